@@ -144,17 +144,18 @@ func (h *Handler) set(w http.ResponseWriter, r *http.Request) {
 	}
 	page := newPage(link, token)
 	page.RemoveOthers = form.Get("remove") != ""
-	if page.PasswordNote = password.Check(chosen, link.Name, link.Email); page.PasswordNote != "" {
+	from := h.Proxies.ClientAddress(r)
+	var hash credential.Secret
+	if page.PasswordNote = password.CheckForm(chosen); page.PasswordNote == "" {
+		caller := session.Caller{Email: link.Email, Address: from, Known: true}
+		hash, page.PasswordNote, err = password.Choose(
+			r.Context(), h.Passwords, caller, chosen, h.Cost.Hash, link.Name, link.Email,
+		)
+	}
+	if page.PasswordNote != "" {
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 		return
 	}
-	from := h.Proxies.ClientAddress(r)
-	var hash credential.Secret
-	err = h.Passwords.Slot(r.Context(), session.Caller{Email: link.Email, Address: from, Known: true}, func() error {
-		var err error
-		hash, err = session.HashPassword(chosen.Reveal(), h.Cost)
-		return err
-	})
 	if errors.Is(err, session.ErrBusy) {
 		web.SetRetryAfter(w.Header(), session.BusyFor)
 		page.Problem = "Too many people are signing in right now. Please try again in a few seconds."

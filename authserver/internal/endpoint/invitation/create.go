@@ -19,7 +19,7 @@ func (h *Handler) Create() http.Handler {
 	return h.form(func(v visit) error {
 		name, chosen := strings.TrimSpace(v.form.Get("name")), credential.Secret(v.form.Get("password"))
 		nameNote := displayname.Check(name, displayname.MaxLength)
-		passwordNote := password.Check(chosen, name, v.offer.Email)
+		passwordNote := password.CheckForm(chosen)
 		switch {
 		case v.signedIn:
 			h.show(v, http.StatusConflict, func(page *view) { page.Problem = "You are signed in already." })
@@ -30,12 +30,11 @@ func (h *Handler) Create() http.Handler {
 			h.refuse(v, http.StatusBadRequest, "The account was not created.", nameNote, passwordNote)
 			return nil
 		}
-		var hash credential.Secret
 		from := h.Proxies.ClientAddress(v.r)
-		err := h.Passwords.Slot(v.r.Context(), session.Caller{Email: v.offer.Email, Address: from}, func() (err error) {
-			hash, err = h.Hash(chosen.Reveal())
-			return err
-		})
+		caller := session.Caller{Email: v.offer.Email, Address: from}
+		hash, note, err := password.Choose(
+			v.r.Context(), h.Passwords, caller, chosen, h.Hash, name, v.offer.Email,
+		)
 		if errors.Is(err, session.ErrBusy) {
 			web.SetRetryAfter(v.w.Header(), session.BusyFor)
 			h.refuse(v, http.StatusTooManyRequests, "Too many people are signing in right now. Please try again in a "+
@@ -44,6 +43,10 @@ func (h *Handler) Create() http.Handler {
 		}
 		if err != nil {
 			return err
+		}
+		if note != "" {
+			h.refuse(v, http.StatusBadRequest, "The account was not created.", "", note)
+			return nil
 		}
 		id, err := h.Members.AcceptAsNewUser(v.r.Context(), v.offer, name, hash, web.RequestID(v.r.Context()))
 		if err != nil {

@@ -4,12 +4,14 @@
 package password
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/ccojocar/zxcvbn-go"
 
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -23,13 +25,43 @@ const (
 // finds the password within 2^30 guesses.
 const minEntropy = 30
 
-// maxEstimated is how much of a password is estimated, in characters: the time of an estimate grows with the square of
-// the length, and this much decides.
-const maxEstimated = 64
+// maxEstimated is how much of a password is estimated, in characters: the time of an estimate grows faster than the
+// square of the length, and this much decides.
+const maxEstimated = 32
+
+const easy = "This password is easy to guess. Choose one that is less common, for example a few unrelated words."
 
 // Check returns why a user may not choose a password, as a sentence for people, or "". known are the user's name and
-// e-mail address, which a password must not consist of.
+// e-mail address, which a password must not consist of. An estimate costs as much as a hash: a page calls CheckForm and
+// Choose, which wait for a turn.
 func Check(chosen credential.Secret, known ...string) string {
+	note := CheckForm(chosen)
+	if note == "" && guessable(chosen.Reveal(), known) {
+		note = easy
+	}
+	return note
+}
+
+// Choose returns the hash of a password that passed CheckForm, or a note for people if it is easy to guess. It estimates
+// and hashes in one turn, and counts a refusal as a wrong password. It returns session.ErrBusy if no turn comes in time.
+func Choose(
+	ctx context.Context, turns *session.Passwords, caller session.Caller, chosen credential.Secret,
+	hash func(password string) (credential.Secret, error), known ...string,
+) (hashed credential.Secret, note string, err error) {
+	err = turns.Slot(ctx, caller, func() (err error) {
+		if guessable(chosen.Reveal(), known) {
+			note = easy
+			turns.Wrong(caller)
+			return nil
+		}
+		hashed, err = hash(chosen.Reveal())
+		return err
+	})
+	return hashed, note, err
+}
+
+// CheckForm returns why a text is no password at all, as a sentence for people, or "".
+func CheckForm(chosen credential.Secret) string {
 	text := chosen.Reveal()
 	switch {
 	case !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00"):
@@ -38,8 +70,6 @@ func Check(chosen credential.Secret, known ...string) string {
 		return fmt.Sprintf("The password must have at most %d bytes.", Longest)
 	case utf8.RuneCountInString(text) < Shortest:
 		return fmt.Sprintf("The password must have at least %d characters.", Shortest)
-	case guessable(text, known):
-		return "This password is easy to guess. Choose one that is less common, for example a few unrelated words."
 	}
 	return ""
 }

@@ -1,11 +1,19 @@
 package password_test
 
 import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -61,5 +69,79 @@ func TestCheck_LongestIsEstimatedQuickly(t *testing.T) {
 	}
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("five estimates took %s", took)
+	}
+}
+
+// TestChoose_EstimatesInATurn fills the queue of password checks: an estimate must wait like a hash.
+func TestChoose_EstimatesInATurn(t *testing.T) {
+	t.Parallel()
+	turns, err := session.NewPasswords(session.LowestCost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	choose := func(ctx context.Context, chosen credential.Secret) (credential.Secret, string, error) {
+		caller := session.Caller{Email: "ada@example.org", Known: true}
+		return password.Choose(ctx, turns, caller, chosen, session.LowestCost().Hash, "Ada Lovelace")
+	}
+	if hash, note, err := choose(t.Context(), "password1234"); hash != "" || err != nil ||
+		!strings.Contains(note, "easy to guess") {
+		t.Errorf("%q %v", note, err)
+	}
+	hash, note, err := choose(t.Context(), "tide lantern quarry")
+	if good, _ := turns.Matches(hash, "tide lantern quarry"); !good || note != "" || err != nil {
+		t.Errorf("%q %v", note, err)
+	}
+	release, inside := make(chan struct{}), make(chan struct{})
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			_ = turns.Slot(t.Context(), session.Caller{Known: true}, func() error {
+				inside <- struct{}{}
+				<-release
+				return nil
+			})
+		})
+	}
+	for range runtime.GOMAXPROCS(0) {
+		<-inside
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if hash, note, err := choose(gone, "password1234"); hash != "" || note != "" || !errors.Is(err, session.ErrBusy) {
+		t.Errorf("while the queue is full: %q %v", note, err)
+	}
+	close(release)
+	group.Wait()
+}
+
+// TestCheck_EstimatesTheFirst32Characters bounds the work: the rest of a password is not estimated.
+func TestCheck_EstimatesTheFirst32Characters(t *testing.T) {
+	t.Parallel()
+	const tail = "kJ8#mQ2$vR9!tide lantern quarry"
+	if got := password.Check(credential.Secret(strings.Repeat("a", 32) + tail)); !strings.Contains(got, "easy to guess") {
+		t.Errorf("the first 32 characters do not decide: %q", got)
+	}
+	if got := password.Check(credential.Secret(strings.Repeat("a", 8) + tail)); got != "" {
+		t.Errorf("the 32nd character is not estimated: %q", got)
+	}
+}
+
+// TestCheck_PagesEstimateInATurn requires that no page estimates a password outside of the queue.
+func TestCheck_PagesEstimateInATurn(t *testing.T) {
+	t.Parallel()
+	files := 0
+	err := filepath.WalkDir("../../endpoint", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		files++
+		if strings.Contains(string(content), "password.Check(") {
+			t.Errorf("%s calls password.Check: call CheckForm and Choose", path)
+		}
+		return err
+	})
+	if err != nil || files < 100 {
+		t.Errorf("%d files, %v", files, err)
 	}
 }

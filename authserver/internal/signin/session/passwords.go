@@ -28,6 +28,9 @@ func (c Cost) params() *argon2id.Params {
 	return &argon2id.Params{Memory: c.KiB, Iterations: c.Passes, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
+// Hash is HashPassword with this cost.
+func (c Cost) Hash(password string) (credential.Secret, error) { return HashPassword(password, c) }
+
 // ErrBusy reports that too many passwords are being checked, and others have priority (429).
 var ErrBusy = errors.New("too many passwords are being checked at this moment")
 

@@ -1,7 +1,6 @@
 package security
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -93,7 +92,7 @@ func (h *Handler) changePassword() http.Handler {
 		}
 		view.EndOthers = v.Form.Get("end-others") != ""
 		chosen := credential.Secret(v.Form.Get("new-password"))
-		view.NewNote = password.Check(chosen, v.Current.User.Name, v.Current.User.Email)
+		view.NewNote = password.CheckForm(chosen)
 		if view.HasPassword && v.Form.Get("password") == "" {
 			view.CurrentNote = "Enter your current password."
 		}
@@ -114,8 +113,15 @@ func (h *Handler) changePassword() http.Handler {
 			}
 			change.Current = proof
 		}
-		if change.Hash, err = h.hash(v.R.Context(), v, chosen); err != nil {
+		caller := session.Caller{Email: v.Current.User.Email, Address: h.Proxies.ClientAddress(v.R), Known: true}
+		change.Hash, view.NewNote, err = password.Choose(
+			v.R.Context(), h.Passwords, caller, chosen, h.Cost.Hash, v.Current.User.Name, v.Current.User.Email,
+		)
+		if err != nil {
 			return h.busyOr(v, view, err)
+		}
+		if view.NewNote != "" {
+			return h.again(v, view, http.StatusBadRequest)
 		}
 		err = h.Store.ChangePassword(v.R.Context(), change, v.Event(
 			nil,
@@ -155,23 +161,6 @@ func (h *Handler) currentPassword(v *settings.Request, view *passwordView) (sess
 		return session.Proof{}, false, h.again(v, view, http.StatusBadRequest)
 	}
 	return result.Proof, true, nil
-}
-
-func (h *Handler) hash(
-	ctx context.Context,
-	v *settings.Request,
-	chosen credential.Secret,
-) (hash credential.Secret, err error) {
-	caller := session.Caller{
-		Email:   v.Current.User.Email,
-		Address: h.Proxies.ClientAddress(v.R),
-		Known:   true,
-	}
-	err = h.Passwords.Slot(ctx, caller, func() error {
-		hash, err = session.HashPassword(chosen.Reveal(), h.Cost)
-		return err
-	})
-	return hash, err
 }
 
 // busyOr writes the page again if too many passwords are being checked.
