@@ -31,8 +31,8 @@ type Endpoint struct {
 // A Maker is who adds or enables an endpoint.
 type Maker struct {
 	UserID uuid.UUID
-	// The credential with which the user did it, or both nil on a page. The endpoint ends with its credential: nothing is
-	// sent once that is revoked, replaced or expired (contract, section 6a).
+	// The credential with which the user did it, or both nil on a page. The endpoint ends with its credential: nothing
+	// is sent once that is revoked, replaced or expired (contract, section 6a).
 	TokenID *uuid.UUID // a personal access token
 	GrantID *uuid.UUID // the grant of an access token
 }

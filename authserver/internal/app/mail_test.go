@@ -230,7 +230,8 @@ func TestMail_ReportsAddedWebhook(t *testing.T) {
 		t.Helper()
 		for _, to := range []string{who.Email, manager.Email} {
 			m := p.mail(to, "A webhook endpoint was added", n)
-			for _, text := range append(words, "Ada Okafor added", "/settings/webhooks?tenant="+p.fixture.WorkspaceID.String()) {
+			page := "/settings/webhooks?tenant=" + p.fixture.WorkspaceID.String()
+			for _, text := range append(words, "Ada Okafor added", page) {
 				if !strings.Contains(m.Text, text) || strings.Contains(m.Text, "secret-path") {
 					t.Errorf("%q does not have %q", m.Text, text)
 				}

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// TestNotices_EachChangeOfSignInIsMailedOnce makes the changes of audit.Notices whose mail the store queues with the
+// TestNotices_EachChangeOfSignInIsMailedOnce makes the changes of mail.Notices whose mail the store queues with the
 // event.
 func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 	t.Parallel()
@@ -73,7 +74,7 @@ func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 	}
 	mailed("A personal access token was created", "/settings/security#tokens", "token Nightly for the workspace")
 
-	for _, n := range audit.Notices() {
+	for _, n := range mail.Notices() {
 		if n.ByEvent && n.Action != audit.PasskeyStopped {
 			delete(pages, n.Page)
 			if p.events(who.ID, n.Action) != 1 {

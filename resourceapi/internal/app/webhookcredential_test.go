@@ -79,8 +79,7 @@ func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
 	}
 }
 
-// Whoever enables an endpoint with a credential makes it end with that credential, unless it was added on the page by
-// the same user.
+// An endpoint that is enabled with a credential ends with that credential, unless the same user added it on the page.
 func TestW9_EnablingBindsToCredential(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -15,8 +15,8 @@
 //	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
 //	W6 The receiver's Retry-After delays the next attempt by up to six hours.
 //	W7 No log, error or record of a delivery contains a secret, a URL or the body of the response.
-//	W8 Personal data is sent only if the endpoint's user asked for it on its page and may read it at that moment. It is
-//	   read for each attempt and never stored with the delivery.
+//	W8 Personal data is sent only if the endpoint's user asked for it on its page and may read it at that moment. It
+//	   is read for each attempt and never stored with the delivery.
 //	W9 An endpoint that a personal access token or an access token added gets what that credential may read at that
 //	   moment, and is disabled once it has ended: revoked, replaced or expired.
 package delivery

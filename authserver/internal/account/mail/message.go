@@ -3,6 +3,7 @@
 //	message.go   Message, Kind, Data: what other packages fill in
 //	letters.go   the text of each kind, or in accountletters.go and memberletters.go
 //	notes.go     the texts that are data: one change of an account each
+//	notices.go   the table of changes with their mails
 //	render.go    the plain text and HTML of a letter
 //	queue.go     Queue.Add: the job of a message, in the caller's transaction
 //	worker.go    Worker: sends the jobs, and retries

@@ -3,7 +3,7 @@
 //	M1 A caller gives only permissions that the caller and the caller's credential hold in the workspace at that
 //	   moment.
 //	M2 The last enabled member with one of the permissions of account can neither be removed nor lowered in it, nor
-//	   leave: nobody inside could give it back.
+//	   leave: no member could give it back.
 //	M3 The end of a membership ends the user's grants and personal access tokens in the workspace, and the invitations
 //	   that the user sent, in one transaction.
 //	M4 An invitation is accepted at most once, within 7 days, by the user with its address, and only while its inviter

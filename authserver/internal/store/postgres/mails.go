@@ -102,9 +102,9 @@ func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
 	return count, time.Duration(*seconds * float64(time.Second)), nil
 }
 
-// mailNotice queues the mail that audit.Notices names for an event, to the user that the event concerns.
+// mailNotice queues the mail that mail.Notices names for an event, to the user that the event concerns.
 func (s *Store) mailNotice(ctx context.Context, tx pgx.Tx, e audit.Event) error {
-	notice, ok := audit.NoticeOf(e.Action)
+	notice, ok := mail.NoticeOf(e.Action)
 	if !ok || !notice.ByEvent || e.UserID == nil || s.mails == nil {
 		return nil
 	}

@@ -125,8 +125,8 @@ func TestM2_ConcurrentRemovalsLeaveOneManager(t *testing.T) {
 	}
 }
 
-// A manager who strips or removes all others cannot strip the last holder of a permission, even with two requests at the
-// same time (M2).
+// A manager who strips or removes all others cannot strip the last holder of a permission, even with two requests at
+// the same time (M2).
 func TestM2_LastHolderOfEachPermissionOfAccountStays(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)

@@ -168,7 +168,7 @@ func scanGrant(row pgx.CollectableRow) (grant.Grant, error) {
 	return *r.grant(), nil
 }
 
-// record appends an audit event in the caller's transaction, with the mail that audit.Notices names for the action.
+// record appends an audit event in the caller's transaction, with the mail that mail.Notices names for the action.
 func (s *Store) record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
 	if _, err := tx.Exec(ctx, insertEvent, eventArgs(e)); err != nil {
 		return err

@@ -154,8 +154,8 @@ func refusePersonalData(object strictjson.Object) error {
 	}
 	return apierr.New(
 		apierr.Forbidden,
-		"A credential cannot include personal data. Include it in Settings, Developers, Webhooks, where you confirm your "+
-			"identity.",
+		"A credential cannot include personal data. Include it in Settings, Developers, Webhooks, where you confirm "+
+			"your identity.",
 	)
 }
 

@@ -218,8 +218,8 @@ func cannotLeave(workspace string) *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusConflict,
 		Heading: "You cannot leave yet",
-		Text: "You are the last person in " + workspace + " with one of these permissions: Manage API access, See members, " +
-			"Manage members.",
+		Text: "You are the last person in " + workspace + " with one of these permissions: Manage API access, See " +
+			"members, Manage members.",
 		Next: "Give it to another member before you leave.",
 	}
 }
