@@ -265,7 +265,7 @@ var (
 
 	taskCount = regexp.MustCompile(`Task Count: (\d+)`)
 	// manyNodes matches statements that read the shards of all workspaces. They run at most once a second.
-	manyNodes = regexp.MustCompile(`(?i)event_sequences s where s.tenant_id = any|distinct e.tenant_id from events|` +
+	manyNodes = regexp.MustCompile(`(?i)event_sequences s where s.(tenant_id = any|behind)|` +
 		`from resource.submissions\s+where status = 'accepted' and created_at`)
 )
 

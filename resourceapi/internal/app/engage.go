@@ -55,6 +55,7 @@ func newEngage(
 		Schema:      postgres.JobSchema,
 		Submissions: engageStore,
 		Webhooks:    webhooks,
+		Events:      store,
 		Log:         log,
 	})
 	if err != nil {

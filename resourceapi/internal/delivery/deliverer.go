@@ -25,6 +25,9 @@ const (
 	turn = 5 * time.Second
 	// DisableAfter is how long an endpoint may accept no event (W5).
 	DisableAfter = 72 * time.Hour
+	// Lateness is how long before an endpoint was added an event may be written that is sent to it. Its transaction
+	// may have ended afterwards.
+	Lateness = 10 * time.Minute
 
 	firstWait   = 5 * time.Second
 	longestWait = 6 * time.Hour
@@ -49,13 +52,9 @@ type Store interface {
 	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
 	// Event returns an event of the workspace, and false if it is no longer stored.
 	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e event.Event, stored bool, err error)
-	// Next returns the first event of the types after a sequence, and the last sequence of the workspace.
-	Next(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		after int64,
-		types []string,
-	) (e event.Event, found bool, last int64, err error)
+	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence, and
+	// no such event precedes it. Later ones follow only if it is greater than the position.
+	Next(ctx context.Context, t Target, types []string) (e event.Event, found bool, err error)
 	// PersonalData returns the current personal data of an event of the workspace. It does not check permissions.
 	PersonalData(ctx context.Context, workspaceID uuid.UUID, e event.Event) (PersonalData, error)
 
@@ -125,15 +124,15 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 	if !t.Permissions.Has(perm.AccountAPIAccess) {
 		return false, d.Store.Disable(ctx, t, webhook.NoRight, event.Event{}, nil, false)
 	}
-	e, found, last, err := d.Store.Next(ctx, t.WorkspaceID, t.Position, eventtype.Readable(t.Types, t.Permissions))
+	e, found, err := d.Store.Next(ctx, t, eventtype.Readable(t.Types, t.Permissions))
 	if err != nil {
 		return false, err
 	}
 	if !found {
-		if last > t.Position {
-			err = d.Store.Skip(ctx, t, last)
+		if e.Sequence <= t.Position {
+			return false, nil
 		}
-		return false, err
+		return true, d.Store.Skip(ctx, t, e.Sequence)
 	}
 	current, err := d.Store.Target(ctx, workspaceID, id)
 	if err != nil {

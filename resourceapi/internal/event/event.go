@@ -1,7 +1,8 @@
 // Package event describes the events of a workspace: what changed, and when (contract, section 6a).
 //
-// The database writes an event in the transaction of its change. It gives an event its sequence when events are read,
-// so that no event appears later with a lower one. Package endpoint/events serves the events, and package delivery
+// The database writes an event in the transaction of its change. It gives events their sequences when they are read, in
+// steps of a bounded number, so that no event appears later with a lower one. Package worker does the steps that are
+// left. Package endpoint/events serves the events, and package delivery
 // sends them to webhook endpoints.
 package event
 

@@ -1,5 +1,5 @@
-// Package worker processes accepted submissions and imports (imports.go), and delivers events to webhook endpoints
-// (webhooks.go).
+// Package worker processes accepted submissions and imports (imports.go), gives events their sequences (events.go), and
+// delivers events to webhook endpoints (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
@@ -95,6 +95,7 @@ type Worker[Tx any] struct {
 	make        func() (*river.Client[Tx], error)
 	submissions Submissions
 	webhooks    Webhooks
+	events      Events
 	log         *slog.Logger
 }
 
@@ -103,6 +104,7 @@ type Deps struct {
 	Schema      string // of the queue's tables
 	Submissions Submissions
 	Webhooks    Webhooks
+	Events      Events
 	Log         *slog.Logger
 }
 
@@ -116,7 +118,7 @@ func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
 	}
-	made := &Worker[Tx]{submissions: d.Submissions, webhooks: d.Webhooks, log: d.Log}
+	made := &Worker[Tx]{submissions: d.Submissions, webhooks: d.Webhooks, events: d.Events, log: d.Log}
 	made.make = func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
 			Schema:  d.Schema,
@@ -145,6 +147,7 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 		if err == nil {
 			var group sync.WaitGroup
 			group.Go(func() { addMissingJobs(ctx, client, w.submissions, w.log) })
+			group.Go(func() { numberEvents(ctx, w.events, w.log) })
 			addDueWebhooks(ctx, client, w.webhooks, w.log)
 			group.Wait()
 			w.stop(ctx, client)

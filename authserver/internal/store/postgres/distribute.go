@@ -52,6 +52,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.note_connection()",
 			"account.add_event(uuid, text, uuid, text[])",
 			"account.number_events(uuid)",
+			"account.number_events(uuid, integer)",
 			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer)",
 			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer, uuid, uuid)",
 		},
@@ -59,7 +60,8 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 		Grants: []string{
 			"grant select, insert, update on account.events, account.event_sequences " +
 				"to almoner_authserver, almoner_resourceapi",
-			"grant execute on function account.number_events to almoner_authserver, almoner_resourceapi",
+			"grant execute on function account.number_events(uuid), account.number_events(uuid, integer) " +
+				"to almoner_authserver, almoner_resourceapi",
 		},
 	}.Apply(ctx, url.Reveal(), out)
 }

@@ -101,8 +101,11 @@ func TestEventMonths_MigrationRunsWhilePreviousReleaseWorks(t *testing.T) {
 	if err := work.Wait(); err != nil {
 		t.Errorf("an event was refused: %v", err)
 	}
-	if err := reader.next(t.Context(), owner); err != nil {
-		t.Error(err)
+	for before := -1; reader.read > before; { // each call numbers some of the events
+		before = reader.read
+		if err := reader.next(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var stored, partitions int
 	err = owner.QueryRow(t.Context(), `select count(*), (select count(*) from account.months_of('account.events'))
@@ -218,8 +221,7 @@ func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
 			}
 		}
 	})
-	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence) from account.events
-		where tenant_id = $1 and created_at > now() - interval '30 days'`
+	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence) from account.events where tenant_id = $1`
 	if n := l.count(holes, l.grant.WorkspaceID); n != 0 {
 		t.Errorf("%d sequences are missing or were given twice", n)
 	}

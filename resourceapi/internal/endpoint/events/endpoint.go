@@ -28,8 +28,8 @@ const Path = "/v1/events"
 
 // Store reads events.
 type Store interface {
-	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It reports
-	// whether there are more.
+	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It returns the
+	// sequence after which more may follow, or 0.
 	Events(
 		ctx context.Context,
 		workspaceID uuid.UUID,
@@ -37,7 +37,7 @@ type Store interface {
 		subjects []string,
 		limit int,
 		take func(event.Event) bool,
-	) (more bool, err error)
+	) (next int64, err error)
 }
 
 // record is an event as returned to the workspace.
@@ -64,18 +64,18 @@ func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 			page := listpage.NewJSON(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
-			more := false
+			var resume int64
 			err := gate.ReadInTurn(r.Context(), func() (err error) {
 				subjects := eventtype.ReadableSubjects(caller.Permissions)
-				more, err = store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
+				resume, err = store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
 				return err
 			})
 			if err := cmp.Or(err, page.Err()); err != nil {
 				return err
 			}
 			next := ""
-			if more {
-				next = cursors.Seal(wanted.List, positionOf(page.Last().Sequence))
+			if resume > 0 {
+				next = cursors.Seal(wanted.List, positionOf(resume))
 			}
 			page.Write(w, next)
 			return nil

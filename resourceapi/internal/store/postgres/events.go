@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -10,8 +11,21 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/event"
 )
 
+// EventSteps are the bounds of one statement on events, so that its time does not grow with the unread events of a
+// workspace.
+type EventSteps struct {
+	Number  int // events that get their sequence
+	Examine int // events that are read to find those that a caller may read
+}
+
+var defaultEventSteps = EventSteps{Number: 500, Examine: 5000}
+
+// SetEventSteps replaces the bounds. Call it before the Store is used.
+func (s *Store) SetEventSteps(steps EventSteps) { s.steps = steps }
+
 // Events passes up to limit events of the workspace after a sequence, oldest first, of the subjects, to take until it
-// returns false. It reports whether there are more.
+// returns false. It returns the sequence after which more events may follow, or 0. A page may have fewer events than
+// limit, and none, although more follow.
 func (s *Store) Events(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -19,24 +33,59 @@ func (s *Store) Events(
 	subjects []string,
 	limit int,
 	take func(event.Event) bool,
-) (more bool, err error) {
+) (next int64, err error) {
 	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `select sequence, type, data, created_at
-		from account.read_events($1, $2, $3, $4)`, workspaceID, after, subjects, limit+1)
+	rows, err := s.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
+		from account.events_after($1, $2, $3, $4, $5, $6)`,
+		workspaceID, after, subjects, limit+1, s.steps.Number, s.steps.Examine)
 	if err != nil {
-		return false, outcome(fmt.Errorf("read events: %w", err))
+		return 0, outcome(fmt.Errorf("read events: %w", err))
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event.Event, err error) {
-		return e, row.Scan(&e.Sequence, &e.Type, &e.Data, &e.At)
-	})
+	all, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
-		return false, outcome(fmt.Errorf("read events: %w", err))
+		return 0, outcome(fmt.Errorf("read events: %w", err))
 	}
+	last := after
 	for i, e := range all {
-		if i == limit || !take(e) {
-			return true, nil
+		if e.Type == "" { // the last row: more may follow
+			return e.Sequence, nil
 		}
+		if i == limit || !take(e) {
+			return last, nil
+		}
+		last = e.Sequence
 	}
-	return false, nil
+	return 0, nil
+}
+
+// scanEvent reads an event, or the sequence alone of a row without one.
+func scanEvent(row pgx.CollectableRow) (e event.Event, err error) {
+	var at *time.Time
+	if err = row.Scan(&e.Sequence, &e.Type, &e.Data, &at); at != nil {
+		e.At = *at
+	}
+	return e, err
+}
+
+// WorkspacesBehind returns up to limit workspaces with events that may have no sequence after the last step.
+func (s *Store) WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, error) {
+	ctx, cancel := s.pool.bounded(ctx)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, "select tenant from account.workspaces_behind($1)", limit)
+	if err != nil {
+		return nil, outcome(err)
+	}
+	behind, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return behind, outcome(err)
+}
+
+// NumberEvents assigns sequences to the next events of a workspace, and reports whether others may be left. It is one
+// transaction.
+func (s *Store) NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error) {
+	ctx, cancel := s.pool.bounded(ctx)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, "select behind from account.number_events($1, $2)", workspaceID, s.steps.Number).
+		Scan(&behind)
+	return behind, outcome(err)
 }

@@ -55,6 +55,8 @@ type Store struct {
 
 	reads batch.Batcher[readQuery, readResult]
 
+	steps EventSteps
+
 	importPace atomic.Int64 // estimated nanoseconds per programme for the next import
 
 	migrated atomic.Bool // all known migrations were seen applied
@@ -99,7 +101,7 @@ func OpenFromSource(
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
 	general, searching := shares(connections)
-	s := &Store{turns: newTurns(general)}
+	s := &Store{turns: newTurns(general), steps: defaultEventSteps}
 	s.health = pghealth.NewWatch(s.Ping, wait)
 	watched := append(slices.Clone(tracers), s.health)
 	timeout := max(minTimeout, wait)

@@ -19,7 +19,7 @@ var accountFunctions = []string{
 	standing.Function,
 	standing.ProfileFunction,
 	"account.record_erasure(uuid, uuid, uuid, text, uuid, integer, text)",
-	"account.read_events(uuid, bigint, text[], integer)",
+	"account.events_after(uuid, bigint, text[], integer, integer, integer)",
 	"account.record_webhook(uuid, uuid, uuid, text, uuid, jsonb, text)",
 	"account.webhook_standing(uuid, uuid)", // the last one of the migrations of webhooks
 	"account.make_months(text)",

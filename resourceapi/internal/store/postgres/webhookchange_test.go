@@ -29,12 +29,12 @@ type changingStore struct {
 
 // Next implements delivery.Store.
 func (s changingStore) Next(
-	ctx context.Context, workspaceID uuid.UUID, after int64, types []string,
-) (e event.Event, found bool, last int64, err error) {
-	if e, found, last, err = s.Webhooks.Next(ctx, workspaceID, after, types); found {
+	ctx context.Context, t delivery.Target, types []string,
+) (e event.Event, found bool, err error) {
+	if e, found, err = s.Webhooks.Next(ctx, t, types); found {
 		s.change()
 	}
-	return e, found, last, err
+	return e, found, err
 }
 
 // Event implements delivery.Store.

@@ -87,24 +87,20 @@ func (h *Webhooks) Event(
 
 // Next implements delivery.Store.
 func (h *Webhooks) Next(
-	ctx context.Context, workspaceID uuid.UUID, after int64, types []string,
-) (e event.Event, found bool, last int64, err error) {
+	ctx context.Context, t delivery.Target, types []string,
+) (e event.Event, found bool, err error) {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
-	var sequence *int64
-	var eventType *string
-	var at *time.Time
-	err = h.pool.QueryRow(ctx, `select sequence, type, data, created_at, last
-		from account.next_webhook_event($1, $2, $3)`, workspaceID, after, types).
-		Scan(&sequence, &eventType, &e.Data, &at, &last)
+	rows, err := h.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
+		from account.next_webhook_event($1, $2, $3, $4, $5, $6)`,
+		t.WorkspaceID, t.Position, t.CreatedAt.Add(-delivery.Lateness), types, h.steps.Number, h.steps.Examine)
+	if err == nil {
+		e, err = pgx.CollectExactlyOneRow(rows, scanEvent)
+	}
 	if err != nil {
-		return event.Event{}, false, 0, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
+		return event.Event{}, false, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
 	}
-	if sequence == nil {
-		return event.Event{}, false, last, nil
-	}
-	e.Sequence, e.Type, e.At = *sequence, *eventType, *at
-	return e, true, last, nil
+	return e, e.Type != "", nil
 }
 
 // moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in

@@ -24,10 +24,11 @@ import (
 type Webhooks struct {
 	pool  *database
 	turns *inflight.Requests[uuid.UUID]
+	steps EventSteps
 }
 
 // Webhooks returns the part of the store for webhooks.
-func (s *Store) Webhooks() *Webhooks { return &Webhooks{s.pool, s.turns} }
+func (s *Store) Webhooks() *Webhooks { return &Webhooks{s.pool, s.turns, s.steps} }
 
 // webhookWriting implements delivery.Writer within one transaction.
 type webhookWriting struct{ tx pgx.Tx }

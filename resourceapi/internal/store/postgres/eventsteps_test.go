@@ -1,0 +1,353 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+const addEvents = `select account.add_event($1, $2, gen_random_uuid(), null) from generate_series(1, $3::integer)`
+
+// stepStore opens a store with small steps.
+func stepStore(t *testing.T, w *postgrestest.Fixture) *Store {
+	t.Helper()
+	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	store.SetEventSteps(EventSteps{Number: 40, Examine: 100})
+	return store
+}
+
+// readEvents reads a page of events of programmes and forms.
+func readEvents(
+	ctx context.Context, s *Store, workspaceID uuid.UUID, after int64, subjects ...string,
+) (all []event.Event, next int64, err error) {
+	next, err = s.Events(ctx, workspaceID, after, subjects, 50, func(e event.Event) bool {
+		all = append(all, e)
+		return true
+	})
+	return all, next, err
+}
+
+// unnumbered counts the events of a workspace that have no sequence.
+func unnumbered(w *postgrestest.Fixture, workspaceID uuid.UUID) int {
+	return w.Count("select count(*) from account.events where tenant_id = $1 and sequence is null", workspaceID)
+}
+
+// Each read of events and each step of the worker numbers a bounded number of events. A session that is ended within a
+// step loses that step alone.
+func TestEventSteps_AreBoundedAndCommitted(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	store, workspaceID := stepStore(t, w), w.Workspace()
+	const all = 1000
+	w.Exec(addEvents, workspaceID, "programme.created", all)
+	if read, next, err := readEvents(t.Context(), store, workspaceID, 0, "programme"); err != nil || next != 40 ||
+		len(read) != 40 || unnumbered(w, workspaceID) != all-40 {
+		t.Fatalf("%d events were read, then %d, %d are left: %v", len(read), next, unnumbered(w, workspaceID), err)
+	}
+	if behind, err := store.WorkspacesBehind(t.Context(), 10); err != nil || !slices.Contains(behind, workspaceID) {
+		t.Errorf("behind: %v, %v", behind, err)
+	}
+	for left := all - 80; left > 0; left -= 120 {
+		behind, err := store.NumberEvents(t.Context(), workspaceID)
+		if err != nil || !behind || unnumbered(w, workspaceID) != left {
+			t.Fatalf("behind %t, %d events are left, want %d: %v", behind, unnumbered(w, workspaceID), left, err)
+		}
+		endWithinStep(t, w, workspaceID)
+		if n := unnumbered(w, workspaceID); n != left {
+			t.Fatalf("%d events are left after a session was ended, want %d", n, left)
+		}
+		for range 2 {
+			if _, err := store.NumberEvents(t.Context(), workspaceID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for behind := true; behind; {
+		var err error
+		if behind, err = store.NumberEvents(t.Context(), workspaceID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.Count(`select count(distinct sequence) from account.events
+		where tenant_id = $1 and sequence between 1 and $2`, workspaceID, all); n != all {
+		t.Errorf("%d of %d sequences", n, all)
+	}
+	if behind, err := store.WorkspacesBehind(t.Context(), 10); err != nil || len(behind) > 0 {
+		t.Errorf("behind: %v, %v", behind, err)
+	}
+}
+
+// endWithinStep ends a session that has done a step and not committed it.
+func endWithinStep(t *testing.T, w *postgrestest.Fixture, workspaceID uuid.UUID) {
+	t.Helper()
+	session, err := pgx.Connect(t.Context(), w.Database.Resourceapi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := session.Exec(t.Context(), "begin"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Exec(t.Context(), "select account.number_events($1, 40)", workspaceID); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.PgConn().Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A reader that follows the sequences of a workspace reads each event once, in order, while transactions that began
+// earlier end later, other readers read, and workers number.
+func TestEventSteps_ReaderMissesNothingAmongWritersAndWorkers(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	store, workspaceID := stepStore(t, w), w.Workspace()
+	w.Exec(addEvents, workspaceID, "programme.created", 500)
+	const writers, transactions, each = 4, 15, 7
+	writing, ctx := errgroup.WithContext(t.Context())
+	for range writers {
+		writing.Go(func() error { return writeSlowly(ctx, w, workspaceID, transactions, each) })
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var working errgroup.Group
+	for range 2 {
+		working.Go(func() error { // a worker
+			for ctx.Err() == nil {
+				if _, err := store.NumberEvents(t.Context(), workspaceID); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		working.Go(func() error { // a reader that always begins again
+			for ctx.Err() == nil {
+				if _, _, err := readEvents(t.Context(), store, workspaceID, 0, "programme"); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	seen, after, done := 0, int64(0), make(chan error, 1)
+	go func() { done <- writing.Wait() }()
+	for ended := false; ; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended = true
+		default:
+		}
+		page, next, err := readEvents(t.Context(), store, workspaceID, after, "programme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page {
+			if e.Sequence != after+1 {
+				t.Fatalf("sequence %d follows %d", e.Sequence, after)
+			}
+			seen, after = seen+1, e.Sequence
+		}
+		if ended && next == 0 && len(page) == 0 && unnumbered(w, workspaceID) == 0 {
+			break
+		}
+	}
+	stop()
+	if err := working.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if want := 500 + writers*transactions*each; seen != want {
+		t.Errorf("%d events were read, want %d", seen, want)
+	}
+}
+
+// writeSlowly adds events in transactions, some of which take long.
+func writeSlowly(ctx context.Context, w *postgrestest.Fixture, workspaceID uuid.UUID, transactions, each int) error {
+	session, err := pgx.Connect(ctx, w.Database.Resourceapi)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close(context.WithoutCancel(ctx)) }()
+	for range transactions {
+		err := pgx.BeginFunc(ctx, session, func(tx pgx.Tx) error {
+			for range each {
+				if _, err := tx.Exec(ctx, addEvents, workspaceID, "programme.created", 1); err != nil {
+					return err
+				}
+				time.Sleep(rand.N(5 * time.Millisecond))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A reader that may read few of many events, or whose first events are older than 30 days, gets pages with a place to
+// go on from. The last one has none.
+func TestEventSteps_PageWithoutEventsLeadsToTheNext(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	store, workspaceID := stepStore(t, w), w.Workspace()
+	w.Exec(addEvents, workspaceID, "programme.created", 450)
+	w.Exec(`update account.events set created_at = now() - interval '30 days 1 second'
+		where tenant_id = $1 and id % 3 = 0`, workspaceID)
+	w.Exec(addEvents, workspaceID, "form.created", 3)
+	for subject, want := range map[string]int{"form": 3, "submission": 0} {
+		pages, found, after := 0, 0, int64(0)
+		for {
+			page, next, err := readEvents(t.Context(), store, workspaceID, after, subject)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, pages = found+len(page), pages+1
+			if next == 0 {
+				break
+			}
+			if next <= after || next > after+100 {
+				t.Fatalf("after %d, the next page begins after %d", after, next)
+			}
+			after = next
+		}
+		if found != want || pages < 3 {
+			t.Errorf("%s: %d events in %d pages, want %d", subject, found, pages, want)
+		}
+	}
+}
+
+// An endpoint that is added to a workspace with a backlog gets the events from then on, and not those before.
+func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	store, workspaceID, user := stepStore(t, w).Webhooks(), w.Workspace(), w.User()
+	w.Member(workspaceID, user)
+	w.Exec(addEvents, workspaceID, "programme.created", 2500)
+	w.Exec("update account.events set created_at = now() - interval '1 hour' where tenant_id = $1", workspaceID)
+	id := uuid.New()
+	if n := w.Count(`select count(account.add_webhook($1, $2, $3, 'https://hooks.example.org', '{programme.created}',
+		'', '', 20))`, id, workspaceID, user); n != 1 {
+		t.Fatal("no endpoint")
+	}
+	w.Exec(addEvents, workspaceID, "programme.created", 1)
+	for range 100 {
+		due, err := store.DueWebhooks(t.Context(), 10)
+		if err != nil || due[id] != workspaceID {
+			t.Fatalf("due: %v, %v", due, err)
+		}
+		target, err := store.Target(t.Context(), workspaceID, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, found, err := store.Next(t.Context(), target, target.Types)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			if e.Sequence != int64(w.Count("select count(*) from account.events where tenant_id = $1", workspaceID)) {
+				t.Errorf("the first event is %d", e.Sequence)
+			}
+			return
+		}
+		if e.Sequence <= target.Position || e.Sequence > target.Position+100 {
+			t.Fatalf("from %d to %d", target.Position, e.Sequence)
+		}
+		if err := store.Skip(t.Context(), target, e.Sequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("the event was not found")
+}
+
+// No statement on events reads more for a backlog of one workspace than for a few events: neither with plans that were
+// made before there were events, nor with new ones while Postgres has no statistics of them.
+func TestEventStatements_ReadNoMoreForBacklog(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the plan shows tasks instead of blocks")
+	t.Parallel()
+	w := postgrestest.New(t)
+	var sessions []*pgx.Conn
+	for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+		session, err := pgx.Connect(t.Context(), w.Database.Owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
+		if _, err := session.Exec(t.Context(), "set plan_cache_mode = "+mode); err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, session)
+	}
+	user := w.User()
+	prepare := func(events int) uuid.UUID {
+		workspaceID := w.Workspace()
+		w.Member(workspaceID, user)
+		w.Exec(`insert into account.webhooks
+			(id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+			values ($1, $2, $3, 'https://hooks.example.org', '{form.created}', '', '', 0, now())`,
+			uuid.New(), workspaceID, user)
+		w.Exec(addEvents, workspaceID, "programme.created", events)
+		w.Exec("select account.number_events($1, $2)", workspaceID, events/2)
+		return workspaceID
+	}
+	first := prepare(3)
+	for _, session := range sessions {
+		for _, statement := range eventStatements {
+			blocks(t, session, statement, first)
+		}
+	}
+	few, many := prepare(2000), prepare(20_000)
+	for _, session := range sessions {
+		for _, statement := range eventStatements {
+			less, more := blocks(t, session, statement, few), blocks(t, session, statement, many)
+			if more > 2*less+100 {
+				t.Errorf("%s: %d blocks for 20,000 events, %d for 2,000", statement, more, less)
+			}
+		}
+	}
+}
+
+// eventStatements are the statements on the events of a workspace.
+var eventStatements = []string{
+	"account.number_events('%s', 100)",
+	"account.events_after('%s', 0, '{programme}', 51, 100, 100)",
+	"account.events_after('%s', 0, '{form}', 51, 100, 100)",
+	"account.next_webhook_event('%s', 0, now(), '{form.created}', 100, 100)",
+	"account.unread_workspaces(array['%s'::uuid])",
+	"account.webhooks_due(10) where tenant = '%s'",
+	"account.workspaces_behind(10) where tenant = '%s'",
+}
+
+// blocks returns the blocks that a statement of the workspace reads.
+func blocks(t *testing.T, session *pgx.Conn, statement string, workspaceID uuid.UUID) int {
+	t.Helper()
+	var plan []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	err := session.QueryRow(t.Context(), "explain (analyze, buffers, format json) select * from "+
+		fmt.Sprintf(statement, workspaceID)).Scan(&plan)
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return plan[0].Plan.Hit + plan[0].Plan.Read
+}
