@@ -29,7 +29,7 @@ func CompressPublic(next http.Handler) http.Handler {
 }
 
 func compress(next http.Handler, types func(contentType string) bool) http.Handler {
-	wrap, err := gzhttp.NewWrapper(
+	pack, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(minCompressed),
 		gzhttp.CompressionLevel(gzip.BestSpeed),
 		gzhttp.EnableZstd(false),
@@ -38,7 +38,26 @@ func compress(next http.Handler, types func(contentType string) bool) http.Handl
 	if err != nil {
 		panic(err) // only for options that are not valid
 	}
-	return wrap(next)
+	packed := pack(next)
+	// A response to HEAD has the fields of the one to GET (RFC 9110, sections 8.6 and 9.3.2), but gzhttp compresses none
+	// to HEAD. net/http drops the content.
+	packedHead := pack(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, withMethod(r, http.MethodHead))
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			packedHead.ServeHTTP(w, withMethod(r, http.MethodGet))
+			return
+		}
+		packed.ServeHTTP(w, r)
+	})
+}
+
+// withMethod returns a shallow copy of the request with the method.
+func withMethod(r *http.Request, method string) *http.Request {
+	other := *r
+	other.Method = method
+	return &other
 }
 
 // Uncompressed marks a response that has a secret, so that Compress leaves it unchanged.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,6 +96,54 @@ func TestCompress_KeepsStatusAndETag(t *testing.T) {
 	content, _ := io.ReadAll(none.Body)
 	if none.StatusCode != http.StatusNotModified || none.Header.Get("Content-Encoding") != "" || len(content) > 0 {
 		t.Errorf("%d, %v, %q", none.StatusCode, none.Header, content)
+	}
+}
+
+// A response to HEAD has the fields of the one to GET, and its length is the length of what GET sends.
+func TestCompress_HeadHasFieldsOfGet(t *testing.T) {
+	t.Parallel()
+	long := `{"text":"` + strings.Repeat("abcdefgh", 20_000) + `"}`
+	for name, c := range map[string]struct {
+		accepted string
+		handler  http.HandlerFunc
+	}{
+		"sent in chunks":   {"gzip", respondJSON(long)},
+		"sent with length": {"gzip", respondJSON(long[:2000])},
+		"not accepted":     {"identity", respondJSON(long)},
+		"short":            {"gzip", respondJSON(`{"a":1}`)},
+		"secret":           {"gzip", secretly(respondJSON(long))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var methods []string
+			server := httptest.NewServer(Compress(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				methods = append(methods, r.Method)
+				c.handler(w, r)
+			})))
+			defer server.Close()
+			fields := map[string][]string{}
+			for _, method := range []string{"GET", "HEAD"} {
+				r, err := http.NewRequest(method, server.URL, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Accept-Encoding", c.accepted)
+				response, err := http.DefaultTransport.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = response.Body.Close()
+				for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Type", "Vary", "ETag"} {
+					fields[method] = append(fields[method], name+": "+response.Header.Get(name))
+				}
+			}
+			if !slices.Equal(fields["HEAD"], fields["GET"]) {
+				t.Errorf("HEAD: %q\nGET:  %q", fields["HEAD"], fields["GET"])
+			}
+			if !slices.Equal(methods, []string{"GET", "HEAD"}) {
+				t.Errorf("the handler saw %v", methods)
+			}
+		})
 	}
 }
 

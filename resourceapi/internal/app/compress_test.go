@@ -67,8 +67,12 @@ func TestCompress_ListsAndRecords(t *testing.T) {
 				t.Errorf("%s: Vary %v", at, a.Header.Values("Vary"))
 			}
 		}
-		if a := s.accepting("HEAD", at, h, ""); a.Status != 200 || a.Body != "" {
-			t.Errorf("HEAD %s: %d, %d bytes", at, a.Status, len(a.Body))
+		head := s.accepting("HEAD", at, h, "")
+		if head.Status != 200 || head.Body != "" || !head.compressed() {
+			t.Errorf("HEAD %s: %d, %d bytes, %v", at, head.Status, len(head.Body), head.Header)
+		}
+		if length := head.Header.Get("Content-Length"); length != packed.Header.Get("Content-Length") {
+			t.Errorf("HEAD %s: Content-Length %q, %q of GET", at, length, packed.Header.Get("Content-Length"))
 		}
 	}
 	tag := s.accepting("GET", path, h, "").Header.Get("ETag")
