@@ -2,7 +2,8 @@
 //
 // The version of a record is its entity tag, which a read returns in ETag. A change with the tag in If-Match is
 // refused if the record was changed in between (RFC 9110, section 13.1.1; contract, section 6). A read with the tag
-// in If-None-Match returns 304 if nothing changed (section 13.1.2).
+// in If-None-Match returns 304 if nothing changed (section 13.1.2). An intermediary that compresses a response may make
+// its tag weak, so a weak tag is the same as the strong one in both headers (contract, section 6a).
 package precondition
 
 import (
@@ -53,14 +54,14 @@ func Read(h http.Header) (Conditions, error) {
 	return c, nil
 }
 
-// readTags reads a list of tags. Empty elements are ignored, and tags may contain commas (sections 5.6.1.2 and
-// 8.8.3).
+// readTags reads a list of tags, weak ones as strong ones. Empty elements are ignored, and tags may contain commas
+// (sections 5.6.1.2 and 8.8.3).
 func readTags(text string) (given tags, ok bool) {
 	if strings.Trim(text, " \t") == "*" {
 		return tags{any: true}, true
 	}
 	for text = strings.Trim(text, " \t,"); text != ""; text = strings.TrimLeft(text, " \t,") {
-		opaque, weak := strings.CutPrefix(text, "W/")
+		opaque := strings.TrimPrefix(text, "W/")
 		if !strings.HasPrefix(opaque, `"`) {
 			return tags{}, false
 		}
@@ -69,11 +70,7 @@ func readTags(text string) (given tags, ok bool) {
 		if !closed || (after != "" && after[0] != ',') {
 			return tags{}, false
 		}
-		tag := `"` + inside + `"`
-		if weak {
-			tag = "W/" + tag
-		}
-		given.listed = append(given.listed, tag)
+		given.listed = append(given.listed, `"`+inside+`"`)
 		text = after
 	}
 	return given, len(given.listed) > 0
@@ -102,18 +99,13 @@ func (c Conditions) ServeRead(w http.ResponseWriter, version int, serve func()) 
 	return nil
 }
 
-// matches reports whether the version satisfies If-Match. The comparison is strong: our tags are strong, so a weak tag
-// never matches.
+// matches reports whether the version satisfies If-Match.
 func (c Conditions) matches(version int) bool {
 	return c.match == nil || c.match.any || slices.Contains(c.match.listed, Tag(version))
 }
 
-// seen reports whether If-None-Match names the version, by weak comparison. Then a read need not return the record,
-// and a change must be refused.
+// seen reports whether If-None-Match names the version. Then a read need not return the record, and a change must be
+// refused.
 func (c Conditions) seen(version int) bool {
-	if c.noneMatch == nil {
-		return false
-	}
-	tag := Tag(version)
-	return c.noneMatch.any || slices.Contains(c.noneMatch.listed, tag) || slices.Contains(c.noneMatch.listed, "W/"+tag)
+	return c.noneMatch != nil && (c.noneMatch.any || slices.Contains(c.noneMatch.listed, Tag(version)))
 }
