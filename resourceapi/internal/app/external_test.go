@@ -23,7 +23,7 @@ func TestExternalID_IsUniqueInWorkspace(t *testing.T) {
 	other := s.create(h, `{"name":"Other"}`)
 	s.do("POST", listPath, h, `{"name":"Again","externalId":"crm/7"}`).expect(t, 409, "CONFLICT", "")
 	s.do("PATCH", listPath+"/"+other.ID.String(), h, `{"externalId":"crm/7"}`).expect(t, 409, "CONFLICT", "")
-	for _, wrong := range []string{`""`, `7`, `"a\u0000"`, `"` + strings.Repeat("x", 201) + `"`} {
+	for _, wrong := range []string{`""`, `7`, `"a\u0000"`, `"` + strings.Repeat("x", 201) + `"`, `"."`, `".."`} {
 		s.do("POST", listPath, h, `{"name":"x","externalId":`+wrong+`}`).expect(t, 400, "VALIDATION_ERROR", "")
 	}
 	list := s.get(listPath+"?externalId=crm%2F7", h)
@@ -42,6 +42,36 @@ func TestExternalID_IsUniqueInWorkspace(t *testing.T) {
 	}
 	if a := s.do("PATCH", listPath+"/"+other.ID.String(), h, `{"externalId":"crm/7"}`); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+// No URL has a segment . or .. (RFC 3986, section 5.2.4), so a programme with it could not be reached by PUT.
+func TestExternalID_DotsAreRefusedAtEveryEntrance(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	_, h := s.editor()
+	p := s.create(h, `{"name":"Warm Homes","externalId":"..."}`)
+	for _, dots := range []string{".", ".."} {
+		quoted := `{"name":"x","externalId":"` + dots + `"}`
+		s.do("POST", listPath, h, quoted).expect(t, 400, "VALIDATION_ERROR", "")
+		s.do("PATCH", listPath+"/"+p.ID.String(), h, `{"externalId":"`+dots+`"}`).expect(t, 400, "VALIDATION_ERROR", "")
+		encoded := strings.ReplaceAll(dots, ".", "%2E")
+		s.do("PUT", external(encoded), h, `{"name":"x"}`).expect(t, 400, "VALIDATION_ERROR", "")
+		s.get(listPath+"?externalId="+dots, h).expect(t, 400, "VALIDATION_ERROR", "")
+		batch := s.do("POST", listPath+"/batch", h, `{"items":[`+quoted+`,{"name":"y"}]}`)
+		if batch.Status != 200 || !strings.Contains(batch.Body, `"status":400`) ||
+			!strings.Contains(batch.Body, `"status":201`) {
+			t.Errorf("%d %s", batch.Status, batch.Body)
+		}
+		file := s.importCSV(h, "name,externalId\nx,"+dots+"\n")
+		s.process()
+		if state := s.importState(h, file); state.Status != "rejected" || len(state.Errors) != 1 ||
+			state.Errors[0].Field != "externalId" {
+			t.Errorf("%+v", state)
+		}
+	}
+	if n := s.Count("select count(*) from resource.programmes where external_id in ('.', '..')"); n != 0 {
+		t.Errorf("%d programmes", n)
 	}
 }
 

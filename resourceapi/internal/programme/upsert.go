@@ -32,6 +32,8 @@ func CheckExternalID(id string) string {
 		return fmt.Sprintf("Must have 1 to %d characters.", MaxExternalID)
 	case containsControl(id):
 		return "Must not contain control characters."
+	case id == "." || id == "..": // a URL with it as a segment means another path (RFC 3986, section 5.2.4)
+		return "Must not be . or .. alone."
 	}
 	return ""
 }
