@@ -130,7 +130,7 @@ func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") {
 		t.Errorf("the export may be opened as something else: %v", export.Header)
 	}
-	rows, err := csv.NewReader(bytes.NewReader(export.Body)).ReadAll()
+	rows, err := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(export.Body, []byte("\ufeff")))).ReadAll()
 	if err != nil || len(rows) != len(formulas)+1 {
 		t.Fatalf("%d rows: %v", len(rows), err)
 	}

@@ -1,4 +1,5 @@
-// Package spreadsheet protects CSV files against formulas. The exports of both services use it.
+// Package spreadsheet makes CSV files that spreadsheet programs read as they are meant: in UTF-8, and without formulas.
+// The exports of both services use it.
 package spreadsheet
 
 import (
@@ -7,6 +8,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
+
+// ByteOrderMark begins a CSV file. Without it, a spreadsheet program does not read the file as UTF-8.
+const ByteOrderMark = "\ufeff"
 
 // formulaStarts are the characters with which a spreadsheet program begins to read a cell as a formula, in the usual
 // and in the full-width form.

@@ -99,6 +99,31 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 	}
 }
 
+// Spreadsheets write semicolons or tabs in place of commas, a byte order mark, and empty columns at the end.
+func TestImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{
+		"commas":          "name,externalId,summary\r\nx,7,\"a;b,c\td\"\r\n",
+		"semicolons":      "name;externalId;summary\r\nx;7;\"a;b,c\td\"\r\n",
+		"tabs":            "name\texternalId\tsummary\nx\t7\t\"a;b,c\td\"\n",
+		"byte order mark": "\ufeff\"name\";externalId;summary\nx;7;\"a;b,c\td\"\n",
+		"empty columns":   "name;externalId;summary;;;\nx;7;\"a;b,c\td\";;;\n",
+		"padded rows":     "\ufeffname,externalId,summary\nx,7,\"a;b,c\td\",,,,\n",
+	} {
+		s := newService(t)
+		_, h := s.editor()
+		path := s.importCSV(h, content)
+		s.process()
+		if state := s.importState(h, path); state.Status != "processed" || state.Imported != 1 {
+			t.Errorf("%s: %+v", name, state)
+			continue
+		}
+		if p := s.page(h, "?externalId=7").Data[0]; p.Name != "x" || p.Summary != "a;b,c\td" {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
 func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -115,6 +140,7 @@ func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 		"ends too early":  {"name,startsOn,endsOn\nx,2026-04-02,2026-04-01\n", []string{"2 endsOn"}},
 		"too few values":  {"name,status\nGood,draft\nBad\n", []string{"3 "}},
 		"too many values": {"name\nGood\nBad,draft\n", []string{"3 "}},
+		"beyond header":   {"name;;\nGood;;\nBad;;draft\n", []string{"3 "}},
 		"a stray quote":   {"name\nGood\nB\"ad\nOther\n", []string{"3 "}},
 		"an open quote":   {"name\nGood\n\"Bad\nOther\n", []string{"3 "}},
 		"too many rows":   {"name\n" + strings.Repeat("x\n", 10_001), []string{"10002 "}},
@@ -151,7 +177,9 @@ func TestImport_RefusesInvalidFile(t *testing.T) {
 		"unknown column": "name,colour\nx,red\n",
 		"twice":          "name,name\nx,y\n",
 		"another case":   "Name\nx\n",
-		"semicolons":     "name;summary\nx;y\n",
+		"two separators": "name;summary,status\nx;y,draft\n",
+		"gap in header":  "name,,summary\nx,,y\n",
+		"only empty":     ",,,\nx,,,\n",
 		"spaces":         "name, summary\nx,y\n",
 		"not UTF-8":      "name\n\xff\n",
 		"NUL":            "name\nx\x00\n",

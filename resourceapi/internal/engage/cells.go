@@ -24,7 +24,7 @@ func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 		if !given {
 			continue
 		}
-		cell, err := cellOf(answer)
+		cell, err := cellOf(field, answer)
 		if err != nil {
 			return nil, fmt.Errorf("read a stored answer: %w", err)
 		}
@@ -33,8 +33,9 @@ func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 	return cells, nil
 }
 
-// cellOf returns the cell of one answer. It does not change numbers and booleans, which cannot be formulas.
-func cellOf(answer json.RawMessage) (string, error) {
+// cellOf returns the cell of one answer. It does not change numbers and booleans, which cannot be formulas, nor phone
+// numbers, which another system must read as they are (contract, section 6a).
+func cellOf(field Field, answer json.RawMessage) (string, error) {
 	if strings.HasPrefix(string(answer), "[") {
 		var chosen []string
 		err := json.Unmarshal(answer, &chosen)
@@ -43,6 +44,9 @@ func cellOf(answer json.RawMessage) (string, error) {
 	if strings.HasPrefix(string(answer), `"`) {
 		var text string
 		err := json.Unmarshal(answer, &text)
+		if field.Type == Phone && checkPhone(text, Problems{Phone: "no phone number"}) == "" {
+			return text, err
+		}
 		return Cell(text), err
 	}
 	if _, err := strconv.ParseFloat(string(answer), 64); err == nil {

@@ -24,6 +24,7 @@ var (
 // boundedRows reads text one row at a time and fails at the first row beyond a bound. The csv.Reader on top of it
 // never buffers more than one row, so it never splits a row that was not measured.
 type boundedRows struct {
+	comma    byte   // between the cells
 	rest     string // not returned yet
 	measured int    // bytes of rest in a row within the bounds
 	line     int    // first line of the last measured row, from 0
@@ -36,7 +37,7 @@ func (r *boundedRows) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if r.measured == 0 {
-		row, cells := measureRow(r.rest)
+		row, cells := measureRow(r.rest, r.comma)
 		r.line += r.lines
 		r.lines = strings.Count(row, "\n")
 		switch {
@@ -52,10 +53,10 @@ func (r *boundedRows) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a comma
+// measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a separator
 // between quotes belongs to a cell. Up to the first misplaced quote, where csv.Reader stops with an error, it finds
 // the same rows as csv.Reader.
-func measureRow(text string) (row string, cells int) {
+func measureRow(text string, comma byte) (row string, cells int) {
 	quoted := false
 	cells = 1
 	for i := range len(text) {
@@ -63,11 +64,34 @@ func measureRow(text string) (row string, cells int) {
 		case c == '"':
 			quoted = !quoted
 		case quoted:
-		case c == ',':
+		case c == comma:
 			cells++
 		case c == '\n':
 			return text[:i+1], cells
 		}
 	}
 	return text, cells
+}
+
+// separatorOf returns the separator that follows the first cell of the header: a comma, or the semicolon or the tab that
+// spreadsheets write (contract, section 6a). It is a comma if there is only one cell.
+func separatorOf(header string) byte {
+	quoted := false
+	for i := range len(header) {
+		switch c := header[i]; {
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == ';' || c == '\t'):
+			return c
+		}
+	}
+	return ','
+}
+
+// withoutEmptyEnd returns the cells up to the last one that is not empty, and at least the given number of them.
+func withoutEmptyEnd(cells []string, least int) []string {
+	for len(cells) > least && cells[len(cells)-1] == "" {
+		cells = cells[:len(cells)-1]
+	}
+	return cells
 }

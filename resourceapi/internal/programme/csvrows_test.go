@@ -59,7 +59,7 @@ func TestImport_RefusesHugeRowBeforeSplitting(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated", name, spent)
 		}
 	}
-	if _, wrong := ReadImport("name\n" + strings.Repeat(",", maxCells-1) + "\n"); len(wrong) != 1 ||
+	if _, wrong := ReadImport("name\n" + strings.Repeat(",", maxCells-1) + "x\n"); len(wrong) != 1 ||
 		!strings.Contains(wrong[0].Message, "Values in this row: 100") {
 		t.Errorf("%v", wrong)
 	}
@@ -85,10 +85,16 @@ func FuzzImport_MeasuredRowsMatchCSV(f *testing.F) {
 		"a,\"\r\n\"\n",
 		"",
 	} {
-		f.Add(text)
+		for _, comma := range []byte(",;\t") {
+			f.Add(comma, strings.ReplaceAll(text, ",", string(comma)))
+		}
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		want, got := csv.NewReader(strings.NewReader(text)), csv.NewReader(&boundedRows{rest: text})
+	f.Fuzz(func(t *testing.T, comma byte, text string) {
+		if !strings.ContainsRune(",;\t", rune(comma)) {
+			return
+		}
+		want, got := csv.NewReader(strings.NewReader(text)), csv.NewReader(&boundedRows{comma: comma, rest: text})
+		want.Comma, got.Comma = rune(comma), rune(comma)
 		want.FieldsPerRecord, got.FieldsPerRecord = -1, -1
 		for {
 			wanted, wantErr := want.Read()

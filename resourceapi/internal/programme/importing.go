@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/spreadsheet"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
@@ -154,15 +156,17 @@ func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
 // openImport reads the header and returns the reader of the rows, the field of each column, and the source of the
 // reader.
 func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
-	const byteOrderMark = "\ufeff" // spreadsheets write it before UTF-8
-	text = strings.TrimPrefix(text, byteOrderMark)
-	if header, _ := measureRow(strings.TrimLeft(text, "\r\n")); len(header) > MaxImportHeader {
+	text = strings.TrimPrefix(text, spreadsheet.ByteOrderMark)
+	// Its end is where no cell goes on: a separator makes no difference to it.
+	header, _ := measureRow(strings.TrimLeft(text, "\r\n"), ',')
+	if len(header) > MaxImportHeader {
 		return nil, nil, nil, invalid.Fields{
 			"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader),
 		}
 	}
-	source := &boundedRows{rest: text}
+	source := &boundedRows{comma: separatorOf(header), rest: text}
 	reader := csv.NewReader(source)
+	reader.Comma = rune(source.comma)
 	reader.FieldsPerRecord = -1
 	columns, err := reader.Read()
 	if err != nil {
@@ -171,12 +175,13 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 				"name,summary,status,startsOn,endsOn,externalId in any order.",
 		}
 	}
+	columns = withoutEmptyEnd(columns, 0)
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
 			return nil, nil, nil, invalid.Fields{
 				"header": "The columns can only be name,summary,status,startsOn,endsOn,externalId, each once, " +
-					"separated by commas.",
+					"separated by commas, semicolons or tabs.",
 			}
 		}
 	}
@@ -187,6 +192,7 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 }
 
 func readRow(record, columns []string) (Details, invalid.Fields) {
+	record = withoutEmptyEnd(record, len(columns))
 	if len(record) != len(columns) {
 		return Details{}, invalid.Fields{
 			"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns)),

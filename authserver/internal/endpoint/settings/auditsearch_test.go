@@ -68,7 +68,11 @@ func TestAudit_CSVMarksFormulas(t *testing.T) {
 		page.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%v", page.Header)
 	}
-	rows, err := csv.NewReader(strings.NewReader(page.Body)).ReadAll()
+	content, marked := strings.CutPrefix(page.Body, "\ufeff")
+	if !marked {
+		t.Errorf("no byte order mark: %.40q", content)
+	}
+	rows, err := csv.NewReader(strings.NewReader(content)).ReadAll()
 	if err != nil || len(rows) < 7 {
 		t.Fatalf("%d rows: %v", len(rows), err)
 	}

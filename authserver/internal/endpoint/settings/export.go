@@ -99,6 +99,7 @@ func (x Export[T]) encoder(w io.Writer, as Format) func(T) error {
 		encoder := web.NewEncoder(w)
 		return func(one T) error { return encoder.Encode(x.Line(one)) }
 	}
+	_, _ = io.WriteString(w, spreadsheet.ByteOrderMark) // a later write fails too
 	writer := csv.NewWriter(w)
 	_ = writer.Write(x.Columns) // Flush reports an error
 	writer.Flush()

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spreadsheet"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -202,7 +203,7 @@ func (t csvTable) header() []byte {
 	for _, field := range t.fields {
 		names = append(names, "answers."+field.Name)
 	}
-	b, _ := appendRow(nil, names) // writing to memory cannot fail
+	b, _ := appendRow([]byte(spreadsheet.ByteOrderMark), names) // writing to memory cannot fail
 	return b
 }
 
