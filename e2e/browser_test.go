@@ -19,27 +19,33 @@ const (
 	denyButton    = `button[name=decision][value=deny]`
 )
 
-// A landing is the callback of an application. It stores the queries that browsers bring.
+// A landing is the callback of an application. It stores the queries that browsers bring, and leads them on to a page at
+// another port.
 type landing struct {
 	uri     string
+	home    string // where it leads the browser
 	brought chan url.Values
 }
 
 func newLanding(t *testing.T) *landing {
 	t.Helper()
 	l := &landing{brought: make(chan url.Values, 8)}
+	home := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<!doctype html><title>Back</title><link rel="icon" href="data:,">` +
+			`<p id="landed">Back at the application</p>`))
+	}))
+	t.Cleanup(home.Close)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/callback" {
 			http.NotFound(w, r)
 			return
 		}
 		l.brought <- r.URL.Query()
-		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte(`<!doctype html><title>Back</title><link rel="icon" href="data:,">` +
-			`<p id="landed">Back at the application</p>`))
+		http.Redirect(w, r, home.URL, http.StatusFound)
 	}))
 	t.Cleanup(server.Close)
-	l.uri = server.URL + "/callback"
+	l.uri, l.home = server.URL+"/callback", home.URL
 	return l
 }
 
@@ -108,9 +114,10 @@ func TestBrowser_ApprovesConnector(t *testing.T) {
 			t.Errorf("%s: errors on the console: %v", name, complaints)
 		}
 		app, _ := url.Parse(p.AppURL)
-		home, _ := url.Parse(landing.uri)
+		callback, _ := url.Parse(landing.uri)
+		home, _ := url.Parse(landing.home)
 		for _, host := range browser.Hosts() {
-			if host != app.Host && host != home.Host {
+			if host != app.Host && host != callback.Host && host != home.Host {
 				t.Errorf("%s: a request was sent to %s", name, host)
 			}
 		}

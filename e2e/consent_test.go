@@ -50,10 +50,8 @@ func TestConsent_PageWorksWithoutScript(t *testing.T) {
 		}
 	}
 	policy := page.Header.Get("Content-Security-Policy")
-	for _, directive := range []string{"form-action 'self' http://127.0.0.1:8090", "frame-ancestors 'none'"} {
-		if !strings.Contains(policy, directive) {
-			t.Errorf("the policy %q lacks %q", policy, directive)
-		}
+	if !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "form-action") {
+		t.Errorf("the policy is %q", policy)
 	}
 	if page.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("Cache-Control is %q", page.Header.Get("Cache-Control"))

@@ -14,19 +14,19 @@ import (
 
 // Clickjacking and cross-site reading: no other site may frame or read a page.
 
-// wantsNoFrame checks the headers that forbid framing and cross-site reading.
+// wantsNoFrame checks the headers that forbid framing and cross-site reading, and sending forms to other sites. Only a
+// page of an authorization request, which ends at the client, may send them (contract, section 4).
 func wantsNoFrame(t *testing.T, page harness.Page) {
 	t.Helper()
 	policy := page.Header.Get("Content-Security-Policy")
-	for _, directive := range []string{
-		"default-src 'none'",
-		"frame-ancestors 'none'",
-		"base-uri 'none'",
-		"form-action 'self'",
-	} {
+	for _, directive := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"} {
 		if !strings.Contains(policy, directive) {
 			t.Errorf("the policy lacks %s: %q\n%s", directive, policy, page)
 		}
+	}
+	leadsOutside := page.Find(`form[action="/oauth/authorize"], input[name=return][value*="/oauth/authorize"]`).Length() > 0
+	if leadsOutside == strings.Contains(policy, "form-action 'self'") {
+		t.Errorf("a form leads outside: %v, the policy is %q\n%s", leadsOutside, policy, page)
 	}
 	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
 		t.Errorf("the policy is lax: %q", policy)

@@ -30,9 +30,10 @@ type chromium struct {
 	ctx    context.Context
 	device webauthn.AuthenticatorID
 
-	mu     sync.Mutex
-	known  []string // origins other than the site's that it may open
-	faults []string // script errors, policy violations and requests to other origins
+	mu        sync.Mutex
+	known     []string // origins other than the site's that it may open
+	faults    []string // script errors, policy violations and requests to other origins
+	requested []string // URLs that it has sent requests to, or begun to open
 }
 
 const browserTimeout = 30 * time.Second
@@ -82,6 +83,7 @@ func (c *chromium) listen(event any) {
 	defer c.mu.Unlock()
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
+		c.requested = append(c.requested, e.Request.URL)
 		allowed := func(address string) bool { return strings.HasPrefix(e.Request.URL, address) }
 		if !slices.ContainsFunc(append([]string{c.site.url + "/", "data:"}, c.known...), allowed) {
 			c.faults = append(c.faults, "a request to "+e.Request.URL)

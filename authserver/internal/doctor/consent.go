@@ -15,11 +15,12 @@ const maxPages = 10
 
 // A browser is the client's side of the authorization server's pages, without scripts.
 type browser struct {
-	run      *run
-	origin   string // of the pages; nothing is sent to another origin
-	signedIn bool
-	approved bool
-	chose    bool
+	run        *run
+	origin     string // of the pages; nothing is sent to another origin
+	signedIn   bool
+	approved   bool
+	chose      bool
+	restricted bool // a page has form-action
 }
 
 // consent signs in, chooses a workspace if the page offers a choice, and approves. It returns the address of
@@ -74,10 +75,12 @@ func (b *browser) turn(answer *wire.Answer) (wire.Request, string, error) {
 		}
 		switch _, decides := f.button("approve"); {
 		case f.post && f.password != "" && f.login != "" && !b.signedIn:
+			b.judgeFormAction(answer)
 			return b.signIn(f), "", nil
 		case f.post && decides && !b.approved:
 			return b.approve(answer, f)
 		case len(f.open()) > 0 && !b.chose:
+			b.judgeFormAction(answer)
 			return b.choose(f)
 		}
 	}
@@ -152,6 +155,9 @@ func (b *browser) signIn(f form) wire.Request {
 
 func (b *browser) approve(answer *wire.Answer, f form) (wire.Request, string, error) {
 	b.judgeFormAction(answer)
+	if !b.restricted {
+		b.run.find("form_action_ok", answer)
+	}
 	if len(f.open()) > 0 {
 		if err := b.pick(&f); err != nil {
 			return wire.Request{}, "", err
@@ -163,31 +169,18 @@ func (b *browser) approve(answer *wire.Answer, f form) (wire.Request, string, er
 	return b.submit(f, "approve"), "", nil
 }
 
-// judgeFormAction expects form-action to name the callback: Chromium applies it to the redirect after the
-// form was sent (CSP level 3, section 6.4.1).
+// judgeFormAction expects a page without form-action: Chromium applies it to every redirect after the form was sent, also
+// to those of the client (CSP level 3, section 6.4.1), and no source covers the client's own schemes.
 func (b *browser) judgeFormAction(answer *wire.Answer) {
-	callback, err := url.Parse(b.run.redirect)
-	if err != nil {
-		return
-	}
 	for _, policy := range answer.Header.Values("Content-Security-Policy") {
-		for directive := range strings.SplitSeq(policy, ";") {
-			sources := strings.Fields(directive)
-			if len(sources) == 0 || !strings.EqualFold(sources[0], "form-action") {
-				continue
-			}
-			if !has(sources, "*") && !has(sources, callback.Scheme+":") && !has(sources, origin(callback)) &&
-				!has(sources, origin(callback)+"/") {
-				b.run.find(
-					"form_action",
-					answer,
-					"form-action is "+quote(strings.Join(sources[1:], " "))+" and lacks "+origin(callback),
-				)
+		for directive := range strings.FieldsFuncSeq(policy, func(r rune) bool { return r == ';' || r == ',' }) {
+			if words := strings.Fields(directive); len(words) > 0 && strings.EqualFold(words[0], "form-action") {
+				b.restricted = true
+				b.run.find("form_action", answer, quote(strings.Join(words, " ")))
 				return
 			}
 		}
 	}
-	b.run.find("form_action_ok", answer)
 }
 
 func (b *browser) choose(f form) (wire.Request, string, error) {

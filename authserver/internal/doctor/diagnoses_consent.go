@@ -104,12 +104,16 @@ func ofConsents() map[string]diagnosis {
 			"The doctor does not choose for you.",
 			"Pass one of the options with --workspace.",
 		},
-		"form_action_ok": {verdict: OK, says: "The consent page allows the browser to continue to the callback."},
+		"form_action_ok": {
+			verdict: OK,
+			says:    "The pages allow the browser to continue to the callback, and wherever {client} leads it.",
+		},
 		"form_action": {
 			Fail,
-			"form-action in the consent page's Content-Security-Policy does not contain the callback.",
-			"Chromium stops after Approve, and nothing happens on screen.",
-			"Add the callback's origin to form-action.",
+			"The Content-Security-Policy of a page before the callback has form-action.",
+			"Chromium applies it to every redirect after the form. If {client} redirects from its callback to another " +
+				"address, Chromium stays on the page, and nothing happens on screen.",
+			"Remove form-action from the sign-in page, the consent page and the pages between them.",
 		},
 		"approval_redirects": {verdict: OK, says: "After Approve, the server redirects the browser with 302 or 303."},
 		"approval_307": {

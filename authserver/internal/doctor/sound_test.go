@@ -174,7 +174,7 @@ func (s *sound) authorize(a answer, r request) {
 		return
 	}
 	if r.Method == http.MethodGet {
-		a.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self' http://127.0.0.1:33420")
+		a.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		page(
 			a,
 			`<h1>App asks for access</h1><form method="post" action="/oauth/authorize">`+

@@ -203,7 +203,7 @@ func TestChoice_DenialRedirectsToClient(t *testing.T) {
 		query.Get("iss") != browsertest.Issuer {
 		t.Error(answer.Location())
 	}
-	if !strings.Contains(page.Header.Get("Content-Security-Policy"), "https://claude.ai") {
+	if strings.Contains(page.Header.Get("Content-Security-Policy"), "form-action") {
 		t.Error("a browser that applies form-action to redirects would not follow")
 	}
 }

@@ -116,10 +116,9 @@ func (h *Handler) offerWorkspaces(
 	}
 	h.Pages.Show(w, r, status, &ui.Choice{
 		Frame: ui.Frame{
-			Title:       req.Client.Name + " asks for access",
-			Person:      person(user),
-			Problem:     problem,
-			FormTargets: []string{consent.Callback{URI: req.RedirectURI}.FormTarget()},
+			Title:   req.Client.Name + " asks for access",
+			Person:  person(user),
+			Problem: problem,
 		},
 		Application: req.Client.Name,
 		Domain:      req.Client.Domain(),

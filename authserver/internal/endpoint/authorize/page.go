@@ -140,10 +140,7 @@ func (h *Handler) offer(
 		h.fail(w, r, err)
 		return
 	}
-	view.Frame = ui.Frame{
-		Title: req.Client.Name + " asks for access", Person: person(user),
-		FormTargets: []string{consent.Callback{URI: req.RedirectURI}.FormTarget()},
-	}
+	view.Frame = ui.Frame{Title: req.Client.Name + " asks for access", Person: person(user)}
 	view.Ticket, view.SwitchTo, view.Withheld = ticket, returnPath, withheld
 	if len(leftOut) > 0 {
 		by := asker{h, r, user, req.Client, returnPath}

@@ -241,8 +241,8 @@ func TestConsentPage_SecurityHeaders(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	for name, want := range map[string]string{
-		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self' " +
-			"http://127.0.0.1:8090; frame-ancestors 'none'; base-uri 'none'",
+		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
+			"frame-ancestors 'none'; base-uri 'none'",
 		"X-Frame-Options":        "DENY",
 		"X-Content-Type-Options": "nosniff",
 		"Referrer-Policy":        "same-origin",

@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/web"
@@ -59,7 +58,9 @@ func New(log *slog.Logger) (*Pages, error) {
 // A View is the content of one page.
 type View interface {
 	Template() string // its name, without .html
-	frame() *Frame    // of the embedded Frame
+	// LeadsTo returns the local path to which a form of the page leads when it is done, or "" for a page of this server.
+	LeadsTo() string
+	frame() *Frame // of the embedded Frame
 }
 
 // Unsent is the query parameter that tells the sign-in page that a form was refused because the session had ended.
@@ -108,7 +109,7 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 		p.lastResort(w)
 		return
 	}
-	p.headers(w, frame)
+	p.headers(w, frame, leadsOutside(view.LeadsTo()))
 	w.Header().Set("Content-Length", strconv.Itoa(page.Len()))
 	w.WriteHeader(status)
 	_, _ = w.Write(page.Bytes()) // an error means that the client has closed the connection
@@ -121,12 +122,18 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 // page's own forms with Origin: null, and they would be refused as cross-origin (Fetch standard, "append a request
 // Origin header"). No other site gets a referrer with either policy. There is no Cross-Origin-Opener-Policy, because
 // applications open the consent page in a window and wait for its result.
-func (p *Pages) headers(w http.ResponseWriter, frame *Frame) {
+//
+// form-action keeps an injected form from sending its fields elsewhere. Chromium also applies it to every redirect that
+// follows a form (CSP level 3, section 6.4.1), and would stay on a page whose form ends at a client that leads the
+// browser on, to addresses and schemes that only the client knows. Such a page, outside, has no form-action (contract,
+// section 4).
+func (p *Pages) headers(w http.ResponseWriter, frame *Frame, outside bool) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	policy := "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
-		"form-action " + strings.Join(append([]string{"'self'"}, frame.FormTargets...), " ") +
-		"; frame-ancestors 'none'; base-uri 'none'"
+	policy := "default-src 'none'; style-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"
+	if !outside {
+		policy += "; form-action 'self'"
+	}
 	if frame.Script || frame.AsksPasskey {
 		policy += "; script-src 'self'"
 	}

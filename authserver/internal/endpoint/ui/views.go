@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -24,7 +25,6 @@ type Frame struct {
 	Script      bool      // copy buttons, local times, and protection against double clicks; the page works without
 	AsksPasskey bool      // a form of this page requests a passkey with a script
 	Offer       Offer     // set by Show
-	FormTargets []string  // other origins that a form of this page redirects to (CSP form-action)
 	RequestID   string    // set by Show, on pages about an error
 
 	PasskeyOffer string // the key of the form that declines the offer of a passkey, or "" without an offer
@@ -32,6 +32,9 @@ type Frame struct {
 }
 
 func (f *Frame) frame() *Frame { return f }
+
+// LeadsTo implements View for a page whose forms lead to pages of this server.
+func (f *Frame) LeadsTo() string { return "" }
 
 // A Switcher is the form in the header of the settings that chooses the workspace of the pages.
 type Switcher struct {
@@ -56,6 +59,9 @@ type Login struct {
 
 // Template implements View.
 func (*Login) Template() string { return "login" }
+
+// LeadsTo implements View.
+func (l *Login) LeadsTo() string { return l.Return }
 
 // Consent is the page on which a user gives an application access.
 type Consent struct {
@@ -82,6 +88,9 @@ type Consent struct {
 // Template implements View.
 func (*Consent) Template() string { return "consent" }
 
+// LeadsTo implements View.
+func (c *Consent) LeadsTo() string { return c.SwitchTo }
+
 // A Message is a page with one message, usually that something cannot be done, why, and what to do next. If its frame
 // has a Section, the page has the settings' navigation.
 type Message struct {
@@ -99,6 +108,9 @@ type Message struct {
 
 // Template implements View.
 func (*Message) Template() string { return "message" }
+
+// LeadsTo implements View.
+func (m *Message) LeadsTo() string { return cmp.Or(m.Switch, m.Retry.leadsTo()) }
 
 // A Link is a link to another page of this server.
 type Link struct {

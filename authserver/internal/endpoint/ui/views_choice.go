@@ -14,3 +14,6 @@ type Choice struct {
 
 // Template implements View.
 func (*Choice) Template() string { return "choice" }
+
+// LeadsTo implements View.
+func (c *Choice) LeadsTo() string { return c.SwitchTo }

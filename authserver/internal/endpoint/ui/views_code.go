@@ -11,3 +11,6 @@ type SignInCode struct {
 
 // Template implements View.
 func (*SignInCode) Template() string { return "code" }
+
+// LeadsTo implements View.
+func (c *SignInCode) LeadsTo() string { return c.Return }

@@ -48,6 +48,9 @@ type Reauth struct {
 // Template implements View.
 func (*Reauth) Template() string { return "reauth" }
 
+// LeadsTo implements View.
+func (a *Reauth) LeadsTo() string { return a.Return }
+
 // Passkey returns the form for reauthentication with a passkey.
 func (a *Reauth) Passkey() PasskeyForm {
 	return PasskeyForm{"/login/again/passkey", a.Return, "Use a passkey"}
@@ -69,6 +72,9 @@ type Passkeys struct {
 
 // Template implements View.
 func (*Passkeys) Template() string { return "passkeys" }
+
+// LeadsTo implements View.
+func (p *Passkeys) LeadsTo() string { return p.Return }
 
 // A Passkey is one passkey in the list.
 type Passkey struct {

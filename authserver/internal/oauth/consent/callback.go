@@ -61,20 +61,3 @@ func (c Callback) Lookalike() bool {
 	}
 	return false
 }
-
-// FormTarget returns the callback as a source of the CSP directive form-action: its origin, or only its scheme if CSP
-// cannot express the host (an IPv6 address; CSP level 3, section 2.3.1).
-func (c Callback) FormTarget() string {
-	parsed, err := url.Parse(c.URI)
-	if err != nil {
-		return ""
-	}
-	for _, r := range parsed.Hostname() {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.', r == '_':
-		default:
-			return parsed.Scheme + ":"
-		}
-	}
-	return parsed.Scheme + "://" + parsed.Host
-}

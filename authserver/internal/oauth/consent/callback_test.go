@@ -43,21 +43,21 @@ func FuzzCallbackState(f *testing.F) {
 }
 
 func TestCallback_DetectsLoopbackAndLookalike(t *testing.T) {
-	for uri, want := range map[string][3]any{ // loopback, lookalike, form target
-		"https://claude.ai/api/mcp/auth_callback": {false, false, "https://claude.ai"},
-		"http://localhost:3000/cb":                {true, false, "http://localhost:3000"},
-		"http://127.9.9.9:3000/cb":                {true, false, "http://127.9.9.9:3000"},
-		"http://[::1]:3000/cb":                    {true, false, "http:"},
-		"https://xn--pple-43d.example/cb":         {false, true, "https://xn--pple-43d.example"},
-		"https://www.XN--pple-43d.example/cb":     {false, true, "https://www.XN--pple-43d.example"},
-		"https://LOCALHOST/cb":                    {true, false, "https://LOCALHOST"},
-		"https://app.localhost./cb":               {true, false, "https://app.localhost."},
-		"https://localhost.evil.example/cb":       {false, false, "https://localhost.evil.example"},
-		"https://a.example:8443/cb":               {false, false, "https://a.example:8443"},
+	for uri, want := range map[string][2]bool{ // loopback, lookalike
+		"https://claude.ai/api/mcp/auth_callback": {false, false},
+		"http://localhost:3000/cb":                {true, false},
+		"http://127.9.9.9:3000/cb":                {true, false},
+		"http://[::1]:3000/cb":                    {true, false},
+		"https://xn--pple-43d.example/cb":         {false, true},
+		"https://www.XN--pple-43d.example/cb":     {false, true},
+		"https://LOCALHOST/cb":                    {true, false},
+		"https://app.localhost./cb":               {true, false},
+		"https://localhost.evil.example/cb":       {false, false},
+		"https://a.example:8443/cb":               {false, false},
 	} {
 		c := Callback{uri}
-		if c.Loopback() != want[0] || c.Lookalike() != want[1] || c.FormTarget() != want[2] {
-			t.Errorf("%s: %v %v %s", uri, c.Loopback(), c.Lookalike(), c.FormTarget())
+		if c.Loopback() != want[0] || c.Lookalike() != want[1] {
+			t.Errorf("%s: %v %v", uri, c.Loopback(), c.Lookalike())
 		}
 		if c.Host() == "" || !slices.Contains(strings.Split(uri, "/"), c.Host()) {
 			t.Errorf("%s: host %q", uri, c.Host())

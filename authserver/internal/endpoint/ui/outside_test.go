@@ -1,0 +1,115 @@
+package ui
+
+import (
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// restricts reports whether the page of a view has form-action, which then allows this site alone.
+func restricts(t *testing.T, view View) bool {
+	t.Helper()
+	pages, err := New(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	pages.Show(w, httptest.NewRequest("GET", "/", nil), http.StatusOK, view)
+	policy := w.Header().Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || w.Code != http.StatusOK {
+		t.Fatalf("%s: %d with the policy %q", view.Template(), w.Code, policy)
+	}
+	if has := strings.Contains(policy, "form-action"); !has || strings.Contains(policy, "form-action 'self'") {
+		return has
+	}
+	t.Fatalf("%s: the policy is %q", view.Template(), policy)
+	return false
+}
+
+// leading returns the views whose forms lead to a path, by their templates.
+func leading(to string) map[string]View {
+	retried := Retry{Path: "/login/again", Form: true, Fields: []RetryField{{Name: "return", Value: to}}}
+	who := Frame{Person: &Person{Name: "Ada", Email: "ada@example.org"}}
+	return map[string]View{
+		"login":    &Login{Return: to},
+		"code":     &SignInCode{Return: to},
+		"reauth":   &Reauth{Frame: who, Return: to},
+		"passkeys": &Passkeys{Frame: who, Return: to},
+		"choice":   &Choice{Frame: who, SwitchTo: to},
+		"consent":  &Consent{Frame: who, SwitchTo: to},
+		"message":  &Message{Switch: to},
+		"retry":    &Message{Retry: &retried},
+	}
+}
+
+const ofClient = "/oauth/authorize?client_id=c&state=s"
+
+// Contract, section 4: no page whose form may end outside sends form-action, and the others keep it.
+func TestFormAction_IsAbsentWhereFormsMayEndOutside(t *testing.T) {
+	for _, to := range []string{
+		ofClient,
+		"/oauth//authorize?client_id=c",
+		"/settings/../oauth/authorize?client_id=c",
+		"/login?return=%2Foauth%2Fauthorize%3Fclient_id%3Dc",
+		"/login/again?return=%2Fsettings%2Fpasskeys%3Freturn%3D%252Foauth%252Fauthorize%253Fclient_id%253Dc",
+		"/login/upstream?return=/settings/user",
+	} {
+		for name, view := range leading(to) {
+			if restricts(t, view) {
+				t.Errorf("%s that leads to %s has form-action", name, to)
+			}
+		}
+	}
+	for _, to := range []string{"", "/settings/user", "/login/again?return=%2Fsettings%2Fpasskeys", "/oauthx?a=/oauth/"} {
+		for name, view := range leading(to) {
+			if !restricts(t, view) {
+				t.Errorf("%s that leads to %q lacks form-action", name, to)
+			}
+		}
+	}
+	for _, path := range []string{"/oauth/authorize", "/oauth/authorize/workspace"} {
+		if restricts(t, &Message{Retry: &Retry{Path: path, Form: true}}) {
+			t.Errorf("the page that repeats a form to %s has form-action", path)
+		}
+	}
+}
+
+// Every template with a form that carries a path, or answers an authorization request, belongs to a view in the test
+// above. The forms of the others end here.
+func TestFormAction_EachTemplateThatLeadsOnIsKnown(t *testing.T) {
+	leads := regexp.MustCompile(`name="return"|action="/oauth/|template "(passkey|switch)"`)
+	known := leading("")
+	for _, name := range []string{
+		"authenticator", // sets up an app and shows its recovery codes
+		"provider",      // signs out to the sign-in page
+		"part_account", "part_passkey",
+	} {
+		known[name] = nil
+	}
+	files, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		content, err := fs.ReadFile(templateFiles, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
+		if !leads.Match(content) {
+			continue
+		}
+		found++
+		if _, expected := known[name]; !expected {
+			t.Errorf("%s has a form that leads on: its view needs LeadsTo and a row in leading", name)
+		}
+	}
+	if found != len(known)-1 { // "retry" is part of message.html
+		t.Errorf("%d templates have forms that lead on, want %d", found, len(known)-1)
+	}
+}
