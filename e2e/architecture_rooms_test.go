@@ -62,7 +62,8 @@ func rooms() map[string][]string {
 		"github.com/klauspost/compress": {"shared/web"},
 		"code.dny.dev/ssrf":             {"shared/publicnet"},
 		"golang.org/x/time":             {"resourceapi/internal/keys"},
-		"golang.org/x/net/idna":         {"shared/publicnet"},
+		"golang.org/x/net/idna":         {"shared/publicnet", "shared/spelling", "shared/displayname"},
+		"golang.org/x/text":             {"shared/spelling"},
 		"github.com/standard-webhooks":  {"resourceapi/internal/delivery"},
 		"golang.org/x/net/html": {
 			"authserver/internal/testing/browsertest",

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/mail"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -88,16 +88,13 @@ func (d *Service) AddUser(ctx context.Context, email, name string) (Result, erro
 		map[string]any{"id": id, "email": email, "name": name}}, nil
 }
 
-const longestEmail = 254 // RFC 5321, section 4.5.3.1.3
-
-// parseEmail returns an address in lower case, as it is stored.
+// parseEmail returns an address in its canonical spelling, in which it is stored.
 func parseEmail(text string) (string, error) {
-	parsed, err := mail.ParseAddress(text)
-	if err != nil || parsed.Address != text || len(text) > longestEmail || strings.ContainsAny(text, " \t\r\n\"") ||
-		strings.HasSuffix(strings.ToLower(text), "@deleted.invalid") { // the addresses of deleted users
+	email, err := membership.ParseEmail(text)
+	if err != nil {
 		return "", refuse("the e-mail address must look like ada@example.org")
 	}
-	return strings.ToLower(text), nil
+	return email, nil
 }
 
 // Users lists all users, by e-mail address.
@@ -115,7 +112,7 @@ func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
 	if !strings.Contains(text, "@") {
 		return uuid.Nil, refuse("the user must be a UUID or an e-mail address; users list shows both")
 	}
-	return d.Store.FindUser(ctx, strings.ToLower(text))
+	return d.Store.FindUser(ctx, text)
 }
 
 // SetDisabled disables or enables a user. A disabled user has no access.

@@ -105,8 +105,8 @@ func prepareReset(store *postgres.Store) func(context.Context, *mail.Message) (b
 			Action: audit.UserResetRequested,
 			Detail: map[string]any{"address": m.Data.Network},
 		}
-		name, made, err := store.BeginReset(ctx, m.Address, password.HashToken(m.Token), m.Expires, event)
-		m.Name = name
+		to, made, err := store.BeginReset(ctx, m.Address, password.HashToken(m.Token), m.Expires, event)
+		m.Name, m.Address = to.Name, to.Email
 		return made, err
 	}
 }

@@ -14,6 +14,7 @@ import (
 	gomail "github.com/wneessen/go-mail"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Server is the mail server that messages are handed to.
@@ -139,7 +140,7 @@ func (s *Sender) Send(ctx context.Context, e Envelope) error {
 	if err != nil {
 		return err
 	}
-	return withoutAddress(client.DialAndSendWithContext(ctx, message), e.Address)
+	return withoutAddress(client.DialAndSendWithContext(ctx, message), spelling.OnWire(e.Address))
 }
 
 func (s *Sender) client() (*gomail.Client, error) {
@@ -177,7 +178,7 @@ func (s *Sender) message(e Envelope) (*gomail.Msg, error) {
 	if err != nil || parsed.Address != e.Address {
 		return nil, errors.New("the address is not valid")
 	}
-	recipient := netmail.Address{Name: e.Name, Address: e.Address}
+	recipient := netmail.Address{Name: e.Name, Address: spelling.OnWire(e.Address)}
 	if err := message.To(recipient.String()); err != nil {
 		return nil, errors.New("the address is not valid")
 	}

@@ -1,22 +1,19 @@
 package membership
 
 import (
-	"net/mail"
 	"strings"
 
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
-const maxEmail = 254 // RFC 5321, section 4.5.3.1.3
-
-// ParseEmail returns an address in lower case, as it is stored, or a *Refusal.
+// ParseEmail returns an address in its canonical spelling, in which it is stored, or a *Refusal.
 func ParseEmail(text string) (string, error) {
-	parsed, err := mail.ParseAddress(text)
-	if err != nil || parsed.Address != text || len(text) > maxEmail || strings.ContainsAny(text, " \t\r\n\"") ||
-		strings.HasSuffix(strings.ToLower(text), "@deleted.invalid") { // the addresses of deleted users
+	email, ok := spelling.Email(text)
+	if !ok || strings.HasSuffix(email, "@deleted.invalid") { // the addresses of deleted users
 		return "", &Refusal{"email", "Enter an e-mail address such as ada@example.org."}
 	}
-	return strings.ToLower(text), nil
+	return email, nil
 }
 
 // ParsePermissions returns the permissions with these identifiers, or a *Refusal.

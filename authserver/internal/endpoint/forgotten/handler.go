@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -17,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -76,7 +76,7 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusOK, page)
 		return
 	}
-	email := strings.ToLower(strings.TrimSpace(form.Get("email")))
+	email := spelling.Pasted(form.Get("email"))
 	if !workspace.PlausibleEmail(email) {
 		page.EmailNote = "Enter the e-mail address of your account."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)

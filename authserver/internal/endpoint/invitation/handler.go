@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -121,7 +122,7 @@ func (h *Handler) show(v visit, status int, adjust func(*view)) {
 	if v.signedIn {
 		page.Person = &ui.Person{Name: v.current.User.Name, Email: v.current.User.Email}
 		page.Key = h.key(v)
-		if v.current.User.Email != v.offer.Email {
+		if spelling.Key(v.current.User.Email) != spelling.Key(v.offer.Email) {
 			h.showOther(v, page)
 			return
 		}

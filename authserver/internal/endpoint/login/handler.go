@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -16,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -88,7 +88,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	if !h.readForm(w, r) {
 		return
 	}
-	email := strings.ToLower(strings.TrimSpace(r.PostForm.Get("email")))
+	email := spelling.Pasted(r.PostForm.Get("email"))
 	password := credential.Secret(r.PostForm.Get("password"))
 	page := form(ui.LocalPath(r.PostForm.Get("return"), ""), r.PostForm.Get("email"))
 	if !workspace.PlausibleEmail(email) {

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // PageSize is how many rows a page of a list has.
@@ -41,7 +43,7 @@ func (l Listing[Row]) Select(query url.Values, rows []Row) ([]Row, List) {
 	}
 	out := List{Of: l.Of, All: len(rows)}
 	if l.Matches != nil {
-		out.Words = strings.TrimSpace(query.Get("q"))
+		out.Words = spelling.Pasted(query.Get("q"))
 	}
 	var found, first []Row
 	for _, row := range rows {
@@ -82,8 +84,9 @@ func (l Listing[Row]) Select(query url.Values, rows []Row) ([]Row, List) {
 
 // Contains reports whether one of the texts contains words, ignoring case.
 func Contains(words string, texts ...string) bool {
+	words = spelling.Search(words)
 	for _, text := range texts {
-		if strings.Contains(strings.ToLower(text), strings.ToLower(words)) {
+		if strings.Contains(spelling.Fold(text), words) {
 			return true
 		}
 	}

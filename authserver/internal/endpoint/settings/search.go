@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Search is a submitted search form of a log.
@@ -18,7 +19,7 @@ const maxWords = 200
 
 // ReadWords returns the search text of a parameter, or "" if it is too long or contains a zero byte.
 func ReadWords(query url.Values, name string) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(query.Get(name), ""))
+	text := spelling.Pasted(strings.ToValidUTF8(query.Get(name), ""))
 	if len(text) > maxWords || strings.ContainsRune(text, 0) {
 		return ""
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // clockSkew is the tolerated difference between the provider's clock and ours.
@@ -101,7 +103,7 @@ func (p *Provider) read(token *oidc.IDToken, a Attempt) (Identity, error) {
 	}
 	identity := Identity{Issuer: token.Issuer, Subject: token.Subject, ProvedAt: p.authenticatedAt(claims.AuthTime)}
 	if claims.Verified == true { // only the boolean: a string is not accepted
-		identity.Email = lower(claims.Email)
+		identity.Email, _ = spelling.Claimed(claims.Email)
 	}
 	return identity, nil
 }
@@ -117,16 +119,4 @@ func (p *Provider) authenticatedAt(authTime int64) time.Time {
 		return now
 	}
 	return at
-}
-
-// lower converts only ASCII letters to lower case: some other letters become ASCII letters, which could turn the
-// address into another user's.
-func lower(email string) string {
-	out := []byte(email)
-	for i, c := range out {
-		if 'A' <= c && c <= 'Z' {
-			out[i] = c + ('a' - 'A')
-		}
-	}
-	return string(out)
 }

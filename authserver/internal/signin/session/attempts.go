@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -98,7 +99,7 @@ func exhausted(name string, quota int, wait time.Duration) web.RateLimit {
 
 func keysOfAttempt(email string, address netip.Addr) (account, from string) {
 	network := web.Network(address)
-	return "account:" + digest(email+"\x00"+network), "address:" + digest(network)
+	return "account:" + digest(spelling.Key(email)+"\x00"+network), "address:" + digest(network)
 }
 
 // Begun counts a sign-in by passkey or at another provider that an address begins; each stores a row until it is

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 const (
@@ -106,6 +107,6 @@ func (d *Devices) name() string {
 }
 
 func deviceHash(email string) []byte {
-	sum := sha256.Sum256([]byte("device\x00" + email))
+	sum := sha256.Sum256([]byte("device\x00" + spelling.Key(email)))
 	return sum[:deviceHashSize]
 }

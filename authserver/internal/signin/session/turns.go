@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 const (
@@ -96,7 +98,7 @@ func (q *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	mine = &turn{ready: make(chan bool, 1)}
-	if lane := "known:" + digest(c.Email); !c.Known || q.recent.count(lane) >= perKnownBrowser {
+	if lane := "known:" + digest(spelling.Key(c.Email)); !c.Known || q.recent.count(lane) >= perKnownBrowser {
 		mine.keys = keysOf(c)
 	} else {
 		q.recent.add(lane)
@@ -205,7 +207,7 @@ func (q *turnQueue) rank(t *turn) int {
 // keysOf returns the keys by which a caller's wrong passwords are counted: the account, and the networks of the
 // address.
 func keysOf(c Caller) []candidate {
-	keys := []candidate{{key: "account:" + digest(c.Email), spare: mistyped}}
+	keys := []candidate{{key: "account:" + digest(spelling.Key(c.Email)), spare: mistyped}}
 	address := c.Address.Unmap().WithZone("")
 	lengths := [...]int{24, 16, 8}
 	if address.Is6() {

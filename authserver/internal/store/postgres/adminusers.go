@@ -11,13 +11,16 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // AddUser inserts a user with the event, or returns admin.ErrEmailTaken.
 func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
 	return s.administer(ctx, "add user", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into account.users (id, email, name) values ($1, $2, $3)`, id, email, name)
-		if violates(err, uniqueViolation, "users") {
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name) select $1, $2, $3
+			where not exists (select from account.users where email = any($4))`, id, email, name,
+			spelling.Spellings(email))
+		if violates(err, uniqueViolation, "users") || err == nil && tag.RowsAffected() == 0 {
 			return admin.ErrEmailTaken
 		}
 		if err != nil {

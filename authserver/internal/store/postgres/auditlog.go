@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // isUUID guards a cast: a malformed text in the log must not hide the other events.
@@ -38,7 +40,7 @@ order by e.at desc, e.id desc`
 const (
 	peopleSQL = `select p.id from account.memberships y join account.users p on p.id = y.user_id
 		where y.tenant_id = @of and strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0
-		union all select p.id from account.users p where p.email = lower(@person)`
+		union all select p.id from account.users p where p.email = any(@addresses)`
 	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
 )
 
@@ -91,7 +93,8 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 		"id":          from.ID,
 		"limit":       limit,
 		"request":     search.RequestID,
-		"person":      search.Person,
+		"person":      spelling.Search(search.Person),
+		"addresses":   spelling.Spellings(search.Person),
 		"application": search.Application,
 		"client":      search.Client,
 		"since":       search.Since,

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace, if it was ended in
@@ -62,7 +63,8 @@ where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and ($2::uui
   and ($3::uuid is null or (g.created_at, g.id) <
     (select before.created_at, before.id from account.grants before where before.id = $3 and before.tenant_id = $1))
   and ($5 = '' or strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower($5)) > 0)
-order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Before, page.Limit, page.Words)
+order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Before, page.Limit,
+		spelling.Search(page.Words))
 }
 
 // EndConnection revokes an active grant of a workspace if the event's authorization still holds. It returns the grant,

@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 var _ useraccount.Deletions = (*Store)(nil)
@@ -235,14 +236,19 @@ func (s *Store) endAccess(
 
 // eraseUser deletes the sign-in methods, the name and the address of the user, and declines invitations to the address.
 func eraseUser(ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event) error {
+	var email string
+	if err := tx.QueryRow(ctx, `select email from account.users where id = $1`, user).Scan(&email); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, `
 with gone as (
-  delete from account.invitations where email = (select email from account.users where id = $1)
+  delete from account.invitations where email = any($4)
   returning id, tenant_id, ended_at
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, request_id)
 select gen_random_uuid(), tenant_id, $1, $2, '`+audit.InvitationDeclined+`', 'invitation:' || id, $3
-from gone where ended_at is null`, user, event.Actor, event.RequestID)
+from gone where ended_at is null`, user, event.Actor, event.RequestID,
+		spelling.Spellings(email))
 	if err != nil {
 		return err
 	}

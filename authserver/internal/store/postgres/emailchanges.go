@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 var _ useraccount.EmailChanges = (*Store)(nil)
@@ -32,11 +33,11 @@ func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest
 		var own, others int
 		err = tx.QueryRow(ctx, `
 select exists (select from account.email_changes where id = $1),
-  exists (select from account.users where email = $3 and id <> $2),
+  exists (select from account.users where email = any($4) and id <> $2),
   (select count(*) from account.email_changes where user_id = $2 and created_at > now() - interval '1 day'),
   (select count(distinct user_id) from account.email_changes
     where new_email = $3 and user_id <> $2 and created_at > now() - interval '1 day')`,
-			r.ID, r.UserID, r.Email).Scan(&repeated, &taken, &own, &others)
+			r.ID, r.UserID, r.Email, spelling.Spellings(r.Email)).Scan(&repeated, &taken, &own, &others)
 		if err != nil || repeated {
 			return err
 		}
@@ -191,7 +192,8 @@ func (s *Store) ConfirmEmailChange(
 }
 
 func emailTaken(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string) (bool, error) {
-	return found(tx.QueryRow(ctx, `select true from account.users where email = $2 and id <> $1`, user, email))
+	return found(tx.QueryRow(ctx, `select true from account.users where email = any($2) and id <> $1`, user,
+		spelling.Spellings(email)))
 }
 
 // changeEmail replaces the address of a locked user, records the event and mails both addresses.
@@ -200,7 +202,7 @@ func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, emai
 	if err := s.queueMail(ctx, tx, user, changed); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, email)
+	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, spelling.Key(email))
 	if violates(err, uniqueViolation, "users") { // another user took it meanwhile
 		return useraccount.ErrEmailTaken
 	}
@@ -246,6 +248,13 @@ func (s *Store) SetEmail(ctx context.Context, user uuid.UUID, email string, even
 		}
 		if err == nil {
 			err = endEmailChange(ctx, tx, user, "replaced")
+		}
+		taken := false
+		if err == nil {
+			taken, err = emailTaken(ctx, tx, user, email)
+		}
+		if err == nil && taken {
+			err = admin.ErrEmailTaken
 		}
 		if err == nil {
 			err = s.changeEmail(ctx, tx, user, email, event)

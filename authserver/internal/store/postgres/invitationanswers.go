@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Offer reads the open invitation with the token, or returns membership.ErrNoInvitation.
@@ -31,6 +32,9 @@ where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenH
 			invitationTargets(&o.Invitation, &permissions)...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return membership.Offer{}, membership.ErrNoInvitation
+	}
+	if err == nil && !o.HasAccount && len(spelling.Spellings(o.Email)) > 1 {
+		_, _, o.HasAccount, err = s.UserByEmail(ctx, o.Email)
 	}
 	o.Permissions = perm.FromStrings(permissions)
 	return o, unavailable("read invitation", err)
@@ -94,8 +98,9 @@ func (s *Store) acceptAsNewUser(
 			return err
 		}
 		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash)
-			values ($1, $2, $3, nullif($4, '')) on conflict (email) do nothing`,
-			user.ID, o.Email, user.Name, user.PasswordHash.Reveal())
+			select $1, $2, $3, nullif($4, '') where not exists (select from account.users where email = any($5))
+			on conflict (email) do nothing`,
+			user.ID, spelling.Key(o.Email), user.Name, user.PasswordHash.Reveal(), spelling.Spellings(o.Email))
 		if err != nil {
 			return err
 		}
@@ -160,7 +165,8 @@ func inviterGives(ctx context.Context, tx pgx.Tx, o membership.Offer) error {
 
 // isAddressOf returns membership.ErrOtherAddress if the user has another address.
 func isAddressOf(ctx context.Context, tx pgx.Tx, email string, user uuid.UUID) error {
-	own, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and email = $2`, user, email))
+	own, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and email = any($2)`, user,
+		spelling.Spellings(email)))
 	if err == nil && !own {
 		err = membership.ErrOtherAddress
 	}
@@ -176,7 +182,8 @@ func (s *Store) Decline(ctx context.Context, o membership.Offer, user *uuid.UUID
 				return err
 			}
 		} else {
-			exists, err := found(tx.QueryRow(ctx, `select true from account.users where email = $1`, o.Email))
+			exists, err := found(tx.QueryRow(ctx, `select true from account.users where email = any($1)`,
+				spelling.Spellings(o.Email)))
 			if err == nil && exists {
 				err = membership.ErrAccountExists
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // limitedSQL selects the limits that the next invitation would exceed, each with the number of seconds until the window
@@ -46,7 +47,7 @@ select which, extract(epoch from sent_at + @window::interval - now())::float8 fr
 // *membership.LimitError. The caller has locked the workspace's members and the inviter. The lock on the address is the
 // last one of the transaction.
 func countInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation) error {
-	email := credential.Hash(i.Email)
+	email := credential.Hash(spelling.Key(i.Email))
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('invited ' || encode($1, 'hex'), 0))`,
 		email); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 const (
@@ -66,8 +67,9 @@ func (s *Store) SaveInvitation(
 ) error {
 	tokenHash := credential.Hash(token.Reveal())
 	return s.changeMembers(ctx, "save invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
+		spellings := spelling.Spellings(i.Email)
 		member, err := found(tx.QueryRow(ctx, `select true from account.memberships m
-			join account.users u on u.id = m.user_id where m.tenant_id = $1 and u.email = $2`, i.WorkspaceID, i.Email))
+			join account.users u on u.id = m.user_id where m.tenant_id = $1 and u.email = any($2)`, i.WorkspaceID, spellings))
 		if err == nil && member {
 			err = membership.ErrMember
 		}
@@ -79,7 +81,7 @@ func (s *Store) SaveInvitation(
 			return err
 		}
 		if _, err = tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'replaced'
-			where tenant_id = $1 and email = $2 and ended_at is null`, i.WorkspaceID, i.Email); err != nil {
+			where tenant_id = $1 and email = any($2) and ended_at is null`, i.WorkspaceID, spellings); err != nil {
 			return err
 		}
 		err = tx.QueryRow(ctx, `

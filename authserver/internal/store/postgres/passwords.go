@@ -11,10 +11,12 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // storePassword replaces the hash of a user's password, ends the user's links to set a password, records the event and
@@ -125,20 +127,20 @@ const (
 	keepResets       = 24 * time.Hour
 )
 
-// BeginReset stores a link to set a password for the user with this e-mail address, with the event, or returns false if
-// there is no such user, the user is disabled, or enough links were made lately. A repeated call stores one link.
+// BeginReset stores a link to set a password for the user with an address in any spelling, with the event. The link is
+// mailed to the stored address. It returns false if there is no such user, the user is disabled, or enough links were made lately. A repeated call stores one link.
 func (s *Store) BeginReset(
 	ctx context.Context,
 	email string,
 	tokenHash []byte,
 	expires time.Time,
 	event audit.Event,
-) (name string, made bool, err error) {
+) (to workspace.User, made bool, err error) {
 	err = s.atomically(ctx, "begin password reset", func(tx pgx.Tx) error {
 		made = false
-		var user uuid.UUID
-		err := tx.QueryRow(ctx, `select id, name from account.users where email = $1 and disabled_at is null
-			for no key update`, email).Scan(&user, &name)
+		err := tx.QueryRow(ctx, `select id, name, email from account.users where email = any($1) and disabled_at is null
+			order by array_position($1, email) limit 1 for no key update`, spelling.Spellings(email)).
+			Scan(&to.ID, &to.Name, &to.Email)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -151,15 +153,15 @@ func (s *Store) BeginReset(
 select exists (select from account.password_resets where token_hash = $2),
   exists (select from account.password_resets where token_hash = $2 and used_at is null),
   (select count(*) from account.password_resets where user_id = $1 and created_at > now() - interval '1 hour')`,
-			user, tokenHash).Scan(&earlier, &unused, &lately)
+			to.ID, tokenHash).Scan(&earlier, &unused, &lately)
 		if err != nil || earlier || lately >= maxResetsPerHour {
 			made = unused
 			return err
 		}
 		made = true
-		return s.addReset(ctx, tx, user, tokenHash, expires, false, event)
+		return s.addReset(ctx, tx, to.ID, tokenHash, expires, false, event)
 	})
-	return name, made && err == nil, err
+	return to, made && err == nil, err
 }
 
 // AddReset stores a link of an operator for a user, with the event, or returns admin.ErrNoUser.

@@ -11,6 +11,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // emailSection is the page on which users change their address, for links back to it.
@@ -78,7 +80,7 @@ func (h *Handler) changeEmail() http.Handler {
 		if refusal, ok := errors.AsType[*membership.Refusal](err); ok {
 			return h.refuseEmail(v, view, http.StatusBadRequest, refusal.Message)
 		}
-		if email == v.Current.User.Email {
+		if email == spelling.Key(v.Current.User.Email) {
 			return h.refuseEmail(v, view, http.StatusBadRequest, "This is your address already.")
 		}
 		network := h.Proxies.ClientAddress(v.R).String()
