@@ -2,8 +2,9 @@
 // or a workspace (contract, section 5).
 //
 // A name has at least one visible character, and none that is hidden, changes the direction of writing or
-// overlaps other lines. An application's name, which people trust on the consent page, must not mix scripts
-// within a word.
+// overlaps other lines. Invisible characters that a script or an emoji needs are allowed (sequences.go). An
+// application's name, which people trust on the consent page, has no joiners and must not mix scripts within a word
+// beyond what UTS 39 calls highly restrictive.
 package displayname
 
 import (
@@ -20,6 +21,8 @@ const MaxLength = 100
 // maxMarks is the maximum number of consecutive combining marks. Vietnamese, Hebrew and Thai need two.
 const maxMarks = 2
 
+const unseen = "Must be a single line without control characters or invisible characters."
+
 // Empty is the message for a name without a visible character.
 const Empty = "Enter a name."
 
@@ -32,21 +35,26 @@ func Check(name string, longest int) string {
 		return "Must be valid UTF-8 text."
 	case utf8.RuneCountInString(name) > longest:
 		return fmt.Sprintf("Must have at most %d characters.", longest)
-	case strings.ContainsFunc(name, hidden):
-		return "Must be a single line without control characters or invisible characters."
-	case !Visible(name):
+	}
+	switch plain := withoutSequences(name); {
+	case strings.ContainsFunc(plain, hidden):
+		return unseen
+	case !Visible(plain):
 		return Empty
-	case marksInARow(name) > maxMarks:
+	case marksInARow(plain) > maxMarks:
 		return "Must not have more than two accents or other marks on a letter."
 	}
 	return ""
 }
 
-// CheckApplication is Check for the name of an application, which must have a letter or a number and must not
-// mix scripts within a word.
+// CheckApplication is Check for the name of an application, which must have a letter or a number, must have no joiners
+// and must not mix scripts within a word.
 func CheckApplication(name string) string {
 	if message := Check(name, MaxLength); message != "" {
 		return message
+	}
+	if strings.ContainsRune(name, joiner) || strings.ContainsRune(name, nonJoiner) {
+		return unseen
 	}
 	if !strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N) }) {
 		return "Must contain a letter or a number."
@@ -61,8 +69,7 @@ func CheckApplication(name string) string {
 func Visible(text string) bool { return strings.ContainsFunc(text, visible) }
 
 // hidden reports whether a name must not have the character: it is invisible, changes how other characters
-// look, or ends the line. This includes joiners: Unicode lets programs ignore them, so that two names could
-// look the same.
+// look, or ends the line.
 func hidden(r rune) bool {
 	switch {
 	case r == ' ':

@@ -27,6 +27,21 @@ func TestCheck_AcceptsUsualNames(t *testing.T) {
 		"C++ / C#",
 		"Café\u00a0au lait",
 		strings.Repeat("é", displayname.MaxLength),
+		"می\u200cخواهم",         // Persian: RFC 5892, A.1
+		"خانه\u200cای در تهران", // joined to a letter that joins on one side
+		"क्\u200dष",             // Hindi, after a virama: A.2
+		"क्\u200cष",             // A.1, after a virama
+		"ශ්\u200dරී ලංකා",       // Sinhala
+		"Zahra می\u200cخواهم!",  // in one of two words
+		"👩\u200d🚀",              // UTS 51: a joined sequence
+		"🏳\ufe0f\u200d🌈 Pride",
+		"👨\u200d👩\u200d👧\u200d👦",
+		"👩🏽\u200d⚕\ufe0f",
+		"I ❤\ufe0f trees",
+		"1\ufe0f\u20e3 Step",
+		"🇮🇷",
+		"👍🏿",
+		"🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", // Scotland
 	} {
 		if message := displayname.Check(name, displayname.MaxLength); message != "" {
 			t.Errorf("%+q: %s", name, message)
@@ -62,6 +77,27 @@ func TestCheck_RefusesInvisibleOrDeceptiveNames(t *testing.T) {
 		"x\ufeff",
 		"x\u00ad",
 		"a\u200db", // default ignorable
+		"a\u200cb",
+		"\u200c",
+		"می\u200c", // nothing to join
+		"\u200cمی",
+		"می\u200c\u200cخواهم", // two
+		"می\u200dخواهم",       // the other joiner
+		"а\u200cб",
+		"د\u200cد", // a letter that does not join on that side
+		"क\u200dष", // no virama
+		"👩\u200d",
+		"\u200d👩",
+		"👩\u200d\u200d🚀",
+		"👩\u200da",
+		"a\ufe0f",
+		"1\ufe0f",
+		"❤\ufe0f\ufe0f",
+		"👍\ufe0e",
+		"🏴\U000e0067\U000e0062",           // without its end
+		"👍\U000e0067\U000e0062\U000e007f", // tags of another emoji
+		"\U000e0067\U000e007f",
+		"👩\u200b\u200d🚀",
 		"safe\u202eelbadnu",
 		"\u2066x\u2069",
 		"\u200ex",
@@ -106,6 +142,14 @@ func TestCheckApplication_RefusesMixedScripts(t *testing.T) {
 		"O’Reilly",
 		"サーバー",
 		"人々",
+		"LINE連携ツール",
+		"Web版アプリ",
+		"AとB",
+		"T시스템",
+		"Kアプリ 2",
+		"ㄅㄆ注音App",
+		"QRコード",
+		"I ❤\ufe0f trees",
 	} {
 		if message := displayname.CheckApplication(name); message != "" {
 			t.Errorf("%+q: %s", name, message)
@@ -120,12 +164,32 @@ func TestCheckApplication_RefusesMixedScripts(t *testing.T) {
 		"Pay\u0440al2",
 		"한\u30ab",
 		"\u0430\u0501min\u0251",
+		"Gロogle", // Katakana ro as an o
+		"G〇〇gle",
+		"Googㅣe",
+		"LINEкартаツール",
+		"한글ツール",
+		"한글ㄅ",
+		"ΑΒΓツール",
 	} {
 		if displayname.CheckApplication(name) == "" {
 			t.Errorf("%+q is accepted", name)
 		}
 		if message := displayname.Check(name, displayname.MaxLength); message != "" {
 			t.Errorf("Check refuses %+q: %s", name, message)
+		}
+	}
+}
+
+// Joiners are part of people's names, and not of the names of applications.
+func TestCheckApplication_RefusesJoiners(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"می\u200cخواهم", "क्\u200dष", "👩\u200d🚀 Rockets"} {
+		if message := displayname.Check(name, displayname.MaxLength); message != "" {
+			t.Errorf("%+q: %s", name, message)
+		}
+		if displayname.CheckApplication(name) == "" {
+			t.Errorf("%+q is accepted for an application", name)
 		}
 	}
 }

@@ -8,13 +8,16 @@ import (
 // scripts is a set of scripts.
 type scripts map[string]bool
 
-// together lists the scripts that one word may mix, because a language uses them together (Unicode Technical
-// Standard 39, section 5.1).
+// together lists the scripts that one word may mix: the restriction level “highly restrictive” of Unicode Technical
+// Standard 39, section 5.2.
 var together = []scripts{
-	{"Han": true, "Hiragana": true, "Katakana": true}, // Japanese
-	{"Han": true, "Hangul": true},                     // Korean
-	{"Han": true, "Bopomofo": true},                   // Chinese
+	{"Latin": true, "Han": true, "Hiragana": true, "Katakana": true}, // Japanese
+	{"Latin": true, "Han": true, "Hangul": true},                     // Korean
+	{"Latin": true, "Han": true, "Bopomofo": true},                   // Chinese
 }
+
+// likeLatin are the characters of these scripts that look like a Latin letter or a part of one.
+const likeLatin = "丨丿亅乙乚乛〇口囗工丁丅卜凵匚冂八ロエトノハㄇㄥㄒㄧㄩㅣㅇㅡ"
 
 // mixesScripts reports whether a word has letters of scripts that no language mixes. A word is a sequence of
 // letters, marks and digits.
@@ -41,10 +44,22 @@ func mixed(word string) bool {
 	}
 	for _, language := range together {
 		if language.hasAll(found) {
-			return false
+			return found["Latin"] && hidesInLatin(word)
 		}
 	}
 	return true
+}
+
+// hidesInLatin reports whether other characters stand in a word of Latin letters only as if they were such letters.
+func hidesInLatin(word string) bool {
+	for run := range strings.FieldsFuncSeq(word, func(r rune) bool {
+		return scriptOf(r) == "Latin" || !unicode.IsLetter(r) && !unicode.Is(unicode.Nl, r)
+	}) {
+		if strings.Trim(run, likeLatin) == "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (s scripts) hasAll(others scripts) bool {
