@@ -22,6 +22,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Parameters of the codes. They are the defaults of RFC 6238, because some apps ignore other values.
@@ -96,7 +97,7 @@ func (s Secret) QRCode(issuer, account string) ([]byte, error) {
 
 // Check returns the time step of a valid code. A code of the step last or an earlier one was used already.
 func (s Secret) Check(code string, now time.Time, last int64) (step int64, valid bool) {
-	code = strings.Join(strings.Fields(code), "")
+	code = spelling.Code(code)
 	current := now.Unix() / int64(period.Seconds())
 	for step = current - skew; step <= current+skew; step++ {
 		good, err := hotp.ValidateCustom(code, uint64(step), base32Encoding.EncodeToString(s), hotp.ValidateOpts{
@@ -133,16 +134,9 @@ func NewRecoveryCodes(random io.Reader) (codes []credential.Secret, hashes [][]b
 	return codes, hashes, nil
 }
 
-// HashRecoveryCode returns the stored hash of a recovery code, which may have been typed in upper case and with other
-// separators. A fast hash is enough for 80 random bits.
+// HashRecoveryCode returns the stored hash of a recovery code, as typed or pasted (spelling.Code). A fast hash is enough for 80 random bits.
 func HashRecoveryCode(code credential.Secret) []byte {
-	text := strings.Map(func(r rune) rune {
-		if r == '-' || r == ' ' || r == '\t' {
-			return -1
-		}
-		return r
-	}, strings.ToLower(code.Reveal()))
-	sum := sha256.Sum256([]byte("recovery code\x00" + text))
+	sum := sha256.Sum256([]byte("recovery code\x00" + spelling.Code(code.Reveal())))
 	return sum[:]
 }
 

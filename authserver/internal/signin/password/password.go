@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Limits of a password. Length is what helps (NIST SP 800-63B, section 3.1.1).
@@ -61,13 +62,14 @@ func Choose(
 	return hashed, note, err
 }
 
-// CheckForm returns why a text is no password at all, as a sentence for people, or "".
+// CheckForm returns why a text is no password at all, as a sentence for people, or "". It measures the spelling that is
+// hashed.
 func CheckForm(chosen credential.Secret) string {
-	text := chosen.Reveal()
+	text := spelling.Password(chosen.Reveal())
 	switch {
 	case !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00"):
 		return "The password must be one line of text."
-	case len(text) > Longest:
+	case len(chosen) > Longest || len(text) > Longest:
 		return fmt.Sprintf("The password must have at most %d bytes.", Longest)
 	case utf8.RuneCountInString(text) < Shortest:
 		return fmt.Sprintf("The password must have at least %d characters.", Shortest)
@@ -78,7 +80,7 @@ func CheckForm(chosen credential.Secret) string {
 // guessable estimates the password as zxcvbn does: from lists of common passwords, words and names, keyboard patterns,
 // repeats, dates, and what is known about the user.
 func guessable(text string, known []string) bool {
-	if runes := []rune(text); len(runes) > maxEstimated {
+	if runes := []rune(spelling.Password(text)); len(runes) > maxEstimated {
 		text = string(runes[:maxEstimated])
 	}
 	return zxcvbn.PasswordStrength(text, inputs(known)).Entropy < minEntropy
@@ -89,7 +91,7 @@ func inputs(known []string) []string {
 	words := []string{"almoner"}
 	separates := func(r rune) bool { return strings.ContainsRune(" @.-_+", r) }
 	for _, text := range known {
-		text = strings.ToLower(text)
+		text = spelling.Fold(text)
 		words = append(words, text)
 		words = append(words, strings.FieldsFunc(text, separates)...)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/alexedwards/argon2id"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Cost is the work of a password hash (argon2id with one lane).
@@ -37,6 +38,7 @@ var ErrBusy = errors.New("too many passwords are being checked at this moment")
 // Passwords checks passwords, a limited number at a time. It is safe for concurrent use.
 type Passwords struct {
 	turns *turnQueue
+	cost  Cost
 	dummy credential.Secret
 }
 
@@ -50,12 +52,13 @@ func NewPasswords(cost Cost) (*Passwords, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Passwords{turns: newTurnQueue(time.Now, runtime.GOMAXPROCS(0)), dummy: dummy}, nil
+	return &Passwords{turns: newTurnQueue(time.Now, runtime.GOMAXPROCS(0)), cost: cost, dummy: dummy}, nil
 }
 
-// HashPassword returns the argon2id hash of a password in PHC form.
+// HashPassword returns the argon2id hash of a password in PHC form. Passwords that differ only in their spelling have
+// one hash (NIST SP 800-63B, section 3.1.1.2).
 func HashPassword(password string, cost Cost) (credential.Secret, error) {
-	hash, err := argon2id.CreateHash(password, cost.params())
+	hash, err := argon2id.CreateHash(spelling.Password(password), cost.params())
 	if err != nil {
 		return "", fmt.Errorf("hash a password: %w", err)
 	}
@@ -75,14 +78,27 @@ func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
 // Wrong counts a wrong password, which lowers the priority of its network and account.
 func (p *Passwords) Wrong(c Caller) { p.turns.wrong(c) }
 
-// Matches reports whether hash is the hash of password. An empty hash, of an unknown user, takes as long and never
+// Matches reports whether hash is the hash of password, in any spelling. An empty hash, of an unknown user, takes as long and never
 // matches. Call it within a Slot.
 func (p *Passwords) Matches(hash, password credential.Secret) (bool, error) {
+	return p.compare(hash, spelling.Password(password.Reveal()))
+}
+
+// MatchesFormer reports whether hash is of the very text of password, as releases before the spelling was settled
+// stored it. It compares nothing if that text has the settled spelling, so that most wrong passwords cost one hash.
+func (p *Passwords) MatchesFormer(hash, password credential.Secret) (bool, error) {
+	if spelling.Password(password.Reveal()) == password.Reveal() {
+		return false, nil
+	}
+	return p.compare(hash, password.Reveal())
+}
+
+func (p *Passwords) compare(hash credential.Secret, text string) (bool, error) {
 	unknown := hash == ""
 	if unknown {
 		hash = p.dummy
 	}
-	match, err := argon2id.ComparePasswordAndHash(password.Reveal(), hash.Reveal())
+	match, err := argon2id.ComparePasswordAndHash(text, hash.Reveal())
 	if err != nil {
 		return false, fmt.Errorf("the stored hash of a password cannot be read: %w", err)
 	}

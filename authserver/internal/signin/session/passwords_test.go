@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alexedwards/argon2id"
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -98,6 +99,10 @@ func (u oneUser) UserByEmail(_ context.Context, email string) (workspace.User, c
 	return u.User, u.hash, true, nil
 }
 
+func (oneUser) RenewHash(context.Context, uuid.UUID, credential.Secret, credential.Secret) (bool, error) {
+	return false, errors.New("no hash is renewed")
+}
+
 // unlimited is a RateCounter without a limit.
 type unlimited struct{}
 
@@ -131,5 +136,38 @@ func TestVerifier_EachRefusalComparesAHash(t *testing.T) {
 		if result.OK || err == nil || !strings.Contains(err.Error(), "cannot be read") {
 			t.Errorf("%s: %+v, %v: no hash was compared", name, result, err)
 		}
+	}
+}
+
+func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {
+	passwords, err := NewPasswords(LowestCost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const composed, decomposed = "p\u00e4ssw\u00f6rter im Wald", "pa\u0308sswo\u0308rter\u00a0im Wald"
+	for _, pair := range [][2]string{{composed, decomposed}, {decomposed, composed}} {
+		hash, err := HashPassword(pair[0], LowestCost())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := passwords.Matches(hash, credential.Secret(pair[1])); !ok || err != nil {
+			t.Errorf("%+q is not %+q (%v)", pair[1], pair[0], err)
+		}
+	}
+}
+
+// A wrong password in the settled spelling costs one hash: the dummy hash is unreadable, so that a comparison with it
+// is an error.
+func TestPasswords_FormerHashesCostOnlyOtherSpellings(t *testing.T) {
+	passwords, err := NewPasswords(LowestCost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	passwords.dummy = "unreadable"
+	if ok, err := passwords.MatchesFormer("", "plain or p\u00e4ss"); ok || err != nil {
+		t.Errorf("a settled spelling is compared again: %v, %v", ok, err)
+	}
+	if _, err := passwords.MatchesFormer("", "pa\u0308ss"); err == nil {
+		t.Error("another spelling is not compared for an unknown user, whose refusal then takes less time")
 	}
 }

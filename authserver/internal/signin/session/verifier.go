@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -14,6 +16,9 @@ import (
 // Users finds users by e-mail address, with their password hash, and returns false if there is none.
 type Users interface {
 	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
+	// RenewHash replaces the hash of a password by another one of the same password. It returns false, and changes
+	// nothing, if the user has another hash by now.
+	RenewHash(ctx context.Context, user uuid.UUID, former, hash credential.Secret) (bool, error)
 }
 
 // An Auditor stores audit events.
@@ -66,7 +71,11 @@ func (v *Verifier) Verify(
 			hash = ""
 		}
 		user = found
-		if result.OK, err = v.Passwords.Matches(hash, password); err != nil {
+		result.OK, err = v.Passwords.Matches(hash, password)
+		if err == nil && !result.OK {
+			result.OK, hash, err = v.former(ctx, found.ID, hash, password)
+		}
+		if err != nil {
 			return err
 		}
 		if result.OK {
@@ -78,6 +87,19 @@ func (v *Verifier) Verify(
 		return v.Auditor.Record(ctx, wrong(ctx, found, known, from))
 	})
 	return user, result, err
+}
+
+// former checks a password against the hash that an earlier release stored for its very text, and replaces that hash.
+func (v *Verifier) former(
+	ctx context.Context, user uuid.UUID, former, password credential.Secret,
+) (ok bool, hash credential.Secret, err error) {
+	if ok, err = v.Passwords.MatchesFormer(former, password); err != nil || !ok {
+		return false, former, err
+	}
+	if hash, err = HashPassword(password.Reveal(), v.Passwords.cost); err == nil {
+		ok, err = v.Users.RenewHash(ctx, user, former, hash)
+	}
+	return ok && err == nil, hash, err
 }
 
 // wrong returns the event of a wrong password. An e-mail address that belongs to no user is not recorded, because it

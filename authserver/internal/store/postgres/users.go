@@ -27,6 +27,15 @@ func (s *Store) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, cre
 	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1 and u.deleted_at is null`, id)
 }
 
+// RenewHash replaces the hash of a user's password if it is still the former one, or returns false.
+func (s *Store) RenewHash(ctx context.Context, user uuid.UUID, former, hash credential.Secret) (bool, error) {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, `update account.users set password_hash = $3 where id = $1 and password_hash = $2`,
+		user, former.Reveal(), hash.Reveal())
+	return tag.RowsAffected() == 1, unavailable("renew hash of password", err)
+}
+
 // SetName changes the name of a user, with its event, if the event's authorization still holds.
 func (s *Store) SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
 	return s.administer(ctx, "set name of user", func(tx pgx.Tx) error {
