@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
@@ -97,7 +96,7 @@ func (f Field) read(raw json.RawMessage, texts Problems) (value any, message str
 	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
 		return nil, "Must be a string."
 	}
-	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
+	if text = f.settled(text); text == "" {
 		return f.nothing(texts)
 	}
 	if message := f.checkText(text, texts); message != "" {

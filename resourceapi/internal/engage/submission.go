@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Status is the state of a submission (E5).
@@ -74,7 +76,7 @@ type Writer interface {
 
 // A Supporter is the sender of a submission, as far as the answers identify them.
 type Supporter struct {
-	Email string // in lower case; empty if not given
+	Email string // in its canonical spelling; empty if not given
 	Phone string // empty if not given
 	Name  string // empty if not given
 }
@@ -94,7 +96,7 @@ func SupporterOf(fields []Field, answers Answers) Supporter {
 		text, _ := answers[field.Name].(string)
 		switch {
 		case field.Type == Email && s.Email == "":
-			s.Email = strings.ToLower(text)
+			s.Email = spelling.Key(text)
 		case field.Type == Phone && s.Phone == "":
 			s.Phone = text
 		case field.Type == Text && strings.EqualFold(field.Name, "name"):

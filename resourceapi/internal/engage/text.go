@@ -3,7 +3,6 @@ package engage
 import (
 	"encoding/json"
 	"fmt"
-	"net/mail"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,13 +10,15 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Maximum lengths of answers, in characters.
 const (
 	MaxText     = 200
 	MaxTextarea = 5000
-	maxEmail    = 254 // RFC 5321, section 4.5.3.1.3, without the brackets
+	maxEmail    = 254
 	maxNumber   = 40
 )
 
@@ -63,26 +64,46 @@ func checkLength(text string, kind Type, texts Problems) string {
 	return ""
 }
 
-// checkEmail accepts only a bare address: no display name, no comment, no quotes.
+// settled returns the spelling of an answer that is stored, so that pasted text is accepted and an erasure finds an
+// address in any spelling. An address stays as it was typed if its canonical spelling differs only in the case of ASCII.
+func (f Field) settled(text string) string {
+	switch f.Type {
+	case Email:
+		text = spelling.Pasted(text)
+		other := func(r rune) bool { return r > unicode.MaxASCII }
+		if email, ok := spelling.Email(text); ok && (strings.ToLower(text) != email || strings.ContainsFunc(text, other)) {
+			return email
+		}
+		return text
+	case Phone:
+		return spelling.Phone(text)
+	}
+	return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
+}
+
 func checkEmail(text string, texts Problems) string {
-	address, err := mail.ParseAddress(text)
-	if err != nil || address.Name != "" || address.Address != text || strings.ContainsAny(text, "\"()<>[] ") {
+	if _, ok := spelling.Email(text); !ok {
 		return texts.Email
 	}
 	return ""
 }
 
-var phone = regexp.MustCompile(`^\+?[0-9 ().\-/]+$`)
+// phone matches a number and its extension.
+var phone = regexp.MustCompile(`^(\+?[0-9 ().\-/]+)(?i:[ ,;]*(?:ext\.?|extension|x|#) *[0-9]{1,7})?$`)
 
-// checkPhone checks the number of digits: 5 to 15, the maximum of ITU-T E.164.
+// checkPhone checks the number of digits without an extension: 5 to 15, the maximum of ITU-T E.164.
 func checkPhone(text string, texts Problems) string {
+	parts := phone.FindStringSubmatch(text)
+	if parts == nil {
+		return texts.Phone
+	}
 	digits := strings.Count(strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {
 			return '0'
 		}
 		return -1
-	}, text), "0")
-	if !phone.MatchString(text) || digits < 5 || digits > 15 {
+	}, parts[1]), "0")
+	if digits < 5 || digits > 15 {
 		return texts.Phone
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -70,7 +71,7 @@ func (e *Endpoint) Erase() http.Handler {
 		}
 		problems := invalid.Fields(strictjson.UnknownMembers(object, "email"))
 		email, _ := object.Text("email")
-		email = strings.ToLower(strings.TrimSpace(email))
+		email = spelling.Key(email)
 		if !strings.Contains(email, "@") || len(email) > maxEmail || strings.ContainsRune(email, 0) {
 			problems["email"] = "Must be an e-mail address."
 		}

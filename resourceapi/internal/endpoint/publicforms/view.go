@@ -15,6 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/spelling"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -177,7 +178,7 @@ func (v *view) fill(fields []engage.Field, values url.Values) engage.RawAnswers 
 // numberTyped parses a number as people type it: with spaces around it, a plus sign or leading zeros. Other text is
 // returned unchanged, and the form refuses it.
 func numberTyped(text string) any {
-	text = strings.TrimSpace(text)
+	text = strings.ReplaceAll(spelling.Digits(spelling.Pasted(text)), "\u2212", "-")
 	if text == "" {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -106,6 +107,16 @@ func (w *engageWriting) EraseSupporter(
 	if err != nil {
 		return 0, fmt.Errorf("find a supporter: %w", err)
 	}
+	if email != "" {
+		email = spelling.Key(email)
+		gathered, err := w.gather(ctx, workspaceID, email)
+		if err != nil {
+			return 0, err
+		}
+		if gathered != uuid.Nil {
+			id = gathered
+		}
+	}
 	if submissions, err = w.eraseUnlinked(ctx, workspaceID, email); err != nil {
 		return 0, err
 	}
@@ -125,16 +136,15 @@ func (w *engageWriting) EraseSupporter(
 func (w *engageWriting) EraseAddress(
 	ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID,
 ) (submissions int, err error) {
-	var id uuid.UUID
-	err = w.tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2",
-		workspaceID, email).Scan(&id)
-	if err == nil {
+	id, err := w.gather(ctx, workspaceID, email)
+	if err != nil {
+		return 0, err
+	}
+	if id != uuid.Nil {
 		submissions, err = w.EraseSupporter(ctx, workspaceID, id, by)
 		if !errors.Is(err, engage.ErrNoSupporter) { // unless it was erased meanwhile
 			return submissions, err
 		}
-	} else if !errors.Is(err, pgx.ErrNoRows) {
-		return 0, fmt.Errorf("find a supporter: %w", err)
 	}
 	if submissions, err = w.eraseUnlinked(ctx, workspaceID, email); err != nil || submissions == 0 {
 		return 0, err
@@ -168,7 +178,7 @@ func (w *engageWriting) eraseUnlinked(ctx context.Context, workspaceID uuid.UUID
 	tag, err := w.tx.Exec(ctx, `
 		delete from resource.submissions s using unnest($2::uuid[], $3::text[]) as field (form_id, name)
 		where s.tenant_id = $1 and s.supporter_id is null and s.form_id = field.form_id
-			and lower(s.answers->>field.name) = $4`, workspaceID, forms, names, email)
+			and lower(s.answers->>field.name) = any($4)`, workspaceID, forms, names, spelling.Spellings(email))
 	if err != nil {
 		return 0, fmt.Errorf("erase what was sent with an address: %w", err)
 	}

@@ -19,8 +19,8 @@ import (
 func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s engage.Supporter) (uuid.UUID, error) {
 	id := identity.New()
 	tag, err := tx.Exec(ctx, `
-		insert into resource.supporters (id, tenant_id, email, phone, name)
-		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''))
+		insert into resource.supporters (id, tenant_id, email, phone, name, canonical)
+		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), true)
 		on conflict (tenant_id, email) do nothing`,
 		id, workspaceID, s.Email, s.Phone, s.Name)
 	if err != nil {
