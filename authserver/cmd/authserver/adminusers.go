@@ -10,6 +10,7 @@ import (
 type userCommands struct {
 	Add         usersAdd         `cmd:"" help:"Add a user without a password."`
 	List        usersList        `cmd:"" help:"List the users."`
+	Duplicates  usersDuplicates  `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each of them signs in with the spelling shown. Decide which one stays, delete the other with delete or change its address with set-email, both with the ID, then run migrate --finish."`
 	Disable     usersDisable     `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`
 	SetPassword usersSetPassword `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
@@ -37,6 +38,12 @@ type usersList struct{}
 
 func (usersList) Run(ctx context.Context, a *adminCommands) error {
 	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Users(ctx) })
+}
+
+type usersDuplicates struct{}
+
+func (usersDuplicates) Run(ctx context.Context, a *adminCommands) error {
+	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DuplicateUsers(ctx) })
 }
 
 type usersDisable struct {

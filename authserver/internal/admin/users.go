@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A User is a user as operators see it.
@@ -32,6 +33,8 @@ type User struct {
 type Users interface {
 	AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error
 	Users(ctx context.Context) ([]User, error)
+	// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other.
+	DuplicateUsers(ctx context.Context) ([]Duplicate, error)
 	// FindUser returns the id of the user with that e-mail address.
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
 	// UserByID reads a user, and returns false if there is none.
@@ -103,10 +106,27 @@ func (d *Service) Users(ctx context.Context) (Result, error) {
 	return List[User](found), err
 }
 
+// A Duplicate is a user whose address is another spelling of another user's address, as earlier releases allowed.
+type Duplicate struct {
+	Address string `json:"address"` // in its canonical spelling
+	User
+}
+
+func (Duplicate) columns() []string { return append([]string{"ADDRESS"}, User{}.columns()...) }
+
+func (d Duplicate) cells() []string { return append([]string{d.Address}, d.User.cells()...) }
+
+// DuplicateUsers lists the users whose addresses are spellings of one address. Nothing merges them: the operator
+// decides.
+func (d *Service) DuplicateUsers(ctx context.Context) (Result, error) {
+	found, err := d.Store.DuplicateUsers(ctx)
+	return List[Duplicate](found), err
+}
+
 // user returns the id of the user with an id or e-mail address. It does not check that a user with the id exists; the
 // store does.
 func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
-	if id, err := identity.Parse(text); err == nil {
+	if id, err := identity.Parse(spelling.Pasted(text)); err == nil {
 		return id, nil
 	}
 	if !strings.Contains(text, "@") {

@@ -58,8 +58,13 @@ func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
 	if err == nil {
 		err = state.Err()
 	}
+	duplicates := 0
 	if err == nil {
-		err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
+		duplicates, err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
+	}
+	if err == nil && duplicates > 0 {
+		_, err = fmt.Fprintf(out, "users whose address another user has in another spelling: %d; "+
+			"authserver admin users duplicates lists them and says what to do\n", duplicates)
 	}
 	if err != nil {
 		return err

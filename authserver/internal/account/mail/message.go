@@ -120,11 +120,11 @@ func (d Data) cleaned() Data {
 // maxWords bounds a text of another person or program, in characters.
 const maxWords = 200
 
-// clean replaces control and format characters with spaces, and shortens the text.
+// clean replaces control and format characters with spaces, but for the joiners of some scripts, and shortens the text.
 func clean(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	text = strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp) {
+		if r != '\u200c' && r != '\u200d' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp) {
 			return ' '
 		}
 		return r

@@ -80,7 +80,8 @@ func CheckForm(chosen credential.Secret) string {
 // guessable estimates the password as zxcvbn does: from lists of common passwords, words and names, keyboard patterns,
 // repeats, dates, and what is known about the user.
 func guessable(text string, known []string) bool {
-	if runes := []rune(spelling.Password(text)); len(runes) > maxEstimated {
+	text = spelling.Password(text)
+	if runes := []rune(text); len(runes) > maxEstimated {
 		text = string(runes[:maxEstimated])
 	}
 	return zxcvbn.PasswordStrength(text, inputs(known)).Entropy < minEntropy

@@ -35,9 +35,7 @@ func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
 	return listed(ctx, s, "list users", `
 select id, email, name, password_hash is not null, created_at, disabled_at from account.users
 where deleted_at is null order by email`, nil,
-		func(row pgx.CollectableRow) (u admin.User, err error) {
-			return u, row.Scan(&u.ID, &u.Email, &u.Name, &u.HasPassword, &u.Created, &u.DisabledAt)
-		})
+		scanAdminUser)
 }
 
 // FindUser returns the user with the e-mail address, or admin.ErrNoUser.

@@ -19,7 +19,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 	if !found {
 		return migrate.ErrNoCitus
 	}
-	if err := FinishUpgrade(ctx, url); err != nil {
+	if _, err := FinishUpgrade(ctx, url); err != nil {
 		return err
 	}
 	return migrate.Distribution{

@@ -29,28 +29,32 @@ const brokenSQL = `select exists (select from pg_index
 	where indexrelid = to_regclass('account.grants_located') and not indisvalid)`
 
 // FinishUpgrade completes the upgrade after the last process of the previous release has ended. It connects as the
-// owner of the database, whose schema must be up to date. The previous release no longer works afterwards.
-func FinishUpgrade(ctx context.Context, url credential.Secret) error {
+// owner of the database, whose schema must be up to date. The previous release no longer works afterwards. It returns
+// the number of users whose address another user has in another spelling; it leaves these as they are.
+func FinishUpgrade(ctx context.Context, url credential.Secret) (duplicates int, err error) {
 	config, err := migrate.Config(url.Reveal())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	connection, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return fmt.Errorf("finish the upgrade: %w", err)
+		return 0, fmt.Errorf("finish the upgrade: %w", err)
 	}
 	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
 	statements, broken := finishSQL, false
 	if err := connection.QueryRow(ctx, brokenSQL).Scan(&broken); err != nil {
-		return fmt.Errorf("finish the upgrade: %w", err)
+		return 0, fmt.Errorf("finish the upgrade: %w", err)
 	}
 	if broken {
 		statements = slices.Insert(slices.Clone(statements), 0, `drop index concurrently account.grants_located`)
 	}
 	for _, statement := range statements {
 		if _, err := connection.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("finish the upgrade: %w", migrate.Explain(err))
+			return 0, fmt.Errorf("finish the upgrade: %w", migrate.Explain(err))
 		}
 	}
-	return nil
+	if duplicates, err = respell(ctx, connection); err != nil {
+		return 0, fmt.Errorf("finish the upgrade: %w", migrate.Explain(err))
+	}
+	return duplicates, nil
 }

@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,6 +32,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Section is the page's link in the navigation.
@@ -230,7 +230,7 @@ func (h *Handler) setPolicy() http.Handler {
 		if err != nil {
 			return err
 		}
-		days, seen := strings.TrimSpace(v.Form.Get("days")), v.Form.Get("seen")
+		days, seen := spelling.Digits(spelling.Pasted(v.Form.Get("days"))), v.Form.Get("seen")
 		wish := policy.Request{Platforms: v.Form["platforms"], Permissions: v.Form["permissions"]}
 		wish.Days, _ = strconv.Atoi(days) // text that is not a number becomes 0, which is not between 1 and 30
 		wanted, err := wish.Accept()

@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // overlap is how long a replaced secret still works (contract, section 5).
@@ -88,7 +89,7 @@ func ofKind(field string) bool {
 func registration(v *settings.Request) client.Registration {
 	out := client.Registration{Name: v.Form.Get("name"), Required: v.Form["permissions"]}
 	for _, line := range strings.Split(v.Form.Get("redirect_uris"), "\n") {
-		if uri := strings.TrimSpace(line); uri != "" {
+		if uri := spelling.Pasted(line); uri != "" {
 			out.Redirects = append(out.Redirects, uri)
 		}
 	}

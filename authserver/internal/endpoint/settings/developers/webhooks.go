@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/eventtype"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 
@@ -50,7 +50,7 @@ func (h *Handler) addWebhook() http.Handler {
 			ID:          uuid.NewSHA1(v.Key.Makes, here.Workspace.ID[:]), // a key is valid in each workspace
 			WorkspaceID: here.Workspace.ID,
 			Maker:       webhook.Maker{UserID: v.Current.User.ID},
-			URL:         strings.TrimSpace(v.Form.Get("url")),
+			URL:         spelling.Pasted(v.Form.Get("url")),
 			Types:       v.Form["types"],
 
 			PersonalData: v.Form.Get("personal") == "yes",
