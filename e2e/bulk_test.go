@@ -97,7 +97,7 @@ func TestEngage_SubmissionsAndSupportersAreErased(t *testing.T) {
 	}
 	processed := func(path string) {
 		t.Helper()
-		await.True(t, await.Long, "the submission is processed", func() bool {
+		await.True(t, "the submission is processed", func() bool {
 			return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "processed"
 		})
 	}

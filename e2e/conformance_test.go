@@ -176,7 +176,7 @@ func follow(t *testing.T, address string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	must(t, err)
-	await.True(t, 10*time.Second, "the callback responds", func() bool {
+	await.True(t, "the callback responds", func() bool {
 		response, err := http.DefaultClient.Do(request)
 		if err == nil {
 			_ = response.Body.Close()

@@ -81,7 +81,7 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	tokens := replayed.Connect(t, owner)
 	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	replayed.Refresh(t, tokens.RefreshToken).Tokens(t)
-	await.True(t, await.Long, "the first call is recorded", func() bool { // uses are recorded in batches
+	await.True(t, "the first call is recorded", func() bool { // uses are recorded in batches
 		return strings.Contains(log(replayed).Text(), "First call: done")
 	})
 	log(replayed).WantsText(t, "Connected", "Code exchanged: done", "First call: done", "Refreshed: done")

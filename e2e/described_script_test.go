@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -104,14 +103,13 @@ func focus(t *testing.T, browser *harness.Browser, key, text string) {
 // wantsLine waits for the status line of a request.
 func wantsLine(t *testing.T, browser *harness.Browser, line string) {
 	t.Helper()
-	var got string
-	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(50 * time.Millisecond) {
-		got = harness.Evaluate[string](browser, `(document.querySelector(".try p") || {}).textContent || ""`)
-		if strings.HasPrefix(got, line) {
-			return
+	await.NoError(t, func() error {
+		got := harness.Evaluate[string](browser, `(document.querySelector(".try p") || {}).textContent || ""`)
+		if !strings.HasPrefix(got, line) {
+			return fmt.Errorf("the line says %q, not %q", got, line)
 		}
-	}
-	t.Fatalf("the line says %q, not %q", got, line)
+		return nil
+	})
 }
 
 // wantsToken checks that a pasted token is only in its field and in sessionStorage.
@@ -163,7 +161,7 @@ func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 	}
 	harness.Evaluate[bool](browser, `(addEventListener("securitypolicyviolation", () => { window.blocked = true }),
 		fetch("https://elsewhere.example/").catch(() => { window.refused = true }), true)`)
-	await.True(t, await.Long, "the policy blocks the request to another host", func() bool {
+	await.True(t, "the policy blocks the request to another host", func() bool {
 		return harness.Evaluate[bool](browser, `window.refused === true && window.blocked === true`)
 	})
 	if hosts := browser.Hosts(); len(hosts) != 1 {

@@ -246,7 +246,7 @@ func TestDescribed_PublicDocuments(t *testing.T) {
 // If Postgres is unavailable, every operation that describes 503 returns it.
 func TestDescribed_StoreUnavailable(t *testing.T) {
 	t.Parallel()
-	running := harness.Private(t, harness.Options{Settings: harness.StoppedStoreSettings()})
+	running := harness.Private(t, harness.Options{})
 	p := harness.NewProduct(t, running, &met)
 	s := newSampler(t, p)
 	status, err := url.Parse(formOf(p).accepted(t))

@@ -316,7 +316,7 @@ func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
 	const text = `document.body ? document.body.innerText : ""`
 	done := func() bool { return strings.Contains(harness.Evaluate[string](browser, text), "have processed them") }
-	await.True(t, await.Long, "the page shows the result", done)
+	await.True(t, "the page shows the result", done)
 	if n := submissions(t, p, form); n != 1 {
 		t.Errorf("%d submissions stored, want 1", n)
 	}

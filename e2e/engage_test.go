@@ -3,9 +3,9 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // publicForm is the demo's form as a script on the allowed website uses it.
@@ -50,21 +50,20 @@ func (f publicForm) accepted(t *testing.T) string {
 	return path
 }
 
-// ends returns the final status of a submission, or "accepted" if it is not final in time.
-func (f publicForm) ends(t *testing.T, path string, within time.Duration) string {
+// ends waits for the final status of a submission.
+func (f publicForm) ends(t *testing.T, path string) (status string) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		status := f.api().Get(t, path).Wants(t, 200).Object(t)["status"].(string)
-		if status != "accepted" || time.Since(began) > within {
-			return status
-		}
-	}
+	await.True(t, "the submission is final", func() bool {
+		status = f.api().Get(t, path).Wants(t, 200).Object(t)["status"].(string)
+		return status != "accepted"
+	})
+	return status
 }
 
 func TestForms_SubmissionIsProcessed(t *testing.T) {
 	t.Parallel()
 	f := formOf(enter(t))
-	if status := f.ends(t, f.accepted(t), 20*time.Second); status != "processed" {
+	if status := f.ends(t, f.accepted(t)); status != "processed" {
 		t.Errorf("%s", status)
 	}
 	answers := volunteer()
@@ -90,7 +89,7 @@ func TestForms_CrashLosesNoSubmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		if status := f.ends(t, path, 3*time.Minute); status != "processed" {
+		if status := f.ends(t, path); status != "processed" {
 			t.Errorf("%s", status)
 		}
 	}

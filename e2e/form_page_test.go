@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // The page of a public form (contract, section 6) in a real browser: on its own, and on a website.
@@ -162,12 +163,9 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 		const tab, space, enter = "\t", " ", "\r"
 		opened := time.Now()
 		browser.Press(tab)
-		for !harness.Evaluate[bool](browser, `document.activeElement.tagName === "IFRAME"`) {
-			if time.Since(opened) > 10*time.Second {
-				t.Fatal("the key does not lead into the frame")
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+		await.True(t, "the key leads into the frame", func() bool {
+			return harness.Evaluate[bool](browser, `document.activeElement.tagName === "IFRAME"`)
+		})
 		time.Sleep(500 * time.Millisecond) // until the frame takes keys too
 		for _, keys := range []string{
 			"Ada Okafor", tab, "ada@example.org", tab, "G", tab, space, tab, tab, "Hello", tab, space, tab,
@@ -178,12 +176,10 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 		browser.Press(enter)
 		path := "/v1/engage/forms/" + id + "/submissions"
 		var answer string
-		for began := time.Now(); !strings.Contains(answer, `"name":"Ada Okafor"`); time.Sleep(100 * time.Millisecond) {
-			if time.Since(began) > 15*time.Second {
-				t.Fatalf("no submission: %s", answer)
-			}
+		await.True(t, "the submission is stored", func() bool {
 			answer = string(p.In(ws.Workspace, ws.Token).Get(t, path).Wants(t, 200).Body)
-		}
+			return strings.Contains(answer, `"name":"Ada Okafor"`)
+		})
 		for _, want := range []string{`"help":"Garden"`, `"days":["Friday"]`, `"about":"Hello"`, `"privacy":true`} {
 			if !strings.Contains(answer, want) {
 				t.Errorf("%s lacks %s", answer, want)

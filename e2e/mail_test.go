@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 )
 
@@ -15,7 +16,7 @@ import (
 // mailTo waits for a mail with a subject to an address.
 func mailTo(t *testing.T, box *mailbox.Mailbox, address, subject string) mailbox.Message {
 	t.Helper()
-	for deadline := time.After(30 * time.Second); ; {
+	for deadline := time.After(await.Long); ; {
 		changed := box.Changed()
 		for _, m := range box.Messages(address) {
 			if m.Subject == subject {

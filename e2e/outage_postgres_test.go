@@ -14,7 +14,7 @@ import (
 // Postgres is stopped, killed and paused, and the services are killed, one after the other.
 func TestOutage_Postgres(t *testing.T) {
 	t.Parallel()
-	running := harness.Private(t, harness.Options{Settings: harness.StoppedStoreSettings()})
+	running := harness.Private(t, harness.Options{})
 	p := harness.NewProduct(t, running, &met)
 	t.Run("stopped", func(t *testing.T) {
 		s := prepare(t, p)
@@ -94,7 +94,7 @@ func waitForReady(t *testing.T, p *harness.Product, running *stack.Stack) {
 	t.Helper()
 	p.Database.Reconnect()
 	for _, url := range []string{running.AppURL + "/readyz", running.ResourceURL + "/readyz"} {
-		await.True(t, await.Long, url+" is ready", func() bool {
+		await.True(t, url+" is ready", func() bool {
 			response, err := http.Get(url)
 			if err != nil {
 				return false

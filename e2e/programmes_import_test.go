@@ -1,15 +1,14 @@
 package e2e
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/client"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Spec 4.5 ("A 202 means the command was accepted for asynchronous processing") and contract, section 6: imports.
@@ -17,9 +16,7 @@ import (
 // imports sends a file and waits until the import is finished.
 func imports(t *testing.T, api harness.API, csv string) client.Import {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
-	p := api.Client(t).Programmes
+	ctx, p := t.Context(), api.Client(t).Programmes
 	done, err := p.Import(ctx, strings.NewReader(csv))
 	if err == nil {
 		done, err = p.WaitForImport(ctx, done.ID)
@@ -44,17 +41,16 @@ func TestImport_AcceptedHasStatusURL(t *testing.T) {
 		if object["status"] != "accepted" || !ours || accepted.Header.Get("Location") != url {
 			t.Fatalf("wrong status, statusUrl or Location:\n%s", accepted)
 		}
-		var status string
-		for deadline := time.Now().Add(15 * time.Second); status != want; time.Sleep(20 * time.Millisecond) {
+		await.True(t, "the import is "+want, func() bool {
 			answer := api.Get(t, path).Wants(t, http.StatusOK)
 			now := answer.WantsKeys(t, "id", "status", "imported", "errors")
-			status, _ = now["status"].(string)
+			status, _ := now["status"].(string)
 			if _, isList := now["errors"].([]any); !isList || now["id"] != object["id"] ||
-				(status != "accepted" && status != want) ||
-				time.Now().After(deadline) {
-				t.Fatalf("wrong status document, or not %s in time:\n%s", want, answer)
+				(status != "accepted" && status != want) {
+				t.Fatalf("wrong status document:\n%s", answer)
 			}
-		}
+			return status == want
+		})
 	}
 }
 

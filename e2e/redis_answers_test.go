@@ -14,11 +14,7 @@ import (
 func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
-	running := harness.Private(t, harness.Options{
-		RedisURL: relay.URL,
-		RedisDir: relay.Dir,
-		Settings: harness.StoppedStoreSettings(),
-	})
+	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir})
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
@@ -51,13 +47,13 @@ func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 			form := attempt.CodeForm(attempt.Code(t, owner))
 			wantsUnavailable(func() harness.Answer { return attempt.Post(t, form) })
 			var exchanged harness.Answer
-			await.True(t, await.Long, "Redis is used again", func() bool { // on a busy machine later than at once
+			await.True(t, "Redis is used again", func() bool { // on a busy machine later than at once
 				exchanged = attempt.Post(t, form)
 				return exchanged.Status != http.StatusServiceUnavailable
 			})
 			tokens := exchanged.Tokens(t)
 			wantsUnavailable(func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-			await.True(t, await.Long, "Redis is used again", func() bool {
+			await.True(t, "Redis is used again", func() bool {
 				answer := connector.Refresh(t, tokens.RefreshToken)
 				if answer.Status == http.StatusOK {
 					tokens = answer.Tokens(t)

@@ -30,7 +30,7 @@ func TestTraces_RefreshIsOneTrace(t *testing.T) {
 			has(spans, "authserver", "redis") &&
 			has(spans, "authserver", "POST")
 	}
-	await.NoError(t, await.Long, func() error {
+	await.NoError(t, func() error {
 		if !complete() {
 			return fmt.Errorf("incomplete trace: %v", steps(spans))
 		}

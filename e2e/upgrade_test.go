@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 )
@@ -56,7 +55,7 @@ func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 			}
 			// A submission that one process accepts is processed by either.
 			status := formOf(c.first).accepted(t)
-			if end := formOf(c.then).ends(t, status, 30*time.Second); end != "processed" {
+			if end := formOf(c.then).ends(t, status); end != "processed" {
 				t.Errorf("the submission's status is %s", end)
 			}
 		})

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -135,7 +134,7 @@ func TestWebhooks_Deliver(t *testing.T) {
 		api.JSON(t, http.MethodPatch, path, map[string]any{"summary": fmt.Sprint("Version ", i)}).
 			Wants(t, http.StatusOK)
 	}
-	await.True(t, time.Minute, "the deliveries", func() bool {
+	await.True(t, "the deliveries", func() bool {
 		return len(receiver.At("/api")) == 4 && len(receiver.At("/page")) == 1
 	})
 	for at, secret := range secrets {
@@ -199,7 +198,7 @@ func workerDies(
 		api.JSON(t, http.MethodPost, programmes, map[string]any{"name": fmt.Sprint("Pantry ", i)}).
 			Wants(t, http.StatusCreated)
 	}
-	await.True(t, time.Minute, "the event before the kill", func() bool { return len(receiver.At("/api")) == before+1 })
+	await.True(t, "the event before the kill", func() bool { return len(receiver.At("/api")) == before+1 })
 	worker.Kill()
 	// Only the queue's leader retries the job of a killed process, a minute after it began. Expire the killed leader
 	// and backdate the job.
@@ -208,7 +207,7 @@ func workerDies(
 	receiver.Resume()
 	must(t, worker.Restart(t.Context()))
 	var ids []string
-	await.True(t, 3*time.Minute, "the events after the kill", func() bool {
+	await.True(t, "the events after the kill", func() bool {
 		ids = nil
 		for _, got := range receiver.At("/api")[before:] {
 			ids = append(ids, got.Header.Get("webhook-id"))

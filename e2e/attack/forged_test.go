@@ -247,7 +247,7 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 		return p.In(ws.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK
 	}
 	// The resource API reads the keys twice a minute.
-	await.True(t, await.Long, "the services accept the trusted key", accepted)
+	await.True(t, "the services accept the trusted key", accepted)
 	p.As(control).Get(t, ws.Clients()).Wants(t, http.StatusOK)
 	wantsActive(t, p, control, true)
 

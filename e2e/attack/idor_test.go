@@ -282,7 +282,7 @@ func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
 	sent := victim.submit(t, "bea@example.org").Wants(t, http.StatusAccepted)
 	status := strings.TrimPrefix(sent.Object(t)["statusUrl"].(string), p.BaseURL)
-	await.True(t, await.Long, "the submission is processed", func() bool {
+	await.True(t, "the submission is processed", func() bool {
 		return api.Get(t, status).Object(t)["status"] == "processed"
 	})
 	_, second, _ := strings.Cut(status, "?token=")

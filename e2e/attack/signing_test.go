@@ -106,7 +106,7 @@ func trustedSigner(t *testing.T, p *harness.Product) signer {
 	published := func() bool {
 		return strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid)
 	}
-	await.True(t, await.Long, "the trusted key is published", published)
+	await.True(t, "the trusted key is published", published)
 	trusted = &s
 	return s
 }

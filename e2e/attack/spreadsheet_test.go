@@ -43,7 +43,7 @@ func TestImport_FormulasStayText(t *testing.T) {
 	}
 	imported := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv)
 	path := harness.ListPath + "/imports/" + imported.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
-	await.NoError(t, await.Long, func() error {
+	await.NoError(t, func() error {
 		if answer := api.Get(t, path); answer.Object(t)["status"] != "processed" {
 			return fmt.Errorf("not imported:\n%s", answer)
 		}
@@ -70,7 +70,7 @@ func TestImport_FormulasStayText(t *testing.T) {
 	}
 	refused := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,status\nPantry,=1+1\n")
 	rejected := refused.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
-	await.True(t, await.Long, "the import is finished", func() bool {
+	await.True(t, "the import is finished", func() bool {
 		return api.Get(t, harness.ListPath+"/imports/"+rejected).Object(t)["status"] != "accepted"
 	})
 	if answer := api.Get(t, harness.ListPath+"/imports/"+rejected); strings.Contains(string(answer.Body), "=1+1") {

@@ -94,7 +94,7 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	)
 	// The worker processes both before the inventory is read.
 	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
-		await.True(t, await.Long, path+" is finished", func() bool {
+		await.True(t, path+" is finished", func() bool {
 			return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] != "accepted"
 		})
 	}

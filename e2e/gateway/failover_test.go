@@ -76,16 +76,13 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 	s.atEach(t, "all are back", func(t *testing.T, f *front) { f.wantsAnswers(t, f.name == "caddy") })
 }
 
-// backWithin is the time limit for a gateway to notice that a process is back, which takes it a second.
-const backWithin = 30 * time.Second
-
 // wantsAnswers sends ten requests to each service, with and without a body. If inAMoment is set, 503 with Retry-After
 // is allowed at first.
 func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 	t.Helper()
 	transport := f.transport()
 	defer transport.CloseIdleConnections()
-	end := time.Now().Add(backWithin)
+	end := time.Now().Add(await.Long)
 	for round := 0; round < 10; round++ {
 		for _, c := range []struct {
 			method, address string
@@ -125,7 +122,7 @@ func (s *site) wantTurn(t *testing.T, f *front, log string) {
 	t.Helper()
 	transport := f.transport()
 	defer transport.CloseIdleConnections()
-	await.True(t, backWithin, "a request is in "+log, func() bool {
+	await.True(t, "a request is in "+log, func() bool {
 		id := plainly(t, f, transport, f.ports.baseURL()+"/v1/account/oauth/jwks").Header.Get("X-Request-Id")
 		content, err := os.ReadFile(filepath.Join(s.stack.LogDir(), log))
 		must(t, err)
@@ -274,7 +271,7 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 			return response.StatusCode, time.Since(began)
 		}
 		// Caddy treats a process as ready until its first check.
-		for end := time.Now().Add(backWithin); ; {
+		for end := time.Now().Add(await.Long); ; {
 			status, took := post()
 			if status == http.StatusServiceUnavailable {
 				if took < time.Second {
@@ -289,8 +286,11 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 		sent := posts.Load()
 		time.AfterFunc(200*time.Millisecond, func() { ready.Store(true) })
 		status, took := post()
-		for tries := 0; status != http.StatusOK && took > time.Second && tries < 5; tries++ { // the machine may be busy
-			status, took = post()
+		if status != http.StatusOK { // a busy machine made Caddy's check late
+			await.True(t, "Caddy sees the ready process", func() bool {
+				status, took = post()
+				return status == http.StatusOK || took < time.Second
+			})
 		}
 		if status != http.StatusOK || posts.Load() != sent+1 {
 			t.Errorf("status %d after %s, sent %d times", status, took, posts.Load()-sent)
@@ -325,7 +325,7 @@ func TestStreaming_EventsAreNotBuffered(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		select {
 		case <-arrived:
-		case <-time.After(15 * time.Second):
+		case <-time.After(await.Long):
 			late.Store(true)
 		}
 		_, _ = io.WriteString(w, "data: two\n\n")

@@ -59,7 +59,7 @@ func TestFlow_WorksThroughGateway(t *testing.T) {
 // wantLogged waits until the part is in the gateway's log.
 func (f *front) wantLogged(t *testing.T, part string) {
 	t.Helper()
-	await.True(t, await.Long, part+" is in the gateway's log", func() bool {
+	await.True(t, part+" is in the gateway's log", func() bool {
 		text, err := os.ReadFile(f.log)
 		must(t, err)
 		return strings.Contains(string(text), part)

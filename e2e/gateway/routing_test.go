@@ -1,16 +1,17 @@
 package gateway
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 const (
@@ -137,14 +138,11 @@ func (s *site) served(t *testing.T) map[string]string {
 	return logs
 }
 
-// logsWithin is the time limit for a service to log a request.
-const logsWithin = 15 * time.Second
-
 // wantServed checks that each request id is only in the log of its service.
 func (s *site) wantServed(t *testing.T, want map[string]string) {
 	t.Helper()
 	want = maps.Clone(want)
-	for end := time.Now().Add(logsWithin); len(want) > 0; time.Sleep(20 * time.Millisecond) {
+	await.NoError(t, func() error {
 		logs := s.served(t)
 		for id, service := range want {
 			for other, text := range logs {
@@ -157,10 +155,11 @@ func (s *site) wantServed(t *testing.T, want map[string]string) {
 				delete(want, id)
 			}
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d requests are not in the log of their service: %s", len(want), want)
+		if len(want) > 0 {
+			return fmt.Errorf("%d requests are not in the log of their service: %s", len(want), want)
 		}
-	}
+		return nil
+	})
 }
 
 func lineWith(text, part string) string {

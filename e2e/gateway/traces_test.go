@@ -130,7 +130,7 @@ func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 func (s *site) waitForSpan(t *testing.T, wanted func(harness.Span) bool) harness.Span {
 	t.Helper()
 	var found harness.Span
-	await.True(t, await.Long, "the span is stored", func() bool {
+	await.True(t, "the span is stored", func() bool {
 		spans := harness.Spans(t, s.stack)
 		i := slices.IndexFunc(spans, wanted)
 		if i >= 0 {

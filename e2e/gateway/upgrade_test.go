@@ -57,7 +57,7 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 		Settings: map[string]string{
 			"ALMONER_TRUSTED_PROXIES": "127.0.0.1",
 			"ALMONER_NOTICE":          defaultNotice,
-			"ALMONER_STORE_WAIT":      testkit.StoreWait.String(), // a busy machine is no failed upgrade
+			"ALMONER_STORE_WAIT":      testkit.SilentStoreWait.String(), // a busy machine is no failed upgrade
 		},
 	})}
 	running := s.stack

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Suites have a short form, which `make test` runs, and a long form for `make torture`, which writes the results that
@@ -42,6 +44,16 @@ func NeedsQuiet(t *testing.T, part string) {
 	if !*long && *scale == 1 {
 		t.Skipf("it measures response times, which needs a quiet machine: make torture PART=%s", part)
 	}
+}
+
+// Within returns how long something may take at most: the limit in the long form, which has a quiet machine. In the short
+// form, which is part of `make test`, a duration says more about the machine than about the product, so the test checks
+// only that it ends.
+func Within(limit time.Duration) time.Duration {
+	if *long {
+		return limit
+	}
+	return await.Long
 }
 
 // EvidenceVariable names a file to which each suite appends a line when it ends: what was done, how often, and the

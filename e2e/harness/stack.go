@@ -240,36 +240,20 @@ func start(home string, options Options) (*stack.Stack, error) {
 	return s, nil
 }
 
-// withStoreWait returns the settings of a stack. A busy machine is not an outage, so the services wait longer for their
-// stores than in production, unless the test sets the time, or is a measurement or a long form.
+// withStoreWait returns the settings of a stack. A busy machine is not an outage, so the services wait as long for
+// their stores as they can be made to, unless the test sets the time, or is a measurement or a long form.
 func withStoreWait(options Options) map[string]string {
 	if options.Durable || Long() {
 		return options.Settings
 	}
-	settings := map[string]string{storeWait: testkit.StoreWait.String()}
+	settings := map[string]string{storeWait: testkit.SilentStoreWait.String()}
 	maps.Copy(settings, options.Settings)
 	return settings
 }
 
-// StoppedStoreSettings returns the settings of a stack whose stores stop responding, or whose responses are lost or
-// replaced. In the long form, the services wait as in production. In the short form, they wait 1 s: longer than in
-// production, because the machine is busy, and shorter than testkit.StoreWait, because each request to a stopped store
-// takes that long.
-func StoppedStoreSettings() map[string]string { return storeWaitSettings(time.Second) }
-
 // AsInProduction returns the settings of a stack that waits for its stores as in production, less than 300 ms, for
 // tests that check the time of responses or stop a store for less than a second.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
-
-// SlowStoreSettings returns the settings of a stack whose stores are slow or lose connections, but do respond.
-func SlowStoreSettings() map[string]string { return storeWaitSettings(testkit.StoreWait) }
-
-func storeWaitSettings(short time.Duration) map[string]string {
-	if Long() {
-		return AsInProduction()
-	}
-	return map[string]string{storeWait: short.String()}
-}
 
 // prepareHome returns a home from which stacks of tests are copied: the schema and the demo are stored once.
 func prepareHome() (string, error) {

@@ -116,7 +116,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 				t.Errorf("no connection of %s has the old login:\n%s", service, output)
 			}
 			o.run(t, "store-passwords.md", "database-old-login-out", "OLD_LOGIN="+login)
-			await.NoError(t, await.Long, func() error {
+			await.NoError(t, func() error {
 				answer := connector.List(t, tokens)
 				if answer.Status == http.StatusServiceUnavailable { // its connection was ended
 					return errors.New(answer.String())

@@ -259,7 +259,7 @@ func (o *operator) wantsChanged(t *testing.T, name, setting string) {
 	t.Helper()
 	for _, service := range o.services()[name] {
 		key := service.Log() + setting
-		await.True(t, await.Long, service.Name+" reads "+setting, func() bool {
+		await.True(t, service.Name+" reads "+setting, func() bool {
 			content, err := os.ReadFile(service.Log())
 			must(t, err)
 			said := regexp.MustCompile(`"msg":"setting changed"[^\n]*"setting":"`+setting+`"`).FindAll(content, -1)

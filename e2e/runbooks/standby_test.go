@@ -109,7 +109,7 @@ func (o *operator) wantsStandby(t *testing.T, state string) {
 	t.Helper()
 	const sql = `select coalesce((select sync_state from pg_stat_replication where application_name = 'b'
 		and state = 'streaming' and replay_lsn = pg_current_wal_lsn()), '')`
-	await.True(t, await.Long, "the standby is "+state, func() bool {
+	await.True(t, "the standby is "+state, func() bool {
 		var found string
 		o.onPrimary(t, func(db *pgx.Conn) error { return db.QueryRow(t.Context(), sql).Scan(&found) })
 		return found == state

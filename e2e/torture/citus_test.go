@@ -112,7 +112,7 @@ func wantsRefreshesAt(t *testing.T, workers []*localstore.Postgres) {
 // busyMachine returns settings with which the services wait longer for their stores, so that a busy machine causes no
 // failures.
 func busyMachine() map[string]string {
-	return map[string]string{"ALMONER_STORE_WAIT": testkit.StoreWait.String()}
+	return map[string]string{"ALMONER_STORE_WAIT": testkit.SilentStoreWait.String()}
 }
 
 // logCauses logs the different errors of failed requests if the test has failed.

@@ -28,7 +28,6 @@ func newClusterStage(t *testing.T) *clusterStage {
 		Authservers: 2,
 		RedisURL:    cluster.URL,
 		RedisDir:    cluster.Dir,
-		Settings:    harness.StoppedStoreSettings(),
 	})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)
@@ -82,7 +81,7 @@ func (s *clusterStage) moveSlots(t *testing.T, round int) {
 // waitForAll waits until every running node reports that all slots are served.
 func (s *clusterStage) waitForAll(t *testing.T) {
 	t.Helper()
-	await.True(t, calmWithin, "the cluster serves all slots", func() bool {
+	await.True(t, "the cluster serves all slots", func() bool {
 		well := 0
 		for _, node := range s.cluster.Nodes {
 			if reply, err := harness.RedisCommand(node.URL, "CLUSTER INFO"); err != nil ||
@@ -97,7 +96,7 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 // waitForReplicas waits until every master has a connected replica: only such a replica can replace it.
 func (s *clusterStage) waitForReplicas(t *testing.T) {
 	t.Helper()
-	await.True(t, calmWithin, "a replica follows each master", func() bool {
+	await.True(t, "a replica follows each master", func() bool {
 		following := 0
 		for _, node := range s.cluster.Nodes {
 			if reply, err := harness.RedisCommand(node.URL, "INFO replication"); err == nil &&

@@ -69,8 +69,7 @@ func newGreedySite(t *testing.T) *greedySite {
 		one := readUnit(t, name)
 		shipped, groups = append(shipped, one), append(groups, harness.NewMemoryGroup(t, one.memory))
 	}
-	options := harness.Options{Worker: true, Settings: harness.StoppedStoreSettings()}
-	s := &greedySite{running: harness.Private(t, options)}
+	s := &greedySite{running: harness.Private(t, harness.Options{Worker: true})}
 	s.memory = "each service in a control group as in deploy/systemd"
 	var starting sync.WaitGroup
 	for i, service := range s.services() {

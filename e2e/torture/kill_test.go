@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // TestKill_AtRandomLosesNothingAcknowledged kills processes and stores at random moments during all kinds of work.
@@ -78,12 +80,12 @@ func (w *workload) survives(t *testing.T, v victim) {
 // waitForWork waits until each kind of work was acknowledged once, so that the kill can affect all of them.
 func (w *workload) waitForWork(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); w.missing() != ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("no %s was acknowledged within %s", w.missing(), calmWithin)
-			return
+	await.NoError(t, func() error {
+		if missing := w.missing(); missing != "" {
+			return errors.New("no " + missing + " was acknowledged")
 		}
-	}
+		return nil
+	})
 }
 
 // waitForCalm waits until each service answers several times in a row.
@@ -91,17 +93,15 @@ func (w *workload) waitForCalm(t *testing.T) {
 	t.Helper()
 	const inARow = 4
 	good := 0
-	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	await.True(t, "everything succeeds", func() bool {
 		list, listed := w.In(w.Workspace, w.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
 		clients, read := w.As(w.Token).Try(t, http.MethodGet, w.Clients(), "", "")
 		if listed != nil || list.Status != http.StatusOK || read != nil || clients.Status != http.StatusOK ||
 			w.connector.Begin().TryCode(t, w.owner) == "" {
 			good = 0
-			continue
+			return false
 		}
-		if good++; good == inARow {
-			return
-		}
-	}
-	t.Fatalf("not everything succeeds within %s", calmWithin)
+		good++
+		return good == inARow
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 const (
@@ -144,14 +145,14 @@ type token struct {
 
 func newHistory(t *testing.T, connector harness.Connector, owner *harness.Person) *grantHistory {
 	t.Helper()
-	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		attempt := connector.Begin()
-		if code := attempt.TryCode(t, owner); code != "" {
-			return &grantHistory{connector: connector, attempt: attempt, code: code, began: time.Now()}
-		}
-	}
-	t.Fatalf("no consent succeeds within %s of the last fault", calmWithin)
-	return nil
+	s := &grantHistory{connector: connector}
+	await.True(t, "a consent succeeds after the last fault", func() bool {
+		s.attempt = connector.Begin()
+		s.code = s.attempt.TryCode(t, owner)
+		return s.code != ""
+	})
+	s.began = time.Now()
+	return s
 }
 
 // play makes random calls. The first caller redeems the code and refreshes, with an Idempotency-Key for each

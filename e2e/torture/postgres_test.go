@@ -27,10 +27,10 @@ type postgresStage struct {
 	app       harness.ConfidentialApp
 }
 
-func newPostgresStage(t *testing.T, settings map[string]string) *postgresStage {
+func newPostgresStage(t *testing.T) *postgresStage {
 	t.Helper()
 	relay := harness.NewRelay(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay, Settings: settings})
+	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	return &postgresStage{
@@ -52,7 +52,7 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "Postgres %d times each: stopped and started, killed and started", times)
-	s := newPostgresStage(t, harness.StoppedStoreSettings())
+	s := newPostgresStage(t)
 	for _, away := range []struct {
 		name string
 		end  func()
@@ -131,8 +131,8 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 		clients := s.As(s.ws.Token).Get(t, s.ws.Clients())
 		if good++; list.Status != http.StatusOK || clients.Status != http.StatusOK {
 			good = 0
-			if time.Since(began) > normalWithin {
-				t.Fatalf("not normal again within %s:\n%s\n%s", normalWithin, list, clients)
+			if took := time.Since(began); took > harness.Within(normalWithin) {
+				t.Fatalf("not normal again after %s:\n%s\n%s", took, list, clients)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -147,7 +147,7 @@ func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "Postgres %d times %s slower at every query", times, slowdown)
-	s := newPostgresStage(t, harness.SlowStoreSettings())
+	s := newPostgresStage(t)
 	for range times {
 		d := s.baseline(t)
 		s.relay.Slow(slowdown)

@@ -40,8 +40,7 @@ func newRecoveryStage(t *testing.T) *recoveryStage {
 			s.primary.Stop()
 		}
 	})
-	options := harness.Options{Authservers: 2, Worker: true, Settings: harness.StoppedStoreSettings()}
-	s.running = harness.Private(t, options)
+	s.running = harness.Private(t, harness.Options{Authservers: 2, Worker: true})
 	s.primary = s.running.Postgres
 	s.standby, err = localstore.StartReplica(t.Context(), s.primary, localstore.Options{Dir: dir, Volatile: true})
 	must(t, err)
@@ -115,7 +114,7 @@ func configure(t *testing.T, server *localstore.Postgres, name, value string) {
 	t.Helper()
 	command(t, server, "alter system set "+name+" = '"+value+"'")
 	command(t, server, "select pg_reload_conf()")
-	await.True(t, calmWithin, name+" is in effect", func() bool { return command(t, server, "show "+name) == value })
+	await.True(t, name+" is in effect", func() bool { return command(t, server, "show "+name) == value })
 }
 
 // A mode says whether commits wait for the standby.
@@ -129,12 +128,12 @@ func modes() []mode { return []mode{{"asynchronous", ""}, {"synchronous", "*"}} 
 // replicate waits until the standby follows the primary in the mode.
 func (s *recoveryStage) replicate(t *testing.T, m mode) {
 	t.Helper()
-	await.True(t, calmWithin, "the standby streams", func() bool {
+	await.True(t, "the standby streams", func() bool {
 		return command(t, s.primary, "select count(*) from pg_stat_replication where state = 'streaming'") == "1"
 	})
 	configure(t, s.primary, "synchronous_standby_names", m.synchronized)
 	if m.synchronized != "" {
-		await.True(t, calmWithin, "the standby is synchronous", func() bool {
+		await.True(t, "the standby is synchronous", func() bool {
 			return strings.Contains("sync quorum", command(t, s.primary, "select sync_state from pg_stat_replication"))
 		})
 	}
@@ -144,7 +143,7 @@ func (s *recoveryStage) replicate(t *testing.T, m mode) {
 func (s *recoveryStage) cutLine(t *testing.T) {
 	t.Helper()
 	configure(t, s.standby, "primary_conninfo", "")
-	await.True(t, calmWithin, "the standby receives nothing", func() bool {
+	await.True(t, "the standby receives nothing", func() bool {
 		return command(t, s.primary, "select count(*) from pg_stat_replication") == "0"
 	})
 }

@@ -27,9 +27,7 @@ type redisStage struct {
 
 // redisStack is shared by the suites that make its Redis fail, one after the other.
 var redisStack = sync.OnceValues(func() (*stack.Stack, error) {
-	options := pairOfAuthservers()
-	options.Settings = harness.StoppedStoreSettings()
-	return harness.Lasting(options)
+	return harness.Lasting(pairOfAuthservers())
 })
 
 func newRedisStage(t *testing.T) *redisStage {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -47,7 +48,7 @@ func newTrouble(running *stack.Stack) *trouble {
 
 const (
 	frozenFor     = 700 * time.Millisecond
-	calmWithin    = 60 * time.Second
+	calmWithin    = await.Long
 	troublesBatch = 2
 )
 

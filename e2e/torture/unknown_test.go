@@ -28,7 +28,7 @@ func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
 		"%d times each the connection cut before and after Postgres ran: activation, advance, revocation, consent",
 		times,
 	)
-	s := newPostgresStage(t, harness.SlowStoreSettings())
+	s := newPostgresStage(t)
 	owner := s.Person(t, s.ws.Owner)
 	for _, done := range []bool{false, true} {
 		for range times {

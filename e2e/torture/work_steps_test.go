@@ -77,7 +77,7 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 	file := s.mark(t, at)
 	var client sync.WaitGroup
 	client.Go(func() { order(t) })
-	await.True(t, calmWithin, fmt.Sprintf("a process is killed %s", at), func() bool {
+	await.True(t, fmt.Sprintf("a process is killed %s", at), func() bool {
 		_, err := os.Stat(file)
 		return err != nil
 	})

@@ -3,7 +3,6 @@ package torture
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -100,12 +99,9 @@ func (w *workload) wantsCommands(t *testing.T) {
 	}
 }
 
-// processedWithin exceeds the time that a job waits after its process died.
-const processedWithin = 3 * time.Minute
-
 func wantsProcessed(t *testing.T, what string, api harness.API, path string) {
 	t.Helper()
-	await.True(t, processedWithin, what+" is processed", func() bool {
+	await.True(t, what+" is processed", func() bool {
 		return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "processed"
 	})
 }

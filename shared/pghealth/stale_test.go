@@ -59,5 +59,5 @@ func TestReadable_DetectsClosedConnection(t *testing.T) {
 		t.Error("readable without data")
 	}
 	_ = there.Close()
-	await.True(t, await.Long, "the closed connection is detected", func() bool { return readable(here) })
+	await.True(t, "the closed connection is detected", func() bool { return readable(here) })
 }

@@ -81,7 +81,7 @@ func TestOnSignal_WritesProfiles(t *testing.T) {
 
 func waitForFile(t *testing.T, path string) (content []byte) {
 	t.Helper()
-	await.NoError(t, await.Long, func() (err error) {
+	await.NoError(t, func() (err error) {
 		content, err = os.ReadFile(path)
 		return err
 	})

@@ -129,7 +129,7 @@ func TestOpen_HooksSeeCommands(t *testing.T) {
 		client, err := Open(credential.Secret(url), limits(), seen)
 		must(t, err)
 		sent := 0
-		await.NoError(t, await.Long, func() error { sent++; return client.Ping(t.Context()).Err() })
+		await.NoError(t, func() error { sent++; return client.Ping(t.Context()).Err() })
 		if seen.pings != sent {
 			t.Errorf("%d of %d pings were seen", seen.pings, sent)
 		}
@@ -146,8 +146,8 @@ func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	client, err := Open(credential.Secret(s.URL+"&client_name="+name), limits())
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	await.NoError(t, await.Long, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })
-	await.NoError(t, await.Long, func() error {
+	await.NoError(t, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })
+	await.NoError(t, func() error {
 		n, err := client.Do(t.Context(), "WAIT", 2, 500).Int()
 		return errors.Join(err, unless(n == 2, "not every replica has it"))
 	})
@@ -163,11 +163,11 @@ func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	master := s.Master()
 	must(t, master.Pause())
 	t.Cleanup(master.Resume)
-	await.NoError(t, await.Long, func() error {
+	await.NoError(t, func() error {
 		word, err := client.Get(t.Context(), "word").Result()
 		return errors.Join(err, unless(word == "here", "the word is lost"))
 	})
-	await.NoError(t, await.Long, func() error { return client.Set(t.Context(), "word", "there", 0).Err() })
+	await.NoError(t, func() error { return client.Set(t.Context(), "word", "there", 0).Err() })
 }
 
 func unless(met bool, complaint string) error {

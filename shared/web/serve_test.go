@@ -105,7 +105,7 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	handler := Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun <- r.Context()
-		await.True(t, await.Long, "the process is about to stop", func() bool { return Leaving(r.Context()) })
+		await.True(t, "the process is about to stop", func() bool { return Leaving(r.Context()) })
 	}), log, http.NotFoundHandler())
 	go func() {
 		config := Server{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}

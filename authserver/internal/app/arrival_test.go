@@ -50,7 +50,7 @@ func newLeader(t *testing.T) *leader {
 func (c *chromium) arrival(address string) url.Values {
 	c.t.Helper()
 	var query url.Values
-	await.True(c.t, await.Long, "the browser goes to "+address, func() bool {
+	await.True(c.t, "the browser goes to "+address, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, went := range c.requested {

@@ -166,7 +166,7 @@ func TestForgotten_UnknownAddressIsIndistinguishable(t *testing.T) {
 		t.Errorf("%q", answers)
 	}
 	p.mail(known.Email, "Set a new password", 1) // queued last, and two are sent at once
-	await.True(t, await.Long, "all mails were tried", func() bool {
+	await.True(t, "all mails were tried", func() bool {
 		return p.count(`select count(*) from account_jobs.river_job where state <> 'completed'`) == 0
 	})
 	if n := len(p.box.Messages("")); n != 1 {
@@ -232,7 +232,7 @@ func TestForgotten_RequestsAreLimited(t *testing.T) {
 	if statuses[303] != 30 || statuses[429] != 1 {
 		t.Errorf("%v", statuses)
 	}
-	await.True(t, await.Long, "all mails were tried", func() bool {
+	await.True(t, "all mails were tried", func() bool {
 		return p.count(`select count(*) from account_jobs.river_job where state <> 'completed'`) == 0
 	})
 	if n := len(p.box.Messages(who.Email)); n != 3 {

@@ -84,7 +84,7 @@ func free(t *testing.T) string {
 
 func (s *site) awaitAlive() {
 	s.t.Helper()
-	await.NoError(s.t, await.Long, func() error { // without its stores, a process listens after three seconds
+	await.NoError(s.t, func() error { // without its stores, a process listens after three seconds
 		response, err := http.Get(s.url + "/healthz")
 		if err == nil {
 			err = response.Body.Close()

@@ -30,14 +30,14 @@ func (p post) periodic() {
 	p.t.Helper()
 	p.fixture.Exec(`insert into account_jobs.river_job (kind, args, max_attempts, queue)
 		values ('periodic', '{}', 3, 'periodic')`)
-	await.True(p.t, await.Long, "the periodic jobs ran", func() bool { return p.jobs("periodic") == 0 })
+	await.True(p.t, "the periodic jobs ran", func() bool { return p.jobs("periodic") == 0 })
 }
 
 // TestTokens_ExpiryIsMailedOnce covers tokens of 90, 30 and 7 days, and tokens whose owner gets no mail.
 func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
 	t.Parallel()
 	p := serveMail(t)
-	await.True(t, await.Long, "the job runs at the start", func() bool {
+	await.True(t, "the job runs at the start", func() bool {
 		return p.count(`select count(*) from account_jobs.river_job
 			where kind = 'periodic' and state = 'completed'`) > 0
 	})
@@ -61,7 +61,7 @@ func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
 	}
 	const subject = "A personal access token is about to expire"
 	p.mail(who.Email, subject, 3)
-	await.True(t, await.Long, "no mail waits", func() bool { return p.jobs("mail") == 0 })
+	await.True(t, "no mail waits", func() bool { return p.jobs("mail") == 0 })
 	var told []string
 	for _, m := range p.box.Messages("") {
 		if m.Subject == subject {

@@ -26,7 +26,7 @@ const healthyWithin = 90 * time.Second
 // eventually repeats a check until it returns "", for at most healthyWithin.
 func (h *host) eventually(what string, wrong func() string) {
 	h.t.Helper()
-	await.NoError(h.t, healthyWithin, func() error {
+	await.NoError(h.t, func() error {
 		if problem := wrong(); problem != "" {
 			return fmt.Errorf("%s: %s", what, problem)
 		}

@@ -189,7 +189,7 @@ func threePorts(t *testing.T) int {
 // expectNothingLeft waits until no process is left, and reports those that remain.
 func (r *running) expectNothingLeft(t *testing.T) {
 	t.Helper()
-	await.NoError(t, await.Long, func() error {
+	await.NoError(t, func() error {
 		if left := r.processes(); len(left) > 0 {
 			return fmt.Errorf("left running: %q", left)
 		}

@@ -260,7 +260,7 @@ func TestWait_StartsKilledStoresAgain(t *testing.T) {
 				t.Fatalf("after %s was killed: %v", name, err)
 			}
 		}
-		await.True(t, await.Long, "a request succeeds after "+name+" was killed", func() bool {
+		await.True(t, "a request succeeds after "+name+" was killed", func() bool {
 			status, _ := listProgrammes(t, s)
 			return status == http.StatusOK && ask(t.Context(), s.Authservers[0].URL).trouble == ""
 		})

@@ -100,8 +100,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	store, err := postgres.OpenFromSource(
 		ctx,
 		secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
-		c.Connections,
-		c.StoreWait,
+		postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime},
 		watch.statements()...,
 	)
 	if err != nil {

@@ -45,7 +45,8 @@ type Config struct {
 	brand.Options
 	tracing.Settings
 
-	files secretFiles
+	files      secretFiles
+	searchTime time.Duration // limit of a search; 0 means the contract's
 }
 
 // secretFiles are the files of the secrets that may change while the process runs; "" for a value from elsewhere.

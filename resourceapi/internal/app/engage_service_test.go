@@ -67,6 +67,7 @@ func newEngageService(t *testing.T) *engageService {
 		JWKSURL:     keystest.NewAuthserver(t, s.key).URL,
 		RedisURL:    credential.Secret(s.redis.URL),
 		StoreWait:   testkit.StoreWait,
+		searchTime:  testkit.StoreWait / 2,
 		Worker:      true,
 		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(master)),
 		Proxies:     "127.0.0.1",
@@ -214,7 +215,7 @@ func (s *engageService) state(of sentSubmission) submissionState {
 func (s *engageService) ended(of sentSubmission, within time.Duration) submissionState {
 	s.t.Helper()
 	var state submissionState
-	await.NoError(s.t, within, func() error {
+	await.NoError(s.t, func() error {
 		if state = s.state(of); state.Status == "accepted" {
 			return fmt.Errorf("still %s\n%s", state.Status, s.log)
 		}

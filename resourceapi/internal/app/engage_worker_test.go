@@ -155,7 +155,7 @@ func (s *engageService) until(what string, happened func() bool) {
 			s.t.Log(s.log)
 		}
 	}()
-	await.True(s.t, await.Long, what, happened)
+	await.True(s.t, what, happened)
 }
 
 func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {

@@ -224,7 +224,7 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	running := s.run()
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nx\n")
-	await.True(t, await.Long, "the import is processed", func() bool {
+	await.True(t, "the import is processed", func() bool {
 		return s.importState(h, path).Status == "processed"
 	})
 	if authserver.Requests() == 0 {

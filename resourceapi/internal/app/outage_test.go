@@ -34,7 +34,7 @@ func (s *service) unavailable(t *testing.T, do func() answer) {
 
 func (s *service) eventually(t *testing.T, status int, do func() answer) {
 	t.Helper()
-	await.NoError(t, await.Long, func() error {
+	await.NoError(t, func() error {
 		if a := do(); a.Status != status {
 			return fmt.Errorf("%d %s", a.Status, a.Body)
 		}

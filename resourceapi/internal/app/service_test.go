@@ -39,24 +39,37 @@ type service struct {
 	log    *lockedBuffer
 }
 
-func newService(t *testing.T) *service {
+func newService(t *testing.T, changes ...change) *service {
 	t.Helper()
 	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	s.start(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	s.start(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL, changes...)
 	return s
 }
 
+// A change changes the limits with which a service runs, for tests about them: all other tests have generous ones.
+type change func(*Config)
+
+// waitsFor makes a service wait for its stores so long.
+func waitsFor(wait time.Duration) change { return func(c *Config) { c.StoreWait = wait } }
+
+// searchesAsDescribed gives searches the contract's time limit.
+func searchesAsDescribed(c *Config) { c.searchTime = 0 }
+
 // start runs the service with a database and a JWKS.
-func (s *service) start(database, jwks string) {
+func (s *service) start(database, jwks string, changes ...change) {
 	s.t.Helper()
-	s.app = newApp(s.t, database, jwks, slog.New(slog.NewJSONHandler(s.log, nil)))
+	s.app = newApp(s.t, database, jwks, slog.New(slog.NewJSONHandler(s.log, nil)), changes...)
 	s.server = httptest.NewServer(s.app.Handler)
 	s.t.Cleanup(s.server.Close)
 }
 
-func newApp(t testing.TB, database, jwks string, log *slog.Logger) *App {
+func newApp(t testing.TB, database, jwks string, log *slog.Logger, changes ...change) *App {
 	t.Helper()
-	app, err := New(context.Background(), configFor(database, jwks), log)
+	config := configFor(database, jwks)
+	for _, change := range changes {
+		change(&config)
+	}
+	app, err := New(context.Background(), config, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +88,7 @@ func configFor(database, jwks string) Config {
 		DatabaseURL: credential.Secret(database),
 		Connections: 4,
 		StoreWait:   testkit.StoreWait,
+		searchTime:  testkit.StoreWait / 2,
 		JWKSURL:     jwks,
 		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 	}

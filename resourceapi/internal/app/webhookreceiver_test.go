@@ -128,5 +128,5 @@ func (s *service) failures(n int) func() bool {
 
 func within(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	await.True(t, 20*time.Second, what, condition)
+	await.True(t, what, condition)
 }

@@ -294,7 +294,7 @@ func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
 // awaitLocks waits until n sessions of this database wait for a lock.
 func (s *service) awaitLocks(n int) {
 	s.t.Helper()
-	await.True(s.t, await.Long, fmt.Sprintf("%d sessions wait for a lock", n), func() bool {
+	await.True(s.t, fmt.Sprintf("%d sessions wait for a lock", n), func() bool {
 		return s.locksAwaited() >= n
 	})
 }

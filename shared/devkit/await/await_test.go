@@ -10,7 +10,7 @@ import (
 func TestPoll_ReturnsAtFirstSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		NoError(t, time.Second, func() error {
+		NoError(t, func() error {
 			if time.Since(began) < 200*time.Millisecond {
 				return errors.New("early")
 			}

@@ -320,7 +320,7 @@ func TestRemoveAfterUs_RemovesDirectoryWhenLifelineCloses(t *testing.T) {
 		if err := lifelines[i].Close(); err != nil {
 			t.Fatal(err)
 		}
-		await.True(t, await.Long, "the directory is removed", func() bool { return !exists(dirs[i]) })
+		await.True(t, "the directory is removed", func() bool { return !exists(dirs[i]) })
 	}
 }
 
@@ -354,7 +354,7 @@ func TestProcessDir_IsRemovedWhenProcessIsKilled(t *testing.T) {
 	}
 	_ = program.Process.Kill()
 	_ = program.Wait()
-	await.True(t, await.Long, "the directory is removed", func() bool {
+	await.True(t, "the directory is removed", func() bool {
 		_, err := os.Stat(dir)
 		return errors.Is(err, os.ErrNotExist)
 	})

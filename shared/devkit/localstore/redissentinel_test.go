@@ -14,7 +14,7 @@ func TestRedisSentinel_ReplacesKilledMaster(t *testing.T) {
 	t.Cleanup(s.Stop)
 	first := s.Master()
 	first.Kill()
-	await.True(t, await.Long, "there is a new master", func() bool {
+	await.True(t, "there is a new master", func() bool {
 		master := s.Master()
 		return master != nil && master != first
 	})

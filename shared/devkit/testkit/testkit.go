@@ -29,9 +29,15 @@ type Database struct {
 
 const makeWithin = 300 * time.Second
 
-// StoreWait is how long services under test wait for a store that does not respond, unless the test is about that: on a
-// busy machine, a store may need longer than the default allows. It is the longest wait that the services accept.
-const StoreWait = 3 * time.Second
+const (
+	// StoreWait is how long services under test wait for a store that does not respond, unless the test is about that:
+	// on a busy machine, a store needs longer than the default allows. Only what runs in the test's process can wait so
+	// long.
+	StoreWait = 20 * time.Second
+	// SilentStoreWait is StoreWait for tests that stop a store: each of their requests may wait so long. It is also the
+	// longest wait that the services accept from ALMONER_STORE_WAIT.
+	SilentStoreWait = 3 * time.Second
+)
 
 // NewDatabase returns an empty database with both services' migrations applied. When the test ends, the database is
 // emptied and renamed for reuse, or dropped.

@@ -181,7 +181,7 @@ func TestNewRedis_IsRemovedAfterKill(t *testing.T) {
 	if err == nil || !filepath.IsAbs(dir) {
 		t.Fatalf("the process was not killed: %v %s", err, output)
 	}
-	await.True(t, await.Long, "the files are removed", func() bool {
+	await.True(t, "the files are removed", func() bool {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err)
 	})

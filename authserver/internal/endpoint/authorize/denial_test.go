@@ -62,7 +62,7 @@ func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	answer := make(chan *browsertest.Page)
 	go func() { answer <- deny(page) }()
 	const waiting = `select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))`
-	await.True(t, await.Long, "the denial waits", func() bool {
+	await.True(t, "the denial waits", func() bool {
 		return site.Count(waiting, redemption.Conn().PgConn().PID()) > 0
 	})
 	if err := redemption.Commit(t.Context()); err != nil {

@@ -56,7 +56,7 @@ func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 	// One response at a time lets one more fetch begin.
 	for released := range int32(21) {
 		begun := min(released+atOnce, 21)
-		await.True(t, await.Long, "the next fetch begins", func() bool { return s.host.Fetches.Load() >= begun })
+		await.True(t, "the next fetch begins", func() bool { return s.host.Fetches.Load() >= begun })
 		if fetches := s.host.Fetches.Load(); fetches > begun {
 			t.Errorf("%d concurrent fetches", fetches-released)
 		}
@@ -79,7 +79,7 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	for i := range 200 {
 		anonymous.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
 	}
-	await.True(t, await.Long, "the queue is full", func() bool {
+	await.True(t, "the queue is full", func() bool {
 		return s.host.Fetches.Load() >= 1+atOnce && s.hosts[s.host.Host].new.waiting.Load() >= maxQueued
 	})
 	started := time.Now()

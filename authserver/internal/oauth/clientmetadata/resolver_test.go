@@ -271,7 +271,7 @@ func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { _, err := s.Client(ctx, s.at); first <- err }()
-	await.True(t, await.Long, "the fetch begins", func() bool { return s.host.Fetches.Load() > 0 })
+	await.True(t, "the fetch begins", func() bool { return s.host.Fetches.Load() > 0 })
 	leave()
 	if err := <-first; !errors.Is(err, client.ErrUnreachable) {
 		t.Error(err)

@@ -148,7 +148,7 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 		rings[i].RotateAfter(720 * time.Hour)
 		b.run(rings[i])
 	}
-	await.True(t, await.Long, "they wait", func() bool {
+	await.True(t, "they wait", func() bool {
 		waiting := b.count(
 			`select count(*) from pg_locks where relation = 'account.signing_keys'::regclass and not granted`,
 		)
@@ -157,7 +157,7 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 	b.must(lock.Rollback(t.Context()))
 	for _, r := range rings {
 		group.Go(func() {
-			await.True(t, await.Long, "a process signs with the new key", func() bool {
+			await.True(t, "a process signs with the new key", func() bool {
 				key, err := r.Current(t.Context())
 				return err == nil && key.KeyID() != former
 			})

@@ -146,7 +146,7 @@ func leavesNoConstraint(t *testing.T, table, number, column, insert string) {
 		_, err := postgres.MigrateFor(t.Context(), credential.Secret(database.Owner), time.Second)
 		migrated <- err
 	}()
-	await.True(t, await.Long, "the failed migration waits for the table's lock to drop the constraint", func() bool {
+	await.True(t, "the failed migration waits for the table's lock to drop the constraint", func() bool {
 		var waits bool
 		err := owner.QueryRow(t.Context(), `select exists (select from pg_stat_activity
 			where datname = current_database() and wait_event_type = 'Lock' and starts_with(query, $1))`,

@@ -270,9 +270,9 @@ func (m *memberTest) whileDeleting(user uuid.UUID, write func() error) error {
 	}
 	deleted, written := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := m.DeleteOwnUser(m.Context(), user, deletion(user)); deleted <- err }()
-	await.True(m, await.Long, "the deletion waits", func() bool { return waiting() == 1 })
+	await.True(m, "the deletion waits", func() bool { return waiting() == 1 })
 	go func() { written <- write() }()
-	await.True(m, await.Long, "the write ends or waits", func() bool { return waiting() == 2 || len(written) == 1 })
+	await.True(m, "the write ends or waits", func() bool { return waiting() == 2 || len(written) == 1 })
 	if err := stop.Commit(m.Context()); err != nil {
 		m.Fatal(err)
 	}

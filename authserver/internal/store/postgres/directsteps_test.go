@@ -297,7 +297,7 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 			}
 		})
 	}
-	await.True(t, await.Long, "every step waits for the lock", func() bool {
+	await.True(t, "every step waits for the lock", func() bool {
 		var waiting int
 		l.fixture.Read(`select count(*) from pg_locks join pg_stat_activity using (pid)
 			where datname = current_database() and not granted`, &waiting)

@@ -49,7 +49,7 @@ func newHeldImport(t *testing.T) *heldImport {
 func (i *heldImport) awaitTry() {
 	i.t.Helper()
 	i.tries++
-	await.True(i.t, await.Long, fmt.Sprintf("try %d begins", i.tries), func() bool {
+	await.True(i.t, fmt.Sprintf("try %d begins", i.tries), func() bool {
 		return i.fixture.Count(
 			"select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int",
 			i.tries,

@@ -112,7 +112,7 @@ func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programm
 // awaitLock waits until a session of the database waits for a lock.
 func awaitLock(t *testing.T, w *postgrestest.Fixture) {
 	t.Helper()
-	await.True(t, await.Long, "a session waits for a lock", func() bool {
+	await.True(t, "a session waits for a lock", func() bool {
 		return w.Count(`select count(*) from pg_locks where not granted
 			and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0
 	})

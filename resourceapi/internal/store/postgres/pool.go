@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,15 @@ func OpenWithWait(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	return OpenFromSource(ctx, credential.Fixed(credential.Secret(url)), connections, wait, tracers...)
+	limits := Limits{Connections: connections, Wait: wait}
+	return OpenFromSource(ctx, credential.Fixed(credential.Secret(url)), limits, tracers...)
+}
+
+// Limits are the limits of a Store.
+type Limits struct {
+	Connections int32
+	Wait        time.Duration // for a Postgres that does not respond (OpenWithWait)
+	Search      time.Duration // of a search; 0 means searchTime
 }
 
 // OpenFromSource is like OpenWithWait, for a URL whose user and password may change. Each new connection uses the
@@ -96,15 +105,14 @@ func OpenWithWait(
 func OpenFromSource(
 	ctx context.Context,
 	url credential.Source,
-	connections int32,
-	wait time.Duration,
+	limits Limits,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	general, searching := shares(connections)
+	general, searching := shares(limits.Connections)
 	s := &Store{turns: newTurns(general), steps: defaultEventSteps}
-	s.health = pghealth.NewWatch(s.Ping, wait)
+	s.health = pghealth.NewWatch(s.Ping, limits.Wait)
 	watched := append(slices.Clone(tracers), s.health)
-	timeout := max(minTimeout, wait)
+	timeout := max(minTimeout, limits.Wait)
 	for pool, options := range map[**database]poolOptions{
 		&s.pool: {
 			connections: general,
@@ -114,7 +122,7 @@ func OpenFromSource(
 		},
 		&s.searches: {
 			connections: searching,
-			parameters:  searchParameters,
+			parameters:  searchParameters(cmp.Or(limits.Search, searchTime)),
 			shouldPing:  pghealth.ShouldPing,
 			tracers:     watched,
 		},

@@ -166,7 +166,7 @@ func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 				!met.Load() {
 				t.Errorf("in a batch with one that %s: %+v %+v %v", name, s, page, err)
 			}
-			await.True(t, await.Long, "the pool releases the cancelled connection", func() bool {
+			await.True(t, "the pool releases the cancelled connection", func() bool {
 				return store.PoolStat().AcquiredConns() == 0
 			})
 			if c.harmless {

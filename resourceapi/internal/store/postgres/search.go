@@ -18,12 +18,14 @@ import (
 // searchTime is the time limit of a search (contract, section 6).
 const searchTime = 500 * time.Millisecond
 
-// searchParameters are the settings of the connections for searches. The best plan depends on the text searched for.
+// searchParameters returns the settings of the connections for searches. The best plan depends on the text searched for.
 // lock_timeout is shorter than the time limit, so that a wait for a lock is distinct from a long search.
-var searchParameters = map[string]string{
-	"lock_timeout":      fmt.Sprint((searchTime - 100*time.Millisecond).Milliseconds()),
-	"statement_timeout": fmt.Sprint(searchTime.Milliseconds()),
-	"plan_cache_mode":   "force_custom_plan",
+func searchParameters(limit time.Duration) map[string]string {
+	return map[string]string{
+		"lock_timeout":      fmt.Sprint((limit - 100*time.Millisecond).Milliseconds()),
+		"statement_timeout": fmt.Sprint(limit.Milliseconds()),
+		"plan_cache_mode":   "force_custom_plan",
+	}
 }
 
 // SearchesPerWorkspace is how many searches one workspace may run at once, so that others find a connection too.
@@ -62,7 +64,7 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 		return programme.Page{}, outcome(err)
 	}
 	defer connection.Release()
-	ctx, cancel = s.pool.bounded(ctx) // longer than searchTime
+	ctx, cancel = s.pool.bounded(ctx) // longer than a search may take
 	defer cancel()
 	rows, err := connection.Query(ctx, text, args...)
 	if err != nil {

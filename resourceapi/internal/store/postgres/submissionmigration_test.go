@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/migrate"
 
@@ -146,9 +147,7 @@ func TestSubmissionMonths_MigrationRunsWhilePreviousReleaseWorks(t *testing.T) {
 		t.Error(err)
 	}
 	before := added.Load()
-	for deadline := time.Now().Add(10 * time.Second); added.Load() < before+3 && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.True(t, "submissions are added after the migration", func() bool { return added.Load() >= before+3 })
 	stop()
 	if err := work.Wait(); err != nil {
 		t.Errorf("a submission was refused: %v", err)

@@ -88,13 +88,13 @@ func TestPause_StopsChildrenInOtherGroups(t *testing.T) {
 		t.Fatal("the script has no child")
 	}
 	for _, pid := range append(children, c.PID()) {
-		await.True(t, await.Long, "the process is stopped", func() bool {
+		await.True(t, "the process is stopped", func() bool {
 			return string(statFields("/proc/" + strconv.Itoa(pid) + "/stat")[0]) == "T"
 		})
 	}
 	before := size(t, spec.Log)
 	c.Resume()
-	await.True(t, await.Long, "it writes again", func() bool { return size(t, spec.Log) > before })
+	await.True(t, "it writes again", func() bool { return size(t, spec.Log) > before })
 }
 
 func TestStart_ChildHasOwnProcessGroup(t *testing.T) {
@@ -159,7 +159,7 @@ func TestChild_DiesWithItsParent(t *testing.T) {
 
 func waitForLog(t *testing.T, path, text string) {
 	t.Helper()
-	await.True(t, await.Long, path+" contains "+text, func() bool {
+	await.True(t, path+" contains "+text, func() bool {
 		content, _ := os.ReadFile(path)
 		return strings.Contains(string(content), text)
 	})
