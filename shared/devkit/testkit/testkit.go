@@ -30,12 +30,11 @@ type Database struct {
 const makeWithin = 300 * time.Second
 
 const (
-	// StoreWait is how long services under test wait for a store that does not respond, unless the test is about that:
-	// on a busy machine, a store needs longer than the default allows. Only what runs in the test's process can wait so
-	// long.
-	StoreWait = 20 * time.Second
-	// SilentStoreWait is StoreWait for tests that stop a store: each of their requests may wait so long. It is also the
-	// longest wait that the services accept from ALMONER_STORE_WAIT.
+	// StoreWait is how long services in a test's process wait for a store that does not respond, unless the test is
+	// about that: on a busy machine, a store needs longer than the default allows.
+	StoreWait = 10 * time.Second
+	// SilentStoreWait is StoreWait for tests that often wait so long because they stop a store or hold what it needs.
+	// It is also the longest wait that the services accept from ALMONER_STORE_WAIT.
 	SilentStoreWait = 3 * time.Second
 )
 

@@ -61,7 +61,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
-	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), testkit.StoreWait); err != nil {
+	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), testkit.SilentStoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.rdb.Close() })
@@ -78,7 +78,7 @@ func newTestEnv(t *testing.T) *testEnv {
 
 func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
 	t.Helper()
-	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
+	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.SilentStoreWait)
 }
 
 func (b *testEnv) terms() grant.CodeTerms {
@@ -337,14 +337,14 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 // service returns a Service over a store and the test's Redis, which waits for both as long as a busy machine needs.
 func (b *testEnv) service(store grant.GrantStore) *grant.Service {
 	service := grant.NewService(store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
-	service.WaitForStores(testkit.StoreWait)
+	service.WaitForStores(testkit.SilentStoreWait)
 	return service
 }
 
 // anotherProcess returns a Service over the same stores that shares no memory with the first one.
 func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
-	rdb, err := redis.Connect(credential.Secret(b.redis.URL), testkit.StoreWait)
+	rdb, err := redis.Connect(credential.Secret(b.redis.URL), testkit.SilentStoreWait)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func newStoreTest(t *testing.T) *storeTest {
 	l := &storeTest{T: t, fixture: fixture.New(t)}
 	var err error
 	url := credential.Secret(l.fixture.Database.Authserver)
-	if l.Store, err = postgres.OpenWithWait(t.Context(), url, testkit.StoreWait); err != nil {
+	if l.Store, err = postgres.OpenWithWait(t.Context(), url, testkit.SilentStoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)

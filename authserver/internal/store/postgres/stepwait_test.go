@@ -17,11 +17,11 @@ func TestSteps_WaitAsConfigured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(testkit.StoreWait*2/3, release) // more than a second
+	time.AfterFunc(testkit.SilentStoreWait*2/3, release) // more than a second
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
 
 	unlock, unlocked := l.hold(l.grant.ID), make(chan struct{})
-	time.AfterFunc(testkit.StoreWait*3/10, func() { // more than 400 ms
+	time.AfterFunc(testkit.SilentStoreWait*3/10, func() { // more than 400 ms
 		defer close(unlocked)
 		unlock()
 	})
