@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
@@ -161,12 +162,21 @@ func TestCode_ExpiresAfterOneMinute(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner).SignedIn(t)
-	early := ws.Connector(t, harness.ReadProgrammes).Begin()
+	early := ws.Connector(t, harness.ReadProgrammes)
 	late := ws.Connector(t, harness.ReadProgrammes).Begin()
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	earlyCode, lateCode, appCode := early.Code(t, owner), late.Code(t, owner), app.Code(t, owner)
-	ageCode(t, p, early.ClientID, 50*time.Second) // this test may take 10 s
-	early.Post(t, early.CodeForm(earlyCode)).Tokens(t)
+	lateCode, appCode := late.Code(t, owner), app.Code(t, owner)
+	await.True(t, "a code is redeemed less than 10 s after its issue", func() bool {
+		attempt, began := early.Begin(), time.Now()
+		form := attempt.CodeForm(attempt.Code(t, owner))
+		ageCode(t, p, early.ClientID, 50*time.Second)
+		answer := attempt.Post(t, form)
+		if time.Since(began) > 10*time.Second {
+			return false
+		}
+		answer.Tokens(t)
+		return true
+	})
 	for _, client := range []string{late.ClientID, app.ClientID} {
 		ageCode(t, p, client, time.Minute)
 	}
@@ -174,10 +184,14 @@ func TestCode_ExpiresAfterOneMinute(t *testing.T) {
 	app.Exchange(t, app.Body(appCode)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 }
 
-// ageCode makes the code of a client's one pending grant older. Its lifetime is stored in Redis.
+// ageCode makes the code of a client's newest grant older. Its lifetime is stored in Redis.
 func ageCode(t *testing.T, p *harness.Product, clientID string, by time.Duration) {
 	t.Helper()
-	grant := p.Database.Text(t, `select id::text from account.grants where client_id = $1`, clientID)
+	grant := p.Database.Text(
+		t,
+		`select id::text from account.grants where client_id = $1 order by created_at desc limit 1`,
+		clientID,
+	)
 	command := fmt.Sprintf("HINCRBY g:{%s} cx %d", grant, -by.Milliseconds())
 	if _, err := harness.RedisCommand(harness.Shared(t).RedisURL, command); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 const (
 	conformanceFolder = "conformance"
 	conformanceNode   = 22 // the oldest supported major version
-	conformanceWithin = 3 * time.Minute
+	conformanceWithin = 10 * time.Minute
 )
 
 // revisions are the protocol revisions that the suite runs for.

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // Clients that are not registered: the client id is the URL of their metadata document.
@@ -183,7 +185,7 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Me
 	person.Open(t, p.AuthorizeURL(attempt.Query)).
 		WantsPage(t, http.StatusServiceUnavailable).
 		WantsText(t, "does not respond")
-	if took := time.Since(started); took > 10*time.Second {
+	if took := time.Since(started); took > promptly {
 		t.Errorf("waited %s for a slow website", took)
 	}
 }
@@ -300,14 +302,18 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	)
 	site.Client("/oauth/client", []string{nativeCallback}, nil)
 	for _, host := range hosts {
-		started := time.Now()
-		attempt := p.DocumentClient("https://"+host+"/oauth/client", nativeCallback, p.BaseURL+"/v1").Begin()
-		p.Person(t, p.Demo.Users.Owner).
-			Open(t, p.AuthorizeURL(attempt.Query)).
-			WantsPage(t, http.StatusServiceUnavailable)
-		if took := time.Since(started); took > 4*time.Second {
-			t.Errorf("%s: the request took %s, so it was dialled", host, took)
-		}
+		const timeout = 5 * time.Second // of a host that is dialled
+		tries := 0
+		testkit.Quick(t, timeout, func() {
+			address := "https://" + host + "/oauth/client"
+			if tries++; tries > 1 { // the failure is remembered
+				address += fmt.Sprint(tries)
+			}
+			attempt := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin()
+			p.Person(t, p.Demo.Users.Owner).
+				Open(t, p.AuthorizeURL(attempt.Query)).
+				WantsPage(t, http.StatusServiceUnavailable)
+		})
 	}
 	if asked := site.Requests.Load(); asked != 0 {
 		t.Errorf("%d requests to the website", asked)

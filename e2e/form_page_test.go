@@ -166,7 +166,7 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 		await.True(t, "the key leads into the frame", func() bool {
 			return harness.Evaluate[bool](browser, `document.activeElement.tagName === "IFRAME"`)
 		})
-		time.Sleep(500 * time.Millisecond) // until the frame takes keys too
+		time.Sleep(2 * time.Second) // until the frame takes keys too
 		for _, keys := range []string{
 			"Ada Okafor", tab, "ada@example.org", tab, "G", tab, space, tab, tab, "Hello", tab, space, tab,
 		} {

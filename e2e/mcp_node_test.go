@@ -18,7 +18,7 @@ import (
 )
 
 // clientWithin is the time limit of the client.
-const clientWithin = 2 * time.Minute
+const clientWithin = 10 * time.Minute
 
 // A nodeClient is a running mcpclient/flow.mjs.
 type nodeClient struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // Contract, section 7a, and the behaviour of connector platforms, at the level of HTTP.
@@ -386,10 +387,8 @@ func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
 		connector.Refresh(t, "alm_rt_"+strings.Repeat("x", 60)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		wantsChallenge(t, p, rpc(t, mcp(p, "nonsense"), "initialize", initialize), "invalid_token")
 	}
-	began := time.Now()
-	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
-	rpc(t, mcp(p, tokens.AccessToken), "initialize", initialize).Wants(t, http.StatusOK)
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("took %s", took)
-	}
+	testkit.Quick(t, 10*time.Second, func() {
+		tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+		rpc(t, mcp(p, tokens.AccessToken), "initialize", initialize).Wants(t, http.StatusOK)
+	})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // installWithin is the time limit for the installation of npm packages.
-const installWithin = 3 * time.Minute
+const installWithin = 10 * time.Minute
 
 // nodeMajor returns the major version of the installed Node. The test is skipped without Node and npm.
 func nodeMajor(t *testing.T) int {

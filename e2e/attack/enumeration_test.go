@@ -18,6 +18,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Neither the text nor the time of a response may reveal who has an account or which client exists.
@@ -42,7 +43,7 @@ func newProxy(t *testing.T) *proxy {
 	return &proxy{
 		client: &http.Client{
 			Transport:     transport,
-			Timeout:       20 * time.Second,
+			Timeout:       await.Long,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -87,7 +88,7 @@ type kind struct {
 }
 
 const (
-	fewSamples, manySamples = 10, 2_000
+	fewSamples, manyShortSamples, manySamples = 10, 100, 2_000
 
 	maxDifference = 5 * time.Millisecond
 )
@@ -104,19 +105,25 @@ func likeInTime(t *testing.T, kinds ...kind) {
 	var summary string
 	harness.Record(t, "%d times each%v", samples, harness.Deferred[string](func() string { return summary }))
 	took := make([][]time.Duration, len(kinds))
-	for range samples {
+	differs := func() bool {
+		first := typical(took[0])
+		return slices.ContainsFunc(took, func(each []time.Duration) bool {
+			of := typical(each)
+			difference := (of - first).Abs()
+			return difference > maxDifference && float64(difference) > allowed*float64(max(of, first))
+		})
+	}
+	// On a busy machine, a kind may have no undisturbed sample among the first.
+	for n := 0; n < samples || !harness.Long() && n < manyShortSamples && differs(); n++ {
 		for i, k := range kinds {
 			took[i] = append(took[i], k.sample())
 		}
 	}
-	first := typical(took[0])
 	for i, k := range kinds {
-		of := typical(took[i])
-		summary += fmt.Sprintf(", %s %s", k.name, of.Round(10*time.Microsecond))
-		if difference := (of - first).Abs(); difference > maxDifference &&
-			float64(difference) > allowed*float64(max(of, first)) {
-			t.Errorf("response time differs: %s takes %s, and %s %s", k.name, of, kinds[0].name, first)
-		}
+		summary += fmt.Sprintf(", %s %s", k.name, typical(took[i]).Round(10*time.Microsecond))
+	}
+	if differs() {
+		t.Errorf("response time differs%s", summary)
 	}
 }
 

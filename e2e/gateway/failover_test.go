@@ -6,13 +6,14 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
@@ -29,7 +30,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 		f.wantsAnswers(t, f.name == "caddy")
 	})
 	must(t, s.stack.Authservers[1].Restart(t.Context()))
-	s.atEach(t, "it is back", func(t *testing.T, f *front) { s.wantTurn(t, f, "authserver2.log") })
+	s.atEach(t, "it is back", func(t *testing.T, f *front) { s.wantTurn(t, f, s.stack.Authservers[1]) })
 
 	// As in an upgrade: no request may fail at any moment.
 	ended := make(chan struct{})
@@ -118,13 +119,17 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 }
 
 // wantTurn sends requests until one is in the log of the process.
-func (s *site) wantTurn(t *testing.T, f *front, log string) {
+func (s *site) wantTurn(t *testing.T, f *front, process *stack.Service) {
 	t.Helper()
+	path := harness.ListPath
+	if slices.Contains(s.stack.Authservers, process) {
+		path = "/v1/account/oauth/jwks"
+	}
 	transport := f.transport()
 	defer transport.CloseIdleConnections()
-	await.True(t, "a request is in "+log, func() bool {
-		id := plainly(t, f, transport, f.ports.baseURL()+"/v1/account/oauth/jwks").Header.Get("X-Request-Id")
-		content, err := os.ReadFile(filepath.Join(s.stack.LogDir(), log))
+	await.True(t, "a request is in "+process.Log(), func() bool {
+		id := plainly(t, f, transport, f.ports.baseURL()+path).Header.Get("X-Request-Id")
+		content, err := os.ReadFile(process.Log())
 		must(t, err)
 		return strings.Contains(string(content), id)
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
@@ -26,7 +27,7 @@ const (
 	appHost = "app.almoner.test"
 
 	toolsVariable = "ALMONER_TEST_TOOLS"
-	readyWithin   = 30 * time.Second
+	readyWithin   = await.Long
 )
 
 // ports are the ports of all gateways of a site.
@@ -194,7 +195,7 @@ func (f *front) dialFrom(from string, ctx context.Context, network, address stri
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	dialer := &net.Dialer{Timeout: await.Long}
 	if from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}

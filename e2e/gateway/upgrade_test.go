@@ -74,7 +74,7 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 	// authserver first: a new resourceapi may need what only a new authserver has.
 	for _, service := range slices.Concat(running.Authservers, running.Resources) {
 		service.Use(binaries)
-		restartTogether(t, service)
+		s.restartTogether(t, service)
 	}
 	time.Sleep(underLoad)
 	must(t, running.FinishUpgrade(context.WithoutCancel(t.Context()), binaries))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 func TestTLS_RequiresVersion12(t *testing.T) {
@@ -29,7 +30,7 @@ func TestTLS_RequiresVersion12(t *testing.T) {
 			for _, host := range []string{apiHost, appHost} {
 				plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
 				must(t, err)
-				_ = plain.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = plain.SetDeadline(time.Now().Add(await.Long))
 				connection := tls.Client(
 					plain,
 					&tls.Config{RootCAs: f.trust, ServerName: host, MinVersion: version, MaxVersion: version},
@@ -157,7 +158,7 @@ func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 		connection, err := f.raw(t, apiHost)
 		must(t, err)
 		defer func() { _ = connection.Close() }()
-		const closeWithin = 30 * time.Second // the gateway's limit is 5 s
+		const closeWithin = await.Long // the gateway's limit is 5 s
 		_ = connection.SetDeadline(time.Now().Add(closeWithin))
 		_, err = io.WriteString(connection, "GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n")
 		must(t, err)

@@ -3,9 +3,9 @@ package harness
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A Change is a statement that withdraws what allows a request. It must affect at least one row.
@@ -66,22 +66,18 @@ func (w *Database) While(t testing.TB, request, do func(), sql string, args ...a
 // awaitWaiter returns when another session waits for a lock of the session pid, or when done is closed.
 func (w *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 	t.Helper()
-	const longest = 20 * time.Second
-	for began := time.Now(); time.Since(began) < longest; time.Sleep(2 * time.Millisecond) {
+	await.True(t, "the request waits for the change or ends", func() bool {
 		select {
 		case <-done:
-			return
+			return true
 		default:
 		}
-		if w.Count(
+		return w.Count(
 			t,
 			`select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`,
 			int32(pid),
-		) > 0 {
-			return
-		}
-	}
-	t.Errorf("the request neither waited for the change nor ended within %s", longest)
+		) > 0
+	})
 }
 
 // Replaces marks a personal access token as the replacement of a former one.

@@ -116,7 +116,7 @@ func RunAgainst(t testing.TB, binaries, tests string, scale int, settings ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	arguments := []string{"-test.run=" + tests, "-test.timeout=5m", "-scale=" + strconv.Itoa(scale)}
+	arguments := []string{"-test.run=" + tests, "-test.timeout=40m", "-scale=" + strconv.Itoa(scale)}
 	command := exec.CommandContext(t.Context(), self, arguments...)
 	home, err := preparedHome()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -46,7 +47,7 @@ type Browser struct {
 	complaints []string
 }
 
-const browserTimeout = 30 * time.Second
+const browserTimeout = await.Long
 
 // Browser opens a window with an empty profile. The names are host names that resolve to this machine.
 func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser {

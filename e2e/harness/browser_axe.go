@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -46,13 +45,10 @@ const violationsScript = `(async () => {
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })()`
 
-// axeTimeout is longer than browserTimeout, because axe-core is slow while other tests run.
-const axeTimeout = 2 * time.Minute
-
 // Violations returns the violations that axe-core finds in the page.
 func (b *Browser) Violations() []string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.window, axeTimeout)
+	ctx, cancel := context.WithTimeout(b.window, browserTimeout)
 	defer cancel()
 	if !Evaluate[bool](b, `typeof axe !== "undefined"`) {
 		if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](axe.Script+";true")); err != nil {

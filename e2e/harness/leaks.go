@@ -23,7 +23,7 @@ import (
 var lasting sync.Map // *stack.Stack → nil
 
 // searchWithin is enough to read the stores of a stack after an hour of load.
-const searchWithin = 3 * time.Minute
+const searchWithin = 10 * time.Minute
 
 // LookForLeaks sweeps every stack that runs until the process ends, prints what it finds, and returns the exit code.
 // TestMain calls it last.

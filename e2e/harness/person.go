@@ -6,9 +6,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A Person is a user at a browser. Cookies are stored and forms are sent with their fields. Redirects are followed
@@ -114,14 +114,11 @@ func (p Page) leadsWithin() bool {
 // SignedIn signs the person in on the login page.
 func (p *Person) SignedIn(t testing.TB) *Person {
 	t.Helper()
-	answer := p.SignIn(t, p.Open(t, p.product.AppURL+"/login"))
-	for range 3 { // too many people may be signing in on a busy machine
-		if answer.Status != http.StatusTooManyRequests {
-			break
-		}
-		time.Sleep(time.Second)
+	var answer Page
+	await.True(t, "passwords are checked", func() bool { // too many people may be signing in on a busy machine
 		answer = p.SignIn(t, p.Open(t, p.product.AppURL+"/login"))
-	}
+		return answer.Status != http.StatusTooManyRequests
+	})
 	if answer.Status != http.StatusSeeOther {
 		t.Fatalf("sign-in failed:\n%s", answer)
 	}

@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A Product is a running Almoner as one test uses it. Its actors are those of the specification: a Person at a
@@ -29,7 +29,7 @@ type Product struct {
 }
 
 // timeout is the timeout of a request. The product's own limits are far below it.
-const timeout = 30 * time.Second
+const timeout = await.Long
 
 // NewProduct returns the product for a test. Every secret that its actors use is recorded in secrets.
 func NewProduct(t testing.TB, s *stack.Stack, secrets *Secrets) *Product {

@@ -15,12 +15,12 @@ func RedisCommand(redisURL, command string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the URL of redis cannot be parsed")
 	}
-	connection, err := net.DialTimeout("tcp", address.Host, time.Second)
+	connection, err := net.DialTimeout("tcp", address.Host, 30*time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		return "", err
 	}
 	password, _ := address.User.Password()

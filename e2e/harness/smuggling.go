@@ -8,13 +8,20 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
-// SendRaw sends bytes unchanged on a connection and returns every response until it ends. It closes the connection
-// after at most 700 ms, because a server that waits for more of a body sends no response.
+// SendRaw sends bytes unchanged on a connection and returns every response until the server closes it. Unless the text
+// asks for that (Connection: close), SendRaw closes the connection after 700 ms, because a server that waits for more of
+// a body sends no response; on a slow machine, it may miss a response then.
 func SendRaw(connection net.Conn, text string) []*http.Response {
 	defer func() { _ = connection.Close() }()
-	_ = connection.SetDeadline(time.Now().Add(700 * time.Millisecond))
+	within := 700 * time.Millisecond
+	if strings.Contains(text, "\r\nConnection: close\r\n") {
+		within = await.Long
+	}
+	_ = connection.SetDeadline(time.Now().Add(within))
 	if _, err := io.WriteString(connection, text); err != nil {
 		return nil // closed by the server
 	}

@@ -27,7 +27,7 @@ const (
 	// storeWait is the setting for how long the services wait for a store that does not respond.
 	storeWait = "ALMONER_STORE_WAIT"
 
-	startWithin = 3 * time.Minute // includes the build
+	startWithin = 20 * time.Minute // includes the build, which a slow machine does beside other tests
 )
 
 // Options are the options of a private stack.

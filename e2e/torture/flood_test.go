@@ -46,8 +46,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	)
 	addresses := addressesOf(t, running)
 
-	ctx, stop := context.WithTimeout(t.Context(), lasts)
-	defer stop()
+	ctx := lasting(t, lasts, func() bool { return stranger.refusedEnough(lasts) })
 	var strangers sync.WaitGroup
 	var late atomic.Int64
 	for i := range slowConnections {
@@ -72,7 +71,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	}
 	good.wantsRecovery(t)
 	good.judge(t)
-	stranger.wantsNothingFound(t, lasts)
+	stranger.wantsNothingFound(t)
 	for _, service := range append(slices.Clone(running.Authservers), running.Resourceapi) {
 		memory := harness.PeakMemory(t, service.PID())
 		t.Logf("%s used at most %d MiB", service.Name, memory>>10)

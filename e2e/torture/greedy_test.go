@@ -108,10 +108,9 @@ func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attac
 			t.Log("the memory peak cannot be reset: it counts from the start")
 		}
 	}
-	ctx, stop := context.WithTimeout(t.Context(), lasts)
-	defer stop()
-	var all sync.WaitGroup
 	s.greedy.begin()
+	ctx := lasting(t, lasts, func() bool { return len(attacks) == 0 || s.greedy.outcomes() != "" })
+	var all sync.WaitGroup
 	for _, one := range attacks {
 		all.Go(func() { one.run(ctx, s.greedy) })
 	}
@@ -137,9 +136,6 @@ func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attac
 	}
 	outcomes := s.greedy.outcomes()
 	t.Logf("%s: %s; the greedy callers got %s", name, summary, outcomes)
-	if outcomes == "" && len(attacks) > 0 {
-		t.Errorf("%s: no attack got a response", name)
-	}
 	return name + " " + summary
 }
 

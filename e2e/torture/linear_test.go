@@ -21,7 +21,7 @@ const (
 	callersEach  = 3
 	callsEach    = 9
 	checkWithin  = 20 * time.Second
-	codeLife     = 55 * time.Second // the limit is 60 s; this one is by our clock
+	codeLife     = 55 * time.Second // the limit is 60 s; this one is by our clock, from before the request of the code
 )
 
 // TestHistories_OfGrantsAreLinearizable lets clients use, refresh, replay and revoke grants through two processes while
@@ -41,7 +41,8 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 		batches*grantsAtOnce, harness.Deferred[int](func() int { return operations }),
 		harness.Deferred[int](trouble.faults),
 	)
-	for range batches {
+	leastCalls, leastFaults := harness.Rounds(3_000, 240_000), harness.Rounds(8, 600)
+	for batch := 0; batch < batches || operations < leastCalls || trouble.faults() < leastFaults; batch++ {
 		p.Database.Reconnect()
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
@@ -63,13 +64,6 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 			return
 		}
 	}
-	if leastCalls, leastFaults := harness.Rounds(3_000, 240_000), harness.Rounds(8, 600); operations < leastCalls ||
-		trouble.faults() < leastFaults {
-		t.Errorf(
-			"%d calls and %d faults are too few, want %d and %d",
-			operations, trouble.faults(), leastCalls, leastFaults,
-		)
-	}
 }
 
 // TestHistories_OfStalledGrantsAreLinearizable only freezes Redis and Postgres. A 503 to an honest client must mean
@@ -85,7 +79,7 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	operations, refused := 0, 0
 	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
 		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
-	for range batches {
+	for batch := 0; batch < batches || refused == 0; batch++ { // until the stalls have met calls
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
 			histories[i] = newHistory(t, connector, owner)
@@ -107,9 +101,6 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-	}
-	if refused == 0 {
-		t.Error("no call was refused during the stalls")
 	}
 }
 
@@ -147,11 +138,10 @@ func newHistory(t *testing.T, connector harness.Connector, owner *harness.Person
 	t.Helper()
 	s := &grantHistory{connector: connector}
 	await.True(t, "a consent succeeds after the last fault", func() bool {
-		s.attempt = connector.Begin()
+		s.attempt, s.began = connector.Begin(), time.Now()
 		s.code = s.attempt.TryCode(t, owner)
 		return s.code != ""
 	})
-	s.began = time.Now()
 	return s
 }
 
@@ -308,7 +298,7 @@ func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 			operation.Return = math.MaxInt64
 		}
 	}
-	switch porcupine.CheckOperationsTimeout(grantModel(), s.history, checkWithin) {
+	switch porcupine.CheckOperationsTimeout(grantModel(), s.history, harness.Within(checkWithin)) {
 	case porcupine.Illegal:
 		t.Errorf("an illegal history of a grant; faults: %v", trouble.between(s.began))
 		for _, operation := range s.history {

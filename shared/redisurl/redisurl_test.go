@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -20,7 +19,12 @@ import (
 )
 
 func limits() Limits {
-	return Limits{Dial: time.Second, Call: time.Second, Pool: 2 * time.Second, Connections: 4}
+	return Limits{
+		Dial:        testkit.SilentStoreWait,
+		Call:        testkit.SilentStoreWait,
+		Pool:        2 * testkit.SilentStoreWait,
+		Connections: 4,
+	}
 }
 
 func TestOpen_ChoosesClientByQuery(t *testing.T) {

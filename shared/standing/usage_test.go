@@ -115,13 +115,9 @@ func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
 	store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
 	recorder := startUsageRecorder(store, slog.New(slog.DiscardHandler), time.Millisecond)
 	recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
-	<-store.called // the first flush is blocked now
-	began := time.Now()
-	for range 2 * noteAtMost {
+	<-store.called             // the first flush is blocked now
+	for range 2 * noteAtMost { // while nothing is stored
 		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %s", took)
 	}
 	close(store.release)
 	recorder.Close()

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // pacedServer serves a response of length bytes, and reports how writing it ended.
@@ -59,7 +61,7 @@ func TestPace_CutsOffSlowReaders(t *testing.T) {
 				if err == nil {
 					t.Error("the whole response was written")
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(await.Long):
 				t.Fatal("the response is still held for a client that does not read")
 			}
 		})
@@ -68,21 +70,21 @@ func TestPace_CutsOffSlowReaders(t *testing.T) {
 
 func TestPace_WholeResponseHasTimeLimit(t *testing.T) {
 	t.Parallel()
-	address, ended := pacedServer(t, pace{64 << 10, 10 * time.Second, 300 * time.Millisecond}, 16<<20)
+	address, ended := pacedServer(t, pace{64 << 10, await.Long / 2, 300 * time.Millisecond}, 16<<20)
 	ask(t, address)
 	select {
 	case err := <-ended:
 		if err == nil {
 			t.Error("the whole response was written")
 		}
-	case <-time.After(8 * time.Second):
+	case <-time.After(await.Long):
 		t.Fatal("the response exceeded its time limit")
 	}
 }
 
 func TestPace_ReadersGetEveryByte(t *testing.T) {
 	t.Parallel()
-	address, ended := pacedServer(t, pace{64 << 10, 5 * time.Second, time.Minute}, 9<<20+1)
+	address, ended := pacedServer(t, pace{64 << 10, await.Long, await.Long}, 9<<20+1)
 	response, err := http.Get("http://" + address)
 	if err != nil {
 		t.Fatal(err)
@@ -101,10 +103,10 @@ func TestPace_HandlerSetsLaterEnd(t *testing.T) {
 	for name, longer := range map[string]bool{"usual end": false, "later end": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := pace{chunk: 64 << 10, within: 5 * time.Second, whole: 300 * time.Millisecond}
+			p := pace{chunk: 64 << 10, within: await.Long, whole: 300 * time.Millisecond}
 			server := httptest.NewServer(p.keep(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if longer {
-					if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+					if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(await.Long)); err != nil {
 						t.Error(err)
 					}
 				}

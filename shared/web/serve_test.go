@@ -42,7 +42,7 @@ func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 		t.Errorf("end: %v", err)
 	}
 	for _, connection := range connections {
-		_ = connection.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = connection.SetReadDeadline(time.Now().Add(await.Long))
 		if answer, err := io.ReadAll(connection); err != nil || len(answer) == 0 {
 			t.Errorf("a connection was lost: %q, %v", answer, err)
 		}
@@ -80,7 +80,7 @@ func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = accepted.Close() }()
-	_ = accepted.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = accepted.SetReadDeadline(time.Now().Add(await.Long))
 	if _, err := accepted.Read(make([]byte, 1)); err != nil {
 		t.Errorf("data of an established connection was lost: %v", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 func status(code int) http.Handler {
@@ -148,11 +150,12 @@ func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 			slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()
 	at := (<-address).String()
-	second := "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+	second := "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	length := fmt.Sprintf("Content-Length: %d\r\n", len("0\r\n\r\n"+second))
 	for first, want := range map[string]int64{
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n": 2, // two plain requests
-		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":     1,
-		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\nContent-Length: 44\r\n\r\n0\r\n\r\n": 1,
+		"POST / HTTP/1.1\r\nHost: x\r\n" + length + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n":     1,
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\n" + length + "\r\n0\r\n\r\n": 1,
 	} {
 		asked.Store(0)
 		connection, err := net.Dial("tcp", at)
@@ -160,8 +163,8 @@ func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(connection, first+second)
-		_ = connection.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-		_, _ = io.ReadAll(connection)
+		_ = connection.SetReadDeadline(time.Now().Add(await.Long))
+		_, _ = io.ReadAll(connection) // until the server has closed the connection
 		_ = connection.Close()
 		if got := asked.Load(); got != want {
 			t.Errorf("%q: %d requests were served, want %d", first, got, want)
@@ -174,13 +177,14 @@ func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 }
 
 func TestServe_GivesNotice(t *testing.T) {
+	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	address := make(chan net.Addr, 1)
 	served := make(chan error, 1)
 	go func() {
 		served <- Serve(ctx, Server{
 			Address: "127.0.0.1:0",
-			Notice:  500 * time.Millisecond,
+			Notice:  5 * time.Second,
 		}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, Leaving(r.Context()))
 		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })

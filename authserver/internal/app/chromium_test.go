@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -19,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -36,7 +36,7 @@ type chromium struct {
 	requested []string // URLs that it has sent requests to, or begun to open
 }
 
-const browserTimeout = 30 * time.Second
+const browserTimeout = await.Long
 
 func openChromium(t *testing.T, s *site) *chromium {
 	t.Helper()

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -27,15 +28,8 @@ func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 	s := serve(t, func(c *app.Config) {
 		c.DatabaseURL = credential.Secret("postgres://nobody@" + silent.Addr().String() + "/nothing")
 	})
-	response, err := http.Get(s.url + "/readyz")
-	s.must(err)
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	s.must(err)
-	want := `{"keys":"does not answer","postgres":"does not answer","redis":"ok"}` + "\n" // keys are read from Postgres
-	if response.StatusCode != http.StatusServiceUnavailable || string(body) != want {
-		t.Errorf("%d %s", response.StatusCode, body)
-	}
+	// keys are read from Postgres
+	s.awaitReadiness(503, `{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`)
 	// Without keys, the server cannot tell a forged token from a valid one.
 	request, err := http.NewRequestWithContext(
 		t.Context(),
@@ -57,7 +51,8 @@ func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(*app.Config) {})
-	s.ready(t)
+	ready := func() { s.awaitReadiness(http.StatusOK, `{"keys":"ok","postgres":"ok","redis":"ok"}`) }
+	ready()
 	hold, err := s.fixture.Owner.Begin(t.Context())
 	s.must(err)
 	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
@@ -77,22 +72,23 @@ func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	const waiting = `select count(*) from pg_locks
 		where relation = 'account.personal_access_tokens'::regclass and not granted`
 	await.True(t, "the flood holds every connection", func() bool { return s.count(waiting) >= 15 })
-	if took := testkit.Fastest(10, func() { s.ready(t) }); took > 500*time.Millisecond {
-		t.Errorf("ready after %s", took)
-	}
+	testkit.Quick(t, 500*time.Millisecond, ready)
 }
 
-// ready requires that the process is ready.
-func (s *site) ready(t *testing.T) {
-	t.Helper()
-	response, err := http.Get(s.url + "/readyz")
-	s.must(err)
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	s.must(err)
-	if response.StatusCode != http.StatusOK || string(body) != `{"keys":"ok","postgres":"ok","redis":"ok"}`+"\n" {
-		t.Errorf("%d %s", response.StatusCode, body)
-	}
+// awaitReadiness waits for the readiness of the process. On a busy machine, a store may miss the limit of one probe.
+func (s *site) awaitReadiness(status int, parts string) {
+	s.t.Helper()
+	await.NoError(s.t, func() error {
+		response, err := http.Get(s.url + "/readyz")
+		s.must(err)
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		s.must(err)
+		if response.StatusCode != status || string(body) != parts+"\n" {
+			return fmt.Errorf("%d %s", response.StatusCode, body)
+		}
+		return nil
+	})
 }
 
 // sendUnknownToken sends a request with a new personal access token, which needs a query to Postgres.

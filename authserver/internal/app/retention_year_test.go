@@ -167,7 +167,7 @@ func (y *year) redeemDay() {
 
 // redeem makes a grant in Redis.
 func (y *year) redeem(ends time.Time) error {
-	ctx, cancel := context.WithTimeout(y.t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(y.t.Context(), testkit.StoreWait)
 	defer cancel()
 	id := uuid.New()
 	terms := grant.CodeTerms{ClientID: y.app.ID, RedirectURI: "https://x.example", Resource: y.app.Resource}

@@ -121,7 +121,7 @@ func startRun(t *testing.T, program, home string) *running {
 func (r *running) waitFor(t *testing.T, text string) string {
 	t.Helper()
 	var all []string
-	timeout := time.After(2 * time.Minute)
+	timeout := time.After(await.Long)
 	for {
 		select {
 		case line, open := <-r.lines:
@@ -142,7 +142,7 @@ func (r *running) waitFor(t *testing.T, text string) string {
 func (r *running) end(t *testing.T) (string, int) {
 	t.Helper()
 	last := ""
-	timeout := time.After(time.Minute)
+	timeout := time.After(await.Long)
 	for {
 		select {
 		case line, open := <-r.lines:

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	readyWithin = 60 * time.Second
-	stopWithin  = 22 * time.Second // a service waits 20 s for requests in flight
+	readyWithin = 4 * time.Minute // a service that fails ends earlier
+	stopWithin  = time.Minute     // a service waits 20 s for requests in flight
 )
 
 // A Service is a process of authserver or resourceapi.

@@ -230,9 +230,7 @@ func TestWait_NamesDeadService(t *testing.T) {
 		t.Fatalf("before anything has died: %v", err)
 	}
 	s.Resourceapi.Kill()
-	patient, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := s.Wait(patient); err == nil || !strings.Contains(err.Error(), "resourceapi ended") {
+	if err := s.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "resourceapi ended") {
 		t.Errorf("got %v", err)
 	}
 	s.Stop()

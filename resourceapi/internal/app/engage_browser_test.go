@@ -12,10 +12,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
-
-const browserTimeout = 90 * time.Second
 
 // newBrowser opens a tab in a new browser.
 func newBrowser(t *testing.T) context.Context {
@@ -32,9 +31,7 @@ func newBrowser(t *testing.T) context.Context {
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
-	limited, cancel := context.WithTimeout(allocator, browserTimeout)
-	t.Cleanup(cancel)
-	tab, closeTab := chromedp.NewContext(limited)
+	tab, closeTab := chromedp.NewContext(allocator)
 	t.Cleanup(closeTab)
 	return tab
 }
@@ -96,18 +93,14 @@ func frame(tab context.Context, t *testing.T) *chromedp.Node {
 // in waits until the embedded page has the element, and returns its text.
 func in(tab context.Context, t *testing.T, selector string) string {
 	t.Helper()
-	var err error
-	for range 30 {
-		try, cancel := context.WithTimeout(tab, time.Second) // the frame navigates between pages
-		text, failed := chromedp.Run(try, chromedp.Text(chromedp.CSS(selector), chromedp.FromNode(frame(tab, t))))
-		err = failed
-		cancel()
-		if err == nil {
-			return text
-		}
-	}
-	t.Fatalf("%s: %v", selector, err)
-	return ""
+	var text string
+	await.NoError(t, func() (err error) {
+		try, cancel := context.WithTimeout(tab, 10*time.Second) // the frame navigates between pages
+		defer cancel()
+		text, err = chromedp.Run(try, chromedp.Text(chromedp.CSS(selector), chromedp.FromNode(frame(tab, t))))
+		return err
+	})
+	return text
 }
 
 func evaluate[T any](tab context.Context, t *testing.T, script string) T {

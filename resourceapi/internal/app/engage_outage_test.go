@@ -36,11 +36,11 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 		t.Fatalf("%+v without Postgres", state)
 	}
 	w.thaw()
-	if state := s.ended(first, 60*time.Second); state.Status != "processed" {
+	if state := s.ended(first); state.Status != "processed" {
 		t.Errorf("%+v", state)
 	}
 	w.cut()
-	if state := s.ended(s.accepted(f), 60*time.Second); state.Status != "processed" {
+	if state := s.ended(s.accepted(f)); state.Status != "processed" {
 		t.Errorf("%+v", state)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -41,7 +40,7 @@ type engageService struct {
 	config Config
 }
 
-func newEngageService(t *testing.T) *engageService {
+func newEngageService(t *testing.T, changes ...change) *engageService {
 	t.Helper()
 	s := &engageService{
 		service: &service{
@@ -71,6 +70,9 @@ func newEngageService(t *testing.T) *engageService {
 		Worker:      true,
 		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(master)),
 		Proxies:     "127.0.0.1",
+	}
+	for _, change := range changes {
+		change(&s.config)
 	}
 	s.open(base)
 	s.server.Config.Handler = s.app.Handler
@@ -212,7 +214,7 @@ func (s *engageService) state(of sentSubmission) submissionState {
 }
 
 // ended waits until the submission is finished.
-func (s *engageService) ended(of sentSubmission, within time.Duration) submissionState {
+func (s *engageService) ended(of sentSubmission) submissionState {
 	s.t.Helper()
 	var state submissionState
 	await.NoError(s.t, func() error {

@@ -233,11 +233,11 @@ func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	s.run()
 	first := s.accepted(f)
-	s.ended(first, 10*time.Second)
+	s.ended(first)
 	exact := goodAnswers()
 	exact["hours"] = json.Number("9007199254740993") // not representable as a float64
 	second := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), exact)))
-	s.ended(second, 10*time.Second)
+	s.ended(second)
 	path := formsPath + "/" + f.ID.String() + "/submissions"
 	var p struct {
 		Data []struct {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,7 +32,7 @@ func TestWorker_CreatesSupporter(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	s.run()
 	one := s.accepted(f)
-	if state := s.ended(one, 10*time.Second); state.Status != "processed" || len(state.Reasons) != 0 {
+	if state := s.ended(one); state.Status != "processed" || len(state.Reasons) != 0 {
 		t.Fatalf("%+v", state)
 	}
 	if n := s.Count(`select count(*) from resource.supporters p join resource.submissions s on s.supporter_id = p.id
@@ -54,11 +53,11 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.run()
-	s.ended(s.accepted(f), 10*time.Second)
+	s.ended(s.accepted(f))
 	answers := goodAnswers()
 	answers["name"], answers["phone"], answers["email"] = "Mallory", "00000", "ADA@example.ORG"
 	again := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), answers)))
-	if state := s.ended(again, 10*time.Second); state.Status != "processed" {
+	if state := s.ended(again); state.Status != "processed" {
 		t.Fatalf("%+v", state)
 	}
 	if n := s.Count("select count(*) from resource.supporters where name = 'Ada Okafor' and phone = '+44 20 7946 " +
@@ -67,7 +66,7 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 		t.Errorf("%d of %d", n, s.supporters())
 	}
 	_, elsewhere := s.workspace()
-	s.ended(s.accepted(s.makeForm(elsewhere, allTypes)), 10*time.Second)
+	s.ended(s.accepted(s.makeForm(elsewhere, allTypes)))
 	if s.supporters() != 2 {
 		t.Error("two workspaces share a supporter")
 	}
@@ -76,10 +75,7 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 		`{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`,
 	)
 	for range 2 {
-		s.ended(
-			s.acceptedAs(s.submit(nameless, nil, submissionOf(s.submissionToken(nameless), map[string]any{}))),
-			10*time.Second,
-		)
+		s.ended(s.acceptedAs(s.submit(nameless, nil, submissionOf(s.submissionToken(nameless), map[string]any{}))))
 	}
 	if s.supporters() != 4 {
 		t.Errorf("%d supporters", s.supporters())
@@ -253,7 +249,7 @@ func TestWorker_ServesProbes(t *testing.T) {
 	says("/healthz", 200)
 	says("/readyz", 200)
 	says(formsPath, 404) // the worker does not serve the API
-	if state := s.ended(s.accepted(f), 10*time.Second); state.Status != "processed" {
+	if state := s.ended(s.accepted(f)); state.Status != "processed" {
 		t.Errorf("%+v", state)
 	}
 	w.freeze()
@@ -321,7 +317,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	s.Exec("update river.river_job set scheduled_at = now()")
 	s.startWorker()
 	for _, one := range all {
-		if state := s.ended(one, 90*time.Second); state.Status != "processed" {
+		if state := s.ended(one); state.Status != "processed" {
 			t.Errorf("%+v", state)
 		}
 	}

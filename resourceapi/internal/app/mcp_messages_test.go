@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -41,7 +40,6 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	// A subscription would be an endless stream.
-	began := time.Now()
 	a = s.post(
 		h.with("Mcp-Method", "subscriptions/listen"),
 		request(
@@ -49,7 +47,7 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 			map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}},
 		),
 	)
-	if a.Status != 404 || !strings.Contains(a.Body, "-32601") || time.Since(began) > 5*time.Second {
+	if a.Status != 404 || !strings.Contains(a.Body, "-32601") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }

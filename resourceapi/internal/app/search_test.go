@@ -67,26 +67,16 @@ func TestSearch_DoesNotSlowOtherWorkspaces(t *testing.T) {
 			})
 		}
 	}
-	// A busy machine may delay single requests.
-	const rounds, promptly, allowedSlow = 20, time.Second, 3
-	var slow []string
+	const rounds, promptly = 10, time.Second
 	for range rounds {
 		for _, path := range []string{listPath, listPath + "?q=" + url.QueryEscape("Programme 2"), "/readyz"} {
-			began := time.Now()
-			if a := s.get(path, honest); a.Status != 200 {
-				t.Errorf("%s: %d %s", path, a.Status, a.Body)
-			}
-			if took := time.Since(began); took > promptly {
-				slow = append(slow, path+" took "+took.String())
-			}
+			// A busy machine may exceed the limit of a search or of a probe.
+			testkit.Quick(t, promptly, func() { s.eventually(t, 200, func() answer { return s.get(path, honest) }) })
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	close(stop)
 	group.Wait()
-	if len(slow) > allowedSlow {
-		t.Errorf("%d requests were slow: %q", len(slow), slow)
-	}
 	if codes[422] == 0 || codes[429] == 0 || len(codes) != 2 {
 		t.Errorf("the searches were answered with %v", codes)
 	}
@@ -95,12 +85,9 @@ func TestSearch_DoesNotSlowOtherWorkspaces(t *testing.T) {
 func TestSearch_TooExpensiveIs422(t *testing.T) {
 	s := newService(t, searchesAsDescribed)
 	_, greedy := s.slowWorkspace(1)
-	took := testkit.Fastest(3, func() {
+	testkit.Quick(t, time.Second, func() {
 		s.get(longSearch, greedy[0]).expect(t, 422, "QUERY_TOO_EXPENSIVE", "")
 	})
-	if took > time.Second {
-		t.Errorf("took %s", took)
-	}
 	token := strings.TrimPrefix(greedy[0]["Authorization"], "Bearer ")
 	r := s.post(assistant(token), calling("list_programmes", map[string]any{"q": "ßß"})).result(t)
 	if !r.Result.IsError || !strings.Contains(r.Result.Content[0].Text, "takes too long") {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // The client stops in the middle of the file. The server's own time limit is longer.
@@ -18,7 +20,7 @@ func TestImport_SlowUploadTimesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = connection.Close() }()
-	_ = connection.SetDeadline(time.Now().Add(15 * time.Second))
+	_ = connection.SetDeadline(time.Now().Add(await.Long))
 	_, _ = io.WriteString(
 		connection,
 		"POST "+listPath+"/imports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: text/csv\r\n"+

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // updatedSince returns the query for records updated at the time or later, in pages of two.
@@ -255,11 +257,10 @@ func TestPollers_MissNothingDuringWritesAndImports(t *testing.T) {
 // insist repeats a request while the service asks for a retry.
 func (s *service) insist(method, path string, h header, body string) answer {
 	s.t.Helper()
-	for range 100 {
+	for end := time.Now().Add(await.Long); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if a := s.do(method, path, h, body); a.Status != 503 && a.Status != 429 {
 			return a
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	s.t.Errorf("%s %s: no response but retries", method, path)
 	return answer{}

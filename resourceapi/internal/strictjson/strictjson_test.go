@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -134,8 +135,9 @@ func TestRead_RefusesContentEncoding(t *testing.T) {
 
 // The client declares the length of its body, sends a part and stops.
 func TestReadWithin_TimesOutOnSlowBody(t *testing.T) {
+	within := 50 * time.Millisecond
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, err := ReadWithin(w, r, 100, 50*time.Millisecond)
+		content, err := ReadWithin(w, r, 100, within)
 		if err != nil {
 			apierr.Write(w, apierr.Nested, apierr.Of(err))
 			return
@@ -149,7 +151,7 @@ func TestReadWithin_TimesOutOnSlowBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = connection.Close() }()
-		_ = connection.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = connection.SetDeadline(time.Now().Add(await.Long))
 		_, _ = io.WriteString(
 			connection,
 			"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent,
@@ -163,6 +165,7 @@ func TestReadWithin_TimesOutOnSlowBody(t *testing.T) {
 	if a := send("na"); !strings.HasPrefix(a, "HTTP/1.1 400") || !strings.Contains(a, "in time") {
 		t.Error(a)
 	}
+	within = await.Long
 	if a := send("name"); !strings.HasPrefix(a, "HTTP/1.1 200") {
 		t.Error(a)
 	}

@@ -46,7 +46,7 @@ func startPostgres(t *testing.T, dir string) *Postgres {
 
 func query(t *testing.T, url, sql string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Long)
 	defer cancel()
 	connection, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -168,9 +168,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func TestStartPostgres_RefusesDirectoryInUse(t *testing.T) {
 	dir := tempDir(t)
 	startPostgres(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := StartPostgres(ctx, Options{Dir: dir}); err == nil ||
+	if _, err := StartPostgres(t.Context(), Options{Dir: dir}); err == nil ||
 		!strings.Contains(err.Error(), "another PostgreSQL") {
 		t.Errorf("got %v", err)
 	}

@@ -26,8 +26,8 @@ type Options struct {
 }
 
 const (
-	readyWithin = 60 * time.Second // includes recovery after a crash
-	stopWithin  = 20 * time.Second
+	readyWithin = 4 * time.Minute // includes recovery after a crash; a server that fails ends earlier
+	stopWithin  = time.Minute
 )
 
 // keptSecret returns the secret in the file. It creates the file at the first call.

@@ -27,7 +27,7 @@ type Database struct {
 	Superuser   string // for tests that act as the administrator: end sessions, stop writes
 }
 
-const makeWithin = 300 * time.Second
+const makeWithin = 20 * time.Minute // includes a build
 
 const (
 	// StoreWait is how long services in a test's process wait for a store that does not respond, unless the test is

@@ -20,9 +20,9 @@ type testEnv struct {
 	token     credential.Secret
 }
 
-func newTestEnv(t *testing.T) *testEnv {
+func newTestEnv(t *testing.T, changes ...apitest.Change) *testEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Start(t, changes...), t: t}
 	b.registrar = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b

@@ -22,6 +22,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -301,14 +302,13 @@ func (b *testEnv) allowUpdates() {
 // eventually repeats a call while it is unavailable.
 func eventually(t *testing.T, what string, call func() error) {
 	t.Helper()
-	for range 100 {
+	await.NoError(t, func() error {
 		err := call()
-		if err == nil {
-			return
+		if err != nil {
+			unavailable(t, what, err)
 		}
-		unavailable(t, what, err)
-	}
-	t.Errorf("%s: never succeeded", what)
+		return err
+	})
 }
 
 // dropReplies is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 )
 
 // A request gets its 503 before the server closes its connection. An operator's command waits longer.
@@ -30,7 +31,7 @@ func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 		t.Errorf("a request that reads: %v", err)
 	}
 	began := time.Now()
-	if err := set(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) > 15*time.Second {
+	if err := set(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) >= postgres.CommandTime {
 		t.Errorf("a request: %v after %s", err, time.Since(began))
 	}
 	l.ServeCommands()

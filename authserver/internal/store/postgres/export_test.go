@@ -15,6 +15,9 @@ import (
 // MigrateFor is Migrate with a value for migrate.Migrations.TryFor.
 var MigrateFor = migrateFor
 
+// CommandTime is the time limit of an operation of an operator's command.
+const CommandTime = commandTime
+
 // Try runs a statement as the service's role.
 func (s *Store) Try(ctx context.Context, sql string) error {
 	_, err := s.pool.Exec(ctx, sql)

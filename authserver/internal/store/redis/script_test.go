@@ -16,6 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // shifted is a hook that replaces one response of a script with another. It sits between the connectionGuard
@@ -205,7 +206,7 @@ func TestConnectionGuard_OldConnectionsFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := below.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := below.SetDeadline(time.Now().Add(await.Long)); err != nil {
 		t.Fatal(err)
 	}
 	buffer, written := make([]byte, 1), make(chan struct{})

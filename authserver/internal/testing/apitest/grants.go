@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A ClientWithSecret is a client with its secret, which is "" for a connector.
@@ -66,7 +67,7 @@ func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credenti
 		Resource:    terms.Resource,
 		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
 	}
-	for end := time.Now().Add(arrangeWithin); ; {
+	for end := time.Now().Add(await.Long); ; {
 		code, err := s.Grants.Open(s.t.Context(), g, terms)
 		if errors.Is(err, store.ErrUnavailable) && time.Now().Before(end) {
 			g.ID = uuid.New()
@@ -118,13 +119,10 @@ func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
 	s.must(err)
 }
 
-// arrangeWithin is how long the setup of a test is retried while a store exceeds the server's time limits, which are a
-// fraction of a second. On a busy machine, such a failure is not a fault of the server.
-const arrangeWithin = 10 * time.Second
-
-// arranged sends a request again while the response is a 503.
+// arranged sends a request again while the response is a 503. If a store exceeds the server's time limits while a test is
+// set up, the machine is busy.
 func arranged(send func() Answer) Answer {
-	for end := time.Now().Add(arrangeWithin); ; {
+	for end := time.Now().Add(await.Long); ; {
 		if answer := send(); answer.Status != http.StatusServiceUnavailable || time.Now().After(end) {
 			return answer
 		}

@@ -165,10 +165,8 @@ func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 	if mode := store.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement {
 		t.Errorf("mode %s", mode)
 	}
-	began := time.Now()
-	_, err = store.pool.Exec(context.Background(), "select pg_sleep(5)")
-	if took := time.Since(began); !unavailable(err) || took > 4*time.Second {
-		t.Errorf("%v after %s", err, took)
+	if _, err = store.pool.Exec(context.Background(), "select pg_sleep(5)"); !unavailable(err) {
+		t.Errorf("%v", err)
 	}
 }
 

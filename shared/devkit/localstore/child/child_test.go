@@ -34,7 +34,7 @@ func TestStop_SendsPoliteSignalFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitForLog(t, spec.Log, "ready")
-	c.Stop(syscall.SIGTERM, 5*time.Second)
+	c.Stop(syscall.SIGTERM, await.Long)
 	if got := c.Outcome(); got != "script ended: bye" {
 		t.Errorf("outcome: %s", got)
 	}
@@ -50,7 +50,7 @@ func TestStop_ReachesPausedChild(t *testing.T) {
 	if err := c.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	c.Stop(syscall.SIGTERM, 5*time.Second)
+	c.Stop(syscall.SIGTERM, await.Long)
 	if got := c.Outcome(); got != "script ended: bye" {
 		t.Errorf("outcome: %s", got)
 	}
@@ -150,7 +150,7 @@ func TestChild_DiesWithItsParent(t *testing.T) {
 	}
 	_ = parent.Process.Kill()
 	_ = parent.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Long)
 	defer cancel()
 	if pid == 0 || !WaitGone(ctx, pid) {
 		t.Errorf("child %d outlives its parent", pid)
