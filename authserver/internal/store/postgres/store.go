@@ -74,7 +74,7 @@ func serverTimeouts(limit time.Duration) map[string]string {
 	return map[string]string{
 		"statement_timeout":                   fmt.Sprint((2 * limit).Milliseconds()),
 		"lock_timeout":                        fmt.Sprint((limit * 2 / 5).Milliseconds()),
-		"idle_in_transaction_session_timeout": "10s",
+		"idle_in_transaction_session_timeout": fmt.Sprint(max(10*time.Second, 2*limit).Milliseconds()),
 	}
 }
 

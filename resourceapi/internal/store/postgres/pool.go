@@ -30,7 +30,8 @@ import (
 const (
 	minTimeout     = time.Second
 	workTimeout    = 20 * time.Second // of the import worker, which no client waits for
-	connectTimeout = 2 * time.Second
+	connectTimeout = 2 * time.Second  // or as long as a statement, if that is longer
+	idleTimeout    = 5 * time.Second  // of a transaction between its statements, likewise
 )
 
 // A database is a pool of connections with the time limit of its statements.
@@ -186,14 +187,14 @@ func openPool(
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = timeout
 	config.ShouldPing = o.shouldPing
-	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.ConnectTimeout = max(connectTimeout, timeout)
 	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	for name, value := range map[string]string{
 		"application_name":                    "almoner-resourceapi",
 		"statement_timeout":                   fmt.Sprint(timeout.Milliseconds()),
 		"lock_timeout":                        fmt.Sprint(lockWithin(timeout).Milliseconds()),
-		"idle_in_transaction_session_timeout": "5s",
+		"idle_in_transaction_session_timeout": fmt.Sprint(max(idleTimeout, timeout).Milliseconds()),
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
