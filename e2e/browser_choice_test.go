@@ -14,7 +14,7 @@ const warningInView = `(() => {
 	scrollTo(0, 0);
 	const e = document.querySelector(".alert-warn"), box = e.getBoundingClientRect();
 	const shown = y => e.contains(document.elementFromPoint(box.x + 20, y));
-	return e.textContent.includes("your own computer") && shown(box.top + 3) && shown(box.bottom - 3);
+	return e.textContent.includes("an app on this computer") && shown(box.top + 3) && shown(box.bottom - 3);
 })()`
 
 func TestBrowser_ChoosesWorkspace(t *testing.T) {

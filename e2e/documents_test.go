@@ -76,7 +76,7 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 		"Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name,
 		"From "+site.Host(),
 		"localhost:54321",
-		"to your own computer",
+		"to an app on this computer",
 	)
 	callback := consent.Press(t, "approve").Callback(t)
 	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL ||

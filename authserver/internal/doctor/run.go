@@ -130,11 +130,11 @@ func begin(o Options) (*run, error) {
 	if o.RedirectURI != "" {
 		redirect = o.RedirectURI
 	}
-	if callback, err := url.Parse(redirect); err != nil || callback.Host == "" {
+	if callback, err := url.Parse(redirect); err != nil || !callback.IsAbs() {
 		return nil, fmt.Errorf("%w: the redirect URI must be absolute", ErrUsage)
 	} else if o.Browser && !(callback.Scheme == "http" && isLoopback(callback.Hostname())) {
 		const format = "%w: the doctor cannot listen at %s: use --callback-stdin and paste the final address"
-		return nil, fmt.Errorf(format, ErrUsage, callback.Host)
+		return nil, fmt.Errorf(format, ErrUsage, redirect)
 	}
 	o.DiscoveryTimeout = cmp.Or(o.DiscoveryTimeout, discoveryLimit)
 	line, err := wire.NewLine("almoner-doctor (as " + p.name + ")")

@@ -84,7 +84,7 @@ func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 		"http://localhost/callback",
 	} {
 		page := choose(b.Get(request(requestOf(address, uri), nil)), site.Fixture.WorkspaceID)
-		if page.Status != http.StatusOK || !page.HasText("to your own computer") {
+		if page.Status != http.StatusOK || !page.HasText("to an app on this computer") {
 			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
 		}
 		answer := approve(page)

@@ -188,7 +188,7 @@ func (h *Handler) consentView(
 		Days:         int(life / (24 * time.Hour)),
 		Until:        h.Now().Add(life),
 		Destination:  callback.Host(),
-		Loopback:     callback.Loopback(),
+		Own:          callback.Own(),
 		Lookalike:    callback.Lookalike(),
 	}
 }

@@ -193,7 +193,7 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 		"An administrator of Riverside Food Bank",
 		"30 days",
 		"127.0.0.1:8090",
-		"your own computer",
+		"You will be sent back to an app on this computer.",
 	} {
 		if !page.HasText(words) {
 			t.Errorf("the page does not say %q", words)

@@ -78,7 +78,7 @@ type Consent struct {
 	Days         int      // how long access lasts
 	Until        time.Time
 	Destination  string // host of the callback
-	Loopback     bool   // the callback is on the user's own computer
+	Own          string // what of the user's the callback is on (consent.Callback.Own); "" for a host elsewhere
 	Lookalike    bool   // the callback's host has letters beyond ASCII
 	Ticket       string
 	SwitchTo     string // local path of this request, to sign in as another user

@@ -114,7 +114,7 @@ func TestRefuseRedirect(t *testing.T) {
 		"http://localhost:1/cb",
 		"https://a_b.example/cb",
 	} {
-		if reason := refuseRedirect(good); reason != "" {
+		if reason := refuseRedirect(Confidential, good); reason != "" {
 			t.Errorf("%s: %s", good, reason)
 		}
 	}
@@ -177,8 +177,52 @@ func TestRefuseRedirect(t *testing.T) {
 		"https://a(b).example/",
 		"https://$.example/",
 	} {
-		if refuseRedirect(bad) == "" {
-			t.Errorf("%q: accepted", bad)
+		for _, kind := range []Kind{Confidential, Connector} {
+			private := kind == Connector && strings.HasPrefix(bad, "com.example.app:")
+			if accepted := refuseRedirect(kind, bad) == ""; accepted != private {
+				t.Errorf("%q of a %s client: accepted is %t", bad, kind, accepted)
+			}
+		}
+	}
+}
+
+// Contract, section 5: a connector may have any scheme but those of the list.
+func TestRefuseRedirect_ConnectorMayHavePrivateUseScheme(t *testing.T) {
+	for _, good := range []string{
+		"cursor://anysphere.cursor-mcp/oauth/callback",
+		"vscode://vscode.github-authentication/did-authenticate?windowId=1",
+		"com.example.app:/oauth2redirect",
+		"com.example.app:callback",
+		"CLAUDE://auth",
+		"app:///cb",
+		"app://1/cb?mode=x",
+		"webapp:/cb",
+		"myms-app:/cb",
+		"chromey:/cb",
+	} {
+		if reason := refuseRedirect(Connector, good); reason != "" {
+			t.Errorf("%s: %s", good, reason)
+		}
+		if refuseRedirect(Confidential, good) == "" || refuseRedirect(Service, good) == "" {
+			t.Errorf("%s: accepted of a client that is no connector", good)
+		}
+	}
+	bad := []string{
+		"web+app://host/cb", "WEB+app://host/cb", "ms-settings:/x", "chrome-extension://abc/cb", "x-apple.systempreferences:/x",
+		"x-appleapp:/cb", "app:", "app://", "app://me@host/cb", "app://host/cb#x", "app:/cb#", "app://*/cb", "app:/cb/*",
+		"app:/cb?code=1", "app:cb?x=1&STATE=2", "app:/cb?iss=", "app:/cb?error=x", "app:/cb?error_description=x",
+		"app:/cb?response=x", "app://a;b/cb", "app://h%6Fst/cb", "app://host:70000/cb", "app://host:/cb", "app:/c b", "app:\\\\host",
+		"app:/\u00e9", "app:/" + strings.Repeat("x", 2048), "1app:/cb", "http://app.example.org/cb", "https:/cb",
+	}
+	for _, scheme := range []string{
+		"javascript", "vbscript", "data", "blob", "file", "filesystem", "about", "view-source", "chrome", "ws", "wss",
+		"ftp", "ssh", "mailto", "tel", "sms", "geo", "magnet", "intent", "android-app",
+	} {
+		bad = append(bad, scheme+":x", scheme+"://host/cb", strings.ToUpper(scheme)+":/cb")
+	}
+	for _, uri := range bad {
+		if refuseRedirect(Connector, uri) == "" {
+			t.Errorf("%q: accepted", uri)
 		}
 	}
 }
@@ -193,7 +237,7 @@ func TestRefuseRedirect_GivesReason(t *testing.T) {
 		"https://a.example;b/":     "letters, digits, hyphens, underscores and dots",
 		"http://a.example/":        "must use https",
 	} {
-		if reason := refuseRedirect(uri); !strings.Contains(reason, words) {
+		if reason := refuseRedirect(Confidential, uri); !strings.Contains(reason, words) {
 			t.Errorf("%s: %s", uri, reason)
 		}
 	}
@@ -282,7 +326,7 @@ func FuzzRedirect(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
-		if refuseRedirect(uri) != "" {
+		if refuseRedirect(Confidential, uri) != "" {
 			return
 		}
 		scheme, rest, found := strings.Cut(uri, "://")

@@ -87,7 +87,10 @@ func (d Document) Accept(address, platform string) (Client, error) {
 	if method == "" {
 		method = AuthNone
 	}
-	usable := slices.DeleteFunc(slices.Clone(d.Redirects), func(uri string) bool { return refuseRedirect(uri) != "" })
+	usable := slices.DeleteFunc(
+		slices.Clone(d.Redirects),
+		func(uri string) bool { return refuseRedirect(Connector, uri) != "" },
+	)
 	switch {
 	case d.ClientID != address:
 		return wrong("Its client_id does not exactly match the address of the document.")
@@ -100,7 +103,8 @@ func (d Document) Accept(address, platform string) (Client, error) {
 	case len(d.ResponseTypes) > 0 && !slices.Contains(d.ResponseTypes, "code"):
 		return wrong("Its response_types must include code.")
 	case len(usable) == 0:
-		return wrong("None of its redirect_uris is valid. Use https, or http on localhost, 127.0.0.1 or [::1].")
+		return wrong("None of its redirect_uris is valid. Use https, http on localhost, 127.0.0.1 or [::1], or a " +
+			"scheme that only the application uses.")
 	case method == PrivateKeyJWT && (d.Keys == nil) == (d.KeysURL == ""):
 		return wrong("For private_key_jwt it must have either jwks or jwks_uri.")
 	case method == PrivateKeyJWT && d.KeysURL != "" && !sameHost(d.KeysURL, host):

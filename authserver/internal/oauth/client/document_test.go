@@ -78,7 +78,7 @@ func TestParseAddress_AcceptsOneSpelling(t *testing.T) {
 func TestDocument_AcceptReturnsConnectorWithoutWorkspace(t *testing.T) {
 	d := document()
 	d.GrantTypes = append(d.GrantTypes, "urn:ietf:params:oauth:grant-type:device_code")
-	d.Redirects = append(d.Redirects, "com.example.app:/callback", "http://evil.example/cb")
+	d.Redirects = append(d.Redirects, "com.example.app:/callback", "http://evil.example/cb", "intent:/cb")
 	c, err := d.Accept(address, "claude")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,9 @@ func TestDocument_AcceptReturnsConnectorWithoutWorkspace(t *testing.T) {
 		c.Name != "Claude Code" {
 		t.Errorf("%+v", c)
 	}
-	if !slices.Equal(c.Redirects, []string{"http://localhost/callback", "http://127.0.0.1/callback"}) {
+	if !slices.Equal(c.Redirects, []string{
+		"http://localhost/callback", "http://127.0.0.1/callback", "com.example.app:/callback",
+	}) {
 		t.Errorf("redirects: %v", c.Redirects)
 	}
 	d.AuthMethod, d.Name = "", "\u200b"
@@ -205,7 +207,7 @@ func FuzzLoopback(f *testing.F) {
 	f.Add("http://localhost:1/callback")
 	f.Fuzz(func(t *testing.T, uri string) {
 		c := Client{Address: address, Redirects: []string{"http://localhost/callback"}}
-		if c.MayRedirectTo(uri) && refuseRedirect(uri) != "" {
+		if c.MayRedirectTo(uri) && refuseRedirect(Connector, uri) != "" {
 			t.Errorf("%q cannot be registered, but is accepted", uri)
 		}
 	})

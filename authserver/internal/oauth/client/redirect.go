@@ -18,12 +18,22 @@ const (
 // one could forge a response.
 var reservedParameters = []string{"code", "state", "iss", "error", "error_description", "response"}
 
-func checkRedirects(uris []string) error {
+// forbiddenSchemes are the schemes that no connector may have as its private-use scheme: browsers, operating systems and
+// other applications give them a meaning of their own. The same is true of names that begin with a forbiddenPrefix.
+var (
+	forbiddenSchemes = []string{
+		"javascript", "vbscript", "data", "blob", "file", "filesystem", "about", "view-source", "chrome", "ws", "wss",
+		"ftp", "ssh", "mailto", "tel", "sms", "geo", "magnet", "intent", "android-app",
+	}
+	forbiddenPrefixes = []string{"web+", "ms-", "chrome-", "x-apple"}
+)
+
+func checkRedirects(kind Kind, uris []string) error {
 	if len(uris) == 0 || len(uris) > maxRedirects {
 		return &Refusal{Redirect: true, Field: "redirectUris", Message: "Enter 1 to 20 redirect URIs."}
 	}
 	for i, uri := range uris {
-		if reason := refuseRedirect(uri); reason != "" {
+		if reason := refuseRedirect(kind, uri); reason != "" {
 			refusal := &Refusal{Redirect: true, Field: "redirectUris", Message: reason}
 			if len(uris) > 1 {
 				refusal.Nth = i + 1
@@ -34,8 +44,10 @@ func checkRedirects(uris []string) error {
 	return nil
 }
 
-// refuseRedirect returns why a redirect URI cannot be registered, or "" (contract, section 5; RFC 9700, section 4.1).
-func refuseRedirect(uri string) string {
+// refuseRedirect returns why a client of this kind cannot register a redirect URI, or "" (contract, section 5; RFC 9700,
+// section 4.1). Only a connector, which proves by PKCE that it made the request, may have a private-use scheme (RFC
+// 8252, section 7.1): another application on the device may claim the same scheme.
+func refuseRedirect(kind Kind, uri string) string {
 	if len(uri) > maxRedirectLength {
 		return "A redirect URI must be at most 2,048 characters long."
 	}
@@ -45,21 +57,26 @@ func refuseRedirect(uri string) string {
 		}
 	}
 	parsed, err := url.Parse(uri)
+	private := err == nil && parsed.IsAbs() && parsed.Scheme != "https" && parsed.Scheme != "http" && kind == Connector
 	switch {
-	case err != nil || !parsed.IsAbs() || parsed.Hostname() == "" || parsed.Opaque != "":
+	case err != nil || !parsed.IsAbs() || (!private && parsed.Hostname() == "") ||
+		parsed.Host+parsed.Path+parsed.Opaque == "":
 		return "A redirect URI must be absolute, such as https://app.example.org/callback."
 	// This case must precede the ones that check the host.
 	case parsed.User != nil || strings.Contains(parsed.Host, "@"):
 		return "A redirect URI must not contain a user name or password."
-	case !strings.Contains(uri, "://"+parsed.Host): // net/url has decoded percent escapes
+	case parsed.Host != "" && !strings.Contains(uri, "://"+parsed.Host): // net/url has decoded percent escapes
 		return "The host of a redirect URI must not contain % escapes."
-	case parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
+	case private && reserved(parsed.Scheme):
+		return "A redirect URI must use https, or a scheme that only the application uses, such as " +
+			"com.example.app:/callback."
+	case !private && parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
 		return "A redirect URI must use https. Only localhost, 127.0.0.1 and [::1] can use http."
 	case strings.Contains(uri, "#"):
 		return "A redirect URI must not contain a fragment (#)."
 	case strings.Contains(uri, "*"):
 		return "A redirect URI must not contain a wildcard (*). Register each redirect URI."
-	case !opens(parsed):
+	case !opens(parsed, private):
 		return "The host of a redirect URI must be an IP address or a name of letters, digits, hyphens, underscores " +
 			"and dots (other names in their xn-- form), with an optional port from 1 to 65535."
 	}
@@ -81,8 +98,17 @@ var (
 	numberPattern = regexp.MustCompile(`^([0-9]+|0[xX][0-9A-Fa-f]*)$`)
 )
 
-// opens reports whether browsers accept the host and the port. net/url accepts nearly everything.
-func opens(u *url.URL) bool {
+func reserved(scheme string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(scheme, prefix) }
+	return slices.Contains(forbiddenSchemes, scheme) || slices.ContainsFunc(forbiddenPrefixes, begins)
+}
+
+// opens reports whether browsers accept the host and the port. net/url accepts nearly everything. A URI with a
+// private-use scheme may have no host.
+func opens(u *url.URL, private bool) bool {
+	if private && u.Host == "" {
+		return true
+	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return false
@@ -91,6 +117,9 @@ func opens(u *url.URL) bool {
 	if strings.HasPrefix(u.Host, "[") {
 		address, err := netip.ParseAddr(u.Hostname())
 		return err == nil && address.Is6() && address.Zone() == ""
+	}
+	if private {
+		return namePattern.MatchString(u.Hostname())
 	}
 	labels := strings.Split(strings.TrimSuffix(u.Hostname(), "."), ".")
 	if numberPattern.MatchString(labels[len(labels)-1]) { // browsers parse any number as an IPv4 address

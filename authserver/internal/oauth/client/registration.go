@@ -68,7 +68,7 @@ func (r Registration) Check(resources []string) (Client, []*Refusal) {
 	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector
 	}
-	if refusal, refused := errors.AsType[*Refusal](checkRedirects(r.Redirects)); refused {
+	if refusal, refused := errors.AsType[*Refusal](checkRedirects(c.Kind, r.Redirects)); refused {
 		refusals = append(refusals, refusal)
 	}
 	for _, check := range []func(*Client, []string) *Refusal{r.platform, r.resource, r.permissions, r.authMethod} {

@@ -32,24 +32,40 @@ func (c Callback) With(pairs ...string) string {
 	return out.String()
 }
 
-// Host returns the host that the user is sent to, for display.
+// Host returns the host that the user is sent to, for display. A private-use scheme precedes it, because the scheme
+// selects the application.
 func (c Callback) Host() string {
 	parsed, err := url.Parse(c.URI)
-	if err != nil {
+	switch {
+	case err != nil:
 		return c.URI
+	case !private(parsed):
+		return parsed.Host
+	case parsed.Host == "":
+		return parsed.Scheme + ":"
 	}
-	return parsed.Host
+	return parsed.Scheme + "://" + parsed.Host
 }
 
-// Loopback reports whether the callback is on the user's own computer, where any program may be listening.
-func (c Callback) Loopback() bool {
+// A private-use scheme (RFC 8252, section 7.1) is any other than those of the web.
+func private(u *url.URL) bool { return u.Scheme != "https" && u.Scheme != "http" }
+
+// Own returns what the callback leads to an application on: "computer" for a loopback address, where any program may be
+// listening, "device" for a private-use scheme, which any application may claim, or "" for a host elsewhere.
+func (c Callback) Own() string {
 	parsed, err := url.Parse(c.URI)
 	if err != nil {
-		return false
+		return ""
+	}
+	if private(parsed) {
+		return "device"
 	}
 	host := strings.ToLower(strings.TrimSuffix(parsed.Hostname(), "."))
 	address, err := netip.ParseAddr(host)
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback()) {
+		return "computer"
+	}
+	return ""
 }
 
 // Lookalike reports whether the host has a label in punycode (RFC 3492), whose letters may imitate others.

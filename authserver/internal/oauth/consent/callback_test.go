@@ -43,21 +43,29 @@ func FuzzCallbackState(f *testing.F) {
 }
 
 func TestCallback_DetectsLoopbackAndLookalike(t *testing.T) {
-	for uri, want := range map[string][2]bool{ // loopback, lookalike
-		"https://claude.ai/api/mcp/auth_callback": {false, false},
-		"http://localhost:3000/cb":                {true, false},
-		"http://127.9.9.9:3000/cb":                {true, false},
-		"http://[::1]:3000/cb":                    {true, false},
-		"https://xn--pple-43d.example/cb":         {false, true},
-		"https://www.XN--pple-43d.example/cb":     {false, true},
-		"https://LOCALHOST/cb":                    {true, false},
-		"https://app.localhost./cb":               {true, false},
-		"https://localhost.evil.example/cb":       {false, false},
-		"https://a.example:8443/cb":               {false, false},
+	for uri, want := range map[string][2]any{ // own, lookalike
+		"https://claude.ai/api/mcp/auth_callback": {"", false},
+		"http://localhost:3000/cb":                {"computer", false},
+		"http://127.9.9.9:3000/cb":                {"computer", false},
+		"http://[::1]:3000/cb":                    {"computer", false},
+		"https://xn--pple-43d.example/cb":         {"", true},
+		"https://www.XN--pple-43d.example/cb":     {"", true},
+		"https://LOCALHOST/cb":                    {"computer", false},
+		"https://app.localhost./cb":               {"computer", false},
+		"https://localhost.evil.example/cb":       {"", false},
+		"https://a.example:8443/cb":               {"", false},
+		"cursor://anysphere.cursor-mcp/cb":        {"device", false},
+		"com.example.app:/cb":                     {"device", false},
 	} {
 		c := Callback{uri}
-		if c.Loopback() != want[0] || c.Lookalike() != want[1] {
-			t.Errorf("%s: %v %v", uri, c.Loopback(), c.Lookalike())
+		if c.Own() != want[0] || c.Lookalike() != want[1] {
+			t.Errorf("%s: %v %v", uri, c.Own(), c.Lookalike())
+		}
+		if c.Own() == "device" {
+			if !strings.HasPrefix(uri, c.Host()) || !strings.Contains(c.Host(), ":") {
+				t.Errorf("%s: shown as %q", uri, c.Host())
+			}
+			continue
 		}
 		if c.Host() == "" || !slices.Contains(strings.Split(uri, "/"), c.Host()) {
 			t.Errorf("%s: host %q", uri, c.Host())
