@@ -93,7 +93,7 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{
 			"a form from a JSON client",
 			b.exchange("client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal()),
-			"invalid_request",
+			"invalid_client",
 		},
 		{"JSON from a connector", b.link("client_id", b.app.ID.String(), "client_secret", ""), "invalid_request"},
 	} {
@@ -253,8 +253,6 @@ func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 		}
 	}
 	for what, answer := range map[string]apitest.Answer{
-		"Basic from a posting client": send(apitest.Basic(post.ID.String(), postSecret), post),
-		"Basic from a JSON client":    send(apitest.Basic(b.linked.ID.String(), b.secret), b.linked),
 		"Basic from a connector": send(
 			apitest.Basic(b.app.ID.String(), ""),
 			b.app,
@@ -284,17 +282,70 @@ func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 		b.refused(what, answer, 400, "invalid_request")
 	}
 	b.refused(
-		"a Basic client that posts its secret",
-		send(nil, basic, "client_id", id, "client_secret", secret.Reveal()),
-		400,
-		"invalid_client",
-	)
-	b.refused(
 		"a posting client's wrong secret",
 		send(nil, post, "client_id", post.ID.String(), "client_secret", secret.Reveal()),
 		400,
 		"invalid_client",
 	)
+}
+
+// Contract, section 3: a client that is registered for one of the two standard methods may use either.
+func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	for _, method := range []client.AuthMethod{client.SecretPost, client.SecretBasic} {
+		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
+		b.Authenticating(c, method)
+		id := c.ID.String()
+		send := func(headers []string, more ...string) apitest.Answer {
+			_, code := b.Consent(c, b.user)
+			return b.FormWith(path, headers, append([]string{
+				"grant_type", "authorization_code", "code", code.Reveal(), "redirect_uri", fixture.Callback,
+			}, more...)...)
+		}
+		b.given(string(method)+", posted", send(nil, "client_id", id, "client_secret", secret.Reveal()))
+		b.given(string(method)+", Basic", send(apitest.Basic(id, secret)))
+		b.refused(
+			string(method)+", both",
+			send(apitest.Basic(id, secret), "client_secret", secret.Reveal()),
+			400,
+			"invalid_request",
+		)
+		b.refused(string(method)+", wrong in the header", send(apitest.Basic(id, b.secret)), 401, "invalid_client")
+		b.refused(
+			string(method)+", wrong in the form",
+			send(nil, "client_id", id, "client_secret", b.secret.Reveal()),
+			400,
+			"invalid_client",
+		)
+	}
+}
+
+// The right secret of a JSON client, in a way that it is not registered for, is refused with words that name its way.
+func TestToken_RightSecretInAnotherWayNamesTheWay(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	id := b.linked.ID.String()
+	_, other := b.Fixture.Confidential(perm.ProgrammesRead)
+	for what, send := range map[string]func(secret credential.Secret) apitest.Answer{
+		"form": func(secret credential.Secret) apitest.Answer {
+			return b.Form(path, "grant_type", "authorization_code", "code", "x", "redirect_uri", "x",
+				"client_id", id, "client_secret", secret.Reveal())
+		},
+		"Basic": func(secret credential.Secret) apitest.Answer {
+			return b.FormWith(path, apitest.Basic(id, secret),
+				"grant_type", "authorization_code", "code", "x", "redirect_uri", "x")
+		},
+	} {
+		for secret, names := range map[credential.Secret]bool{b.secret: true, other: false} {
+			answer := send(secret)
+			b.refused(what, answer, 400, "invalid_client")
+			if named := strings.Contains(answer.Text("error_description"), "client_secret_json"); named != names ||
+				answer.Header.Get("WWW-Authenticate") != "" {
+				t.Errorf("%s: right secret: %t: %s %v", what, names, answer.Body, answer.Header)
+			}
+		}
+	}
 }
 
 func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {

@@ -130,25 +130,36 @@ func checkClient(r TokenRequest, c client.Client) error {
 			"unauthorized_client",
 			"A service client has no grants. It can introspect tokens, but cannot exchange or revoke them.",
 		)
-	case r.Basic && c.AuthMethod != client.SecretBasic:
-		return tokenError(
-			"invalid_request",
-			"This client is not registered for client_secret_basic. Remove the Authorization header.",
-		)
+	case traits.Public && r.Basic:
+		return tokenError("invalid_request", "A connector has no secret. Remove the Authorization header.")
 	case traits.Public && r.Dialect == JSON:
 		return tokenError("invalid_request", "A connector must send application/x-www-form-urlencoded.")
 	case traits.Public:
 		return nil
-	case r.Dialect == Form && c.AuthMethod == client.SecretJSON:
-		return tokenError(
-			"invalid_request",
-			"This client must send application/json. To send a form, register it for client_secret_post or "+
-				"client_secret_basic.",
-		)
-	case r.Dialect == Form && c.AuthMethod == client.SecretBasic && !r.Basic:
-		return unknownClient(r)
+	}
+	return checkSecret(r, c)
+}
+
+// checkSecret authenticates a confidential client. The spec's JSON body is for clients of SecretJSON. Those of
+// SecretPost and SecretBasic may use either of the two, because libraries differ in which one they use (contract,
+// section 3).
+func checkSecret(r TokenRequest, c client.Client) error {
+	standard := c.AuthMethod == client.SecretPost || c.AuthMethod == client.SecretBasic
+	refused := unknownClient(r)
+	switch {
+	case r.Basic && !standard:
+		refused.Challenge = false // the header could not succeed
+		if c.SecretMatches(r.ClientSecret) {
+			refused.Description = "This client is registered for client_secret_json: send its secret in the JSON body, " +
+				"without an Authorization header. To use the header, register the client for client_secret_basic."
+		}
+		return refused
 	case !c.SecretMatches(r.ClientSecret):
-		return unknownClient(r)
+		return refused
+	case r.Dialect == Form && !standard:
+		refused.Description = "This client is registered for client_secret_json: send application/json. To send a " +
+			"form, register the client for client_secret_post or client_secret_basic."
+		return refused
 	}
 	return nil
 }
