@@ -138,7 +138,7 @@ func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) 
 		{"response_type", "code"},
 		{"resource", apitest.REST},
 		{"code_challenge", challenge, "code_challenge_method", "S256"},
-		{"prompt", "consent", "request", "x", "response_mode", "fragment", "audience", "y"},
+		{"prompt", "consent", "request", "", "request_uri", "", "response_mode", "query", "audience", "y"},
 	} {
 		request := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), all)
 		if request.Resource != apitest.REST {
@@ -160,6 +160,13 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 		{"no state", b.app, []string{"state", "-"}, "invalid_request", ""},
 		{"an empty state", b.linked, []string{"state", ""}, "invalid_request", ""},
 		{"a long state", b.linked, []string{"state", long}, "invalid_request", ""},
+		{"request", b.app, []string{"request", "x"}, "request_not_supported", "s"},
+		{"request, confidential", b.linked, []string{"request", "x"}, "request_not_supported", "s"},
+		{"request_uri", b.app, []string{"request_uri", "https://a.example/"}, "request_uri_not_supported", "s"},
+		{"a fragment", b.app, []string{"response_mode", "fragment"}, "invalid_request", "s"},
+		{"a posted form", b.linked, []string{"response_mode", "form_post"}, "invalid_request", "s"},
+		{"Query", b.app, []string{"response_mode", "Query"}, "invalid_request", "s"},
+		{"request without state", b.app, []string{"request", "x", "state", "-"}, "invalid_request", ""},
 		{"no response type", b.app, []string{"response_type", "-"}, "invalid_request", "s"},
 		{"token", b.app, []string{"response_type", "token"}, "unsupported_response_type", "s"},
 		{"token, confidential", b.linked, []string{"response_type", "token"}, "unsupported_response_type", "s"},

@@ -90,6 +90,14 @@ func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (conse
 	if state := query.Get("state"); state == "" || len(state) > maxState {
 		return refuse("invalid_request", "state is required and must have 1 to 2,048 characters.")
 	}
+	switch {
+	case query.Get("request") != "":
+		return refuse("request_not_supported", "request is not supported. Send the parameters in the query.")
+	case query.Get("request_uri") != "":
+		return refuse("request_uri_not_supported", "request_uri is not supported. Send the parameters in the query.")
+	case query.Get("response_mode") != "" && query.Get("response_mode") != "query":
+		return refuse("invalid_request", "response_mode must be query.")
+	}
 	challenge, problem := readChallenge(app)
 	if problem != "" {
 		return refuse("invalid_request", problem)
@@ -180,8 +188,8 @@ func readScope(app Application) (requested perm.Set, problem string) {
 	return requested, ""
 }
 
-// passedToFosite lists the parameters that fosite checks. Others that fosite knows (request, request_uri,
-// response_mode, audience, prompt) are ignored as unknown.
+// passedToFosite lists the parameters that fosite checks. ParseAuthorization refuses request, request_uri and
+// response_mode itself. Others that fosite knows (audience, prompt) are ignored as unknown.
 var passedToFosite = []string{"client_id", "redirect_uri", "response_type", "state"}
 
 func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions perm.Set) *RedirectError {

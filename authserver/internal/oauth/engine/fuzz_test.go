@@ -77,6 +77,8 @@ func FuzzAuthorizeQuery(f *testing.F) {
 		plain + "&response_type=CODE",
 		strings.Replace(good, "S256", "plain", 1),
 		plain + "&request_uri=x&response_mode=fragment",
+		plain + "&request=x",
+		plain + "&response_mode=fragment",
 		strings.ToUpper(plain),
 		plain + "&code_challenge=x",
 		"client_id=%zz",
@@ -102,7 +104,8 @@ func FuzzAuthorizeQuery(f *testing.F) {
 		request, err := e.ParseAuthorization(t.Context(), app)
 		if err != nil {
 			refused, isRedirect := errors.AsType[*RedirectError](err)
-			known := []string{"invalid_request", "unsupported_response_type", "invalid_target", "invalid_scope"}
+			known := []string{"invalid_request", "unsupported_response_type", "invalid_target", "invalid_scope",
+				"request_not_supported", "request_uri_not_supported"}
 			if !isRedirect || !slices.Contains(known, refused.Code) || refused.Description == "" ||
 				(refused.State != "" && refused.State != query.Get("state")) {
 				t.Fatalf("%q: %v", raw, err)
