@@ -121,8 +121,8 @@ var (
 // leeway is the accepted difference between the clocks of two machines.
 const leeway = 5 * time.Second
 
-// Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now.
-// The caller must compare the audience, byte by byte.
+// Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now. With
+// ErrExpired it returns them too. The caller must compare the audience, byte by byte.
 func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, error) {
 	header, err := checkSpelling(text)
 	if err != nil {
@@ -142,7 +142,7 @@ func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, er
 		return Claims{}, ErrInvalid
 	}
 	if !now.Before(claims.Expires.Add(leeway)) {
-		return Claims{}, ErrExpired
+		return claims, ErrExpired
 	}
 	if claims.IssuedAt.After(now.Add(leeway)) {
 		return Claims{}, ErrInvalid

@@ -198,6 +198,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 				Issuer:   c.BaseURL,
 				Engine:   oauth,
 				Grants:   grants,
+				Tokens:   store,
 				Failures: counted,
 				Keys:     ring.Public,
 				Now:      o.now,

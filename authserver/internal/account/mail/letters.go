@@ -40,6 +40,7 @@ func kinds() []kind {
 		{name: Reset, title: "Links to set a new password", life: ResetLife, write: reset},
 		{name: ConnectionApproved, title: "New connections", life: 2 * day, write: connectionApproved},
 		{name: ConnectionReplayed, title: "Connections that were ended", life: 2 * day, write: connectionReplayed},
+		{name: TokenRevoked, title: "Personal access tokens that were revoked", life: 2 * day, write: tokenRevoked},
 		{
 			name:     TokenExpiring,
 			title:    "Personal access tokens that are about to expire",
@@ -208,6 +209,27 @@ func connectionReplayed(s site, m Message) letter {
 		},
 		Button: "Check your connected apps",
 		Link:   s.page("/settings/apps"),
+	}
+}
+
+func tokenRevoked(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "A personal access token was revoked",
+		Lines: []string{
+			fmt.Sprintf(
+				"Your personal access token %s for the workspace %s was revoked on %s, because its value was sent to "+
+					"our revocation address. It no longer works.",
+				d.Token,
+				d.Workspace,
+				moment(d.At),
+			),
+			"If this was not you, another person or program has the value. Find out where it was stored, and check what " +
+				"the token was used for.",
+			"If a script or an integration uses it, create another token and replace it there.",
+		},
+		Button: "Manage your tokens",
+		Link:   s.page("/settings/security"),
 	}
 }
 

@@ -44,6 +44,7 @@ const (
 	ConnectionApproved Kind = "connection_approved"
 	ConnectionReplayed Kind = "connection_replayed"
 	TokenExpiring      Kind = "token_expiring"
+	TokenRevoked       Kind = "token_revoked"
 	Removed            Kind = "removed_from_workspace"
 	PermissionsChanged Kind = "permissions_changed"
 	AccessRequested    Kind = "access_requested"

@@ -47,6 +47,7 @@ var notices = []Notice{
 	{Action: audit.UserEmailChanged, Mail: EmailChanged, Page: userPage},     // to both addresses
 	{Action: audit.UserDeleted, Mail: AccountDeleted},                        // nothing is left to show
 	{Action: audit.TokenCreated, Mail: TokenCreated, Page: ownTokensPage, ByEvent: true},
+	{Action: audit.TokenRevoked, Mail: TokenRevoked, Page: ownTokensPage}, // if its value was sent for revocation
 	{Action: audit.GrantConsented, Mail: ConnectionApproved, Page: appsPage},
 	{Action: audit.GrantRevoked, Mail: ConnectionReplayed, Page: appsPage}, // after a replay
 	{Action: audit.MemberPermissionsChanged, Mail: PermissionsChanged, Page: userPage},
@@ -75,7 +76,7 @@ var silences = []Silence{
 	{
 		Why: "It takes access away, and gives none to the person who did it.",
 		Actions: []audit.Action{
-			audit.SignInEnded, audit.SignInOthersEnded, audit.TokenRevoked, audit.GrantNarrowed,
+			audit.SignInEnded, audit.SignInOthersEnded, audit.GrantNarrowed,
 			audit.UserEmailStopped, audit.InvitationWithdrawn, audit.InvitationDeclined, audit.MemberLeft,
 			audit.WebhookDeleted, audit.ClientDeleted, audit.UserDisabled,
 		},

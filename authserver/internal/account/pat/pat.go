@@ -51,6 +51,8 @@ func (t Token) Days() int { return int((t.Expires.Sub(t.Created) + time.Hour) / 
 const (
 	ByUser   = "revoked_by_user"
 	Replaced = "replaced" // by the first use of the token that replaces it
+	// ByHolder: its value was sent to the revocation endpoint, by an application or by a person who found it.
+	ByHolder = "revoked_by_holder"
 )
 
 // Lifetimes returns the selectable lifetimes in days (spec 2.1).

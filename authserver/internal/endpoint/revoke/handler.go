@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
@@ -35,11 +36,18 @@ type Grants interface {
 	Revoke(ctx context.Context, g grant.Grant, reason grant.Reason, actor string) error
 }
 
+// Tokens revokes personal access tokens; the store implements it. Its errors wrap store.ErrUnavailable.
+type Tokens interface {
+	// RevokePresentedToken revokes the active token with this hash, if there is one, and mails its owner.
+	RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error
+}
+
 // Deps are the dependencies of the endpoint.
 type Deps struct {
 	Issuer   string
 	Engine   Authenticator
 	Grants   Grants
+	Tokens   Tokens
 	Failures token.Failures
 	Keys     func() *accesstoken.Keys
 	Now      func() time.Time
@@ -68,9 +76,16 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 		return apierr.New(apierr.Invalid, "token is required.")
 	}
 	request := token.Caller(r, parameters)
+	personal := credential.PersonalAccessToken.Matches(text.Reveal())
+	if personal && !request.NamesClient() {
+		return d.revokePersonal(r, text, "anonymous")
+	}
 	caller, err := d.Engine.Authenticate(r.Context(), request)
 	if err != nil {
 		return token.LimitedClient(d.Failures, request.ClientID, err)
+	}
+	if personal {
+		return d.revokePersonal(r, text, "client:"+caller.ID.String())
 	}
 	key, err := d.grantOf(text)
 	if err != nil || key.ID == uuid.Nil {
@@ -87,8 +102,18 @@ func (d Deps) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// revokePersonal revokes a personal access token. Its possession is enough: a caller that has it could also use it.
+func (d Deps) revokePersonal(r *http.Request, text credential.Secret, actor string) error {
+	return d.Tokens.RevokePresentedToken(
+		r.Context(),
+		credential.Hash(text.Reveal()),
+		audit.Event{Actor: actor, Action: audit.TokenRevoked, RequestID: web.RequestID(r.Context())},
+	)
+}
+
 // grantOf returns the key of a token's grant, or the zero key. It looks at the token itself and ignores token_type_hint
-// (RFC 7009, section 2.1). It verifies the token first, so a caller must have a token of the grant.
+// (RFC 7009, section 2.1). It verifies the token first, so a caller must have a token of the grant. An expired access token
+// counts: its client wants the grant to end.
 func (d Deps) grantOf(text credential.Secret) (grant.Key, error) {
 	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
 		return refresh.Key(), nil
@@ -99,6 +124,9 @@ func (d Deps) grantOf(text credential.Secret) (grant.Key, error) {
 	claims, err := d.Keys().Verify(text.Reveal(), d.Issuer, d.Now())
 	if errors.Is(err, accesstoken.ErrUnknownKey) && d.Keys().Len() == 0 {
 		return grant.Key{}, fmt.Errorf("%w: signing keys not loaded", store.ErrUnavailable)
+	}
+	if err != nil && !errors.Is(err, accesstoken.ErrExpired) {
+		return grant.Key{}, nil
 	}
 	return grant.Key{WorkspaceID: claims.WorkspaceID, ID: claims.GrantID}, nil
 }

@@ -1,13 +1,17 @@
 package revoke_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
@@ -76,7 +80,6 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
-	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	refresh, access := held.Refresh.Reveal(), held.Access.Reveal()
 	for what, text := range map[string]string{
 		"garbage":               "word",
@@ -85,7 +88,6 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 		"cut access token":      access[:len(access)-3],
 		"three parts":           "a.b.c",
 		"code":                  code.Reveal(),
-		"personal access token": personal.Reveal(),
 		"grant id":              held.Grant.ID.String(),
 		"another kind's prefix": strings.Replace(refresh, "alm_rt_", "alm_ac_", 1),
 		"forged":                refresh[:20] + "AAAA" + refresh[24:],
@@ -93,21 +95,89 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 		b.wantOK(what, b.revoke(b.app, credential.Secret(text)))
 	}
 	b.wantActive("after garbage", held)
-	if n := b.Count(`select count(*) from account.personal_access_tokens where revoked_at is not null`); n != 0 {
-		t.Error("a personal access token was revoked")
-	}
 	if n := b.Count(`select count(*) from account.grants where state = 'revoked'`); n != 0 {
 		t.Errorf("%d grants were revoked", n)
 	}
 }
 
-func TestRevoke_ExpiredTokenAndEndedGrantAreUnchanged(t *testing.T) {
+// RFC 7009: the client wants the grant to end, whether or not its access token has expired meanwhile.
+func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	expired := b.Connected(b.app, b.user)
-	b.Wait(time.Hour + 10*time.Second)
+	b.Wait(2 * time.Hour)
+	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	b.wantOK("another client", b.revoke(other, expired.Access))
+	b.wantActive("after another client's attempt", expired)
 	b.wantOK("expired access token", b.revoke(b.app, expired.Access))
-	b.wantActive("after an expired access token", expired)
+	b.wantRevoked("expired access token", expired)
+}
+
+// Contract, section 5: whoever found a personal access token ends it, and its owner gets a mail.
+func TestRevoke_PersonalAccessTokenNeedsNoClient(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	mails := &queued{}
+	b.Store.SendMail(mails)
+	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
+	id, path := confidential.ID.String(), apitest.RevokePath
+	for what, send := range map[string]func(token string) apitest.Answer{
+		"form":        func(token string) apitest.Answer { return b.Form(path, "token", token) },
+		"JSON":        func(token string) apitest.Answer { return b.PostJSON(path, "token", token) },
+		"a connector": func(token string) apitest.Answer { return b.revoke(b.app, credential.Secret(token)) },
+		"an application": func(token string) apitest.Answer {
+			return b.PostJSON(path, "client_id", id, "client_secret", secret.Reveal(), "token", token)
+		},
+	} {
+		personal, untouched := b.Fixture.Token(b.user, perm.ProgrammesRead), b.Fixture.Token(b.user, perm.ProgrammesRead)
+		before := len(mails.kinds)
+		b.wantOK(what, send(personal.Reveal()))
+		b.wantOK(what+" again", send(personal.Reveal()))
+		for token, want := range map[credential.Secret]int{personal: 1, untouched: 0} {
+			if n := b.Count(`select count(*) from account.personal_access_tokens p
+				join account.audit_events e on e.subject = 'token:' || p.id and e.user_id = p.user_id
+				where hash = $1 and revoked_at is not null and revoke_reason = 'revoked_by_holder'
+				and e.action = '`+audit.TokenRevoked+`'`, credential.Hash(token.Reveal())); n != want {
+				t.Errorf("%s: %d events of a revoked token, want %d", what, n, want)
+			}
+		}
+		if sent := mails.kinds[before:]; len(sent) != 1 || sent[0] != mail.TokenRevoked {
+			t.Errorf("%s: mails %v", what, sent)
+		}
+	}
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	for what, answer := range map[string]apitest.Answer{
+		"a wrong secret": b.PostJSON(path, "client_id", id, "client_secret", "alm_cs_x", "token", personal.Reveal()),
+		"no such client": b.Form(path, "client_id", uuid.NewString(), "token", personal.Reveal()),
+		"a bearer":       b.FormWith(path, apitest.Bearer(personal), "token", personal.Reveal()),
+	} {
+		if answer.Status != 400 {
+			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
+		}
+	}
+	if n := b.Count(`select count(*) from account.personal_access_tokens
+		where hash = $1 and revoked_at is null`, credential.Hash(personal.Reveal())); n != 1 {
+		t.Error("a client that could not authenticate revoked a personal access token")
+	}
+	restore := b.CutPostgres()
+	if answer := b.Form(path, "token", personal.Reveal()); answer.Status != 503 {
+		t.Errorf("during an outage: %d %s", answer.Status, answer.Body)
+	}
+	restore()
+}
+
+// queued records the kinds of queued mails.
+type queued struct{ kinds []mail.Kind }
+
+func (q *queued) Add(_ context.Context, _ pgx.Tx, m mail.Message) error {
+	q.kinds = append(q.kinds, m.Kind)
+	return nil
+}
+
+func TestRevoke_EndedGrantIsUnchanged(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	expired := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
 	b.wantOK("refresh token of an ended grant", b.revoke(b.app, expired.Refresh))
 	b.wantActive("ended by time, not by the client", expired)
@@ -175,7 +245,7 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 			"a form from a JSON client",
 			b.Form(path, "client_id", id, "client_secret", secret.Reveal(), "token", token),
 			400,
-			"invalid_request",
+			"invalid_client",
 		},
 		{"JSON from a connector", b.PostJSON(path, "client_id", app, "token", token), 400, "invalid_request"},
 		{"Basic from a connector", b.FormWith(path, apitest.Basic(app, ""), "token", token), 400, "invalid_request"},
@@ -192,8 +262,8 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 			"invalid_client",
 		},
 		{
-			"a Basic client without header",
-			b.Form(path, "client_id", basic.ID.String(), "client_secret", basicSecret.Reveal(), "token", token),
+			"a Basic client's wrong secret without header",
+			b.Form(path, "client_id", basic.ID.String(), "client_secret", postSecret.Reveal(), "token", token),
 			400,
 			"invalid_client",
 		},
@@ -204,10 +274,10 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 			"invalid_client",
 		},
 		{
-			"Basic from a posting client",
-			b.FormWith(path, apitest.Basic(post.ID.String(), postSecret), "token", token),
-			400,
-			"invalid_request",
+			"a posting client's wrong secret in the header",
+			b.FormWith(path, apitest.Basic(post.ID.String(), basicSecret), "token", token),
+			401,
+			"invalid_client",
 		},
 		{
 			"a service",

@@ -8,6 +8,11 @@ import (
 	"github.com/almonerhq/almoner/shared/identity"
 )
 
+// NamesClient reports whether the request says which client sent it, or tries to.
+func (r TokenRequest) NamesClient() bool {
+	return r.OtherAuth || r.Basic || r.ClientID != "" || r.ClientSecret != "" || r.Assertion != ""
+}
+
 // Authenticate returns the client that sent a request to an endpoint other than the token endpoint, by the same rules.
 // It reads the request's dialect, Authorization header, client id and secret. It returns a *TokenError, or an error
 // that wraps store.ErrUnavailable.

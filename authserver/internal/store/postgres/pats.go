@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -119,6 +121,34 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 		err = audit.ErrNotAuthorized
 	}
 	return err
+}
+
+// RevokePresentedToken revokes the active token with this hash for pat.ByHolder, completes the event and queues a mail to
+// the owner of the token, in one transaction. If there is no such token, it does nothing.
+func (s *Store) RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error {
+	return s.atomically(ctx, "revoke presented token", func(tx pgx.Tx) error {
+		var id, user, workspaceID uuid.UUID
+		var name, workspace string
+		err := tx.QueryRow(ctx, `update account.personal_access_tokens p
+			set revoked_at = now(), revoke_reason = $2 from account.tenants t
+			where t.id = p.tenant_id and p.hash = $1 and p.revoked_at is null and p.expires_at > now()
+			returning p.id, p.user_id, p.tenant_id, p.name, t.name`, hash, pat.ByHolder).
+			Scan(&id, &user, &workspaceID, &name, &workspace)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		one := event // the transaction may be repeated
+		one.WorkspaceID, one.UserID, one.Subject = &workspaceID, &user, "token:"+id.String()
+		one.Detail = map[string]any{"name": name, "reason": pat.ByHolder}
+		if err := s.record(ctx, tx, one); err != nil {
+			return err
+		}
+		data := mail.Data{Token: name, Workspace: workspace}
+		return s.queueMail(ctx, tx, user, mail.Message{Kind: mail.TokenRevoked, Data: data})
+	})
 }
 
 // RevokeToken revokes a token of the user that is not revoked yet with its audit event. It returns false if there is no
