@@ -29,7 +29,7 @@ func (d Deps) limited(request engine.TokenRequest, err error) error {
 	switch refused.Code {
 	case "invalid_client":
 		return LimitedClient(d.Failures, request.ClientID, err)
-	case "invalid_grant", "invalid_target":
+	case "invalid_grant", "invalid_target", "invalid_scope":
 		if presented, authentic := engine.Presented(d.Tokens, request); authentic {
 			return afterGrant(d.Failures.ForGrant(presented.GrantID), err)
 		}

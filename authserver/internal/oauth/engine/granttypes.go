@@ -49,11 +49,16 @@ func GrantTypes() []string {
 	return names
 }
 
-// Parameters returns the parameters of the grant types, without duplicates.
+// Parameters returns the parameters of the grant types that a JSON body may have, without duplicates. Those that only a
+// form has are unknown there, like any other name.
 func Parameters() []string {
 	var names []string
 	for _, t := range grantTypes {
-		for _, name := range slices.Concat(t.required, t.optional) {
+		all := slices.Concat(t.required, t.optional)
+		if t.formOnly {
+			all = t.required
+		}
+		for _, name := range all {
 			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}

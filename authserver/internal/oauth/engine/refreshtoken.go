@@ -5,6 +5,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // RefreshToken is the grant type that rotates a refresh token.
@@ -14,23 +15,29 @@ const RefreshToken = "refresh_token"
 var refreshToken = grantType{
 	name:     RefreshToken,
 	required: []string{"refresh_token"},
-	optional: []string{"resource"},
+	optional: []string{"resource", "scope"},
 	formOnly: true,
 	presents: "refresh_token",
 	kind:     grant.Refresh,
 	mayUse:   func(t client.Traits) bool { return t.Refreshes },
 	check:    checkRefresh,
 	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		resource := x.request.Parameters["resource"].Reveal()
-		return e.Grants.Rotate(ctx, x.snapshot, x.token, x.snapshot.Client.ID, resource, x.sender())
+		return e.Grants.Rotate(ctx, x.snapshot, x.token, x.snapshot.Client.ID, x.refreshTerms(), x.sender())
 	},
 	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
-		resource := x.request.Parameters["resource"].Reveal()
-		return e.Grants.RotateDirectly(ctx, x.snapshot.Client.ID, x.token, resource, x.sender())
+		return e.Grants.RotateDirectly(ctx, x.snapshot.Client.ID, x.token, x.refreshTerms(), x.sender())
 	},
 }
 
+// refreshTerms returns what the request says about its refresh token.
+func (x *exchange) refreshTerms() grant.RefreshTerms {
+	return grant.RefreshTerms{Resource: x.request.Parameters["resource"].Reveal(), Scope: x.scope}
+}
+
+// checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it is
+// as if it were missing.
 func checkRefresh(x *exchange) error {
+	x.scope = perm.ParseScope(x.request.Parameters["scope"].Reveal()).Without(perm.NewSet(offlineAccess))
 	switch {
 	case !x.snapshot.Client.Kind.Traits().Refreshes:
 		return tokenError(

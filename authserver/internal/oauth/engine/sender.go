@@ -40,5 +40,6 @@ func (x *exchange) sender() grant.Sender {
 	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
 		sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID())
 	}
+	sender.Proof = sender.Proof.For(x.scope)
 	return sender
 }

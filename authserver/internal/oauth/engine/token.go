@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A Dialect is the encoding of a token request (contract, section 3).
@@ -76,6 +77,7 @@ type exchange struct {
 	token    grant.Token // the code or refresh token
 	forged   bool        // this server did not issue it
 	snapshot grant.Snapshot
+	scope    perm.Set     // what a refresh asks for; empty for all of the grant's permissions
 	direct   bool         // snapshot has only a client that authenticated before
 	ended    grant.Reason // why the grant ended, by this request or before
 	answer   Tokens
@@ -121,7 +123,7 @@ func checkForm(r *TokenRequest) error {
 		return tokenError(
 			"invalid_request",
 			"Use only one authentication method. With Authorization: Basic, which requires a client registered for "+
-				"client_secret_basic, the body must have no client_secret and the same client_id or none. "+
+				"client_secret_basic or client_secret_post, the body must have no client_secret and the same client_id or none. "+
 				"Otherwise send the credentials only in the body.",
 		)
 	}
@@ -158,6 +160,8 @@ func mapTokenError(err error) error {
 			return tokenError("invalid_target", refusal.Message)
 		case refusal.Missing:
 			return tokenError("invalid_request", refusal.Message)
+		case refusal.Scope:
+			return tokenError("invalid_scope", refusal.Message)
 		}
 		return tokenError("invalid_grant", refusal.Message)
 	}
@@ -180,6 +184,10 @@ func (e *Engine) issue(
 	if ends := g.Ends.Truncate(time.Second); expires.After(ends) {
 		expires = ends // no access token outlives its grant (G4)
 	}
+	scope := g.Permissions
+	if len(x.scope) > 0 {
+		scope = scope.Intersect(x.scope)
+	}
 	access, err := sign(accesstoken.Claims{
 		Issuer:      e.Issuer,
 		Subject:     g.UserID,
@@ -188,7 +196,7 @@ func (e *Engine) issue(
 		IssuedAt:    now,
 		ID:          uuid.NewString(),
 		ClientID:    x.snapshot.Client.PublicID(),
-		Scope:       g.Permissions,
+		Scope:       scope,
 		WorkspaceID: g.WorkspaceID,
 		GrantID:     g.ID,
 	})
@@ -198,7 +206,7 @@ func (e *Engine) issue(
 	x.answer = Tokens{
 		Access:      access,
 		ExpiresIn:   expires.Sub(now),
-		Scope:       g.Permissions.Scope(),
+		Scope:       scope.Scope(),
 		WorkspaceID: g.WorkspaceID,
 		Refresh:     issued.Refresh,
 		Repeated:    issued.Repeated && len(x.request.IdempotencyKeys) > 0,

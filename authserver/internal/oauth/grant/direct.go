@@ -19,7 +19,7 @@ func (k *Service) RotateDirectly(
 	ctx context.Context,
 	clientID uuid.UUID,
 	old Token,
-	resource string,
+	terms RefreshTerms,
 	sender Sender,
 ) (Issued, bool, error) {
 	old, ready, err := k.locateDirectly(ctx, old)
@@ -30,10 +30,10 @@ func (k *Service) RotateDirectly(
 	step := newStep(old, next[0])
 	snapshot, done, err := k.direct(ctx, step, clientID, directStep{
 		decide: func(ctx context.Context) (ScriptResult, error) {
-			return k.rotations.Rotate(ctx, step.directTry(), old, clientID, resource, next.hashes())
+			return k.rotations.Rotate(ctx, step.directTry(), old, clientID, terms.Resource, next.hashes())
 		},
 		take: func(ctx context.Context, step Step) (Snapshot, UpdateResult, error) {
-			return k.store.AdvanceDirectly(ctx, step, clientID, resource)
+			return k.store.AdvanceDirectly(ctx, step, clientID, terms)
 		},
 	})
 	if !done || err != nil {

@@ -90,7 +90,7 @@ func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, done, err := b.grants.RotateDirectly(b.Context(), b.app.ID, token, resource, grant.Sender{}); done ||
+	if _, done, err := b.grants.RotateDirectly(b.Context(), b.app.ID, token, atResource, grant.Sender{}); done ||
 		err != nil {
 		b.Errorf("%s: refresh: done %t, %v", what, done, err)
 	}
@@ -157,7 +157,7 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 	losing.grants = b.service(lost)
 	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
-	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, resource)
+	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, atResource)
 	if result != grant.Refused || err != nil {
 		t.Errorf("the given-up step: %v %v, want it refused", result, err)
 	}

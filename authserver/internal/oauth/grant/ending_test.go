@@ -53,7 +53,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 	thief := grant.Sender{Network: "203.0.113.0/24", UserAgent: "curl/8"}
 	replay := func(refresh credential.Secret) {
 		t.Helper()
-		_, err := b.rotateBy(refresh, b.app.ID, resource, thief)
+		_, err := b.rotateBy(refresh, b.app.ID, atResource, thief)
 		b.refused("replay", err)
 	}
 	wants := func(what string, g grant.Grant, used bool, seconds int64) {

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2), and Missing
-// invalid_request, from invalid_grant (RFC 6749, section 5.2). The message is the error_description: plain words,
+// A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2), Missing
+// invalid_request, and Scope invalid_scope, from invalid_grant (RFC 6749, section 5.2). The message is the error_description: plain words,
 // without input.
 type Refusal struct {
 	Target  bool
 	Missing bool // the request lacks a parameter
+	Scope   bool // the request asks for more than the grant has
 	Message string
 	Ended   Reason // why the grant is revoked, if this request revoked it or was refused for it
 	Block   Block  // why the client may not act, if the request was refused for that
@@ -25,6 +26,7 @@ const (
 	unknownToken = "The refresh token is unknown or was issued to another client."
 	over         = "The access that the user approved has expired. Send the user to the consent page again."
 	wrongTarget  = "The resource is not the one that the user approved."
+	widerScope   = "scope must contain only permissions that the user approved. Leave it out to get all of them."
 )
 
 var reasonWords = map[Reason]string{

@@ -105,11 +105,11 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 			return err
 		}},
 		"a client's name for a key": {nil, func(first credential.Secret) error {
-			_, err := b.rotateBy(first, b.app.ID, resource, byClient)
+			_, err := b.rotateBy(first, b.app.ID, atResource, byClient)
 			return err
 		}},
 		"another resource": {nil, func(first credential.Secret) error {
-			_, err := b.rotateBy(first, b.app.ID, resource+"/", sender(someKey))
+			_, err := b.rotateBy(first, b.app.ID, grant.RefreshTerms{Resource: resource + "/"}, sender(someKey))
 			return err
 		}},
 		"60 s later": {
@@ -136,7 +136,7 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 	} {
 		g, first := b.active()
 		second := b.lost(b.rotateWith(first, someKey))
-		_, err := b.rotateBy(first, other.ID, resource, sender(someKey))
+		_, err := b.rotateBy(first, other.ID, atResource, sender(someKey))
 		b.refused("another client", err)
 		b.wantActive(g.ID)
 		if c.before != nil {

@@ -4,7 +4,15 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
 )
+
+// RefreshTerms are what a refresh says about its refresh token.
+type RefreshTerms struct {
+	Resource string
+	Scope    perm.Set // what the access token is to have; empty for all of the grant's permissions
+}
 
 // Rotate exchanges a refresh token for the next one (G2, G3). It checks for a replay before anything else. A repeated
 // request gets the same token again (G11).
@@ -13,7 +21,7 @@ func (k *Service) Rotate(
 	snapshot Snapshot,
 	old Token,
 	clientID uuid.UUID,
-	resource string,
+	terms RefreshTerms,
 	sender Sender,
 ) (Issued, error) {
 	g := snapshot.Grant
@@ -27,14 +35,17 @@ func (k *Service) Rotate(
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
 	defer cancel()
 	if old.Generation < g.Generation && snapshot.Now.Before(g.Ends) {
-		return k.rotateSuperseded(ctx, snapshot, old, resource, sender)
+		return k.rotateSuperseded(ctx, snapshot, old, terms, sender)
 	}
 	if err := snapshot.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
+	if len(terms.Scope.Without(g.Permissions)) > 0 {
+		return Issued{}, &Refusal{Scope: true, Message: widerScope}
+	}
 	next := k.tokens.successorsOf(old, sender.Proof)
 	step := newStep(old, next[0])
-	result, err := k.rotate(ctx, *g, step, old, resource, next)
+	result, err := k.rotate(ctx, *g, step, old, terms.Resource, next)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -61,18 +72,18 @@ func (k *Service) rotateSuperseded(
 	ctx context.Context,
 	snapshot Snapshot,
 	old Token,
-	resource string,
+	terms RefreshTerms,
 	sender Sender,
 ) (Issued, error) {
 	g := snapshot.Grant
-	why, err := k.whySuperseded(ctx, snapshot, supersededRequest{old, sender, g.Resource == resource})
+	why, err := k.whySuperseded(ctx, snapshot, supersededRequest{old, sender, g.Resource == terms.Resource})
 	switch {
 	case err != nil:
 		return Issued{}, err
 	case why.repeats:
 		return k.repeat(ctx, snapshot, why.step, why.next, sender, k.store.Advance)
 	case why.undone:
-		return k.Rotate(ctx, why.now, old, g.ClientID, resource, sender)
+		return k.Rotate(ctx, why.now, old, g.ClientID, terms, sender)
 	}
 	return Issued{}, k.end(ctx, *g, Replayed, sender.ending(snapshot, old))
 }

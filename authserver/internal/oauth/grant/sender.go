@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // A Proof identifies the sender of a request. A repeated request gets the refresh token of the first only if it has the
@@ -21,6 +22,15 @@ func ProofByKey(key credential.Secret) Proof { return proofOf("idempotency key",
 
 // ProofByClient returns the proof of a request whose client has authenticated with a fresh signature.
 func ProofByClient(clientID string) Proof { return proofOf("client", clientID) }
+
+// For returns the proof of the same sender for a refresh with this scope, so that a request with another scope does not
+// repeat it. The scope of most refreshes is empty and changes nothing.
+func (p Proof) For(scope perm.Set) Proof {
+	if p == (Proof{}) || len(scope) == 0 {
+		return p
+	}
+	return proofOf("scope", p.digest+scope.Scope())
+}
 
 func proofOf(kind, text string) Proof {
 	sum := sha256.Sum256([]byte(kind + "\x00" + text))

@@ -38,10 +38,10 @@ func (s *aroundStore) ActivateDirectly(
 }
 
 func (s *aroundStore) AdvanceDirectly(
-	ctx context.Context, step grant.Step, clientID uuid.UUID, resource string,
+	ctx context.Context, step grant.Step, clientID uuid.UUID, terms grant.RefreshTerms,
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	return s.directly(ctx, step, clientID, func(step grant.Step) (grant.Snapshot, grant.UpdateResult, error) {
-		return s.GrantStore.AdvanceDirectly(ctx, step, clientID, resource)
+		return s.GrantStore.AdvanceDirectly(ctx, step, clientID, terms)
 	})
 }
 

@@ -78,13 +78,14 @@ type GrantStore interface {
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
 	// ActivateDirectly and AdvanceDirectly are Activate and Advance with the snapshot's checks in the same statement:
 	// the grant belongs to the client, which exists and has no authentication, and Blocked would return NotBlocked.
-	// They refuse a step that is taken, unless this try took it. They return the grant unless they refuse.
+	// They refuse a step that is taken, unless this try took it, and a scope that the grant does not have. They return
+	// the grant unless they refuse.
 	ActivateDirectly(ctx context.Context, step Step, binding []byte, terms CodeTerms) (Snapshot, UpdateResult, error)
 	AdvanceDirectly(
 		ctx context.Context,
 		step Step,
 		clientID uuid.UUID,
-		resource string,
+		terms RefreshTerms,
 	) (Snapshot, UpdateResult, error)
 	// Responds reports whether Postgres responded lately. It does no I/O.
 	Responds() bool

@@ -34,6 +34,9 @@ const (
 	challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 )
 
+// atResource are the terms of a refresh without a scope.
+var atResource = grant.RefreshTerms{Resource: resource}
+
 // A testEnv is a Service over real stores, with access to everything that a test may break.
 type testEnv struct {
 	*testing.T
@@ -151,17 +154,17 @@ func (b *testEnv) rotate(refresh credential.Secret) (grant.Issued, error) {
 
 // rotateWith rotates with an Idempotency-Key.
 func (b *testEnv) rotateWith(refresh, key credential.Secret) (grant.Issued, error) {
-	return b.rotateBy(refresh, b.app.ID, resource, sender(key))
+	return b.rotateBy(refresh, b.app.ID, atResource, sender(key))
 }
 
 func (b *testEnv) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
-	return b.rotateBy(refresh, id, target, grant.Sender{})
+	return b.rotateBy(refresh, id, grant.RefreshTerms{Resource: target}, grant.Sender{})
 }
 
 func (b *testEnv) rotateBy(
 	refresh credential.Secret,
 	id uuid.UUID,
-	target string,
+	terms grant.RefreshTerms,
 	sender grant.Sender,
 ) (grant.Issued, error) {
 	token, err := b.grants.ReadToken(grant.Refresh, refresh)
@@ -169,7 +172,7 @@ func (b *testEnv) rotateBy(
 		return grant.Issued{}, err
 	}
 	if !b.snapshotFirst {
-		issued, done, err := b.grants.RotateDirectly(context.Background(), id, token, target, sender)
+		issued, done, err := b.grants.RotateDirectly(context.Background(), id, token, terms, sender)
 		if done || err != nil {
 			return issued, err
 		}
@@ -178,7 +181,7 @@ func (b *testEnv) rotateBy(
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return b.grants.Rotate(context.Background(), snapshot, token, id, target, sender)
+	return b.grants.Rotate(context.Background(), snapshot, token, id, terms, sender)
 }
 
 // active consents and redeems the code.

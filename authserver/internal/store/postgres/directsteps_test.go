@@ -23,7 +23,7 @@ func (l *storeTest) directly(step grant.Step) (grant.UpdateResult, error) {
 		l.complete(snapshot, result)
 		return result, err
 	}
-	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, l.grant.ClientID, l.grant.Resource)
+	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, l.grant.ClientID, grant.RefreshTerms{Resource: l.grant.Resource})
 	l.complete(snapshot, result)
 	return result, err
 }

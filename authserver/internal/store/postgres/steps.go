@@ -25,6 +25,7 @@ type updateStep struct {
 	// Of direct steps: the client, the resource, and what a connector can be granted there, separated by spaces.
 	client           uuid.UUID
 	resource, usable string
+	scope            string // of direct refreshes: what the grant must have, separated by spaces; "" for nothing
 }
 
 func directStep(one grant.Step, clientID uuid.UUID, resource string) updateStep {
@@ -43,10 +44,11 @@ type takenStep struct {
 // ownSQL, and %[5]s is oneWorkspaceSQL or "".
 const (
 	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce,
-		$6::uuid client, $7::text resource, $8::text usable, $9::uuid tenant_id, 1 place) asked`
+		$6::uuid client, $7::text resource, $8::text usable, $9::uuid tenant_id, $10::text scope, 1 place) asked`
 	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
-		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]))
-  with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, tenant_id, place)`
+		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]),
+		(select $10::text[]))
+  with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, tenant_id, scope, place)`
 	lockedSQL = `with step as (
   select asked.*, now() as taken_at from %[1]s join account.grants g using (tenant_id, id) %[2]s
   for no key update of g %[3]s
@@ -63,7 +65,8 @@ const directSQL = `
       and exists (select from unnest(g.permissions) one
         where one = any (m.permissions) and one = any (string_to_array(asked.usable, ' ')))
     join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration' and f.enabled
-  where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'`
+  where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'
+    and g.permissions @> string_to_array(asked.scope, ' ')`
 
 // ownSQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
 // just decided it. If Postgres holds it nevertheless, Redis has lost data.
@@ -171,9 +174,11 @@ func (s *Store) AdvanceDirectly(
 	ctx context.Context,
 	one grant.Step,
 	clientID uuid.UUID,
-	resource string,
+	terms grant.RefreshTerms,
 ) (grant.Snapshot, grant.UpdateResult, error) {
-	taken, result, err := s.directAdvances.update(ctx, directStep(one, clientID, resource))
+	step := directStep(one, clientID, terms.Resource)
+	step.scope = terms.Scope.Scope()
+	taken, result, err := s.directAdvances.update(ctx, step)
 	return grant.Snapshot{Now: taken.now, Grant: taken.grant}, result, err
 }
 
@@ -345,18 +350,19 @@ func stepArguments(all []updateStep) []any {
 	if len(all) == 1 {
 		one := all[0]
 		return []any{one.GrantID, int32(one.Generation), one.Hash, one.binding, one.Nonce, one.client, one.resource,
-			one.usable, one.WorkspaceID}
+			one.usable, one.WorkspaceID, one.scope}
 	}
 	n := len(all)
 	ids, generations, clients := make([]uuid.UUID, n), make([]int32, n), make([]uuid.UUID, n)
 	workspaces := make([]uuid.UUID, n)
 	hashes, bindings, nonces := make([][]byte, n), make([][]byte, n), make([]string, n)
-	resources, usable := make([]string, n), make([]string, n)
+	resources, usable, scopes := make([]string, n), make([]string, n), make([]string, n)
 	for i, one := range all {
 		ids[i], generations[i], clients[i] = one.GrantID, int32(one.Generation), one.client
 		workspaces[i] = one.WorkspaceID
 		hashes[i], bindings[i], nonces[i] = one.Hash, one.binding, one.Nonce
-		resources[i], usable[i] = one.resource, one.usable
+		resources[i], usable[i], scopes[i] = one.resource, one.usable, one.scope
 	}
-	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces}
+	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces,
+		scopes}
 }
