@@ -37,6 +37,8 @@ var paths = map[string]string{
 	"/authorize":                                  account,
 	"/token":                                      account,
 	"/register":                                   account,
+	"/.well-known/jwks.json":                      account,
+	"/.well-known/jwks.json/x":                    resource,
 	"/":                                           resource,
 	"/v1":                                         resource,
 	"/v1/programmes/programmes":                   resource,

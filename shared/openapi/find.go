@@ -8,6 +8,9 @@ import (
 // At returns the operations at a request path. If several paths match, the one with the longest literal
 // beginning wins (OpenAPI, Paths Object: concrete paths are matched before templated ones).
 func (d *Document) At(path string) []Operation {
+	if path == "/mcp/" { // answered like the path without the slash (contract, section 7a)
+		path = "/mcp"
+	}
 	var found []Operation
 	best := -1
 	for _, o := range d.operations {

@@ -164,6 +164,7 @@ func (h handlers) documentRoutes(router *mux.Router) {
 		router.Handle(path, readableByAll.Handler(web.Compress(web.Methods(methods{"GET": handler}, wrongMethod()))))
 	}
 	route("/v1/account/oauth/jwks", h.withKeys(h.jwks))
+	route("/.well-known/jwks.json", h.withKeys(h.jwks)) // where libraries look that read no metadata
 	for _, path := range metadataPaths {
 		route(path, h.metadata)
 	}

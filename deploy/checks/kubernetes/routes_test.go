@@ -91,6 +91,8 @@ func TestRoutes_MatchTheLocalGateway(t *testing.T) {
 		"/.well-known/oauth-protected-resource/v1",
 		"/.well-known/oauth-protected-resource/mcp",
 		"/.well-known/",
+		"/.well-known/jwks.json",
+		"/.well-known/jwks.json/x",
 		"/mcp/.well-known/oauth-authorization-server",
 		"/mcp/.well-known/openid-configuration",
 		"/mcp/.well-known/oauth-protected-resource",

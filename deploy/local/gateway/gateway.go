@@ -72,7 +72,7 @@ func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Hand
 // IsAccount reports whether a path belongs to authserver (contract, section 1).
 func IsAccount(path string) bool {
 	switch path {
-	case "/v1/account", "/authorize", "/token", "/register",
+	case "/v1/account", "/authorize", "/token", "/register", "/.well-known/jwks.json",
 		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration":
 		return true
 	}

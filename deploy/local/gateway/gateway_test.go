@@ -94,6 +94,8 @@ func TestGateway_RoutesPathsByContract(t *testing.T) {
 		"/authorize":                                  "account",
 		"/token":                                      "account",
 		"/register":                                   "account",
+		"/.well-known/jwks.json":                      "account",
+		"/.well-known/jwks.json/x":                    "resource",
 		"/":                                           "resource",
 		"/v1/programmes/programmes":                   "resource",
 		"/v1/accounts":                                "resource",

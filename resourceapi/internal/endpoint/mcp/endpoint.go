@@ -78,10 +78,13 @@ func New(d Deps) *Endpoint {
 }
 
 // Routes returns the handlers of the endpoint by path and method.
+//
+// Some clients send the path with a slash at its end. It is answered alike (contract, section 7a).
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
-	return map[string]map[string]http.Handler{
-		Path: {"POST": e.Post(), "GET": e.NoSession(), "DELETE": e.NoSession(), "OPTIONS": e.Preflight()},
+	all := map[string]http.Handler{
+		"POST": e.Post(), "GET": e.NoSession(), "DELETE": e.NoSession(), "OPTIONS": e.Preflight(),
 	}
+	return map[string]map[string]http.Handler{Path: all, Path + "/": all}
 }
 
 // Post handles messages from clients: one, or several if the protocol revision has batches.
