@@ -392,3 +392,20 @@ func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
 		rpc(t, mcp(p, tokens.AccessToken), "initialize", initialize).Wants(t, http.StatusOK)
 	})
 }
+
+// "/mcp/ is answered like /mcp; its name is the one without the slash"
+func TestMCP_PathWithSlashIsAnsweredAlike(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	list := map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+	plain := mcp(p, ws.Token).JSON(t, http.MethodPost, mcpPath, list).Wants(t, http.StatusOK)
+	slash := mcp(p, ws.Token).JSON(t, http.MethodPost, mcpPath+"/", list).Wants(t, http.StatusOK)
+	if string(plain.Body) != string(slash.Body) {
+		t.Errorf("the answers differ:\n%s\n%s", plain, slash)
+	}
+	wantsChallenge(t, p, mcp(p, "").JSON(t, http.MethodPost, mcpPath+"/", list), "")
+	wantsChallenge(t, p, mcp(p, "").Get(t, mcpPath+"/"), "")
+	mcp(p, ws.Token).Get(t, mcpPath+"/").WantsNested(t, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+	mcp(p, ws.Token).JSON(t, http.MethodPost, mcpPath+"//", list).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+}

@@ -197,3 +197,14 @@ func TestMetadata_GuessedPaths(t *testing.T) {
 	}
 	p.API().Get(t, "/token").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
 }
+
+// "the public keys (at /.well-known/jwks.json of base_url too)"
+func TestMetadata_KeysAreAtWellKnownPathToo(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	keys := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
+	same := p.API().Get(t, "/.well-known/jwks.json").Wants(t, http.StatusOK)
+	if string(keys.Body) != string(same.Body) || same.Header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("the answers differ:\n%s\n%s", keys, same)
+	}
+}

@@ -162,7 +162,8 @@ func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 
 func TestRegister_ChecksRedirectURIs(t *testing.T) {
 	t.Parallel()
-	ws := enter(t).NewWorkspace(t)
+	p := enter(t)
+	ws := p.NewWorkspace(t)
 	register := func(t *testing.T, uris ...string) harness.Answer {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body["redirectUris"] = append([]string{}, uris...)
@@ -182,6 +183,16 @@ func TestRegister_ChecksRedirectURIs(t *testing.T) {
 			object := register(t, uri).Wants(t, http.StatusCreated).Object(t)
 			wantsList(t, object, "redirectUris", uri)
 		})
+	}
+	native := harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes)
+	for _, uri := range []string{"cursor://anysphere.cursor-mcp/oauth/callback", "com.example.app:/cb"} {
+		native["redirectUris"] = []string{uri}
+		wantsList(t, ws.Register(t, native).Wants(t, http.StatusCreated).Object(t), "redirectUris", uri)
+		register(t, uri).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
+	}
+	for _, uri := range []string{"intent://a/cb", "web+app://a/cb", "MS-app:/cb", "cursor://a/cb?code=1", "cursor://a/#x"} {
+		native["redirectUris"] = []string{uri}
+		ws.Register(t, native).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
 	}
 	for _, uri := range []string{
 		"",

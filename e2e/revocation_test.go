@@ -58,7 +58,7 @@ func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	tokens, long := connector.Connect(t, owner), app.Connect(t, owner)
 	unknown := misspellings(tokens.RefreshToken)
 	delete(unknown, "empty") // a missing parameter
-	unknown["nonsense"], unknown["PAT"], unknown["forged JWT"] = "nonsense", ws.Token, alterLast(tokens.AccessToken)
+	unknown["nonsense"], unknown["forged JWT"] = "nonsense", alterLast(tokens.AccessToken)
 	for name, token := range unknown {
 		t.Run("unknown: "+name, func(t *testing.T) { connector.Revoke(t, token).Wants(t, http.StatusOK) })
 	}
@@ -67,8 +67,19 @@ func TestRevocation_OtherClientsTokenHasNoEffect(t *testing.T) {
 	}
 	app.Revoke(t, tokens.AccessToken).Wants(t, http.StatusOK)
 	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 	connector.WantsWorking(t, tokens)
+}
+
+// "a personal access token in token needs no client at all: 200, and its owner gets a mail"
+func TestRevocation_PersonalAccessTokenNeedsNoClient(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
+	for range 2 {
+		p.API().Form(t, harness.RevokePath, url.Values{"token": {ws.Token}}).Wants(t, http.StatusOK)
+	}
+	p.In(ws.Workspace, ws.Token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
 func TestRevocation_NeedsClient(t *testing.T) {

@@ -24,14 +24,17 @@ func TestStandardExchange_Forms(t *testing.T) {
 	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	p.API().Form(t, harness.TokenPath, post.Form(post.Code(t, owner))).Wants(t, http.StatusOK).WantsKeys(t, keys...)
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
-	form := basic.Form(basic.Code(t, owner))
-	delete(form, "client_id")
-	delete(form, "client_secret")
-	p.API().
-		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
-		Form(t, harness.TokenPath, form).
-		Wants(t, http.StatusOK).
-		WantsKeys(t, keys...)
+	p.API().Form(t, harness.TokenPath, basic.Form(basic.Code(t, owner))).Wants(t, http.StatusOK)
+	for _, app := range []harness.ConfidentialApp{basic, post} { // either may use both
+		form := app.Form(app.Code(t, owner))
+		delete(form, "client_id")
+		delete(form, "client_secret")
+		p.API().
+			With("Authorization", harness.Basic(app.ClientID, app.Secret)).
+			Form(t, harness.TokenPath, form).
+			Wants(t, http.StatusOK).
+			WantsKeys(t, keys...)
+	}
 }
 
 func TestStandardExchange_OAuth2Library(t *testing.T) {

@@ -224,8 +224,8 @@ func tokenRevoked(s site, m Message) letter {
 				d.Workspace,
 				moment(d.At),
 			),
-			"If this was not you, another person or program has the value. Find out where it was stored, and check what " +
-				"the token was used for.",
+			"If this was not you, another person or program has the value. Find out where it was stored, and check " +
+				"what the token was used for.",
 			"If a script or an integration uses it, create another token and replace it there.",
 		},
 		Button: "Manage your tokens",

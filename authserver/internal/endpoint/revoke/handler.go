@@ -112,8 +112,8 @@ func (d Deps) revokePersonal(r *http.Request, text credential.Secret, actor stri
 }
 
 // grantOf returns the key of a token's grant, or the zero key. It looks at the token itself and ignores token_type_hint
-// (RFC 7009, section 2.1). It verifies the token first, so a caller must have a token of the grant. An expired access token
-// counts: its client wants the grant to end.
+// (RFC 7009, section 2.1). It verifies the token first, so a caller must have a token of the grant. An expired access
+// token counts: its client wants the grant to end.
 func (d Deps) grantOf(text credential.Secret) (grant.Key, error) {
 	if refresh, err := d.Grants.ReadToken(grant.Refresh, text); err == nil {
 		return refresh.Key(), nil

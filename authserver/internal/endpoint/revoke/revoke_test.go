@@ -129,7 +129,8 @@ func TestRevoke_PersonalAccessTokenNeedsNoClient(t *testing.T) {
 			return b.PostJSON(path, "client_id", id, "client_secret", secret.Reveal(), "token", token)
 		},
 	} {
-		personal, untouched := b.Fixture.Token(b.user, perm.ProgrammesRead), b.Fixture.Token(b.user, perm.ProgrammesRead)
+		personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+		untouched := b.Fixture.Token(b.user, perm.ProgrammesRead)
 		before := len(mails.kinds)
 		b.wantOK(what, send(personal.Reveal()))
 		b.wantOK(what+" again", send(personal.Reveal()))

@@ -123,7 +123,8 @@ func endingOf(e audit.Entry) *grant.Ending {
 func tokenRevocation(e audit.Entry) string {
 	switch text(e, "reason") {
 	case pat.ByHolder:
-		return "The personal access token " + text(e, "name") + " was revoked, because its value was sent for revocation"
+		return "The personal access token " + text(e, "name") +
+			" was revoked, because its value was sent for revocation"
 	case pat.Replaced:
 		return "A personal access token was revoked because its replacement was used"
 	case string(grant.MembershipOver):

@@ -18,8 +18,8 @@ const (
 // one could forge a response.
 var reservedParameters = []string{"code", "state", "iss", "error", "error_description", "response"}
 
-// forbiddenSchemes are the schemes that no connector may have as its private-use scheme: browsers, operating systems and
-// other applications give them a meaning of their own. The same is true of names that begin with a forbiddenPrefix.
+// forbiddenSchemes are the schemes that no connector may have as its private-use scheme: browsers, operating systems
+// and other applications give them a meaning of their own. The same is true of names that begin with a forbiddenPrefix.
 var (
 	forbiddenSchemes = []string{
 		"javascript", "vbscript", "data", "blob", "file", "filesystem", "about", "view-source", "chrome", "ws", "wss",
@@ -44,9 +44,9 @@ func checkRedirects(kind Kind, uris []string) error {
 	return nil
 }
 
-// refuseRedirect returns why a client of this kind cannot register a redirect URI, or "" (contract, section 5; RFC 9700,
-// section 4.1). Only a connector, which proves by PKCE that it made the request, may have a private-use scheme (RFC
-// 8252, section 7.1): another application on the device may claim the same scheme.
+// refuseRedirect returns why a client of this kind cannot register a redirect URI, or "" (contract, section 5; RFC
+// 9700, section 4.1). Only a connector, which proves by PKCE that it made the request, may have a private-use scheme
+// (RFC 8252, section 7.1): another application on the device may claim the same scheme.
 func refuseRedirect(kind Kind, uri string) string {
 	if len(uri) > maxRedirectLength {
 		return "A redirect URI must be at most 2,048 characters long."

@@ -150,8 +150,8 @@ func checkSecret(r TokenRequest, c client.Client) error {
 	case r.Basic && !standard:
 		refused.Challenge = false // the header could not succeed
 		if c.SecretMatches(r.ClientSecret) {
-			refused.Description = "This client is registered for client_secret_json: send its secret in the JSON body, " +
-				"without an Authorization header. To use the header, register the client for client_secret_basic."
+			refused.Description = "This client is registered for client_secret_json: send its secret in the JSON " +
+				"body, without an Authorization header. To use the header, register the client for client_secret_basic."
 		}
 		return refused
 	case !c.SecretMatches(r.ClientSecret):

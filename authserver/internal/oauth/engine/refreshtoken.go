@@ -34,8 +34,8 @@ func (x *exchange) refreshTerms() grant.RefreshTerms {
 	return grant.RefreshTerms{Resource: x.request.Parameters["resource"].Reveal(), Scope: x.scope}
 }
 
-// checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it is
-// as if it were missing.
+// checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it
+// is as if it were missing.
 func checkRefresh(x *exchange) error {
 	x.scope = perm.ParseScope(x.request.Parameters["scope"].Reveal()).Without(perm.NewSet(offlineAccess))
 	switch {

@@ -123,8 +123,8 @@ func checkForm(r *TokenRequest) error {
 		return tokenError(
 			"invalid_request",
 			"Use only one authentication method. With Authorization: Basic, which requires a client registered for "+
-				"client_secret_basic or client_secret_post, the body must have no client_secret and the same client_id or none. "+
-				"Otherwise send the credentials only in the body.",
+				"client_secret_basic or client_secret_post, the body must have no client_secret and the same "+
+				"client_id or none. Otherwise send the credentials only in the body.",
 		)
 	}
 	if r.GrantType == "" && r.Dialect == JSON {

@@ -6,8 +6,8 @@ import (
 )
 
 // A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2), Missing
-// invalid_request, and Scope invalid_scope, from invalid_grant (RFC 6749, section 5.2). The message is the error_description: plain words,
-// without input.
+// invalid_request, and Scope invalid_scope, from invalid_grant (RFC 6749, section 5.2). The message is the
+// error_description: plain words, without input.
 type Refusal struct {
 	Target  bool
 	Missing bool // the request lacks a parameter

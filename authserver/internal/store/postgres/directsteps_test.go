@@ -23,7 +23,8 @@ func (l *storeTest) directly(step grant.Step) (grant.UpdateResult, error) {
 		l.complete(snapshot, result)
 		return result, err
 	}
-	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, l.grant.ClientID, grant.RefreshTerms{Resource: l.grant.Resource})
+	terms := grant.RefreshTerms{Resource: l.grant.Resource}
+	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, l.grant.ClientID, terms)
 	l.complete(snapshot, result)
 	return result, err
 }

@@ -123,8 +123,8 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 	return err
 }
 
-// RevokePresentedToken revokes the active token with this hash for pat.ByHolder, completes the event and queues a mail to
-// the owner of the token, in one transaction. If there is no such token, it does nothing.
+// RevokePresentedToken revokes the active token with this hash for pat.ByHolder, completes the event and queues a mail
+// to the owner of the token, in one transaction. If there is no such token, it does nothing.
 func (s *Store) RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error {
 	return s.atomically(ctx, "revoke presented token", func(tx pgx.Tx) error {
 		var id, user, workspaceID uuid.UUID
