@@ -20,9 +20,9 @@ type Scope struct {
 	Needs perm.Permission
 }
 
-// At returns the workspace with the id. If id is "", a page is about the user's default workspace, and a form about the
-// first one that has the permission. At writes a 403 and returns ErrAnswered if the user is not a member, lacks the
-// permission, or signed in without a second factor that the workspace requires.
+// At returns the workspace with the id, or the user's default workspace if id is "". A workspace whose page the user
+// opens becomes the default one (contract, section 7). At writes a 403 and returns ErrAnswered if the user is not a
+// member, lacks the permission, or signed in without a second factor that the workspace requires.
 func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) {
 	memberships, err := h.Memberships(v)
 	if err != nil {
@@ -34,12 +34,8 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 			here.All = append(here.All, m)
 		}
 	}
-	switch {
-	case id != "" || len(memberships) == 0:
-	case v.R.Method == http.MethodGet:
+	if id == "" && len(memberships) > 0 {
 		id = h.defaultWorkspace(v.R, memberships).String()
-	case len(here.All) > 0:
-		id = here.All[0].Workspace.ID.String()
 	}
 	wanted, malformed := identity.Parse(id)
 	at := slices.IndexFunc(memberships, func(m workspace.Membership) bool { return m.Workspace.ID == wanted })
@@ -51,11 +47,16 @@ func (h *Settings) At(v *Request, id string, section ui.Section) (Scope, error) 
 	}
 	here.Membership = memberships[at]
 	v.workspace = wanted
+	if v.R.Method == http.MethodGet && wanted != h.Sessions.Workspace(v.R.Context()) {
+		if err := h.Sessions.ChooseWorkspace(v.W, v.R, wanted); err != nil {
+			return Scope{}, err
+		}
+	}
 	return here, h.checkSecondFactor(v, here, section)
 }
 
 // defaultWorkspace returns the workspace of the pages whose URL names none: the one that the user chose in the header
-// of a page, or else the first one whose settings the user may open, or else the first one.
+// of a page or visited last, or else the first one whose settings the user may open, or else the first one.
 func (h *Settings) defaultWorkspace(r *http.Request, memberships []workspace.Membership) uuid.UUID {
 	chosen := h.Sessions.Workspace(r.Context())
 	for _, fits := range []func(workspace.Membership) bool{

@@ -60,6 +60,36 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 	}
 }
 
+// A workspace that was visited stays chosen (contract, section 7), for every page and for a form without a workspace.
+func TestWorkspace_StaysChosenOnceVisited(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada, first := inTwo(site)
+	browser := site.SignedIn(ada)
+	for _, workspace := range []string{first, site.Fixture.WorkspaceID.String(), first} {
+		if got := browser.Get(applications + "?tenant=" + workspace).Status; got != http.StatusOK {
+			t.Fatal(got)
+		}
+		for _, page := range []string{developers, newToken, hooks, connectors, "/settings/user", "/settings/apps"} {
+			if got := browser.Get(page).Form(switching).Get("tenant"); got != workspace {
+				t.Errorf("%s opens in %q", page, got)
+			}
+		}
+		form := browser.Get(newApp).Form(apps)
+		form.Del("tenant")
+		if page := browser.Post(apps, form); page.Form(switching).Get("tenant") != workspace {
+			t.Errorf("a form without a workspace is about another one: %s", page.Text())
+		}
+	}
+	elsewhere := site.Fixture.Workspace("Zion Hall").String()
+	if got := browser.Get(members + "?tenant=" + elsewhere).Status; got != http.StatusForbidden {
+		t.Fatal(got)
+	}
+	if got := browser.Get(developers).Form(switching).Get("tenant"); got != first {
+		t.Error("a workspace of which the user is not a member is chosen")
+	}
+}
+
 // The switcher is on every page, also if the user may open the page in only one workspace.
 func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
 	t.Parallel()
