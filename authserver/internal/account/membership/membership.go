@@ -92,13 +92,15 @@ var (
 	ErrAccountExists  = errors.New("a user has the address of the invitation")
 	ErrPasskeyExists  = errors.New("the passkey belongs to another user")
 	ErrTooManyInvited = errors.New("the workspace has too many open invitations")
+	ErrInvited        = errors.New("the address has an open invitation")
+	ErrSent           = errors.New("the invitation was sent already")
 )
 
 // Errors returns the errors of the rules.
 func Errors() []error {
 	return []error{
 		ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrInviter,
-		ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited,
+		ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited, ErrInvited, ErrSent,
 	}
 }
 

@@ -39,11 +39,12 @@ type Change struct {
 type Invitations interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]Invitation, error)
 	Invitation(ctx context.Context, workspaceID, id uuid.UUID) (Invitation, error)
-	// SaveInvitation stores an invitation in place of an open one for the same address. It sets its times. If the
+	// SaveInvitation stores an invitation and sets its times. An open one for the same address ends if replace is
+	// true; otherwise SaveInvitation returns ErrInvited. It returns ErrSent if an invitation has the ID. If the
 	// deployment sends mail, it queues the link in the same transaction. The token itself is stored nowhere else.
-	SaveInvitation(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error
-	// RenewInvitation gives an open invitation a new token, 7 more days and a new inviter, and mails like
-	// SaveInvitation.
+	SaveInvitation(ctx context.Context, i *Invitation, replace bool, token credential.Secret, event audit.Event) error
+	// RenewInvitation gives an open invitation that still ends at i.Expires a new token, 7 more days and a new inviter,
+	// and mails like SaveInvitation.
 	RenewInvitation(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error
 	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 }
@@ -52,6 +53,9 @@ type Invitations interface {
 type Answers interface {
 	// Offer returns the open, unexpired invitation with the token, or ErrNoInvitation.
 	Offer(ctx context.Context, tokenHash []byte) (Offer, error)
+	// Joined returns the name of the workspace that an accepted invitation led to, if the user is a member of it, or
+	// ErrNoInvitation.
+	Joined(ctx context.Context, tokenHash []byte, user uuid.UUID) (string, error)
 	Accept(ctx context.Context, o Offer, user uuid.UUID, event audit.Event) error
 	AcceptAsNewUser(ctx context.Context, o Offer, user NewUser, added, joined audit.Event) error
 	// Decline ends an invitation. Without a user, no user may have its address.
@@ -177,6 +181,14 @@ func (s *Service) Mailed() bool { return s.Mails }
 // Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, *NotHeld, *LimitError (M5),
 // or ErrMember if a member has the address.
 func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
+	return s.InviteOnce(ctx, by, identity.New(), email, identifiers, true)
+}
+
+// InviteOnce is Invite with the id of the invitation. It returns ErrSent if it was sent already, and ErrInvited if the
+// address has another open invitation and replace is false.
+func (s *Service) InviteOnce(
+	ctx context.Context, by Actor, id uuid.UUID, email string, identifiers []string, replace bool,
+) (Sent, error) {
 	email, err := ParseEmail(email)
 	if err != nil {
 		return Sent{}, err
@@ -185,14 +197,21 @@ func (s *Service) Invite(ctx context.Context, by Actor, email string, identifier
 	if err != nil {
 		return Sent{}, err
 	}
-	i := Invitation{ID: identity.New(), WorkspaceID: by.WorkspaceID, Email: email, Permissions: permissions}
-	return s.send(ctx, by, i, audit.InvitationCreated, s.Store.SaveInvitation)
+	i := Invitation{ID: id, WorkspaceID: by.WorkspaceID, Email: email, Permissions: permissions}
+	return s.send(ctx, by, i, audit.InvitationCreated,
+		func(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error {
+			return s.Store.SaveInvitation(ctx, i, replace, token, event)
+		})
 }
 
 // Renew sends an open invitation again, with a new link and 7 more days; the earlier link no longer works. The caller
-// becomes its inviter. It returns *NotHeld, *LimitError or ErrNoInvitation.
-func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID) (Sent, error) {
+// becomes its inviter. seen is when the invitation that the caller saw expires: the same request sent again renews
+// nothing. It returns *NotHeld, *LimitError or ErrNoInvitation.
+func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID, seen time.Time) (Sent, error) {
 	i, err := s.Store.Invitation(ctx, by.WorkspaceID, id)
+	if err == nil && !i.Expires.Equal(seen) {
+		err = ErrNoInvitation
+	}
 	if err != nil {
 		return Sent{}, err
 	}
@@ -231,6 +250,12 @@ func (s *Service) Offer(ctx context.Context, token credential.Secret) (Offer, er
 		return Offer{}, ErrNoInvitation
 	}
 	return s.Store.Offer(ctx, credential.Hash(token.Reveal()))
+}
+
+// Joined returns the name of the workspace whose invitation, of this link, was accepted, if the user is a member of it,
+// or ErrNoInvitation.
+func (s *Service) Joined(ctx context.Context, token credential.Secret, user uuid.UUID) (string, error) {
+	return s.Store.Joined(ctx, credential.Hash(token.Reveal()), user)
 }
 
 // Accept makes a signed-in user a member (M4). The event is of the user. Accept returns ErrOtherAddress, ErrInviter,

@@ -85,10 +85,9 @@ type visit struct {
 func (h *Handler) visit(w http.ResponseWriter, r *http.Request, token string, form url.Values) (visit, error) {
 	v := visit{w: w, r: r, token: token, form: form}
 	var err error
-	if v.offer, err = h.Members.Offer(r.Context(), credential.Secret(token)); err != nil {
-		return v, err
+	if v.current, v.signedIn, err = h.Sessions.CurrentUser(r.Context()); err == nil {
+		v.offer, err = h.Members.Offer(r.Context(), credential.Secret(token))
 	}
-	v.current, v.signedIn, err = h.Sessions.CurrentUser(r.Context())
 	return v, err
 }
 
@@ -260,6 +259,37 @@ func tooManyLinks() *ui.Message {
 	}
 }
 
+// showUsed leads a member whose invitation was accepted to the settings, and says to others that it is not valid.
+func (h *Handler) showUsed(v visit) {
+	m := &ui.Message{
+		Status:  http.StatusNotFound,
+		Heading: "This invitation is not valid",
+		Text: "The link may be incomplete. Or the invitation was answered, withdrawn or sent again with a new " +
+			"link, or it is older than 7 days.",
+		Next: "If you have accepted it, sign in. Otherwise, ask the person who invited you for a new invitation.",
+	}
+	m.Links = []ui.Link{{Href: "/login?return=" + url.QueryEscape("/invitation?token="+url.QueryEscape(v.token)),
+		Text: "Sign in"}}
+	if v.signedIn {
+		workspace, err := h.Members.Joined(v.r.Context(), credential.Secret(v.token), v.current.User.ID)
+		if err == nil {
+			err = h.Sessions.Flash(v.w, v.r, "You are already a member of "+workspace+".")
+		}
+		switch {
+		case err == nil:
+			redirect(v.w, "/settings/user")
+			return
+		case !errors.Is(err, membership.ErrNoInvitation):
+			h.fail(v, err)
+			return
+		}
+		m.Person = &ui.Person{Name: v.current.User.Name, Email: v.current.User.Email}
+		m.Next = "Ask the person who invited you for a new invitation."
+		m.Links = []ui.Link{{Href: "/settings/user", Text: "Go to your settings"}}
+	}
+	h.Pages.ShowError(v.w, v.r, m)
+}
+
 // fail writes the response for an error.
 func (h *Handler) fail(v visit, err error) {
 	w, r := v.w, v.r
@@ -271,13 +301,7 @@ func (h *Handler) fail(v visit, err error) {
 			h.Pages.ShowError(w, r, tooManyLinks())
 			return
 		}
-		h.Pages.ShowError(w, r, &ui.Message{
-			Status:  http.StatusNotFound,
-			Heading: "This invitation is not valid",
-			Text: "The link may be incomplete. Or the invitation was answered, withdrawn or sent again with a new " +
-				"link, or it is older than 7 days.",
-			Next: "Ask the person who invited you for a new invitation.",
-		})
+		h.showUsed(v)
 	case errors.Is(err, membership.ErrOtherAddress):
 		h.show(v, http.StatusForbidden, func(*view) {})
 	case errors.Is(err, membership.ErrInviter):

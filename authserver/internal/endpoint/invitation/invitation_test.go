@@ -95,9 +95,13 @@ func TestInvitation_NewPersonCreatesAccountAndJoins(t *testing.T) {
 		where email = 'eve@example.org'`) != 0 {
 		t.Error("the account does not have the invitation's address, or is no member")
 	}
-	e.wants("the link afterwards", browser.Get(path), 404, "This invitation is not valid")
+	e.wants("the link afterwards", browser.Get(path).Follow(), 200, "You are already a member of Riverside Food Bank.")
+	used := e.Browser().Get(path)
+	e.wants("the link afterwards, signed out", used, 404, "This invitation is not valid", "If you have accepted it, sign in.")
+	e.wants("the link afterwards, of another user", e.SignedIn(e.Stranger()).Get(path), 404,
+		"This invitation is not valid", "Ask the person who invited you")
 	again := page.Send("/invitation/account", browsertest.Fields{"name": "Sam Reed", "password": password})
-	e.wants("the form afterwards", again, 404, "This invitation is not valid")
+	e.wants("the form afterwards", again.Follow(), 200, "You are already a member of Riverside Food Bank.")
 	signedIn := e.Browser().Get("/login").Send("/login",
 		browsertest.Fields{"email": "sam@example.org", "password": password})
 	if signedIn.Status != http.StatusSeeOther {

@@ -83,7 +83,50 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	wantsWords(t, browser.Post(members+"/withdraw", again.Form(members+"/withdraw")).Follow(), http.StatusOK,
 		"answered or withdrawn already")
 	wantsWords(t, browser.Post(members+"/renew", again.Form(members+"/renew")).Follow(), http.StatusOK,
-		"answered or withdrawn already")
+		"sent again, answered or withdrawn already")
+}
+
+// A reloaded page, a double click and the back button send no second invitation, and a new invitation replaces an open
+// one only if the page said so.
+func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	browser := site.SignedIn(memberManager(site))
+	form := browser.Get(members + "/invite").Form(members + "/invite")
+	form.Set("email", "sam@example.org")
+	form.Set("permissions", string(perm.ProgrammesRead))
+	link := shownLink(t, site, browser.Post(members+"/invite", form))
+	wantsWords(t, browser.Post(members+"/invite", form).Follow(), http.StatusOK, "The invitation was sent already.",
+		"To get a new link, choose “Send again”.")
+	valid := func(link string) bool { return site.Browser().Get(link).Status == http.StatusOK }
+	if !valid(link) {
+		t.Error("the same form sent twice ends the link")
+	}
+	other := browser.Get(members + "/invite").Form(members + "/invite")
+	other["email"], other["permissions"] = form["email"], form["permissions"]
+	refused := browser.Post(members+"/invite", other)
+	wantsWords(t, refused, http.StatusConflict, "This address has an open invitation.", "Send a new invitation")
+	if !valid(link) {
+		t.Error("another form ends the link without a warning")
+	}
+	replacing := refused.Form(members + "/invite")
+	replacing.Set("replace", "someone.else@example.org")
+	wantsWords(t, browser.Post(members+"/invite", replacing), http.StatusConflict, "This address has an open invitation.")
+	replacing.Set("replace", "sam@example.org")
+	if second := shownLink(t, site, browser.Post(members+"/invite", replacing)); valid(link) || !valid(second) {
+		t.Error("the new invitation does not replace the open one")
+	}
+	renewing := browser.Get(members).Form(members + "/renew")
+	renewed := shownLink(t, site, browser.Post(members+"/renew", renewing))
+	wantsWords(t, browser.Post(members+"/renew", renewing).Follow(), http.StatusOK, "sent again")
+	if !valid(renewed) {
+		t.Error("“Send again” sent twice ends the link")
+	}
+	form.Set("email", "tom@example.org") // the back button, for another person
+	shownLink(t, site, browser.Post(members+"/invite", form))
+	if n := site.Count(`select count(*) from account.invitations where ended_at is null`); n != 2 {
+		t.Errorf("%d open invitations, want 2", n)
+	}
 }
 
 func shown(page *browsertest.Page, id string) string {
@@ -265,13 +308,16 @@ func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)
 	browser := site.SignedIn(memberManager(site))
-	form := browser.Get(members + "/invite").Form(members + "/invite")
-	form.Set("email", "sam@example.org")
-	form.Set("permissions", "programmes:read:programmes")
-	for range 5 {
-		wantsWords(t, browser.Post(members+"/invite", form), http.StatusOK, "sam@example.org is invited")
+	invite := func() *browsertest.Page {
+		form := browser.Get(members + "/invite").Form(members + "/invite")
+		form["email"], form["replace"] = []string{"sam@example.org"}, []string{"sam@example.org"}
+		form.Set("permissions", "programmes:read:programmes")
+		return browser.Post(members+"/invite", form)
 	}
-	refused := browser.Post(members+"/invite", form)
+	for range 5 {
+		wantsWords(t, invite(), http.StatusOK, "sam@example.org is invited")
+	}
+	refused := invite()
 	wantsWords(t, refused, http.StatusTooManyRequests, "The invitation was not sent.", "5 invitations to this address",
 		"Try again in 24 hours.")
 	back := refused.Form(members + "/invite")

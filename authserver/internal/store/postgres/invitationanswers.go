@@ -40,6 +40,21 @@ where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenH
 	return o, unavailable("read invitation", err)
 }
 
+// Joined implements membership.Answers.
+func (s *Store) Joined(ctx context.Context, tokenHash []byte, user uuid.UUID) (workspace string, err error) {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, `
+select t.name from account.invitations i
+join account.memberships m on m.tenant_id = i.tenant_id and m.user_id = $2
+join account.tenants t on t.id = i.tenant_id
+where i.token_hash = $1 and i.outcome = 'accepted'`, tokenHash, user).Scan(&workspace)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", membership.ErrNoInvitation
+	}
+	return workspace, unavailable("read accepted invitation", err)
+}
+
 // Accept makes the user with the invitation's address a member, with the event. It returns
 // membership.ErrNoInvitation, ErrOtherAddress, ErrInviter or ErrMember.
 func (s *Store) Accept(ctx context.Context, o membership.Offer, user uuid.UUID, event audit.Event) error {

@@ -59,11 +59,11 @@ func (s *Store) invitations(
 		})
 }
 
-// SaveInvitation stores an invitation with its event, in place of an open one for the same address, and sets its
-// times. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember,
-// ErrTooManyInvited or *LimitError.
+// SaveInvitation stores an invitation with its event and sets its times. With replace, an open one for the same address
+// ends. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember, ErrSent,
+// ErrInvited, ErrTooManyInvited or *LimitError.
 func (s *Store) SaveInvitation(
-	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
+	ctx context.Context, i *membership.Invitation, replace bool, token credential.Secret, event audit.Event,
 ) error {
 	tokenHash := credential.Hash(token.Reveal())
 	return s.changeMembers(ctx, "save invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
@@ -72,6 +72,9 @@ func (s *Store) SaveInvitation(
 			join account.users u on u.id = m.user_id where m.tenant_id = $1 and u.email = any($2)`, i.WorkspaceID, spellings))
 		if err == nil && member {
 			err = membership.ErrMember
+		}
+		if err == nil {
+			err = s.notSent(ctx, tx, *i, replace)
 		}
 		if err != nil {
 			return err
@@ -107,8 +110,25 @@ returning made.created_at, made.expires_at`,
 	})
 }
 
-// RenewInvitation gives an unanswered invitation another token, inviter and end, with the event, or returns
-// membership.ErrNoInvitation or *LimitError.
+// notSent returns membership.ErrSent if an invitation has the id of i, and, without replace, ErrInvited if another one
+// for its address is open.
+func (*Store) notSent(ctx context.Context, tx pgx.Tx, i membership.Invitation, replace bool) error {
+	var sent, open bool
+	err := tx.QueryRow(ctx, `select coalesce(bool_or(id = $2), false),
+			coalesce(bool_or(ended_at is null and expires_at > now()), false)
+		from account.invitations where tenant_id = $1 and (id = $2 or email = $3)`,
+		i.WorkspaceID, i.ID, i.Email).Scan(&sent, &open)
+	switch {
+	case err == nil && sent:
+		return membership.ErrSent
+	case err == nil && open && !replace:
+		return membership.ErrInvited
+	}
+	return err
+}
+
+// RenewInvitation gives an unanswered invitation that expires at i.Expires another token, inviter and end, with the
+// event, or returns membership.ErrNoInvitation or *LimitError.
 func (s *Store) RenewInvitation(
 	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
 ) error {
@@ -116,8 +136,8 @@ func (s *Store) RenewInvitation(
 	return s.changeMembers(ctx, "renew invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `update account.invitations
 			set token_hash = $3, invited_by = $4, expires_at = now() + $5::interval
-			where tenant_id = $1 and id = $2 and ended_at is null returning expires_at`,
-			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life).Scan(&i.Expires)
+			where tenant_id = $1 and id = $2 and ended_at is null and expires_at = $6 returning expires_at`,
+			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life, i.Expires).Scan(&i.Expires)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrNoInvitation
 		}

@@ -392,7 +392,7 @@ func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
 	if _, err := m.AcceptAsNewUser(m.Context(), o, "Eve", "hash", ""); !errors.Is(err, membership.ErrAccountExists) {
 		t.Errorf("a second account for the address: %v", err)
 	}
-	renewed, err := m.Renew(m.Context(), inviter, o.ID)
+	renewed, err := m.Renew(m.Context(), inviter, o.ID, o.Expires)
 	if err != nil {
 		t.Fatal(err)
 	}

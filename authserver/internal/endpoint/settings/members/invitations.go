@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -59,8 +61,8 @@ func (h *Handler) showInvite(v *settings.Request, here settings.Scope, status in
 	return nil
 }
 
-// invite serves POST /settings/members/invite: email, permissions. With preset, it only fills the form with the
-// preset's permissions.
+// invite serves POST /settings/members/invite: email, permissions; replace is the address whose open invitation the new
+// one replaces. With preset, it only fills the form with the preset's permissions.
 func (h *Handler) invite() http.Handler {
 	return h.changing(func(v *settings.Request, here settings.Scope) error {
 		again := func(status int, problems ...ui.Problem) error {
@@ -83,7 +85,21 @@ func (h *Handler) invite() http.Handler {
 		if problems := inviteProblems(email, v.Form["permissions"]); len(problems) > 0 {
 			return again(http.StatusBadRequest, problems...)
 		}
-		made, err := h.members.Invite(v.R.Context(), actorIn(v, here), email, v.Form["permissions"])
+		id := uuid.NewSHA1(v.Key.Makes, []byte(here.Workspace.ID.String()+email)) // the form may be sent for another one
+		made, err := h.members.InviteOnce(v.R.Context(), actorIn(v, here), id, email, v.Form["permissions"],
+			v.Form.Get("replace") == email)
+		switch {
+		case errors.Is(err, membership.ErrSent):
+			return h.Done(v, here.Path(Section), "The invitation was sent already."+h.linkOnce())
+		case errors.Is(err, membership.ErrInvited):
+			return h.showInvite(v, here, http.StatusConflict, func(page *invitePage) {
+				page.Email, page.Chosen, page.Invited = email, perm.FromStrings(v.Form["permissions"]), true
+				page.Refuse("The invitation was not sent.", inviteProblem(membership.Refusal{
+					Field:   "email",
+					Message: "This address has an open invitation. If you send a new one, the earlier link stops working.",
+				}))
+			})
+		}
 		if field, status := refusedField(err); field.Field != "" {
 			setRetryAfter(v, err)
 			return again(status, inviteProblem(field))
@@ -172,22 +188,30 @@ func notHeldWords(missing *membership.NotHeld) string {
 	return "You can only give permissions that you have. You do not have " + strings.Join(titles, ", ") + "."
 }
 
+// showSent shows the link, only this time, if the inviter has to deliver it.
 func (h *Handler) showSent(v *settings.Request, here settings.Scope, made membership.Sent) error {
-	result := &sent{Email: made.Email}
-	if !h.members.Mailed() {
-		result.Link = made.Link.Reveal()
+	if h.members.Mailed() {
+		return h.Done(v, here.Path(Section), "We sent an invitation to "+made.Email+". Its link works for 7 days.")
 	}
-	return h.show(v, here, http.StatusOK, func(page *view) { page.Sent = result })
+	return h.show(v, here, http.StatusOK, func(page *view) { page.Sent = &sent{made.Email, made.Link.Reveal()} })
 }
 
-// renew serves POST /settings/members/renew: id.
+// linkOnce says how to get the link of an invitation, if this deployment does not send it.
+func (h *Handler) linkOnce() string {
+	if h.members.Mailed() {
+		return ""
+	}
+	return " Its link was shown only once. To get a new link, choose “Send again”."
+}
+
+// renew serves POST /settings/members/renew: id, seen.
 func (h *Handler) renew() http.Handler {
 	return h.changing(func(v *settings.Request, here settings.Scope) error {
 		id, known := v.ID()
 		err := membership.ErrNoInvitation
 		var made membership.Sent
-		if known {
-			made, err = h.members.Renew(v.R.Context(), actorIn(v, here), id)
+		if seen, malformed := time.Parse(time.RFC3339Nano, v.Form.Get("seen")); known && malformed == nil {
+			made, err = h.members.Renew(v.R.Context(), actorIn(v, here), id, seen)
 		}
 		if missing, notHeld := errors.AsType[*membership.NotHeld](err); notHeld {
 			return h.show(v, here, http.StatusForbidden, func(page *view) {
@@ -202,7 +226,8 @@ func (h *Handler) renew() http.Handler {
 		}
 		switch {
 		case errors.Is(err, membership.ErrNoInvitation):
-			return h.Done(v, here.Path(Section), "The invitation was answered or withdrawn already.")
+			return h.Done(v, here.Path(Section),
+				"The invitation was sent again, answered or withdrawn already."+h.linkOnce())
 		case err != nil:
 			return err
 		}

@@ -70,6 +70,7 @@ func (h *Handler) showMember(
 		Chosen:    m.Permissions,
 		Seen:      m.Permissions.Scope(),
 	}
+	page.Title = m.Name
 	adjust(page)
 	h.Pages.Show(v.W, v.R, status, page)
 	return nil

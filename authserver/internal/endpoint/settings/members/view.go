@@ -1,6 +1,8 @@
 package members
 
 import (
+	"time"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -44,6 +46,9 @@ type invitationView struct {
 	Over bool // it expired
 }
 
+// Seen is what the form sends back, so that it renews the invitation once.
+func (v invitationView) Seen() string { return v.Expires.UTC().Format(time.RFC3339Nano) }
+
 // An invitePage is the page with the form for an invitation.
 type invitePage struct {
 	ui.Frame
@@ -54,15 +59,13 @@ type invitePage struct {
 	Email     string // as typed
 	Chosen    perm.Set
 	Asked     *askedView // the request that the form was filled in from, or nil
+	Invited   bool       // the address has an open invitation, which the form replaces
 }
 
 func (*invitePage) Template() string { return "invite" }
 
 // sent is an invitation with its link, which is shown only once.
-type sent struct {
-	Email string
-	Link  string // "" if it was sent by e-mail
-}
+type sent struct{ Email, Link string }
 
 // A memberPage is the page of one member.
 type memberPage struct {
