@@ -200,6 +200,49 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 	t.Run("telephone", func(t *testing.T) { try(t, harness.Telephone, "dark") })
 }
 
+// A form that is sent without a connection keeps its answers and says so. It can be sent later, from any page.
+func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	key, id := formWithTexts(t, p, ws, "en")
+	browser := p.Browser(t, harness.Telephone)
+	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
+	browser.Fill("#f0", "Ada Okafor")
+	browser.Fill("#f1", "not an address")
+	browser.Click("#f5")
+	send := func(shows string) {
+		t.Helper()
+		browser.Click("button[type=submit]")
+		browser.See(shows)
+	}
+	const offline = "#offline:not([hidden])"
+	browser.Offline(true)
+	send(offline)
+	browser.Offline(false)
+	send(".wrong") // a refusal replaces the page, with the answers
+	harness.Evaluate[string](browser, `document.getElementById("f1").value = "ada@example.org"`)
+	browser.Offline(true)
+	send(offline)
+	if text := browser.Text(); !strings.Contains(text, "They are still on this page.") {
+		t.Errorf("%s", text)
+	}
+	typed := harness.Evaluate[string](browser, `f0.value + " " + f1.value`)
+	if typed != "Ada Okafor ada@example.org" {
+		t.Errorf("the page has %q", typed)
+	}
+	browser.Offline(false)
+	for thanked := false; !thanked; { // the page refuses to be sent within two seconds
+		send(".thanks, .alert:not([hidden])")
+		thanked = harness.Evaluate[bool](browser, `document.querySelector(".thanks") !== null`)
+	}
+	path := "/v1/engage/forms/" + id + "/submissions"
+	sent := p.In(ws.Workspace, ws.Token).Get(t, path).Wants(t, 200).Object(t)
+	if n := len(sent["data"].([]any)); n != 1 {
+		t.Errorf("%d submissions", n)
+	}
+}
+
 func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -167,10 +167,22 @@ func (b *Browser) WithoutScript() {
 // DelayResponses delays every later response, as a slow connection does. Requests are not delayed.
 func (b *Browser) DelayResponses(late time.Duration) {
 	b.t.Helper()
-	slow := &network.Conditions{Latency: float64(late.Milliseconds()), DownloadThroughput: -1, UploadThroughput: -1}
-	parameters := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{slow}}
+	b.connection(network.Conditions{Latency: float64(late.Milliseconds())})
+}
+
+// Offline ends the connection of the browser, or restores it.
+func (b *Browser) Offline(offline bool) {
+	b.t.Helper()
+	b.connection(network.Conditions{Offline: offline})
+}
+
+// connection sets what the network does to every later request.
+func (b *Browser) connection(c network.Conditions) {
+	b.t.Helper()
+	c.DownloadThroughput, c.UploadThroughput = -1, -1
+	parameters := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{&c}}
 	if _, err := chromedp.Call(b.window, network.EmulateNetworkConditionsByRule, parameters); err != nil {
-		b.t.Fatalf("make the line slow: %v", err)
+		b.t.Fatalf("change the connection: %v", err)
 	}
 }
 

@@ -245,6 +245,7 @@ func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
 	s := newEngageService(t)
 	for name, kind := range map[string]string{
 		"embed.js":  "text/javascript",
+		"form.js":   "text/javascript",
 		"height.js": "text/javascript",
 		"embed.css": "text/css",
 		"logo":      "image/svg+xml",

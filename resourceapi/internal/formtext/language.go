@@ -39,6 +39,7 @@ type Language struct {
 	CorrectMany    string `json:"correctMany"` // %d: how many answers
 	TooOld         string `json:"tooOld"`
 	TooQuick       string `json:"tooQuick"`
+	Offline        string `json:"offline"`
 	Thanks         string `json:"thanks"`
 	Processing     string `json:"processing"`
 	Processed      string `json:"processed"`

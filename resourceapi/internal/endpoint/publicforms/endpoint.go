@@ -127,6 +127,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		SubmissionsPath + "/{id}": {"GET": e.Status()},
 		Root + "/embed.js":        {"GET": e.Script()},
 		Root + "/embed.css":       {"GET": e.Style()},
+		Root + "/form.js":         {"GET": e.FormScript()},
 		Root + "/height.js":       {"GET": e.Height()},
 		Root + "/logo":            {"GET": e.Logo()},
 	}

@@ -16,6 +16,9 @@ var embedJS []byte
 //go:embed assets/embed.css
 var embedCSS []byte
 
+//go:embed assets/form.js
+var formJS []byte
+
 //go:embed assets/height.js
 var heightJS []byte
 
@@ -27,6 +30,11 @@ func (e *Endpoint) Script() http.Handler {
 // Style handles GET of the page's style sheet.
 func (e *Endpoint) Style() http.Handler {
 	return asset("text/css; charset=utf-8", append([]byte(pagestyle.Tokens()), embedCSS...), nil)
+}
+
+// FormScript handles GET of the page's script, which sends the form.
+func (e *Endpoint) FormScript() http.Handler {
+	return asset("text/javascript; charset=utf-8", formJS, nil)
 }
 
 // Height handles GET of the page's script, which reports the page's height and title to the frame around it.
