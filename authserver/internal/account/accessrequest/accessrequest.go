@@ -97,8 +97,9 @@ type SentRequest struct {
 // A Store reads who can give access; postgres.Store implements it.
 type Store interface {
 	// Managers lists the enabled members with the permission that Request.Decides names, except the user who asks. If
-	// any of them hold the permissions that Request.Needs names, it lists only these.
-	Managers(ctx context.Context, q Request) ([]Manager, error)
+	// any of them hold the permissions that Request.Needs names, it lists only these. With mailed, it omits those who do
+	// not want the mail.
+	Managers(ctx context.Context, q Request, mailed bool) ([]Manager, error)
 }
 
 // Offers creates the forms of the pages. It is safe for concurrent use.
@@ -121,16 +122,22 @@ func NewOffers(store Store, mails bool, keys seal.Keys) (*Offers, error) {
 type Offer struct {
 	Ticket string    // for the form, or "" if the deployment sends no mail
 	People []Manager // the managers to ask instead, if the user may see the members
+	None   bool      // no other member can give the access, or get the mail
 }
 
 // Offer returns the offer for a request. held are the user's permissions in the workspace.
 func (o *Offers) Offer(ctx context.Context, q Request, held perm.Set) (Offer, error) {
-	if !o.mails {
-		if !held.Has(perm.AccountReadMembers) {
-			return Offer{}, nil
-		}
-		people, err := o.store.Managers(ctx, q)
-		return Offer{People: people}, err
+	if !o.mails && !held.Has(perm.AccountReadMembers) {
+		return Offer{}, nil
+	}
+	people, err := o.store.Managers(ctx, q, o.mails)
+	switch {
+	case err != nil:
+		return Offer{}, err
+	case len(people) == 0:
+		return Offer{None: true}, nil
+	case !o.mails:
+		return Offer{People: people}, nil
 	}
 	text, err := json.Marshal(q)
 	if err != nil {

@@ -21,7 +21,11 @@ var descriptions = []Description{
 		Text:    "Confirmed identity",
 		Meaning: "A signed-in user authenticated again, by the method in `method`.",
 	},
-	{Action: SignInEnded, Text: "Signed out another browser"},
+	{
+		Action:  SignInEnded,
+		Text:    "Signed out {browser}",
+		Meaning: "`own` tells whether the user signed out of the browser that sent the request.",
+	},
 	{Action: SignInOthersEnded, Text: "Signed out all other browsers"},
 	{Action: IdentityLinked, Text: "Linked an account at the identity provider by its verified e-mail address"},
 	{Action: IdentityUnlinked, Text: "Unlinked the account at the identity provider"},
@@ -60,7 +64,7 @@ var descriptions = []Description{
 		Action: GrantRevoked,
 		Text:   "{revocation}",
 		Meaning: "The access of an application ended, for the reason in `reason`. `ending` describes the request " +
-			"that presented a used code or token.",
+			"that presented a used code or token, `unused` tells whether it was an approval that had given no token.",
 	},
 	{
 		Action: GrantRefused,

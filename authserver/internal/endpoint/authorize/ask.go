@@ -35,7 +35,7 @@ func (a asker) offer(in workspace.Workspace, q accessrequest.Request, held perm.
 	q.SignInID, q.UserID, q.WorkspaceID = a.user.SignInID, a.user.User.ID, in.ID
 	q.Application, q.Back, q.Issued = spoken(a.app), []byte(a.back), a.h.Now()
 	offer, err := a.h.Offers.Offer(a.r.Context(), q, held)
-	out := ui.Ask{Workspace: in.Name, Ticket: offer.Ticket, Policy: q.Policy}
+	out := ui.Ask{Workspace: in.Name, Ticket: offer.Ticket, None: offer.None, Policy: q.Policy}
 	for _, m := range offer.People {
 		out.People = append(out.People, ui.Person{Name: m.Name, Email: m.Email})
 	}

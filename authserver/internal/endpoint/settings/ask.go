@@ -23,7 +23,7 @@ func (h *Settings) Ask(
 		Back:           []byte(back),
 		Issued:         h.Now(),
 	}, m.Permissions)
-	out := ui.Ask{Workspace: m.Workspace.Name, Ticket: offer.Ticket}
+	out := ui.Ask{Workspace: m.Workspace.Name, Ticket: offer.Ticket, None: offer.None}
 	for _, one := range offer.People {
 		out.People = append(out.People, ui.Person{Name: one.Name, Email: one.Email})
 	}

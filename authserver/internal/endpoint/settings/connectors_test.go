@@ -144,6 +144,8 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	writer := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesWrite)
 	first, second, third := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID), site.Redeemed(writer, ada.ID)
 	browser := site.SignedIn(ada)
+	site.Consent(app, ada.ID) // approvals whose code was not redeemed are no connections
+	site.Consent(writer, ada.ID)
 	warning := browser.Post(
 		connectors+"/policy",
 		policyForm(browser.Get(connectors), "7", anyPlatform, perm.ProgrammesRead),
@@ -202,6 +204,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 		"Removed: Add and change programmes",
 		"Expires on",
 		"1 connection ended",
+		"An approval of Claude ended before it was used",
 	} {
 		if !log.HasText(words) {
 			t.Errorf("the audit log does not say %q: %s", words, log.Text())

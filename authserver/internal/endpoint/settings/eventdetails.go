@@ -21,6 +21,11 @@ func detail(e audit.Entry, name string) string {
 		return application(e)
 	case "person":
 		return person(e)
+	case "browser":
+		if own, _ := e.Detail["own"].(bool); own {
+			return ""
+		}
+		return "another browser"
 	case "device":
 		if agent := text(e, "user_agent"); agent != "" {
 			return "with " + strings.Replace(Device(agent), "A browser", "a browser", 1)
@@ -96,6 +101,9 @@ func joined(e audit.Entry) string {
 
 func revocation(e audit.Entry) string {
 	reason := grant.Reason(text(e, "reason"))
+	if unused, _ := e.Detail["unused"].(bool); unused {
+		return "An approval of " + of(e) + " ended before it was used"
+	}
 	if reason == grant.ByUser {
 		return "Disconnected " + of(e)
 	}

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -88,6 +89,26 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 			if page.HasText("Abbey Lane Larder") || page.HasText("Ask an administrator") {
 				t.Errorf("%s tells about another workspace: %s", path, page.Text())
 			}
+		}
+	}
+}
+
+// The title of a page below a section is its heading.
+func TestPages_TitleOfSubpageIsItsHeading(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	for _, path := range append(pages(), memberPath(site, ada), "/settings/user/email", "/settings/user/delete",
+		"/settings/security/password", authenticatorPath, "/settings/passkeys") {
+		page := browser.Get(path)
+		headings := page.Elements("h1")
+		if len(headings) == 0 || path == applications || path == hooks { // a download; tabs of one section
+			continue
+		}
+		heading, title := browsertest.TextOf(headings[0]), browsertest.TextOf(page.Elements("title")[0])
+		if !strings.HasPrefix(title, heading+" · ") {
+			t.Errorf("%s: the heading is %q, the title %q", path, heading, title)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -45,6 +46,12 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 		t.Fatal("another user was signed out")
 	}
 	here.Post("/settings/security/sign-out", form).Follow()
+	last := site.SignedIn(ada)
+	last.Post("/logout", nil)
+	if page := here.Get("/settings/security"); !page.HasText("Signed out another browser") ||
+		strings.Count(page.Text(), "Signed out") != strings.Count(page.Text(), "Signed out another")+1 {
+		t.Errorf("a user's own sign-out is not told from the sign-out of another browser: %s", page.Text())
+	}
 	if signedIn(there) == signedIn(third) {
 		t.Error("want exactly one browser signed out")
 	}

@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -190,6 +192,45 @@ func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 		}
 		if none := browser.Get(path + "&q=%3Cb%3E"); !none.HasText("matches") || len(none.Elements("b")) != 0 {
 			t.Errorf("%s: a search without results: %s", path, none.Text())
+		}
+	}
+}
+
+// A page whose form was refused says so in its title, also if the error is only at a field.
+func TestPages_TitleReportsRefusedForm(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t, func(c *app.Config, _ string) {
+		c.SMTPURL, c.MailFrom = "smtp://127.0.0.1:1?tls=none", "Almoner <almoner@example.org>"
+	})
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	for page, c := range map[string]struct {
+		action string
+		fields browsertest.Fields
+	}{
+		"/settings/user":       {"/settings/user/name", browsertest.Fields{"name": ""}},
+		"/settings/user/email": {"/settings/user/email", browsertest.Fields{"email": "nowhere"}},
+	} {
+		refused := browser.Get(page).Send(c.action, c.fields)
+		if refused.Status != http.StatusBadRequest || !strings.Contains(refused.Body, "<title>Error: ") {
+			t.Errorf("%s: %d %s", page, refused.Status, refused.Text())
+		}
+	}
+}
+
+// All errors of a form are shown at once, the missing password too, and the first one has the focus.
+func TestDevelopers_MissingPasswordIsShownWithOtherErrors(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	site.Wait(session.Freshness)
+	for page, action := range map[string]string{newToken: tokens, newApp: apps, newHook: webhooks} {
+		form := browser.Get(page).Form(action)
+		form.Set("name", "")
+		refused := browser.Post(action, form)
+		wantsWords(t, refused, http.StatusBadRequest, "Enter your password to continue.")
+		if strings.Count(refused.Body, `<li><a href="#`) < 2 || strings.Count(refused.Body, " autofocus") != 1 ||
+			strings.Contains(refused.Body, `autocomplete="current-password" autofocus`) {
+			t.Errorf("%s: %s", page, refused.Body)
 		}
 	}
 }

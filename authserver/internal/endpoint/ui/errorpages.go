@@ -1,11 +1,17 @@
 package ui
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // ShowError writes a page that explains what is wrong and what to do next.
 func (p *Pages) ShowError(w http.ResponseWriter, r *http.Request, m *Message) {
 	if m.Title == "" {
 		m.Title = m.Heading
+	}
+	if slices.ContainsFunc(m.Asks, func(a Ask) bool { return a.None }) {
+		m.Next = "" // which says that an administrator can help
 	}
 	p.Show(w, r, m.Status, m)
 }

@@ -92,9 +92,11 @@ func signInNotice(r *http.Request) string {
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
 	frame.Offer, frame.Sections = p.offer, p.sections
-	if _, message := view.(*Message); status >= http.StatusInternalServerError || (message && status >= 400) {
+	_, message := view.(*Message)
+	if status >= http.StatusInternalServerError || (message && status >= 400) {
 		frame.RequestID = web.RequestID(r.Context())
 	}
+	frame.Refused = frame.Problem != "" || (!message && status >= 400)
 	if signIn, is := view.(*Login); is {
 		signIn.Unsent = r.URL.Query().Has(Unsent)
 		frame.AsksPasskey = p.offer.Passkeys

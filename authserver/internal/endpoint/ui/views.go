@@ -26,6 +26,7 @@ type Frame struct {
 	AsksPasskey bool      // a form of this page requests a passkey with a script
 	Offer       Offer     // set by Show
 	RequestID   string    // set by Show, on pages about an error
+	Refused     bool      // set by Show, on pages with the form that was refused: the title says so (WCAG 2.2, 2.4.2)
 
 	PasskeyOffer string // the key of the form that declines the offer of a passkey, or "" without an offer
 	DeviceName   string // of the browser, for the offer

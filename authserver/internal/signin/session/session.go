@@ -198,12 +198,9 @@ func (s *Sessions) endCurrent(ctx context.Context) error {
 	if err != nil || !found {
 		return err
 	}
-	return s.deps.SignIns.EndSignIn(
-		ctx,
-		current.User.ID,
-		current.SignInID,
-		current.Event(ctx, audit.SignInEnded, "sign_in:"+current.SignInID.String()),
-	)
+	event := current.Event(ctx, audit.SignInEnded, "sign_in:"+current.SignInID.String())
+	event.Detail = map[string]any{"own": true}
+	return s.deps.SignIns.EndSignIn(ctx, current.User.ID, current.SignInID, event)
 }
 
 // Flash stores a notice for the next page of this browser.

@@ -43,8 +43,10 @@ func scanManager(row pgx.CollectableRow) (m accessrequest.Manager, err error) {
 }
 
 // Managers implements accessrequest.Store.
-func (s *Store) Managers(ctx context.Context, q accessrequest.Request) ([]accessrequest.Manager, error) {
-	return listed(ctx, s, "list managers", managersSQL, managersArgs(q, false), scanManager)
+func (s *Store) Managers(
+	ctx context.Context, q accessrequest.Request, mailed bool,
+) ([]accessrequest.Manager, error) {
+	return listed(ctx, s, "list managers", managersSQL, managersArgs(q, mailed), scanManager)
 }
 
 // SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing

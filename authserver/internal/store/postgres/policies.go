@@ -124,7 +124,8 @@ func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArg
 	}
 }
 
-// ConnectorPolicyEffect counts the grants that a policy would change now.
+// ConnectorPolicyEffect counts the connections that a policy would change now. Like every count of connections, it omits
+// approvals whose code was not redeemed.
 func (s *Store) ConnectorPolicyEffect(
 	ctx context.Context,
 	workspaceID uuid.UUID,
@@ -137,7 +138,7 @@ func (s *Store) ConnectorPolicyEffect(
 select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened
   and not ends)
 from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g
-  where `+policyConcerns+`) g`,
+  where `+policyConcerns+` and g.state = 'active') g`,
 		policyArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner)
 	return e, unavailable("evaluate connector policy", err)
 }
@@ -233,7 +234,7 @@ with chosen as (
 ), g as (
   update account.grants g set permissions = chosen.kept, ends_at = chosen.sooner, narrowed_at = chosen.at
   from chosen where g.tenant_id = @tenant and g.id = chosen.id
-  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
+  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at, g.state,
     chosen.permissions as former, chosen.ends_at as formerly
 ), recorded as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
@@ -243,7 +244,8 @@ with chosen as (
     'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
   from g
 )
-select count(*) filter (where former <> permissions), count(*) filter (where formerly <> ends_at) from g`
+select count(*) filter (where former <> permissions), count(*) filter (where formerly <> ends_at) from g
+where state = 'active'`
 
 // enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects
 // none.
@@ -256,7 +258,11 @@ func enforce(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *poli
 		return err
 	}
 	args["reason"], args["actor"], args["request"] = string(grant.ByPolicy), event.Actor, event.RequestID
-	change.Effect.End = len(change.EndedGrants)
+	for _, ended := range change.EndedGrants {
+		if ended.Generation > 0 { // its code was redeemed
+			change.Effect.End++
+		}
+	}
 	if err := tx.QueryRow(ctx, narrowSQL, args).Scan(&change.Effect.Lose, &change.Effect.Sooner); err != nil {
 		return fmt.Errorf("narrow grants: %w", err)
 	}

@@ -95,15 +95,15 @@ func sequentially(ctx context.Context, tx pgx.Tx) error {
 // revokeInSQL revokes the grants g of one workspace that match a condition. It locks rows in the order of their ids.
 const revokeInSQL = `
 with chosen as (
-  select g.id, now() as at from account.grants g
+  select g.id, now() as at, g.state as former from account.grants g
   where g.tenant_id = @in and g.state <> 'revoked' and %s order by g.id for update
 ), g as (
   update account.grants g set state = 'revoked', revoked_at = chosen.at, revoke_reason = @reason
-  from chosen where g.tenant_id = @in and g.id = chosen.id returning g.*
+  from chosen where g.tenant_id = @in and g.id = chosen.id returning g.*, chosen.former
 ), recorded as (
   insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
   select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantRevoked + `', 'grant:' || id,
-    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text), @request
+    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text, 'unused', former = 'pending'), @request
   from g
 )
 select ` + grantColumns + ` from g`

@@ -42,9 +42,12 @@ func (p *Page) Follow() *Page {
 }
 
 // Text returns the text of the page, with white space joined.
-func (p *Page) Text() string {
+func (p *Page) Text() string { return TextOf(p.root) }
+
+// TextOf returns the text of an element, with white space joined.
+func TextOf(element *html.Node) string {
 	var out strings.Builder
-	for n := range p.root.Descendants() {
+	for n := range element.Descendants() {
 		if n.Type == html.TextNode && n.Parent.Data != "script" && n.Parent.Data != "style" {
 			out.WriteString(n.Data)
 			if next := n.NextSibling; next == nil || next.Data != "wbr" {

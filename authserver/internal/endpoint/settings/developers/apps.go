@@ -36,16 +36,12 @@ func (h *Handler) registerApp() http.Handler {
 		for _, refusal := range refusals {
 			problems = append(problems, appProblem(refusal.Field, whyNotRegistered(refusal, wish)))
 		}
-		status := http.StatusBadRequest
-		if len(problems) == 0 {
-			var text string
-			var err error
-			if status, text, err = h.reauthenticate(v); err != nil {
-				return err
-			}
-			if text != "" {
-				problems = append(problems, passwordProblem("app", text))
-			}
+		status, text, err := h.reauthenticate(v, len(problems) == 0)
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			problems = append(problems, passwordProblem("app", text))
 		}
 		if len(problems) > 0 {
 			return h.newApp(v, here, status, func(page *newAppView) {
@@ -229,7 +225,7 @@ func (h *Handler) replaceSecret() http.Handler {
 				page.Problem = "The secret was not replaced. A connector is a public client and has no secret."
 			})
 		}
-		status, note, err := h.reauthenticate(v)
+		status, note, err := h.reauthenticate(v, true)
 		if err != nil {
 			return err
 		}

@@ -31,20 +31,22 @@ func (h *Handler) reauthMethod(v *settings.Request) (reauthMethod, error) {
 }
 
 // reauthenticate authenticates the user by password, unless a recent authentication exists. It returns the message for
-// the password field, or "".
-func (h *Handler) reauthenticate(v *settings.Request) (status int, note string, err error) {
+// the password field, or "". If the rest of the form is not valid, it only checks whether a password was entered: the
+// page then shows all errors at once.
+func (h *Handler) reauthenticate(v *settings.Request, valid bool) (status int, note string, err error) {
 	method, err := h.reauthMethod(v)
+	password := credential.Secret(v.Form.Get("password"))
 	switch {
 	case err != nil:
 		return 0, "", err
-	case method == noReauth:
+	case method == noReauth && valid:
 		return http.StatusOK, "", nil
 	case method == onOtherPage:
 		return http.StatusBadRequest, "Confirm your identity first.", nil
-	}
-	password := credential.Secret(v.Form.Get("password"))
-	if password == "" {
+	case method == byPassword && password == "":
 		return http.StatusBadRequest, "Enter your password to continue.", nil
+	case !valid:
+		return http.StatusBadRequest, "", nil
 	}
 	_, result, err := h.verifier.Verify(
 		v.R.Context(),

@@ -27,16 +27,12 @@ func (h *Handler) createToken() http.Handler {
 		for _, refusal := range wish.Refusals(here.Permissions) {
 			problems = append(problems, tokenProblem(refusal.Field, refusal.Message))
 		}
-		status := http.StatusBadRequest
-		if len(problems) == 0 {
-			var text string
-			var err error
-			if status, text, err = h.reauthenticate(v); err != nil {
-				return err
-			}
-			if text != "" {
-				problems = append(problems, passwordProblem("token", text))
-			}
+		status, text, err := h.reauthenticate(v, len(problems) == 0)
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			problems = append(problems, passwordProblem("token", text))
 		}
 		if len(problems) > 0 {
 			return h.newToken(v, here, status, func(page *newTokenView) {
@@ -61,7 +57,7 @@ func (h *Handler) replaceToken() http.Handler {
 		if err != nil {
 			return err
 		}
-		status, note, err := h.reauthenticate(v)
+		status, note, err := h.reauthenticate(v, true)
 		if err != nil {
 			return err
 		}

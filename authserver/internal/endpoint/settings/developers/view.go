@@ -87,14 +87,15 @@ type appForm struct {
 type reauthField struct {
 	Password, Elsewhere   bool
 	ID, Note, WorkspaceID string
+	First                 bool // of the errors: it gets the focus
 }
 
 // ReauthField returns the field of the form with this id, with its error.
 func (c *common) ReauthField(id string) reauthField {
-	field := reauthField{c.Reauth == byPassword, c.Reauth == onOtherPage, id, "", c.Workspace.ID}
+	field := reauthField{c.Reauth == byPassword, c.Reauth == onOtherPage, id, "", c.Workspace.ID, false}
 	for _, problem := range c.Problems {
 		if problem.At == passwordField(id) {
-			field.Note = problem.Text
+			field.Note, field.First = problem.Text, c.Problems.First(problem.Field)
 		}
 	}
 	return field

@@ -36,7 +36,7 @@ func (h *Handler) changePersonalData() http.Handler {
 				return h.Done(v, webhookPath(here, id),
 					"Nothing was changed. The endpoint gets events that you may not read in this workspace.")
 			}
-			status, text, err := h.reauthenticate(v)
+			status, text, err := h.reauthenticate(v, true)
 			if err != nil {
 				return err
 			}

@@ -56,15 +56,14 @@ func (h *Handler) addWebhook() http.Handler {
 			PersonalData: v.Form.Get("personal") == "yes",
 		}
 		notes := h.webhookNotes(v.R.Context(), here, e)
-		if len(notes) > 0 {
-			return h.showWebhookRefusal(v, here, http.StatusBadRequest, notes)
-		}
-		status, text, err := h.reauthenticate(v)
+		status, text, err := h.reauthenticate(v, len(notes) == 0)
 		if err != nil {
 			return err
 		}
 		if text != "" {
 			notes["password"] = text
+		}
+		if len(notes) > 0 {
 			return h.showWebhookRefusal(v, here, status, notes)
 		}
 		key, err := h.Store.WebhookKey(v.R.Context())

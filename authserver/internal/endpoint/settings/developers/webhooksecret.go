@@ -33,7 +33,7 @@ func (h *Handler) replaceWebhookSecret() http.Handler {
 			return h.Done(v, here.Path(hooks),
 				"The secret was not replaced. It signs events that you may not read in this workspace.")
 		}
-		status, text, err := h.reauthenticate(v)
+		status, text, err := h.reauthenticate(v, true)
 		if err != nil {
 			return err
 		}

@@ -268,6 +268,7 @@ func (h *Handler) showWebhook(
 		return err
 	}
 	page := &webhookView{common: common, Endpoint: endpointView(e)}
+	page.Title = page.Endpoint.URL
 	for _, d := range deliveries {
 		page.Deliveries = append(page.Deliveries, deliveryView(d, e))
 		page.Waiting = page.Waiting || d.TriedAt == nil
