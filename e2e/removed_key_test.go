@@ -67,6 +67,18 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 		wantsInactive(t, service.Introspect(t, token))
 	}
 	works("under the other key, after the removal", other)
+	// The current key is removed: the processes sign with the next one at once, before they read the keys again.
+	current := keyOf(t, other.rest)
+	before := connector.Connect(t, owner)
+	administer(t, running, "keys", "remove", "--", current)
+	for _, tokens := range []harness.Tokens{
+		connector.Refresh(t, before.RefreshToken).Tokens(t), connector.Connect(t, owner), app.Connect(t, owner),
+	} {
+		if keyOf(t, tokens.AccessToken) == current {
+			t.Error("a removed key signed a token")
+		}
+		p.In(ws.Workspace, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	}
 	// The grants remain: a refresh returns a token of the other key.
 	connector.List(t, connector.Refresh(t, connected.RefreshToken).Tokens(t)).Wants(t, http.StatusOK)
 }

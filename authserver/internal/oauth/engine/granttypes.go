@@ -148,14 +148,17 @@ func (h grantHandler) PopulateTokenEndpointResponse(
 	if x.forged {
 		return fosite.ErrInvalidGrant // check has refused it already, with a description
 	}
-	key, err := h.Signer.Current(ctx)
-	if err != nil {
+	if _, err := h.Signer.Current(ctx); err != nil {
 		return err
 	}
 	issued, err := h.execute(ctx, x)
 	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
 		x.ended = refusal.Ended
 	}
+	if err != nil {
+		return err
+	}
+	key, err := h.Signer.Among(ctx, issued.KeyIDs)
 	if err != nil {
 		return err
 	}

@@ -81,4 +81,5 @@ type Snapshot struct {
 	Member       bool
 	Held         perm.Set // permissions of the user in the grant's workspace
 	LLMEnabled   bool     // the workspace's LLM integration is on
+	KeyIDs       []string // of the signing keys that are not removed
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -63,6 +64,7 @@ var ErrNoKey = errors.New("no signing key is loaded")
 
 type snapshot struct {
 	signing accesstoken.SigningKey
+	next    []accesstoken.SigningKey // the next keys, in the order in which they will sign
 	public  *accesstoken.Keys
 	json    []byte
 }
@@ -167,6 +169,41 @@ func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 	return accesstoken.SigningKey{}, ErrNoKey
 }
 
+// Among returns the private key that signs now, given the keys that were not removed at a read after the last Load: if
+// the key that this process would sign with was removed meanwhile, the next one signs already. It loads the keys only if
+// that was removed too. An empty list changes nothing.
+func (r *Keyring) Among(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
+	s := r.loaded.Load()
+	if s == nil {
+		return accesstoken.SigningKey{}, ErrNoKey
+	}
+	if key, found := s.among(keyIDs); found {
+		return key, nil
+	}
+	_, err, _ := r.first.Do("again", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
+		defer cancel()
+		return nil, r.Load(ctx)
+	})
+	if err != nil {
+		return accesstoken.SigningKey{}, err
+	}
+	return r.loaded.Load().signing, nil
+}
+
+// among returns the first key that is not removed.
+func (s *snapshot) among(keyIDs []string) (accesstoken.SigningKey, bool) {
+	if len(keyIDs) == 0 || slices.Contains(keyIDs, s.signing.KeyID()) {
+		return s.signing, true
+	}
+	for _, key := range s.next {
+		if slices.Contains(keyIDs, key.KeyID()) {
+			return key, true
+		}
+	}
+	return accesstoken.SigningKey{}, false
+}
+
 // Public returns the keys that verify tokens; none before the first Load.
 func (r *Keyring) Public() *accesstoken.Keys {
 	if s := r.loaded.Load(); s != nil {
@@ -193,19 +230,17 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 		if err := published.AddKey(public); err != nil {
 			return fmt.Errorf("public key %s: %w", k.KID, err)
 		}
-		if k.State != Current {
+		if k.State != Current && k.State != Next {
 			continue
 		}
-		raw, err := r.open(k)
-		if err != nil {
+		private, err := r.private(k)
+		switch {
+		case k.State == Next && err == nil:
+			next.next = append(next.next, private)
+		case k.State == Current && err != nil:
 			return err
-		}
-		private, err := jwk.ParseKey(raw)
-		if err == nil {
-			next.signing, err = accesstoken.NewSigningKey(private)
-		}
-		if err != nil {
-			return fmt.Errorf("signing key %s: %w", k.KID, err)
+		case k.State == Current:
+			next.signing = private
 		}
 	}
 	if next.signing.KeyID() == "" {
@@ -225,6 +260,23 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 	}
 	r.loaded.Store(next)
 	return nil
+}
+
+// private returns the private half of a key that may sign.
+func (r *Keyring) private(k StoredKey) (accesstoken.SigningKey, error) {
+	raw, err := r.open(k)
+	if err != nil {
+		return accesstoken.SigningKey{}, err
+	}
+	private, err := jwk.ParseKey(raw)
+	if err != nil {
+		return accesstoken.SigningKey{}, fmt.Errorf("signing key %s: %w", k.KID, err)
+	}
+	key, err := accesstoken.NewSigningKey(private)
+	if err != nil {
+		return accesstoken.SigningKey{}, fmt.Errorf("signing key %s: %w", k.KID, err)
+	}
+	return key, nil
 }
 
 // open returns the private half of a key.

@@ -224,6 +224,32 @@ func TestRemove_CurrentKey(t *testing.T) {
 	b.event(audit.KeyPromoted, b.kid(b.first), "admin")
 }
 
+// A process that has not noticed the removal signs with the next key, from what a token request has read.
+func TestAmong_NeverReturnsRemovedKey(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	removed := map[string]bool{}
+	for range 3 { // the second process never reloads by itself
+		kid := b.kid(b.first)
+		b.must(b.first.Remove(t.Context(), kid, "admin"))
+		removed[kid] = true
+		stored, err := b.store.SigningKeys(t.Context())
+		b.must(err)
+		var published []string
+		for _, key := range stored {
+			published = append(published, key.KID)
+		}
+		key, err := b.second.Among(t.Context(), published)
+		b.must(err)
+		if removed[key.KeyID()] || key.KeyID() != b.kid(b.first) {
+			t.Errorf("after %d removals, a removed key signs: %t", len(removed), removed[key.KeyID()])
+		}
+	}
+	if key, err := b.second.Among(t.Context(), nil); err != nil || key.KeyID() != b.kid(b.second) {
+		t.Errorf("without a list: %v", err)
+	}
+}
+
 func TestRemove_NextAndRetiredKey(t *testing.T) {
 	b := newTestEnv(t)
 	retired, token := b.kid(b.first), b.token(b.first)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -24,14 +25,19 @@ const (
 
 	snapshotColumns = `
 select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColumns + `,
-  u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false)
+  u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false),
+  signing.key_ids
 `
 	snapshotJoins = `
 left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
 left join account.grants g on g.tenant_id = asked.tenant_id and g.id = asked.grant_id
 left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
-left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
+left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'
+cross join ` + signingSQL
+	// signingSQL has one row with the signing keys that are not removed. It is no subquery of a column, which a distributed
+	// Postgres does not accept everywhere.
+	signingSQL = `(select coalesce(array_agg(kid), '{}') key_ids from account.signing_keys where state <> 'removed') signing`
 )
 
 type snapshotQuery struct {
@@ -98,15 +104,15 @@ var errShort = errors.New("fewer rows than requests")
 func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 	var c clientRow
 	var g grantRow
-	var held []string
+	var held, keyIDs pgtype.FlatArray[string] // pgx would plan the scan of []string for each row
 	targets := append([]any{&place, &snapshot.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
-	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled)
+	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs)
 	if err := row.Scan(targets...); err != nil {
 		return 0, grant.Snapshot{}, err
 	}
 	snapshot.Client, snapshot.Grant = c.client(), g.grant()
 	snapshot.UserDisabled = g.userDisabled != nil && *g.userDisabled
-	snapshot.Held = perm.FromStrings(held)
+	snapshot.Held, snapshot.KeyIDs = perm.FromStrings(held), keyIDs
 	return place, snapshot, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -35,8 +36,13 @@ func directStep(one grant.Step, clientID uuid.UUID, resource string) updateStep 
 
 // A takenStep is the grant after a step, or no grant if the step was refused.
 type takenStep struct {
-	now   time.Time
-	grant *grant.Grant
+	now    time.Time
+	grant  *grant.Grant
+	keyIDs []string // of the signing keys that are not removed
+}
+
+func (t takenStep) snapshot() grant.Snapshot {
+	return grant.Snapshot{Now: t.now, Grant: t.grant, KeyIDs: t.keyIDs}
 }
 
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
@@ -50,7 +56,8 @@ const (
 		(select $10::text[]))
   with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, tenant_id, scope, place)`
 	lockedSQL = `with step as (
-  select asked.*, now() as taken_at from %[1]s join account.grants g using (tenant_id, id) %[2]s
+  select asked.*, now() as taken_at, signing.key_ids
+  from %[1]s join account.grants g using (tenant_id, id) cross join ` + signingSQL + ` %[2]s
   for no key update of g %[3]s
 )`
 )
@@ -84,7 +91,7 @@ const takenBySQL = `taken_by = case
     else '{*}' end`
 
 const returningSQL = `
-returning step.place, step.taken_at, ` + grantColumns
+returning step.place, step.taken_at, step.key_ids, ` + grantColumns
 
 // Activations commit durably: the use of a code must survive a crash (G1). A pending grant holds the result
 // of one code's approval, and only that code activates it (G12).
@@ -166,7 +173,7 @@ func (s *Store) ActivateDirectly(
 	step := directStep(one, terms.ClientID, terms.Resource)
 	step.binding = binding
 	taken, result, err := s.directActivations.update(ctx, step)
-	return grant.Snapshot{Now: taken.now, Grant: taken.grant}, result, err
+	return taken.snapshot(), result, err
 }
 
 // AdvanceDirectly moves an active grant on to a generation if its client and user may use it.
@@ -179,7 +186,7 @@ func (s *Store) AdvanceDirectly(
 	step := directStep(one, clientID, terms.Resource)
 	step.scope = terms.Scope.Scope()
 	taken, result, err := s.directAdvances.update(ctx, step)
-	return grant.Snapshot{Now: taken.now, Grant: taken.grant}, result, err
+	return taken.snapshot(), result, err
 }
 
 // cancelTriesSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts
@@ -289,7 +296,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	if err != nil {
 		return takenStep{}, grant.Refused, uncommitted(s.op, err)
 	}
-	refused := takenStep{now, row.grant()}
+	refused := takenStep{now: now, grant: row.grant()}
 	if !refused.overtaken(one.Step) {
 		return takenStep{}, grant.Refused, nil
 	}
@@ -338,10 +345,11 @@ func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep
 		var place int
 		var now time.Time
 		var row grantRow
-		if err := rows.Scan(append([]any{&place, &now}, row.targets()...)...); err != nil {
+		var keyIDs pgtype.FlatArray[string]
+		if err := rows.Scan(append([]any{&place, &now, &keyIDs}, row.targets()...)...); err != nil {
 			return nil, err
 		}
-		taken[place-1] = takenStep{now, row.grant()}
+		taken[place-1] = takenStep{now, row.grant(), keyIDs}
 	}
 	return taken, rows.Err()
 }
