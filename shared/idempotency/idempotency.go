@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // Header is the header of the key. ReplayedHeader marks an answer that is given again (contract, section 6a).
@@ -56,6 +57,13 @@ type Key struct {
 	Scope
 	Text string
 	Body [sha256.Size]byte // hash of the request's body
+	By   Caller            // the zero Caller if no credential is needed
+}
+
+// A Caller is the credential of a request and what it may do at this moment.
+type Caller struct {
+	Credential uuid.UUID // of a personal access token or a grant
+	Held       perm.Set
 }
 
 // Given reports whether the request has a key.
@@ -68,6 +76,10 @@ type Answer struct {
 	Location string // empty if none
 	Body     []byte // JSON
 	Replayed bool   // an earlier request with the same key got this answer
+	// Needs are the permissions that the write needed besides those that its route checks. The answer is not repeated
+	// to a caller without them.
+	Needs  perm.Set
+	Secret bool // the body has a secret: the answer is repeated to the same credential alone
 }
 
 // Serve writes the answer.
@@ -92,6 +104,28 @@ var ErrReused = apierr.New(
 	apierr.Conflict,
 	"This Idempotency-Key was already used with a different body within 24 hours. Use a new key for a new request.",
 )
+
+// ErrOtherCredential is returned for a key whose answer has a secret that another credential got. It is a Conflict.
+var ErrOtherCredential = apierr.New(
+	apierr.Conflict,
+	"Another credential used this Idempotency-Key, and the answer contains a secret. Use a new key for a new request.",
+)
+
+// mayRepeat returns an error if the stored answer must not be given to the caller. credential is that of the first
+// request if the answer has a secret, or nil.
+func (c Caller) mayRepeat(needs perm.Set, credential *uuid.UUID) error {
+	if missing := needs.Without(c.Held); len(missing) > 0 {
+		return apierr.New(
+			apierr.Forbidden,
+			"The request with this Idempotency-Key needed permissions that you or your credential do not have now. "+
+				"Missing: "+missing.Scope()+".",
+		)
+	}
+	if credential != nil && *credential != c.Credential {
+		return ErrOtherCredential
+	}
+	return nil
+}
 
 // ReadKey reads the header, which may appear once with 1 to 255 visible ASCII characters. Without it, the key has
 // only a scope. The error is an *apierr.Error.

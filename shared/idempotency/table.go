@@ -5,22 +5,26 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
 // A Table stores answers in Postgres. It has the columns tenant_id, user_id, route and key, which are its primary key,
-// body_hash, status, etag, location, body and created_at.
+// body_hash, status, etag, location, body, needs, credential_id and created_at. The former release stored neither needs
+// nor credential_id: its answers are repeated as it would.
 type Table struct {
 	Name string    // with its schema
 	Box  *seal.Box // seals the bodies, or nil
 }
 
 // Once runs effect in tx and stores its answer under key, if one was given. For a known key it returns the first answer
-// without running effect, or ErrReused if the body differs. A concurrent request with the same key waits for the first
-// one. An error of effect is returned unchanged; the caller must then roll tx back, so that nothing is stored.
+// without running effect, ErrReused if the body differs, or another *apierr.Error if the caller must not get it. A
+// concurrent request with the same key waits for the first one. An error of effect is returned unchanged; the caller
+// must then roll tx back, so that nothing is stored.
 func (t Table) Once(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -80,16 +84,21 @@ func (t Table) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, error) {
 // stored returns the answer of a known key. It returns ErrReused if the key was used for another body.
 func (t Table) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answer, err error) {
 	var same bool
+	var needs []string
+	var credential *uuid.UUID
 	err = tx.QueryRow(ctx, `
-		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
+		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body, needs, credential_id
 		from `+t.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
 		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).
-		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body)
+		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body, &needs, &credential)
 	if err != nil {
 		return Answer{}, fmt.Errorf("read the answer of an idempotency key: %w", err)
 	}
 	if !same {
 		return Answer{}, ErrReused
+	}
+	if err := key.By.mayRepeat(perm.FromStrings(needs), credential); err != nil {
+		return Answer{}, err
 	}
 	if t.Box != nil {
 		if first.Body, err = t.Box.OpenBytes(first.Body); err != nil {
@@ -105,10 +114,15 @@ func (t Table) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) err
 	if t.Box != nil {
 		body = t.Box.SealBytes(body)
 	}
+	var credential *uuid.UUID
+	if answer.Secret && key.By.Credential != uuid.Nil {
+		credential = &key.By.Credential
+	}
 	tag, err := tx.Exec(ctx, `
-		update `+t.Name+` set status = $5, etag = $6, location = $7, body = $8
+		update `+t.Name+` set status = $5, etag = $6, location = $7, body = $8, needs = $9, credential_id = $10
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, body)
+		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, body,
+		answer.Needs.Strings(), credential)
 	if err != nil {
 		return fmt.Errorf("store the answer of an idempotency key: %w", err)
 	}

@@ -257,6 +257,48 @@ func TestWebhooks_RepeatedCreation(t *testing.T) {
 	}
 }
 
+// A stored answer is repeated to a caller who may still read the events, and a secret to its credential alone.
+func TestWebhooks_RepeatNeedsPermissionAndForSecretsTheCredential(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	workspaceID, user := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	token := func(permissions ...perm.Permission) header {
+		return as(s.PAT(workspaceID, user, permissions...).Reveal(), workspaceID).json().with("Idempotency-Key", "once")
+	}
+	mine := token(perm.AccountAPIAccess, perm.ProgrammesRead)
+	weaker, other := token(perm.AccountAPIAccess), token(perm.AccountAPIAccess, perm.ProgrammesRead)
+	body := newWebhook("https://hooks.example.invalid/", "programme.created")
+	first := s.do("POST", webhooksPath, mine, body)
+	var made webhookRecord
+	first.decode(t, &made)
+	path := webhooksPath + "/" + made.ID
+	secret := s.do("POST", path+"/secret", mine, "{}")
+	enabled := s.do("PATCH", path, mine, `{"enabled":true}`)
+	for _, c := range []struct {
+		method, path, body string
+		first              answer
+		secret             bool
+	}{
+		{"POST", webhooksPath, body, first, true},
+		{"POST", path + "/secret", "{}", secret, true},
+		{"PATCH", path, `{"enabled":true}`, enabled, false},
+	} {
+		wantsRefused(t, s.do(c.method, c.path, weaker, c.body), 403, "FORBIDDEN")
+		if a := s.do(c.method, c.path, other, c.body); c.secret {
+			wantsRefused(t, a, 409, "CONFLICT")
+		} else if a.Body != c.first.Body || a.Header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s %s, another token: %d %s", c.method, c.path, a.Status, a.Body)
+		}
+		if a := s.do(c.method, c.path, mine, c.body); a.Status/100 != 2 || a.Body != c.first.Body {
+			t.Errorf("%s %s: %d %s", c.method, c.path, a.Status, a.Body)
+		}
+	}
+	s.Exec(`update account.memberships set permissions = '{account:api:access}' where user_id = $1`, user)
+	wantsRefused(t, s.do("POST", webhooksPath, mine, body), 403, "FORBIDDEN")
+	wantsRefused(t, s.do("POST", path+"/secret", mine, "{}"), 403, "FORBIDDEN")
+	wantsRefused(t, s.do("PATCH", path, mine, `{"enabled":true}`), 403, "FORBIDDEN")
+}
+
 func TestWebhooks_EnableAndDisable(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -3,8 +3,10 @@ package records
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/perm"
 
@@ -80,7 +82,11 @@ func (s Writes[W]) run(
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
+	key.By = idempotency.Caller{Credential: caller.Credential, Held: caller.Permissions}
 	effect, mistake := decode(r, caller, content)
+	if refused, ok := errors.AsType[*apierr.Error](mistake); ok && refused.Kind == apierr.Forbidden {
+		return idempotency.Answer{}, mistake // what the caller may not do now is not repeated either
+	}
 	mistake = cmp.Or(strictjson.UnknownParameters(r.URL.RawQuery), mistake)
 	if mistake != nil {
 		if !key.Given() {

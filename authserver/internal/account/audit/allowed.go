@@ -20,5 +20,14 @@ type Authorization struct {
 	Permissions perm.Set
 }
 
+// Credential returns the id of the credential of the request: its personal access token or the grant of its access
+// token.
+func (a Authorization) Credential() uuid.UUID {
+	if a.TokenID != uuid.Nil {
+		return a.TokenID
+	}
+	return a.GrantID
+}
+
 // ErrNotAuthorized reports that what allowed a request has ended since it was checked. Nothing was written.
 var ErrNotAuthorized = errors.New("no longer authorized")

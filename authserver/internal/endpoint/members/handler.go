@@ -79,7 +79,8 @@ func (h *Handler) writing(
 		perm.AccountWriteMembers,
 		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
 			scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
-			return writes.Serve(w, r, h.Store, scope,
+			caller := idempotency.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
+			return writes.Serve(w, r, h.Store, scope, caller,
 				func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
 		},
 	)
@@ -223,6 +224,7 @@ func (h *Handler) Invite() http.Handler {
 			shown.URL = sent.Link.Reveal()
 		}
 		answer, err := writes.JSON(http.StatusCreated, shown)
+		answer.Needs, answer.Secret = sent.Invitation.Permissions, shown.URL != ""
 		answer.Location = r.URL.Path + "/" + shown.ID
 		return answer, err
 	})

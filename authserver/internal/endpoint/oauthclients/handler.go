@@ -85,7 +85,8 @@ func (h *Handler) writing(
 ) http.Handler {
 	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
 		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.UserID}
-		return writes.Serve(w, r, h.Store, scope,
+		by := idempotency.Caller{Credential: caller.Allowed.Credential(), Held: caller.Permissions}
+		return writes.Serve(w, r, h.Store, scope, by,
 			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, caller) })
 	})
 }
@@ -163,6 +164,7 @@ func (h *Handler) Register() http.Handler {
 			return idempotency.Answer{}, err
 		}
 		answer, err := writes.JSON(http.StatusCreated, show(c, secret))
+		answer.Needs, answer.Secret = c.Required, secret != ""
 		answer.Location = r.URL.Path + "/" + c.ID.String()
 		return answer, err
 	})
@@ -274,7 +276,9 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		return writes.JSON(http.StatusOK, show(c, secret))
+		answer, err := writes.JSON(http.StatusOK, show(c, secret))
+		answer.Secret = true
+		return answer, err
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // once sends a request with an Idempotency-Key.
@@ -53,6 +54,37 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 	b.repeats("deletion", b.once("a", "DELETE", one, ""), b.once("a", "DELETE", one, ""))
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 1 {
 		t.Errorf("%d clients", n)
+	}
+}
+
+// A stored answer is repeated to a caller who may still do what it needed, and one with a secret to its credential alone.
+func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
+	b := newTestEnv(t)
+	mine, registration := b.token, confidential(nil)
+	first := b.once("a", "POST", b.path(), registration)
+	one := b.path() + "/" + first.Text("clientId")
+	secret := b.once("a", "POST", one+"/secret", "")
+	public := b.once("b", "POST", b.path(), connector(nil))
+
+	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess)
+	b.forbidden("registration, a weaker token", b.once("a", "POST", b.path(), registration))
+	b.forbidden("connector, a weaker token", b.once("b", "POST", b.path(), connector(nil)))
+	b.refused("secret, a weaker token", b.once("a", "POST", one+"/secret", ""), 409, "conflict")
+	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
+	b.refused("registration, another token", b.once("a", "POST", b.path(), registration), 409, "conflict")
+	b.refused("secret, another token", b.once("a", "POST", one+"/secret", ""), 409, "conflict")
+	b.repeats("no secret, another token", public, b.once("b", "POST", b.path(), connector(nil)))
+
+	b.token = mine
+	b.repeats("the same token", first, b.once("a", "POST", b.path(), registration))
+	b.repeats("the same token's secret", secret, b.once("a", "POST", one+"/secret", ""))
+	b.Fixture.Exec(`update account.idempotency_keys set needs = null, credential_id = null`) // as the former release
+	b.repeats("an answer of the former release", first, b.once("a", "POST", b.path(), registration))
+	again := b.once("c", "POST", b.path(), registration)
+	b.Fixture.Exec(`update account.memberships set permissions = '{account:api:access}' where user_id = $1`, b.registrar)
+	b.forbidden("after the permission was lost", b.once("c", "POST", b.path(), registration))
+	if n := b.Count(`select count(*) from account.oauth_clients`); n != 3 || again.Status != 201 {
+		t.Errorf("%d clients, %d", n, again.Status)
 	}
 }
 

@@ -34,10 +34,18 @@ type Store interface {
 // An Effect is a write. It returns its answer.
 type Effect func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error)
 
-// Serve runs effect and writes its answer, or writes the answer that is stored under the request's Idempotency-Key. It
-// returns an error of effect or of the store, or an *apierr.Error. After an error, it has written nothing.
-func Serve(w http.ResponseWriter, r *http.Request, store Store, scope idempotency.Scope, effect Effect) error {
-	answer, err := run(w, r, store, scope, effect)
+// Serve runs effect for the caller by in the workspace and writes its answer, or writes the answer that is stored under
+// the request's Idempotency-Key. It returns an error of effect or of the store, or an *apierr.Error. After an error, it
+// has written nothing.
+func Serve(
+	w http.ResponseWriter,
+	r *http.Request,
+	store Store,
+	scope idempotency.Scope,
+	by idempotency.Caller,
+	effect Effect,
+) error {
+	answer, err := run(w, r, store, scope, by, effect)
 	if err != nil {
 		return err
 	}
@@ -51,6 +59,7 @@ func run(
 	r *http.Request,
 	store Store,
 	scope idempotency.Scope,
+	by idempotency.Caller,
 	effect Effect,
 ) (idempotency.Answer, error) {
 	if len(r.Header.Values(idempotency.Header)) == 0 {
@@ -68,6 +77,7 @@ func run(
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
+	key.By = by
 	return store.Once(r.Context(), key, func(ctx context.Context) (idempotency.Answer, error) {
 		again := r.WithContext(ctx)
 		again.Body = io.NopCloser(bytes.NewReader(content))

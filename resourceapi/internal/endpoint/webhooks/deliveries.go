@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/jsontime"
@@ -102,7 +103,10 @@ func (e *Endpoint) Resend() http.Handler {
 		}
 		need := func(eventType string) error { return needsOf(caller, eventType) }
 		return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
-			return requested(writer.Resend(ctx, caller.WorkspaceID, id, former, need))
+			d, err := writer.Resend(ctx, caller.WorkspaceID, id, former, need)
+			answer, err := requested(d, err)
+			answer.Needs = eventtype.Needs([]string{d.Type})
+			return answer, err
 		}, nil
 	}, e.Store.Once)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/webhook"
 
@@ -45,7 +46,9 @@ func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, cont
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		return answerWith(http.StatusOK, added{recordOf(changed), secret.Reveal()})
+		answer, err := answerWith(http.StatusOK, added{recordOf(changed), secret.Reveal()})
+		answer.Needs = eventtype.Needs(changed.Types)
+		return answer, err
 	}, nil
 }
 

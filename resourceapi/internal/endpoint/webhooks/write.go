@@ -69,7 +69,7 @@ func (e *Endpoint) onceSealed(
 ) (idempotency.Answer, error) {
 	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, w delivery.Writer) (idempotency.Answer, error) {
 		answer, err := effect(ctx, w)
-		answer.Body = e.Answers.SealBytes(answer.Body)
+		answer.Body, answer.Secret = e.Answers.SealBytes(answer.Body), true
 		return answer, err
 	})
 	if err != nil {
@@ -116,6 +116,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 			return idempotency.Answer{}, err
 		}
 		answer, err := answerWith(http.StatusCreated, added{recordOf(made), secret.Reveal()})
+		answer.Needs = eventtype.Needs(types)
 		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
 		return answer, err
 	}, nil
@@ -199,7 +200,11 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 		if err == nil && include != nil {
 			made, err = writer.OmitPersonalData(ctx, caller.WorkspaceID, id, caller.User)
 		}
-		return changed(made, err)
+		answer, err := changed(made, err)
+		if (enable != nil && *enable) || (include != nil && *include) {
+			answer.Needs = eventtype.Needs(made.Types)
+		}
+		return answer, err
 	}, nil
 }
 
