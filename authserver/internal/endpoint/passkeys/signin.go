@@ -3,6 +3,7 @@ package passkeys
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -43,7 +44,7 @@ func (h *Handler) SignIn() http.Handler {
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
 				Frame: ui.Frame{
 					Title:   "Sign in",
-					Problem: "The passkey was not accepted. Please try again, or sign in another way.",
+					Problem: problemOf(err, "Please try again, or sign in another way."),
 				},
 				Return: next, Application: h.Application(r.Context(), next),
 			})
@@ -97,8 +98,8 @@ func (h *Handler) Again() http.Handler {
 			err = h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, event)
 		}
 		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
-			if err := h.Sessions.Flash(v.w, v.r, "The passkey was not accepted. Please try again, or "+
-				"use another method."); err != nil {
+			words := problemOf(err, "Please try again, or use another method.")
+			if err := h.Sessions.Flash(v.w, v.r, words); err != nil {
 				return err
 			}
 			goOn(v.w, again(next))
@@ -114,6 +115,19 @@ func (h *Handler) Again() http.Handler {
 
 // errNotAccepted means that a response does not authenticate the user. The cause is in the log.
 var errNotAccepted = errors.New("the passkey is not accepted")
+
+// errChanged is an errNotAccepted that remains: the passkey's counter or its backup flag does not fit what is stored.
+var errChanged = fmt.Errorf("%w: it has changed", errNotAccepted)
+
+// problemOf says on the page why a passkey was not accepted, and what to do; otherwise is the advice if the cause is
+// not known.
+func problemOf(err error, otherwise string) string {
+	if errors.Is(err, errChanged) {
+		return "This passkey has changed and no longer works here. Sign in another way, remove it in Settings, " +
+			"Security, and add it again."
+	}
+	return "The passkey was not accepted. " + otherwise
+}
 
 // check returns the user whose passkey answered a challenge. Its error is errNotAccepted if the response is not valid;
 // other errors are not the caller's fault.
@@ -145,6 +159,10 @@ func (h *Handler) check(
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, "the user is disabled")
 	}
 	use, err := h.RelyingParty.FinishLogin(user, key, stored, answer)
+	if errors.Is(err, webauthn.ErrChanged) {
+		_ = h.notAccepted(ctx, err.Error())
+		return workspace.User{}, session.Proof{}, errChanged
+	}
 	if errors.Is(err, webauthn.ErrRefused) {
 		return workspace.User{}, session.Proof{}, h.notAccepted(ctx, err.Error())
 	}
@@ -160,7 +178,8 @@ func (h *Handler) check(
 		Detail:    map[string]any{"name": key.Name, "reason": "copied", "address": h.Proxies.ClientAddress(r).String()},
 	})
 	if err == nil && !good {
-		err = h.notAccepted(ctx, "its counter did not go up: it may be a copy")
+		_ = h.notAccepted(ctx, "its counter did not go up: it may be a copy")
+		err = errChanged
 	}
 	return user, session.Proof{Method: session.Passkey, PasskeyID: key.ID}, err
 }

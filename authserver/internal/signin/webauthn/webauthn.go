@@ -26,6 +26,11 @@ import (
 // says why, for the log.
 var ErrRefused = errors.New("passkey response refused")
 
+// ErrChanged is an ErrRefused that no other attempt with this passkey can avoid: its authenticator says that it can be
+// copied to other devices, and said the opposite when the passkey was added, or the reverse (Web Authentication Level
+// 3, 7.2, step 18).
+var ErrChanged = fmt.Errorf("%w: the passkey has changed", ErrRefused)
+
 // A RelyingParty requests and verifies signatures. It is safe for concurrent use.
 type RelyingParty struct{ library *library.WebAuthn }
 
@@ -205,6 +210,9 @@ func (rp *RelyingParty) FinishLogin(
 	}
 	find := func(_, _ []byte) (library.User, error) { return libraryUser{user, []passkey.Passkey{by}}, nil }
 	_, used, err := rp.library.ValidatePasskeyLogin(find, session, answer.parsed)
+	if flags := answer.parsed.Response.AuthenticatorData.Flags; flags.HasBackupEligible() != by.BackupEligible {
+		return passkey.Use{}, ErrChanged // the library refuses it too
+	}
 	if err != nil {
 		return passkey.Use{}, refused(err)
 	}
