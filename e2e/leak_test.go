@@ -59,6 +59,8 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 		"access token",
 		"password",
 		"consent ticket",
+		"code verifier",
+		"status token",
 		"credential alm_ac",
 		"credential alm_rt",
 		"credential alm_cs",
@@ -189,4 +191,10 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 	app.Exchange(t, app.Body(unused))
 	app.Exchange(t, app.Body(unused)) // replay
 	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, owner).RefreshToken).Tokens(t).RefreshToken)
+	_, form := newForm(t, p, ws)
+	token := p.API().Get(t, form).Object(t)["submissionToken"]
+	p.API().
+		With("Idempotency-Key", rand.Text()).
+		JSON(t, http.MethodPost, form+"/submissions", map[string]any{"submissionToken": token, "answers": helper()}).
+		Wants(t, http.StatusAccepted)
 }

@@ -18,6 +18,9 @@ var (
 	jwts        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`)
 	tickets     = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
 	hooks       = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{32,}`)
+	verifiers   = regexp.MustCompile(`code_verifier(?:=|":")([A-Za-z0-9._~-]{43,128})`)
+	statuses    = regexp.MustCompile(`/submissions/[0-9a-f-]{36}\?token=([A-Za-z0-9_-]{40,})`)
+	upstream    = regexp.MustCompile(`[?&](?:state|nonce)=([A-Za-z0-9_-]{20,})`)
 )
 
 // Redact replaces every secret in the text, so that a failure message can contain it.
@@ -66,6 +69,17 @@ func (s *Secrets) AddAll(text string) {
 	}
 	for _, found := range tickets.FindAllStringSubmatch(text, -1) {
 		s.Add("consent ticket", found[1])
+	}
+	for _, found := range verifiers.FindAllStringSubmatch(text, -1) {
+		s.Add("code verifier", found[1])
+	}
+	for _, found := range statuses.FindAllStringSubmatch(text, -1) {
+		s.Add("status token", found[1])
+	}
+	if strings.Contains(text, "nonce=") { // an address at which this service signs people in
+		for _, found := range upstream.FindAllStringSubmatch(text, -1) {
+			s.Add("login state", found[1])
+		}
 	}
 }
 

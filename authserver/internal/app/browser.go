@@ -23,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -62,6 +63,7 @@ type browserDeps struct {
 	cost      session.Cost
 
 	offers *accessrequest.Offers // set by newBrowser
+	states *loginstate.States    // set by newBrowser
 
 	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
@@ -71,6 +73,11 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
+	var err error
+	d.states, err = loginstate.New(d.store, d.keys, strings.HasPrefix(d.config.AppURL, "https://"))
+	if err != nil {
+		return browser{}, err
+	}
 	d.pages = d.pages.Offering(d.config.offer(), d.identifyBrowser).
 		Navigating(SettingsSections(), settingsSubsections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)

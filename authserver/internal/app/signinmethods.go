@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
 	upstreampages "github.com/almonerhq/almoner/authserver/internal/endpoint/oidclogin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/passkeys"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/reauth"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
@@ -60,18 +58,14 @@ func (d browserDeps) passkeyAccounts() (*invitation.PasskeyDeps, error) {
 	return &invitation.PasskeyDeps{
 		Store:        d.store,
 		RelyingParty: party,
-		Ceremonies:   d.loginStates(),
+		Ceremonies:   d.states,
 	}, nil
-}
-
-func (d browserDeps) loginStates() *loginstate.States {
-	return loginstate.New(d.store, strings.HasPrefix(d.config.AppURL, "https://"))
 }
 
 // identifyBrowser is called with each sign-in page, before its scripts and links can start logins.
 func (d browserDeps) identifyBrowser(w http.ResponseWriter, r *http.Request) {
 	if d.config.offer() != (ui.Offer{}) {
-		d.loginStates().BindToBrowser(w, r)
+		d.states.BindToBrowser(w, r)
 	}
 }
 
@@ -83,7 +77,7 @@ func newSignInMethods(
 	proxies web.Proxies,
 ) (signInMethods, error) {
 	c := d.config
-	ceremonies := d.loginStates()
+	ceremonies := d.states
 	out := signInMethods{again: reauth.New(reauth.Deps{
 		Methods:   d.store,
 		Passkeys:  c.offersPasskeys(),

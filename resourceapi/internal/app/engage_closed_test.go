@@ -155,3 +155,25 @@ func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 		)
 	}
 }
+
+// The answer to a submission has the token of its status. It is stored sealed, and an answer that the former release
+// stored is repeated.
+func TestSubmit_AnswerIsStoredSealed(t *testing.T) {
+	t.Parallel()
+	s := newEngageService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	body, keyed := submissionOf(s.submissionToken(f), goodAnswers()), header{"Idempotency-Key": "sealed"}
+	first := s.submit(f, keyed, body)
+	s.acceptedAs(first)
+	const stored = `select count(*) from resource.idempotency_keys where route like 'submit to %'`
+	if all, clear := s.Count(stored), s.Count(stored+` and position('token='::bytea in body) > 0`); all != 1 || clear != 0 {
+		t.Errorf("%d answers, %d in the clear", all, clear)
+	}
+	for range 2 {
+		if a := s.submit(f, keyed, body); a.Status != first.Status || a.Body != first.Body {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		s.Exec(`update resource.idempotency_keys set body = $1 where route like 'submit to %'`, []byte(first.Body))
+	}
+}

@@ -2,6 +2,7 @@ package engage
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,7 +20,7 @@ const (
 const maxToken = 256
 
 // Tokens seals and opens the tokens that the public receives instead of a credential. It is safe for concurrent use.
-type Tokens struct{ submissions, statuses *seal.Box }
+type Tokens struct{ submissions, statuses, answers *seal.Box }
 
 // NewTokens derives the token keys from the service's keys.
 func NewTokens(keys seal.Keys) (*Tokens, error) {
@@ -31,7 +32,11 @@ func NewTokens(keys seal.Keys) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tokens{submissions, statuses}, nil
+	answers, err := seal.NewBox(keys, "engage stored answer")
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{submissions, statuses, answers}, nil
 }
 
 // A SubmissionToken permits one submission to one form (E3).
@@ -66,6 +71,17 @@ func (t *Tokens) ForStatus(workspaceID, submission uuid.UUID, now time.Time) str
 func (t *Tokens) ReadStatus(text string, submission uuid.UUID, now time.Time) (workspaceID uuid.UUID, allowed bool) {
 	about, made, workspaceID, err := openToken(t.statuses, text)
 	return workspaceID, err == nil && about == submission && now.Sub(made) < StatusTokenLifetime
+}
+
+// SealAnswer seals an answer that has the token of a status, for the store.
+func (t *Tokens) SealAnswer(body []byte) []byte { return t.answers.SealBytes(body) }
+
+// OpenAnswer opens a stored answer. The former release stored JSON, which it returns unchanged.
+func (t *Tokens) OpenAnswer(stored []byte) ([]byte, error) {
+	if len(stored) > 0 && stored[0] == '{' && json.Valid(stored) {
+		return stored, nil
+	}
+	return t.answers.OpenBytes(stored)
 }
 
 // The content of a token: its subject, its creation time in milliseconds, and its id or the workspace.

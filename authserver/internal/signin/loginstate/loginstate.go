@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/seal"
 )
 
 // A Purpose is what a login state is for. A secret of one purpose is unknown to every other.
@@ -33,7 +35,7 @@ const (
 	OIDCSignIn    Purpose = "upstream_sign_in"
 )
 
-// A Record is a login state as it is stored, with no secret in the clear.
+// A Record is a login state as it is stored, with no secret in the clear: Data is sealed.
 type Record struct {
 	SecretHash  []byte
 	BindingHash []byte
@@ -58,11 +60,15 @@ func BindToSignIn(id uuid.UUID) Binding { return Binding{"sign_in:" + id.String(
 // States begins and finishes login states. It is safe for concurrent use.
 type States struct {
 	store  Store
+	box    *seal.Box
 	secure bool
 }
 
-// New returns States. secure reports whether the pages are served over https.
-func New(store Store, secure bool) *States { return &States{store, secure} }
+// New returns States, whose data is sealed under keys. secure reports whether the pages are served over https.
+func New(store Store, keys seal.Keys, secure bool) (*States, error) {
+	box, err := seal.NewBox(keys, "login states")
+	return &States{store, box, secure}, err
+}
 
 // Begin stores data for life, to be found by secret.
 func (s *States) Begin(
@@ -81,7 +87,7 @@ func (s *States) Begin(
 		SecretHash:  hash(secret),
 		BindingHash: hash(by.of),
 		Purpose:     purpose,
-		Data:        content,
+		Data:        s.box.SealBytes(content),
 		Life:        life,
 	})
 }
@@ -91,6 +97,9 @@ func (s *States) Take(ctx context.Context, purpose Purpose, by Binding, secret s
 	content, found, err := s.store.TakeLoginState(ctx, hash(secret), hash(by.of), purpose)
 	if err != nil || !found {
 		return false, err
+	}
+	if opened, err := s.box.OpenBytes(content); err == nil {
+		content = opened // otherwise the former release has stored it, as JSON
 	}
 	if err := json.Unmarshal(content, data); err != nil {
 		return false, fmt.Errorf("read login state: %w", err)

@@ -81,7 +81,11 @@ func (e *Endpoint) firstAnswer(
 	if !key.Given() {
 		return idempotency.Answer{}, false, nil
 	}
-	return e.Store.FirstAnswer(ctx, key)
+	answer, known, err = e.Store.FirstAnswer(ctx, key)
+	if known {
+		answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
+	}
+	return answer, known && err == nil, err
 }
 
 // readSubmission reads {submissionToken, answers} and checks both.
@@ -120,9 +124,10 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.
 	}, err
 }
 
-// accept stores the submission with its job and builds the answer.
+// accept stores the submission with its job and builds the answer, which is stored sealed: it has the token of the
+// status.
 func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Submission) (idempotency.Answer, error) {
-	return e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
 		if err := writer.Accept(ctx, s); err != nil {
 			return idempotency.Answer{}, err
 		}
@@ -130,6 +135,11 @@ func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Sub
 		content, err := web.EncodeJSON(
 			accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token},
 		)
-		return idempotency.Answer{Status: http.StatusAccepted, Body: content}, err
+		return idempotency.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}, err
 	})
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
+	return answer, err
 }

@@ -1,0 +1,63 @@
+package loginstate_test
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+type state struct{ Nonce, Verifier string }
+
+// Neither the state nor what it leads to is in Postgres in the clear. A state of the former release is still finished.
+func TestStates_AreStoredSealed(t *testing.T) {
+	t.Parallel()
+	f := fixture.New(t)
+	database := credential.Secret(f.Database.Authserver)
+	store, err := postgres.OpenWithWait(t.Context(), database, testkit.StoreWait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails (crypto/rand)
+	states, err := loginstate.New(store, seal.NewKeys(key), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := loginstate.BindToSignIn(uuid.New())
+	secret, begun := rand.Text(), state{rand.Text(), rand.Text()}
+	if err := states.Begin(t.Context(), loginstate.OIDCSignIn, by, secret, time.Minute, begun); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{secret, begun.Nonce, begun.Verifier} {
+		var found int
+		if err := f.Owner.QueryRow(t.Context(), `select count(*) from account.ceremonies c
+			where position($1 in convert_from(data, 'LATIN1')) > 0 or position($1 in c::text) > 0`, text).
+			Scan(&found); err != nil || found != 0 {
+			t.Errorf("found in %d rows, %v", found, err)
+		}
+	}
+	former, content := rand.Text(), state{"nonce", "verifier"}
+	plain, _ := json.Marshal(content) // always encodes
+	hash := sha256.Sum256([]byte(former))
+	f.Exec(`insert into account.ceremonies (secret_hash, binding_hash, purpose, data, expires_at)
+		select $1, binding_hash, purpose, $2, expires_at from account.ceremonies`, hash[:], plain)
+	for text, want := range map[string]state{secret: begun, former: content} {
+		var got state
+		found, err := states.Take(t.Context(), loginstate.OIDCSignIn, by, text, &got)
+		if err != nil || !found || got != want {
+			t.Errorf("found %t, the same %t, %v", found, got == want, err)
+		}
+	}
+}
