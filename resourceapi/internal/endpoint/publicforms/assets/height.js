@@ -5,7 +5,7 @@
   function tell() {
     var height = Math.ceil(document.body.getBoundingClientRect().height);
     var title = document.querySelector("h1").textContent;
-    window.parent.postMessage({ almoner: "height", height: height, title: title }, "*");
+    window.parent.postMessage({ almoner: "height", height: height, title: title, lang: document.documentElement.lang }, "*");
   }
   new ResizeObserver(tell).observe(document.body);
   tell();
