@@ -26,7 +26,7 @@ const (
 	dialTimeout    = 3 * time.Second // to connect
 )
 
-// ErrProhibited is the error of dialling an address that is not public.
+// ErrProhibited is the error of dialling an address that is not public, or a port that browsers refuse.
 var ErrProhibited = ssrf.ErrProhibitedIP
 
 // Errors of CheckHost.
@@ -61,7 +61,7 @@ func New(o Options) *Network {
 // Transport returns an http.Transport that dials allowed addresses only. It uses no proxy, because a proxy would dial
 // without the check, and keeps no idle connections.
 func (n *Network) Transport() *http.Transport {
-	dialer := &net.Dialer{Timeout: dialTimeout, Control: n.guardian.Safe}
+	dialer := &net.Dialer{Timeout: dialTimeout, Control: n.control}
 	return &http.Transport{
 		Proxy:                  nil,
 		DialContext:            dialer.DialContext,

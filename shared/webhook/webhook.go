@@ -76,7 +76,7 @@ func CheckURL(ctx context.Context, network *publicnet.Network, text string) stri
 	case strings.Contains(text, "#"):
 		return "Must have no fragment (the part after #)."
 	case !isPort(parsed):
-		return "The port must be between 1 and 65535."
+		return "The port must be between 1 and 65535, and none that browsers refuse, such as 22 or 25."
 	}
 	switch err := network.CheckHost(ctx, parsed.Hostname()); {
 	case errors.Is(err, publicnet.ErrNotPublic):
@@ -91,8 +91,7 @@ func isPort(parsed *url.URL) bool {
 	if parsed.Port() == "" {
 		return !strings.HasSuffix(parsed.Host, ":")
 	}
-	port, err := strconv.ParseUint(parsed.Port(), 10, 16)
-	return err == nil && port > 0
+	return publicnet.CallablePort(parsed.Port())
 }
 
 // CheckTypes returns a message for the user if the types of an endpoint are not valid, or "".
