@@ -3,7 +3,8 @@
 # can enter the directory. The files are readable by all, because the containers run as other users; each container gets
 # the files it needs.
 set -eu
-dir=${1:-"$(dirname "$0")/../secrets"}
+here=$(cd "$(dirname "$0")" && pwd)
+dir=${1:-"$here/../secrets"}
 mkdir -p "$dir"
 chmod 700 "$dir"
 cd "$dir"
@@ -17,13 +18,18 @@ keep() { # keep NAME writes standard input to the file NAME, unless it exists
 }
 random() { head -c 32 /dev/urandom | basenc --base64url | tr -d '=\n'; }
 
-for name in postgres owner authserver resourceapi redis; do random | keep "${name}_password"; done
+for name in postgres owner authserver resourceapi redis authserver_redis resourceapi_redis; do random | keep "${name}_password"; done
 for role in owner authserver resourceapi; do
 	login=$role
 	[ "$role" != owner ] || login=almoner_owner
 	printf 'postgres://%s:%s@postgres:5432/almoner?sslmode=disable' "$login" "$(cat "${role}_password")" | keep "${role}_database_url"
 done
 printf 'requirepass %s\n' "$(cat redis_password)" | keep redis.conf
-printf 'redis://:%s@redis:6379/0' "$(cat redis_password)" | keep redis_url
+# Each service has a Redis user with its own keys and commands. The user default, with redis_password, is the operator's.
+for service in authserver resourceapi; do
+	printf 'user %s on >%s %s\n' "$service" "$(cat "${service}_redis_password")" "$(cat "$here/redis-$service.acl")"
+done | keep redis_users.conf
+printf 'redis://authserver:%s@redis:6379/0' "$(cat authserver_redis_password)" | keep redis_url
+printf 'redis://resourceapi:%s@redis:6379/0' "$(cat resourceapi_redis_password)" | keep resourceapi_redis_url
 for service in authserver resourceapi; do random | keep "${service}_keys"; done
 echo "the secrets are in $dir: keep a copy elsewhere" >&2

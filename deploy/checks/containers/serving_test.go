@@ -158,7 +158,8 @@ func TestCompose_StartsAndStops(t *testing.T) {
 	for _, name := range []string{"authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker"} {
 		c := h.container(name)
 		if got := c.run(t, c.environ(), "check-config"); got.code != 0 ||
-			strings.Contains(got.stdout, h.secret("redis_password")) {
+			strings.Contains(got.stdout, h.secret("authserver_redis_password")) ||
+			strings.Contains(got.stdout, h.secret("resourceapi_redis_password")) {
 			t.Fatalf("%s: %s", name, got.stderr)
 		}
 		if c.unhealthy() == "" {
@@ -170,6 +171,7 @@ func TestCompose_StartsAndStops(t *testing.T) {
 	h.answers()
 	h.storesAreHealthy()
 	h.redisKeepsWhatItIsTold()
+	h.redisUsersKeepToTheirOwn()
 	for _, name := range slices.Sorted(maps.Keys(stops)) {
 		if err := stops[name](); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -224,6 +226,38 @@ func complaint(command *exec.Cmd) string {
 		return ""
 	}
 	return fmt.Sprintf("%v %s", err, output)
+}
+
+// redisUsersKeepToTheirOwn checks that the Redis user of a service can do nothing with the keys of the other, nor what
+// an operator does.
+func (h *host) redisUsersKeepToTheirOwn() {
+	h.t.Helper()
+	_, port, _ := net.SplitHostPort(h.places["redis:6379"])
+	for user, attempts := range map[string]map[string]bool{
+		"authserver": {
+			"hset g:{x} st active": true, "zadd t:x 1 a": true, "set rate:x 1": true, "set o:x 1": true, "ping": true,
+			"zadd events:x 1 a": false, "get other": false,
+		},
+		"resourceapi": {
+			"zadd events:x 1 a": true, "ping": true,
+			"hset g:{x} st active": false, "hget g:{x} st": false, "zadd t:x 1 a": false, "set rate:x 1": false,
+		},
+	} {
+		for _, operators := range []string{
+			"keys *", "flushall", "config get dir", "acl list", "client list", "debug sleep 0", "script flush",
+			"subscribe x", "info",
+		} {
+			attempts[operators] = false
+		}
+		for attempt, may := range attempts {
+			command := tool(h.t, "redis-cli", append([]string{"-p", port, "--user", user}, strings.Fields(attempt)...)...)
+			command.Env = append(command.Env, "REDISCLI_AUTH="+h.secret(user+"_redis_password"))
+			output, _ := command.CombinedOutput()
+			if refused := strings.Contains(string(output), "NOPERM"); refused == may {
+				h.t.Errorf("%s: %s: %s", user, attempt, output)
+			}
+		}
+	}
 }
 
 func (h *host) redisKeepsWhatItIsTold() {

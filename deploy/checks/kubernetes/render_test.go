@@ -65,7 +65,9 @@ func files(t *testing.T) filesys.FileSystem {
 	for _, name := range []string{"owner-database-url", "authserver-database-url", "resourceapi-database-url"} {
 		write(secretsFolder+name, []byte("postgres://user:password@stores.invalid/almoner\n"))
 	}
-	write(secretsFolder+"redis-url", []byte("redis://:password@stores.invalid:6379\n"))
+	for _, name := range []string{"redis-url", "resourceapi-redis-url"} {
+		write(secretsFolder+name, []byte("redis://user:password@stores.invalid:6379\n"))
+	}
 	write(secretsFolder+"smtp-url", []byte("smtp://user:password@mail.invalid\n"))
 	for _, name := range []string{"authserver-keys", "resourceapi-keys"} {
 		write(secretsFolder+name, []byte(product.Keys()+"\n"))

@@ -23,7 +23,7 @@ func TestManifests_StartHealthyServices(t *testing.T) {
 		t.Helper()
 		for name, value := range map[string]string{
 			"ALMONER_DATABASE_URL_FILE": stores[of],
-			"ALMONER_REDIS_URL_FILE":    stores["redis"],
+			"ALMONER_REDIS_URL_FILE":    stores[of+" redis"],
 		} {
 			path := command.Environment[name]
 			if path == "" {

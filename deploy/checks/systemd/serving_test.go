@@ -22,7 +22,8 @@ func secretFiles(t *testing.T) map[string]string {
 		"owner-database-url":       stores["owner"],
 		"authserver-database-url":  stores["authserver"],
 		"resourceapi-database-url": stores["resourceapi"],
-		"redis-url":                stores["redis"],
+		"redis-url":                stores["authserver redis"],
+		"resourceapi-redis-url":    stores["resourceapi redis"],
 		"authserver-keys":          product.Keys(),
 		"resourceapi-keys":         product.Keys(),
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -248,16 +249,41 @@ func Keys() string {
 	return base64.RawURLEncoding.EncodeToString(key)
 }
 
-// Stores returns a new database and Redis as values of settings, by service: owner, authserver, resourceapi and redis.
+// Stores returns a new database and Redis as values of settings, by service: owner, authserver and resourceapi, and with
+// the suffix " redis" the Redis of the two services, each as the user with the rules of compose/redis-*.acl.
 func Stores(t testing.TB) map[string]string {
 	t.Helper()
-	database := testkit.NewDatabase(t)
+	database, redis := testkit.NewDatabase(t), testkit.NewRedis(t).URL
 	return map[string]string{
 		"owner":       database.Owner,
 		"authserver":  database.Authserver,
 		"resourceapi": database.Resourceapi,
-		"redis":       testkit.NewRedis(t).URL,
+
+		"authserver redis":  redisUser(t, redis, "authserver"),
+		"resourceapi redis": redisUser(t, redis, "resourceapi"),
 	}
+}
+
+// redisUser makes the Redis user of a service, and returns the URL with it.
+func redisUser(t testing.TB, address, service string) string {
+	t.Helper()
+	rules, err := os.ReadFile(filepath.Join(Root(), "deploy/compose/redis-"+service+".acl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password := Keys()
+	arguments := []string{"-u", address, "ACL", "SETUSER", service, "on", ">" + password}
+	arguments = append(arguments, strings.Fields(string(rules))...)
+	if out, err := exec.CommandContext(t.Context(), "redis-cli", arguments...).CombinedOutput(); err != nil ||
+		strings.TrimSpace(string(out)) != "OK" {
+		t.Fatalf("the rules of %s: %s %v", service, out, err)
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed.User = url.UserPassword(service, password)
+	return parsed.String()
 }
 
 func (c Command) environ() []string {
