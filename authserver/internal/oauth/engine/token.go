@@ -188,6 +188,9 @@ func (e *Engine) issue(
 	if len(x.scope) > 0 {
 		scope = scope.Intersect(x.scope)
 	}
+	if len(scope) < len(x.scope) { // a repeated request whose grant was narrowed meanwhile
+		return tokenError("invalid_scope", "scope must contain only permissions that the grant has.")
+	}
 	access, err := sign(accesstoken.Claims{
 		Issuer:      e.Issuer,
 		Subject:     g.UserID,
