@@ -250,7 +250,8 @@ func (h *host) redisUsersKeepToTheirOwn() {
 			attempts[operators] = false
 		}
 		for attempt, may := range attempts {
-			command := tool(h.t, "redis-cli", append([]string{"-p", port, "--user", user}, strings.Fields(attempt)...)...)
+			arguments := append([]string{"-p", port, "--user", user}, strings.Fields(attempt)...)
+			command := tool(h.t, "redis-cli", arguments...)
 			command.Env = append(command.Env, "REDISCLI_AUTH="+h.secret(user+"_redis_password"))
 			output, _ := command.CombinedOutput()
 			if refused := strings.Contains(string(output), "NOPERM"); refused == may {

@@ -57,7 +57,8 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// A stored answer is repeated to a caller who may still do what it needed, and one with a secret to its credential alone.
+// A stored answer is repeated to a caller who may still do what it needed, and one with a secret to its credential
+// alone.
 func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
 	b := newTestEnv(t)
 	mine, registration := b.token, confidential(nil)
@@ -81,7 +82,10 @@ func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
 	b.Fixture.Exec(`update account.idempotency_keys set needs = null, credential_id = null`) // as the former release
 	b.repeats("an answer of the former release", first, b.once("a", "POST", b.path(), registration))
 	again := b.once("c", "POST", b.path(), registration)
-	b.Fixture.Exec(`update account.memberships set permissions = '{account:api:access}' where user_id = $1`, b.registrar)
+	b.Fixture.Exec(
+		`update account.memberships set permissions = '{account:api:access}' where user_id = $1`,
+		b.registrar,
+	)
 	b.forbidden("after the permission was lost", b.once("c", "POST", b.path(), registration))
 	if n := b.Count(`select count(*) from account.oauth_clients`); n != 3 || again.Status != 201 {
 		t.Errorf("%d clients, %d", n, again.Status)

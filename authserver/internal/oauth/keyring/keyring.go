@@ -170,8 +170,8 @@ func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 }
 
 // Among returns the private key that signs now, given the keys that were not removed at a read after the last Load: if
-// the key that this process would sign with was removed meanwhile, the next one signs already. It loads the keys only if
-// that was removed too. An empty list changes nothing.
+// the key that this process would sign with was removed meanwhile, the next one signs already. It loads the keys only
+// if that was removed too. An empty list changes nothing.
 func (r *Keyring) Among(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
 	s := r.loaded.Load()
 	if s == nil {

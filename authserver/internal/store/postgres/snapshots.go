@@ -35,9 +35,10 @@ left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'
 cross join ` + signingSQL
-	// signingSQL has one row with the signing keys that are not removed. It is no subquery of a column, which a distributed
-	// Postgres does not accept everywhere.
-	signingSQL = `(select coalesce(array_agg(kid), '{}') key_ids from account.signing_keys where state <> 'removed') signing`
+	// signingSQL has one row with the signing keys that are not removed. It is no subquery of a column, which a
+	// distributed Postgres does not accept everywhere.
+	signingSQL = `(select coalesce(array_agg(kid), '{}') key_ids from account.signing_keys
+  where state <> 'removed') signing`
 )
 
 type snapshotQuery struct {

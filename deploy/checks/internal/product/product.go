@@ -249,8 +249,8 @@ func Keys() string {
 	return base64.RawURLEncoding.EncodeToString(key)
 }
 
-// Stores returns a new database and Redis as values of settings, by service: owner, authserver and resourceapi, and with
-// the suffix " redis" the Redis of the two services, each as the user with the rules of compose/redis-*.acl.
+// Stores returns a new database and Redis as values of settings, by service: owner, authserver and resourceapi, and
+// with the suffix " redis" the Redis of the two services, each as the user with the rules of compose/redis-*.acl.
 func Stores(t testing.TB) map[string]string {
 	t.Helper()
 	database, redis := testkit.NewDatabase(t), testkit.NewRedis(t).URL
