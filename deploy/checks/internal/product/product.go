@@ -271,16 +271,18 @@ func redisUser(t testing.TB, address, service string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	password := Keys()
-	arguments := []string{"-u", address, "ACL", "SETUSER", service, "on", ">" + password}
-	arguments = append(arguments, strings.Fields(string(rules))...)
-	if out, err := exec.CommandContext(t.Context(), "redis-cli", arguments...).CombinedOutput(); err != nil ||
-		strings.TrimSpace(string(out)) != "OK" {
-		t.Fatalf("the rules of %s: %s %v", service, out, err)
-	}
 	parsed, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
+	}
+	password := Keys()
+	arguments := []string{"-h", parsed.Hostname(), "-p", parsed.Port(), "ACL", "SETUSER", service, "on", ">" + password}
+	arguments = append(arguments, strings.Fields(string(rules))...)
+	command := exec.CommandContext(t.Context(), "redis-cli", arguments...)
+	operators, _ := parsed.User.Password()
+	command.Env = append(os.Environ(), "REDISCLI_AUTH="+operators)
+	if out, err := command.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "OK" {
+		t.Fatalf("the rules of %s: %s %v", service, out, err)
 	}
 	parsed.User = url.UserPassword(service, password)
 	return parsed.String()
