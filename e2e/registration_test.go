@@ -190,7 +190,9 @@ func TestRegister_ChecksRedirectURIs(t *testing.T) {
 		wantsList(t, ws.Register(t, native).Wants(t, http.StatusCreated).Object(t), "redirectUris", uri)
 		register(t, uri).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
 	}
-	for _, uri := range []string{"intent://a/cb", "web+app://a/cb", "MS-app:/cb", "cursor://a/cb?code=1", "cursor://a/#x"} {
+	for _, uri := range []string{
+		"intent://a/cb", "web+app://a/cb", "MS-app:/cb", "cursor://a/cb?code=1", "cursor://a/#x",
+	} {
 		native["redirectUris"] = []string{uri}
 		ws.Register(t, native).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
 	}

@@ -209,9 +209,8 @@ func TestRefuseRedirect_ConnectorMayHavePrivateUseScheme(t *testing.T) {
 	}
 	bad := []string{
 		"web+app://host/cb", "WEB+app://host/cb", "ms-settings:/x", "chrome-extension://abc/cb",
-		"x-apple.systempreferences:/x", "x-appleapp:/cb", "app:", "app://", "app://me@host/cb", "app://host/cb#x", "app:/cb#",
-		"app://*/cb",
-		"app:/cb/*",
+		"x-apple.systempreferences:/x", "x-appleapp:/cb", "app:", "app://", "app://me@host/cb",
+		"app://host/cb#x", "app:/cb#", "app://*/cb", "app:/cb/*",
 		"app:/cb?code=1", "app:cb?x=1&STATE=2", "app:/cb?iss=", "app:/cb?error=x", "app:/cb?error_description=x",
 		"app:/cb?response=x", "app://a;b/cb", "app://h%6Fst/cb", "app://host:70000/cb", "app://host:/cb", "app:/c b",
 		"app:\\\\host",
