@@ -46,9 +46,9 @@ func NeedsQuiet(t *testing.T, part string) {
 	}
 }
 
-// Within returns how long something may take at most: the limit in the long form, which has a quiet machine. In the short
-// form, which is part of `make test`, a duration says more about the machine than about the product, so the test checks
-// only that it ends.
+// Within returns how long something may take at most: the limit in the long form, which has a quiet machine. In the
+// short form, which is part of `make test`, a duration says more about the machine than about the product, so the test
+// checks only that it ends.
 func Within(limit time.Duration) time.Duration {
 	if *long {
 		return limit

@@ -13,8 +13,8 @@ import (
 )
 
 // SendRaw sends bytes unchanged on a connection and returns every response until the server closes it. Unless the text
-// asks for that (Connection: close), SendRaw closes the connection after 700 ms, because a server that waits for more of
-// a body sends no response; on a slow machine, it may miss a response then.
+// asks for that (Connection: close), SendRaw closes the connection after 700 ms, because a server that waits for more
+// of a body sends no response; on a slow machine, it may miss a response then.
 func SendRaw(connection net.Conn, text string) []*http.Response {
 	defer func() { _ = connection.Close() }()
 	within := 700 * time.Millisecond

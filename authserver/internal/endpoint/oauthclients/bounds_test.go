@@ -31,8 +31,8 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 	}
 }
 
-// refusesBeyond64 sends 69 requests, of which the first 64 are held until the others have been refused. It reports false
-// if a request was refused because it waited for its turn for too long.
+// refusesBeyond64 sends 69 requests, of which the first 64 are held until the others have been refused. It reports
+// false if a request was refused because it waited for its turn for too long.
 func refusesBeyond64(t *testing.T, b *testEnv) bool {
 	t.Helper()
 	hold, err := b.Fixture.Owner.Begin(t.Context()) // blocks every request that is being handled

@@ -119,8 +119,8 @@ func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
 	s.must(err)
 }
 
-// arranged sends a request again while the response is a 503. If a store exceeds the server's time limits while a test is
-// set up, the machine is busy.
+// arranged sends a request again while the response is a 503. If a store exceeds the server's time limits while a test
+// is set up, the machine is busy.
 func arranged(send func() Answer) Answer {
 	for end := time.Now().Add(await.Long); ; {
 		if answer := send(); answer.Status != http.StatusServiceUnavailable || time.Now().After(end) {

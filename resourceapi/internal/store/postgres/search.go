@@ -18,8 +18,8 @@ import (
 // searchTime is the time limit of a search (contract, section 6).
 const searchTime = 500 * time.Millisecond
 
-// searchParameters returns the settings of the connections for searches. The best plan depends on the text searched for.
-// lock_timeout is shorter than the time limit, so that a wait for a lock is distinct from a long search.
+// searchParameters returns the settings of the connections for searches. The best plan depends on the text searched
+// for. lock_timeout is shorter than the time limit, so that a wait for a lock is distinct from a long search.
 func searchParameters(limit time.Duration) map[string]string {
 	return map[string]string{
 		"lock_timeout":      fmt.Sprint((limit - 100*time.Millisecond).Milliseconds()),
