@@ -177,6 +177,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Devices:     devices,
 		Attempts:    attempts,
 		Sessions:    sessions,
+		Browsers:    d.states,
 		Auditor:     d.store,
 		Pages:       d.pages,
 		Proxies:     proxies,

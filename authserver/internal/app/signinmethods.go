@@ -62,11 +62,9 @@ func (d browserDeps) passkeyAccounts() (*invitation.PasskeyDeps, error) {
 	}, nil
 }
 
-// identifyBrowser is called with each sign-in page, before its scripts and links can start logins.
+// identifyBrowser is called with each sign-in page, before its forms, scripts and links can start logins.
 func (d browserDeps) identifyBrowser(w http.ResponseWriter, r *http.Request) {
-	if d.config.offer() != (ui.Offer{}) {
-		d.states.BindToBrowser(w, r)
-	}
+	d.states.BindToBrowser(w, r)
 }
 
 func newSignInMethods(

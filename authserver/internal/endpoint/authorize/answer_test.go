@@ -188,7 +188,7 @@ func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 	for name, secret := range map[string]string{
 		"code":     code,
 		"ticket":   page.Form("/oauth/authorize").Get("ticket"),
-		"cookie":   browser.Cookies()[0].Value,
+		"cookie":   browser.Session(),
 		"password": browsertest.Password,
 	} {
 		if strings.Contains(site.Log.String(), secret) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -26,6 +27,7 @@ type Deps struct {
 	Devices   *session.Devices
 	Attempts  *session.Attempts
 	Sessions  *session.Sessions
+	Browsers  *loginstate.States
 	Auditor   session.Auditor
 	Pages     *ui.Pages
 	Proxies   web.Proxies
@@ -97,7 +99,10 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	if password == "" {
 		page.PasswordGap = "Enter your password."
 	}
-	if page.EmailNote != "" || page.PasswordGap != "" {
+	if _, known := h.Browsers.BoundToBrowser(r); !known && r.PostForm.Has(ui.ExpectsCookie) {
+		page.Problem = ui.NoCookie
+	}
+	if page.EmailNote != "" || page.PasswordGap != "" || page.Problem != "" {
 		h.show(w, r, http.StatusBadRequest, page)
 		return
 	}

@@ -29,7 +29,7 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 			t.Errorf("Set-Cookie lacks %s: %s", want, cookie)
 		}
 	}
-	value := browser.Cookies()[0].Value
+	value := browser.Session()
 	sum := sha256.Sum256([]byte(value))
 	hash := base64.RawURLEncoding.EncodeToString(sum[:])
 	if n := site.Count(`select count(*) from account.sessions where token = $1`, value); n != 0 {
@@ -41,6 +41,28 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	if n := site.Count(`select count(*) from account.audit_events
 		where action = '`+audit.SignInSucceeded+`' and user_id = $1`, ada.ID); n != 1 {
 		t.Errorf("%d audit events", n)
+	}
+}
+
+// A browser that blocks cookies would come back to the sign-in page without a reason.
+func TestSignIn_WithoutCookiesSaysSo(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := site.Member()
+	form := site.Browser().Get("/login?return=/settings/apps").Form("/login")
+	form.Set("email", ada.Email)
+	form.Set("password", browsertest.Password)
+	answer := site.Browser().Post("/login", form)
+	if answer.Status != http.StatusBadRequest || !answer.HasText("Your browser sent no cookie.") ||
+		answer.Form("/login").Get("return") != "/settings/apps" {
+		t.Errorf("%d: %s", answer.Status, answer.Text())
+	}
+	if n := site.Count(`select count(*) from account.sign_ins`); n != 0 {
+		t.Errorf("%d sign-ins", n)
+	}
+	form.Del("cookies") // not a page of this server
+	if answer := site.Browser().Post("/login", form); answer.Status != http.StatusSeeOther {
+		t.Errorf("a form that no page offered: %d", answer.Status)
 	}
 }
 

@@ -43,10 +43,14 @@ func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, b begun, wait 
 
 // notOurs responds to a callback that belongs to no attempt of this browser.
 func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
+	text := "It was started in another browser, took too long, or was already completed. Nothing was changed."
+	if _, known := h.Ceremonies.BoundToBrowser(r); !known {
+		text = "It was started in another browser, or your browser blocks cookies. Allow them for this site."
+	}
 	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusBadRequest,
 		Heading: "This sign-in is no longer valid",
-		Text:    "It was started in another browser, took too long, or was already completed. Nothing was changed.",
+		Text:    text,
 		Links:   []ui.Link{{Href: "/login", Text: "Start again"}},
 	})
 }

@@ -41,10 +41,14 @@ func (h *Handler) SignIn() http.Handler {
 			err = h.Sessions.Begin(w, r, by, event)
 		}
 		if errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid) {
+			problem := problemOf(err, "Please try again, or sign in another way.")
+			if _, known := h.Ceremonies.BoundToBrowser(r); !known {
+				problem = ui.NoCookie
+			}
 			h.Pages.Show(w, r, http.StatusBadRequest, &ui.Login{
 				Frame: ui.Frame{
 					Title:   "Sign in",
-					Problem: problemOf(err, "Please try again, or sign in another way."),
+					Problem: problem,
 				},
 				Return: next, Application: h.Application(r.Context(), next),
 			})

@@ -150,11 +150,11 @@ func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 		t.Errorf("after ten wrong ones: %d", page.Status)
 	}
 	browser.Headers.Set("X-Forwarded-For", "192.0.2.7")
-	before := browser.Cookies()[0].Value
+	before := browser.Session()
 	if page := browser.Post(tokens, form); page.Status != http.StatusOK || !tokenPattern.MatchString(page.Body) {
 		t.Errorf("with the password: %d %s", page.Status, page.Text())
 	}
-	if browser.Cookies()[0].Value == before {
+	if browser.Session() == before {
 		t.Error("the session's identifier is the same after the reauthentication")
 	}
 }

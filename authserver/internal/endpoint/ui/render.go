@@ -58,7 +58,8 @@ func New(log *slog.Logger) (*Pages, error) {
 // A View is the content of one page.
 type View interface {
 	Template() string // its name, without .html
-	// LeadsTo returns the local path to which a form of the page leads when it is done, or "" for a page of this server.
+	// LeadsTo returns the local path to which a form of the page leads when it is done, or "" for a page of this
+	// server.
 	LeadsTo() string
 	frame() *Frame // of the embedded Frame
 }
@@ -71,6 +72,13 @@ const PasswordSet = "password-set"
 
 // AccountDeleted is the query parameter that tells the sign-in page that an account was deleted.
 const AccountDeleted = "account-deleted"
+
+// ExpectsCookie is the field of the sign-in form that tells that the browser got a cookie with the page.
+const ExpectsCookie = "cookies"
+
+// NoCookie is the problem of a sign-in by a browser that sends no cookie.
+const NoCookie = "Your browser sent no cookie. Cookies keep you signed in: allow them for this site, and then sign " +
+	"in again."
 
 // signInNotice returns what the sign-in page says first, or "".
 func signInNotice(r *http.Request) string {

@@ -64,6 +64,16 @@ func (b *Browser) Cookies() []*http.Cookie {
 	return b.client.Jar.Cookies(at)
 }
 
+// Session returns the value of the session's cookie, or "".
+func (b *Browser) Session() string {
+	for _, cookie := range b.Cookies() {
+		if cookie.Name == "almoner" {
+			return cookie.Value
+		}
+	}
+	return ""
+}
+
 // SetCookies adds cookies of the server to the browser.
 func (b *Browser) SetCookies(cookies []*http.Cookie) {
 	at, _ := url.Parse(b.origin)
