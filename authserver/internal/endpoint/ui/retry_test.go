@@ -51,6 +51,15 @@ func TestUnavailable_KeepsWhatWasTyped(t *testing.T) {
 	}
 }
 
+// Nothing was typed on the consent page, and its buttons are answers.
+func TestUnavailable_SaysWhatIsTrueOnConsentPage(t *testing.T) {
+	page := unavailable(t, posted("same-origin", "/oauth/authorize", "ticket=t&decision=approve&access=read"))
+	if strings.Contains(page, "typed") || !strings.Contains(page, "Your answers are kept on this page.") ||
+		!strings.Contains(page, `<input type="hidden" name="decision" value="approve">`) {
+		t.Error(page)
+	}
+}
+
 func TestUnavailable_RepeatsNoSecret(t *testing.T) {
 	page := unavailable(t, posted("same-origin", "/login", "email=ada%40example.org&password=hunter2&code=123456"))
 	for _, secret := range []string{"hunter2", "123456"} {
