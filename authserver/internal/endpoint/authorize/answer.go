@@ -1,6 +1,7 @@
 package authorize
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -51,17 +52,24 @@ func (h *Handler) answered(
 	if refused {
 		return true
 	}
-	snapshot, err := h.Grants.Snapshot(
-		r.Context(), ticket.ClientID, grant.Key{WorkspaceID: ticket.WorkspaceID, ID: ticket.GrantID})
+	snapshot, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, grant.Key{})
 	if err != nil {
 		h.fail(w, r, err)
 		return true
 	}
-	switch {
-	case snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
-		!snapshot.Client.MayRedirectTo(ticket.RedirectURI):
+	if snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
+		!snapshot.Client.MayRedirectTo(ticket.RedirectURI) {
 		h.Pages.ShowError(w, r, clientGone())
-	case snapshot.Grant != nil && snapshot.Grant.State != grant.Pending:
+		return true
+	}
+	so, err := h.decided(r.Context(), user, ticket.Same(), *snapshot.Client)
+	if err != nil {
+		h.fail(w, r, err)
+		return true
+	}
+	next, free := so.Next(ticket.WorkspaceID)
+	switch {
+	case !free:
 		h.Pages.ShowError(w, r, usedAlready())
 	case form.readOnly && consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions) == nil:
 		h.Pages.ShowError(w, r, badForm())
@@ -69,9 +77,11 @@ func (h *Handler) answered(
 		if form.readOnly {
 			ticket.Permissions = consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions)
 		}
-		return h.approve(w, r, user, ticket, *snapshot.Client)
-	default:
-		h.deny(w, r, user, ticket, snapshot)
+		ticket.GrantID = next
+		return h.approve(w, r, user, ticket, so, *snapshot.Client)
+	case h.endPending(w, r, user, so):
+		h.recordStopped(r, *snapshot.Client, ticket.WorkspaceID, &user.User.ID, connectionlog.Denied, userSaid)
+		h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 	}
 	return true
 }
@@ -144,6 +154,7 @@ func (h *Handler) approve(
 	r *http.Request,
 	user session.CurrentUser,
 	ticket consent.Ticket,
+	so consent.Approval,
 	c client.Client,
 ) bool {
 	membership, member, err := h.Members.Membership(r.Context(), user.User.ID, ticket.WorkspaceID)
@@ -190,6 +201,7 @@ func (h *Handler) approve(
 		Resource:    ticket.Resource,
 		Life:        consent.Life(c, membership.Workspace),
 		SignInID:    user.SignInID,
+		Instead:     so.Elsewhere(ticket.WorkspaceID),
 	}, grant.CodeTerms{
 		ClientID:    c.ID,
 		RedirectURI: ticket.RedirectURI,
@@ -223,28 +235,43 @@ func (h *Handler) approve(
 	return true
 }
 
-// deny sends the denial to the callback. If the same page was approved before and its code is still unused, the grant
-// is taken back. If the code is redeemed first, the denial is refused.
-func (h *Handler) deny(
-	w http.ResponseWriter,
-	r *http.Request,
-	user session.CurrentUser,
-	ticket consent.Ticket,
-	snapshot grant.Snapshot,
-) {
-	if approved := snapshot.Grant; approved != nil {
-		err := h.Grants.Deny(r.Context(), *approved, user.Actor())
+// decided reads what the user has decided about the same request in this session. A client that belongs to no workspace
+// may have been given another one.
+func (h *Handler) decided(
+	ctx context.Context, user session.CurrentUser, same consent.Same, c client.Client,
+) (consent.Approval, error) {
+	workspaces := []uuid.UUID{c.WorkspaceID}
+	if c.Address != "" {
+		memberships, err := h.Members.Memberships(ctx, user.User.ID)
+		if err != nil {
+			return consent.Approval{}, err
+		}
+		workspaces = nil
+		for _, m := range memberships {
+			workspaces = append(workspaces, m.Workspace.ID)
+		}
+	}
+	grants, err := h.Grants.Known(ctx, same.Keys(workspaces))
+	return consent.Approval{Same: same, Workspaces: workspaces, Grants: grants}, err
+}
+
+// endPending ends the approval of the request whose code is still unused, if there is one. It returns false if the code
+// was redeemed first or the store fails; then it has written the response.
+func (h *Handler) endPending(
+	w http.ResponseWriter, r *http.Request, user session.CurrentUser, so consent.Approval,
+) bool {
+	for _, approved := range so.Pending() {
+		err := h.Grants.Deny(r.Context(), approved, user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
 			h.Pages.ShowError(w, r, usedAlready())
-			return
+			return false
 		}
 		if err != nil {
 			h.fail(w, r, err)
-			return
+			return false
 		}
 	}
-	h.recordStopped(r, *snapshot.Client, ticket.WorkspaceID, &user.User.ID, connectionlog.Denied, userSaid)
-	h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
+	return true
 }
 
 func (h *Handler) sendDenial(w http.ResponseWriter, redirectURI, state string) {

@@ -182,8 +182,9 @@ func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
-	page := site.SignedIn(ada).Get(request(requestOf(address, web), nil))
-	for _, workspaceID := range []uuid.UUID{site.Fixture.WorkspaceID, second} { // back, and the other one
+	browser := site.SignedIn(ada)
+	for _, workspaceID := range []uuid.UUID{site.Fixture.WorkspaceID, second} {
+		page := browser.Get(request(requestOf(address, web), map[string]string{"state": workspaceID.String()}))
 		code := callback(t, approve(choose(page, workspaceID))).Get("code")
 		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.WorkspaceID != workspaceID {
 			t.Errorf("granted in %s, want %s", g.WorkspaceID, workspaceID)

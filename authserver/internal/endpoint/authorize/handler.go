@@ -32,6 +32,7 @@ type Requests interface {
 // Grants creates and denies grants; grant.Service implements it.
 type Grants interface {
 	Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error)
+	Known(ctx context.Context, keys []grant.Key) ([]grant.Grant, error)
 	Open(ctx context.Context, g grant.Grant, terms grant.CodeTerms) (credential.Secret, error)
 	Deny(ctx context.Context, g grant.Grant, actor string) error
 }

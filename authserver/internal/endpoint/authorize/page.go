@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -64,11 +64,20 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
+	so, err := h.decided(r.Context(), user, req.Same(user.SignInID), req.Client)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if so.Used() {
+		h.Pages.ShowError(w, r, usedAlready())
+		return
+	}
 	if req.Client.Address != "" {
 		h.offerWorkspaces(w, r, user, req, returnPath, "")
 		return
 	}
-	h.offer(w, r, user, req, req.Client.WorkspaceID, returnPath)
+	h.offer(w, r, user, req, so, req.Client.WorkspaceID, returnPath)
 }
 
 // offer shows the consent page, or why this user cannot consent.
@@ -77,6 +86,7 @@ func (h *Handler) offer(
 	r *http.Request,
 	user session.CurrentUser,
 	req consent.Request,
+	so consent.Approval,
 	workspaceID uuid.UUID,
 	returnPath string,
 ) {
@@ -117,8 +127,13 @@ func (h *Handler) offer(
 		h.showAsking(w, r, m, err)
 		return
 	}
+	next, free := so.Next(workspaceID)
+	if !free {
+		h.Pages.ShowError(w, r, usedAlready())
+		return
+	}
 	ticket, err := h.Tickets.Seal(consent.Ticket{
-		GrantID:     identity.New(),
+		GrantID:     next,
 		SignInID:    user.SignInID,
 		UserID:      user.User.ID,
 		ClientID:    req.Client.ID,
@@ -136,7 +151,9 @@ func (h *Handler) offer(
 		return
 	}
 	view := h.consentView(req, membership, granted, leftOut)
-	if view.ReadOnly, err = h.choseReadOnly(r.Context(), user.User.ID, req.Client, membership, granted); err != nil {
+	approved := so.In(workspaceID)
+	view.ReadOnly, err = h.choseReadOnly(r.Context(), user.User.ID, req.Client, membership, granted, approved)
+	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
@@ -153,18 +170,23 @@ func (h *Handler) offer(
 	h.Pages.Show(w, r, http.StatusOK, view)
 }
 
-// choseReadOnly reports whether the user's last connection of the client had read-only access and was revoked because a
-// used code or token was presented.
+// choseReadOnly reports whether the user has approved the request with read-only access. If the user has not approved
+// it, choseReadOnly reports whether the last connection of the client had read-only access and was revoked because a used
+// code or token was presented.
 func (h *Handler) choseReadOnly(
 	ctx context.Context,
 	user uuid.UUID,
 	c client.Client,
 	membership workspace.Membership,
 	granted perm.Set,
+	approved *grant.Grant,
 ) (bool, error) {
 	least := consent.ReadOnly(c.Kind, granted)
 	if least == nil {
 		return false, nil
+	}
+	if approved != nil {
+		return len(approved.Permissions.Without(least)) == 0, nil
 	}
 	former, err := h.Members.InterruptedGrant(ctx, user, c.ID, membership.Workspace.ID)
 	return len(former) > 0 && len(former.Without(least)) == 0, err

@@ -3,6 +3,8 @@
 package consent
 
 import (
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -15,4 +17,15 @@ type Request struct {
 	Permissions perm.Set
 	Resource    string // resource indicator of the access token
 	Challenge   string // PKCE S256 challenge, or ""
+}
+
+// Same returns what makes another request of the sign-in the same one.
+func (r Request) Same(signInID uuid.UUID) Same {
+	return Same{
+		SignInID:    signInID,
+		ClientID:    r.Client.ID,
+		RedirectURI: r.RedirectURI,
+		State:       []byte(r.State),
+		Challenge:   r.Challenge,
+	}
 }

@@ -13,10 +13,9 @@ import (
 )
 
 // A Ticket is what the consent page showed, and to which user. The approval submits it with the user's
-// decision, and nothing else in the approval is trusted. GrantID becomes the grant's, so a double submit creates one
-// grant (grants.md).
+// decision, and nothing else in the approval is trusted.
 type Ticket struct {
-	GrantID     uuid.UUID `json:"g"`
+	GrantID     uuid.UUID `json:"g"` // for a process of the previous release; see Approval.Next
 	SignInID    uuid.UUID `json:"s"`
 	UserID      uuid.UUID `json:"u"`
 	ClientID    uuid.UUID `json:"c"`
@@ -28,6 +27,17 @@ type Ticket struct {
 	Challenge   string    `json:"h,omitempty"`
 	Request     []byte    `json:"o"` // local path of the original request, to return to
 	Issued      time.Time `json:"i"`
+}
+
+// Same returns the request that the page was about.
+func (t Ticket) Same() Same {
+	return Same{
+		SignInID:    t.SignInID,
+		ClientID:    t.ClientID,
+		RedirectURI: t.RedirectURI,
+		State:       t.State,
+		Challenge:   t.Challenge,
+	}
 }
 
 // TicketLife is how long a consent page may stay open before the user decides.

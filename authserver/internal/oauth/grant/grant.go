@@ -41,7 +41,7 @@ type Key struct{ WorkspaceID, ID uuid.UUID }
 
 // A Grant is what a user consented to for one client.
 type Grant struct {
-	ID          uuid.UUID // the consent ticket's id, so that a double submit creates one grant
+	ID          uuid.UUID // derived from the request, so that a double submit creates one grant
 	Kind        client.Kind
 	ClientID    uuid.UUID
 	UserID      uuid.UUID
@@ -64,6 +64,7 @@ type Grant struct {
 	Reason    Reason
 	Ending    *Ending   // nil unless a used code or refresh token ended it
 	SignInID  uuid.UUID // for Open: the sign-in of the approval, which must still be valid; not stored
+	Instead   []Key     // for Open: the keys of the same request in other workspaces; not stored
 }
 
 // Key returns the key of the grant.

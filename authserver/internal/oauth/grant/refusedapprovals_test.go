@@ -60,7 +60,9 @@ func TestG12_RefusedApprovalKeepsEarlierCode(t *testing.T) {
 	b, g, first := connecting(t)
 	_, before := b.stored(g.ID)
 	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
-	if _, err := lowered.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
+	elsewhere, terms := writing(g), b.terms()
+	elsewhere.Resource, terms.Resource = "https://api.example.org/other", "https://api.example.org/other"
+	if _, err := lowered.grants.Open(t.Context(), elsewhere, terms); !errors.Is(err, grant.ErrPolicy) {
 		t.Fatalf("the approval of what is forbidden: %v", err)
 	}
 	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {

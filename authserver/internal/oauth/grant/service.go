@@ -102,14 +102,19 @@ func (k *Service) locate(ctx context.Context, token Token) (Token, error) {
 	return token, err
 }
 
+// Known returns the grants that exist among keys.
+func (k *Service) Known(ctx context.Context, keys []Key) ([]Grant, error) {
+	return k.store.Known(ctx, keys)
+}
+
 // ReadToken parses a token without I/O, or returns ErrForged.
 func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
 	return k.tokens.Read(kind, text.Reveal())
 }
 
 // Open creates the pending grant of a consent and returns its code. A second call with the same id replaces a code that
-// is still unused; after its redemption, Open returns ErrAlreadyUsed. If the workspace's policy became narrower
-// meanwhile, so does the grant, or Open returns ErrPolicy.
+// is still unused; after its redemption, Open returns ErrAlreadyUsed. A pending grant of g.Instead ends: one code of a
+// request is valid. If the workspace's policy became narrower meanwhile, so does the grant, or Open returns ErrPolicy.
 //
 // Redis decides first whether the approval's code is valid, and only then Postgres stores what was approved. An
 // approval that loses to the redemption of an earlier code therefore changes nothing. A redeemable code always has the

@@ -99,12 +99,15 @@ type GrantStore interface {
 
 // Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.
 type Approvals interface {
+	// Known returns the grants that exist among keys.
+	Known(ctx context.Context, keys []Key) ([]Grant, error)
 	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
 	Approve(ctx context.Context, key Key) (Approval, error)
 	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
 	// it, as far as the workspace's policy allows it at that moment; otherwise it returns ErrPolicy. If what allowed
 	// the approval has ended since it was checked, it returns audit.ErrNotAuthorized. A pending grant that a later
-	// approval has changed stays unchanged. Open returns the grant's state.
+	// approval has changed stays unchanged. Open ends the pending grants of g.Instead, or returns ErrAlreadyUsed if one
+	// of them was redeemed. It returns the grant's state.
 	Open(ctx context.Context, g Grant, approval int) (State, error)
 	// Deny ends a pending grant durably, with its audit event. It returns ErrAlreadyUsed if the grant is not pending.
 	Deny(ctx context.Context, key Key, actor string) error

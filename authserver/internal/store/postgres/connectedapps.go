@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
-// InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace, if it was ended in
-// the last 90 days because a used code or refresh token was presented, and otherwise nil.
+// InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace whose code was
+// redeemed, if it was ended in the last 90 days because a used code or refresh token was presented, and otherwise nil.
 func (s *Store) InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error) {
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
@@ -24,7 +24,7 @@ func (s *Store) InterruptedGrant(ctx context.Context, user, clientID, workspaceI
 	var permissions []string
 	err := s.pool.QueryRow(ctx, `
 select g.ending is not null and g.revoked_at > now() - interval '90 days', g.permissions from account.grants g
-where g.user_id = $1 and g.tenant_id = $3 and g.client_id = $2 and g.state <> 'pending'
+where g.user_id = $1 and g.tenant_id = $3 and g.client_id = $2 and g.generation > 0
 order by g.created_at desc limit 1`, user, clientID, workspaceID).Scan(&interrupted, &permissions)
 	if errors.Is(err, pgx.ErrNoRows) || (err == nil && !interrupted) {
 		return nil, nil

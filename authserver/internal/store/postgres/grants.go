@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -137,26 +138,39 @@ func (s *Store) WorkspaceOf(ctx context.Context, id uuid.UUID) (uuid.UUID, error
 	return workspaceID, unavailable("read workspace of grant", err)
 }
 
-const openSQL = `
+const (
+	openSQL = `
 with opened as (
-  insert into account.grants as g (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+  insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
   code_binding, ends_at, approvals)
   values (@id, @kind, @client, @user, @tenant, @permissions, @resource, 'pending', @binding, @ends, @approval)
-  on conflict (tenant_id, id) do update set code_binding = excluded.code_binding, permissions = excluded.permissions,
-  ends_at = excluded.ends_at,
-    approvals = excluded.approvals
-    where g.state = 'pending' and g.user_id = excluded.user_id and g.client_id = excluded.client_id
-    and g.approvals < excluded.approvals
+  on conflict (tenant_id, id) do nothing
+  returning id
+)` + consentedSQL + ` from opened`
+
+	// An approval that changes nothing of what was approved is the same approval, and no other event.
+	reopenSQL = `
+with former as (
+  select permissions, resource from account.grants where tenant_id = @tenant and id = @id for update
+), opened as (
+  update account.grants g set code_binding = @binding, permissions = @permissions, resource = @resource,
+    ends_at = @ends, approvals = @approval, created_at = now()
+  from former where g.tenant_id = @tenant and g.id = @id
+    and g.state = 'pending' and g.user_id = @user and g.client_id = @client and g.approvals < @approval
   returning g.id
-)
+)` + consentedSQL + ` from opened, former
+where former.permissions <> @permissions::text[] or former.resource <> @resource`
+
+	consentedSQL = `
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 select gen_random_uuid(), @tenant, @user, 'user:' || @user, '` + audit.GrantConsented + `', 'grant:' || @id,
-  jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request
-from opened`
+  jsonb_build_object('client_id', @client::text, 'permissions', to_jsonb(@permissions::text[])), @request`
+)
 
-// Open inserts a pending grant with its audit event, or binds the pending grant with the same id to a new
-// code unless a later approval has done so. A connector's grant is narrowed to what the workspace's policy
-// allows at that moment; Open returns grant.ErrPolicy if nothing is left. It returns the grant's state.
+// Open inserts a pending grant with its audit event and its mail, or binds the pending grant with the same id to a new
+// code unless a later approval has done so; an event and a mail follow only if something else was approved. It ends the
+// pending grants of approved.Instead. A connector's grant is narrowed to what the workspace's policy allows at that
+// moment; Open returns grant.ErrPolicy if nothing is left. It returns the grant's state.
 func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (grant.State, error) {
 	var state grant.State
 	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
@@ -167,29 +181,61 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, openSQL, pgx.NamedArgs{
+		if err := endOthers(ctx, tx, g); err != nil {
+			return err
+		}
+		args := pgx.NamedArgs{
 			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.WorkspaceID,
 			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
 			"approval": approval, "request": web.RequestID(ctx),
-		}); err != nil {
-			return err
 		}
-		// A separate statement, because the one above does not see a row that a concurrent approval inserted.
-		var inserted bool
-		err = tx.QueryRow(ctx, `select state, created_at = now() from account.grants where tenant_id = $1 and id = $2`,
-			g.WorkspaceID, g.ID).
-			Scan(&state, &inserted)
+		opened, err := tx.Exec(ctx, openSQL, args)
+		if err == nil && opened.RowsAffected() == 0 {
+			opened, err = tx.Exec(ctx, reopenSQL, args) // another statement: it sees a row that was inserted meanwhile
+		}
+		if err == nil && opened.RowsAffected() > 0 {
+			err = s.mailApproval(ctx, tx, g)
+		}
 		if err != nil {
 			return err
 		}
-		if inserted {
-			if err := s.mailApproval(ctx, tx, g); err != nil {
-				return err
-			}
+		err = tx.QueryRow(ctx, `select state from account.grants where tenant_id = @tenant and id = @id`, args).
+			Scan(&state)
+		if err != nil {
+			return err
 		}
 		return answered(ctx, tx, g.WorkspaceID, g.ClientID, g.UserID)
 	})
 	return state, err
+}
+
+// endOthers ends the pending grants of g.Instead. It returns grant.ErrAlreadyUsed if one of them was redeemed. The lock
+// makes concurrent approvals of a session see each other.
+func endOthers(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
+	if len(g.Instead) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('approvals ' || $1::text, 0))`, g.SignInID)
+	if err == nil {
+		err = sequentially(ctx, tx)
+	}
+	if err != nil {
+		return err
+	}
+	others, err := known(ctx, tx, g.Instead)
+	for _, other := range others {
+		ended := int64(1)
+		if err == nil && other.State == grant.Pending {
+			args := revocation(ctx, other.Key(), grant.ByUser, "user:"+g.UserID.String(), nil)
+			var tag pgconn.CommandTag
+			tag, err = tx.Exec(ctx, denySQL, args)
+			ended = tag.RowsAffected()
+		}
+		if err == nil && (ended == 0 || other.Generation > 0) {
+			err = grant.ErrAlreadyUsed
+		}
+	}
+	return err
 }
 
 // stillApprovable locks what an approval needs: the sign-in, the membership with the permissions, the client
@@ -303,6 +349,34 @@ func revocation(
 		"ending":  ending,
 		"request": web.RequestID(ctx),
 	}
+}
+
+// Known reads the grants that exist among keys.
+func (s *Store) Known(ctx context.Context, keys []grant.Key) ([]grant.Grant, error) {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	grants, err := known(ctx, s.pool, keys)
+	return grants, unavailable("read grants", err)
+}
+
+func known(ctx context.Context, from querier, keys []grant.Key) (out []grant.Grant, err error) {
+	var workspaces, ids []uuid.UUID
+	for _, key := range keys {
+		workspaces, ids = append(workspaces, key.WorkspaceID), append(ids, key.ID)
+	}
+	rows, err := from.Query(ctx, `select `+grantColumns+` from account.grants g
+		where g.tenant_id = any ($1) and g.id = any ($2)`, workspaces, ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (grant.Grant, error) {
+		var row grantRow
+		err := r.Scan(row.targets()...)
+		if err != nil {
+			return grant.Grant{}, err
+		}
+		return *row.grant(), nil
+	})
 }
 
 const grantSQL = `select ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`

@@ -67,6 +67,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		error(idempotency.ErrReused),
 		client.ErrUnknown,
 		grant.ErrPolicy,
+		grant.ErrAlreadyUsed,
 		policy.ErrChanged,
 		audit.ErrNotAuthorized,
 		session.ErrProofInvalid,

@@ -6,8 +6,8 @@
 --      7 end of grant (ms), 8 number of the approval
 -- Returns: ok | taken (already redeemed or revoked) | ended
 local most = 4 -- approvals stored
-local g = redis.call('HMGET', KEYS[1], 'st', 'ap', 'fo', 'wd', 'ch', 'cx', 'en', 'ft')
-local state, approval, former, withdrawn, code, codeDies, ends, tries = unpack(g)
+local g = redis.call('HMGET', KEYS[1], 'st', 'ap', 'fo', 'wd', 'ch', 'cx', 'en', 'ft', 'rs')
+local state, approval, former, withdrawn, code, codeDies, ends, tries, resource = unpack(g)
 local number, dies = tonumber(ARGV[8]), now + tonumber(ARGV[2])
 if state and state ~= 'pending' then return 'taken' end
 if now >= tonumber(ARGV[7]) then return 'ended' end
@@ -27,10 +27,10 @@ end
 approval = tonumber(approval or nil)
 if approval and approval == number then return 'ok' end
 if approval and approval > number then
-  keep({number, ARGV[1], dies, ARGV[7], false})
+  keep({number, ARGV[1], dies, ARGV[7], false, ARGV[5]})
   return 'ok'
 end
-if approval then keep({approval, code, tonumber(codeDies), ends, tries}) end
+if approval then keep({approval, code, tonumber(codeDies), ends, tries, resource}) end
 redis.call('HSET', KEYS[1], 'st', 'pending', 'ap', ARGV[8], 'ch', ARGV[1], 'cx', dies, 'cl', ARGV[3], 'ru', ARGV[4], 'rs', ARGV[5],
   'cc', ARGV[6], 'en', ARGV[7])
 redis.call('HDEL', KEYS[1], 'ft')

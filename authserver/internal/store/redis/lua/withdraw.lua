@@ -1,5 +1,5 @@
--- withdraw: undoes an approval that Postgres has refused. If its code is still current, the replaced code and its tries
--- are restored; client, redirect URI, resource and challenge are the same for every approval of one grant. If a later
+-- withdraw: undoes an approval that Postgres has refused. If its code is still current, the replaced code, its resource
+-- and its tries are restored; client, redirect URI and challenge are the same for every approval of one grant. If a later
 -- approval has replaced it, it is removed from the replaced ones. A redeemed or revoked grant does not change.
 -- KEYS[1] g:{grant}
 -- ARGV 1 number of the approval
@@ -16,6 +16,7 @@ if tonumber(approval) == number then
     return 'ok'
   end
   redis.call('HSET', KEYS[1], 'ap', back[1], 'ch', back[2], 'cx', string.format('%d', back[3]), 'en', back[4], 'wd', number)
+  if back[6] then redis.call('HSET', KEYS[1], 'rs', back[6]) end -- the previous release does not store it
   if back[5] then redis.call('HSET', KEYS[1], 'ft', back[5]) else redis.call('HDEL', KEYS[1], 'ft') end
   redis.call('PEXPIREAT', KEYS[1], back[3] + 600000)
 else

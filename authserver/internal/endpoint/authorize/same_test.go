@@ -1,0 +1,276 @@
+package authorize_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// Contract, section 4: the same request again in the same session, while its approval is unused, is the same approval.
+
+// clientOf returns the terms of a client with a metadata document, for redeem.
+func clientOf(t *testing.T, address, redirectURI string) client.Client {
+	t.Helper()
+	id, err := identity.OfClient(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Client{ID: id, Redirects: []string{redirectURI}}
+}
+
+// answered reports whether the page says that the request was answered.
+func answered(page *browsertest.Page) bool {
+	return page.Status == http.StatusConflict && page.Location() == "" &&
+		page.HasText("You have already answered this request")
+}
+
+func TestSameRequest_HasOneApproval(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	browser, path := site.SignedIn(site.Member(perm.ProgrammesRead)), request(confidential(app), nil)
+	otherTab := browser.Get(path)
+	var codes []string
+	for range 3 { // the back button shows the page anew
+		codes = append(codes, callback(t, approve(browser.Get(path))).Get("code"))
+	}
+	if grants, events := site.Count(`select count(*) from account.grants`),
+		site.Count(`select count(*) from account.audit_events where action = $1`, audit.GrantConsented); grants != 1 ||
+		events != 1 {
+		t.Errorf("%d grants and %d events of one approval", grants, events)
+	}
+	for i, code := range codes {
+		if _, err := redeem(site, app, code, ""); (err == nil) != (i == len(codes)-1) {
+			t.Errorf("code %d of %d: %v", i+1, len(codes), err)
+		}
+	}
+	for name, page := range map[string]*browsertest.Page{
+		"the request again": browser.Get(path), "approved in another tab": approve(otherTab),
+		"denied in another tab": deny(otherTab),
+	} {
+		if !answered(page) {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+	}
+	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
+		t.Errorf("%d active grants", n)
+	}
+}
+
+// Approve is pressed without touching the choice, or one of the presets or Deny is chosen.
+func TestSameRequest_LastDecisionCounts(t *testing.T) {
+	t.Parallel()
+	const all, read = "programmes:read:programmes programmes:write:programmes", "programmes:read:programmes"
+	for decisions, want := range map[string]string{
+		"read":                             read,
+		"read approve":                     read,
+		"read all":                         all,
+		"all read":                         read,
+		"read all read approve":            read,
+		"read deny":                        "",
+		"all deny read":                    read,
+		"deny approve":                     all,
+		"all deny all deny all deny":       "",
+		"all deny all deny all deny read":  read,
+		"read deny deny approve read deny": "",
+	} {
+		t.Run(decisions, func(t *testing.T) {
+			t.Parallel()
+			site := browsertest.Start(t)
+			browser := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
+			assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+			var codes []string
+			for decision := range strings.SplitSeq(decisions, " ") {
+				fields := browsertest.Fields{"decision": "approve"}
+				switch decision {
+				case "deny":
+					fields["decision"] = "deny"
+				case "all", "read":
+					fields["access"] = decision
+				}
+				page := browser.Get(request(connector(assistant), nil)).Send("/oauth/authorize", fields)
+				if code := callback(t, page).Get("code"); (code == "") != (decision == "deny") {
+					t.Fatalf("%s: %d to %q", decision, page.Status, page.Location())
+				} else if code != "" {
+					codes = append(codes, code)
+				}
+			}
+			granted := ""
+			for _, code := range codes {
+				if issued, err := redeem(site, assistant, code, challenge); err == nil {
+					granted += issued.Grant.Permissions.Scope()
+				}
+			}
+			if n := site.Count(`select count(*) from account.grants where state = 'active'`); granted != want || n > 1 {
+				t.Errorf("granted %q to %d connections, want %q", granted, n, want)
+			}
+		})
+	}
+}
+
+func TestSameRequest_DiffersByClientRedirectStateChallengeAndSession(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	assistant, other := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead),
+		site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	const elsewhere = "https://claude.ai/elsewhere"
+	site.Fixture.Exec(`update account.oauth_clients set redirect_uris = redirect_uris || $1::text`, elsewhere)
+	browser, fields := site.SignedIn(ada), connector(assistant)
+	opened := func(fields, changed map[string]string) func() *browsertest.Page {
+		return func() *browsertest.Page { return browser.Get(request(fields, changed)) }
+	}
+	for name, approval := range map[string]func() *browsertest.Page{
+		"as it is":  opened(fields, nil),
+		"scope":     opened(fields, map[string]string{"scope": "offline_access"}),
+		"client":    opened(connector(other), nil),
+		"redirect":  opened(fields, map[string]string{"redirect_uri": elsewhere}),
+		"state":     opened(fields, map[string]string{"state": "another"}),
+		"challenge": opened(fields, map[string]string{"code_challenge": strings.Repeat("c", 43)}),
+		"session":   func() *browsertest.Page { return site.SignedIn(ada).Get(request(fields, nil)) },
+	} {
+		if code := callback(t, approve(approval())).Get("code"); code == "" {
+			t.Errorf("%s: no code", name)
+		}
+	}
+	if n := site.Count(`select count(*) from account.grants`); n != 6 {
+		t.Errorf("%d grants, want 6: the scope does not make another request", n)
+	}
+}
+
+// A person who goes back and chooses another workspace, or the other resource, changes the approval.
+func TestSameRequest_OneWorkspaceAndResource(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	first, second := site.Fixture.WorkspaceID, site.Fixture.Workspace("Harbour Advice")
+	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	browser := site.SignedIn(ada)
+	const mcp = browsertest.Issuer + "/mcp"
+	at := func(resource string) *browsertest.Page {
+		return browser.Get(request(requestOf(address, web), map[string]string{"resource": resource}))
+	}
+	var codes []string
+	for _, workspace := range []uuid.UUID{first, second, first} {
+		codes = append(codes, callback(t, approve(choose(at(browsertest.Resource), workspace))).Get("code"))
+	}
+	codes = append(codes, callback(t, approve(choose(at(mcp), first))).Get("code"))
+	app := clientOf(t, address, web)
+	otherTab := choose(at(mcp), second)
+	for _, code := range codes[:3] { // redeem sends the resource of the first three
+		if _, err := redeem(site, app, code, challenge); err == nil {
+			t.Error("a replaced code works")
+		}
+	}
+	if g := redeemedBy(t, site, address, codes[3], web, mcp); g.WorkspaceID != first || g.Resource != mcp {
+		t.Errorf("granted %s in %s", g.Resource, g.WorkspaceID)
+	}
+	for name, page := range map[string]*browsertest.Page{"again": at(mcp), "another workspace": approve(otherTab)} {
+		if !answered(page) {
+			t.Errorf("%s: %d %s", name, page.Status, page.Text())
+		}
+	}
+	if n := site.Count(`select count(*) from account.grants where state in ('active', 'pending')`); n != 1 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+func TestSameRequest_DenialEndsCodeOfAnotherWorkspace(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	second := site.Fixture.Workspace("Harbour Advice")
+	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
+	address := site.Clients.Client("/oauth/client", nil, web)
+	browser, path := site.SignedIn(ada), request(requestOf(address, web), nil)
+	for name, refuse := range map[string]func() *browsertest.Page{
+		"on the page of the workspaces": func() *browsertest.Page {
+			return browser.Get(path).Send(choosing, browsertest.Fields{"decision": "deny"})
+		},
+		"on the other's consent page": func() *browsertest.Page { return deny(choose(browser.Get(path), second)) },
+	} {
+		code := callback(t, approve(choose(browser.Get(path), site.Fixture.WorkspaceID))).Get("code")
+		if callback(t, refuse()).Get("error") != "access_denied" {
+			t.Errorf("%s: not denied", name)
+		}
+		if _, err := redeem(site, clientOf(t, address, web), code, challenge); err == nil {
+			t.Errorf("%s: the code works", name)
+		}
+	}
+}
+
+// Tabs decide at once, and the application redeems what it gets. One grant comes of it, whatever comes first.
+func TestSameRequest_RacingTabsAndRedemptionsMakeOneGrant(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := site.Member(perm.ProgrammesRead)
+	workspaces := []uuid.UUID{site.Fixture.WorkspaceID}
+	for _, name := range []string{"Harbour Advice", "Hill Kitchen"} {
+		workspaces = append(workspaces, site.Fixture.Workspace(name))
+		site.Fixture.Join(workspaces[len(workspaces)-1], ada.ID, perm.ProgrammesRead)
+	}
+	address := site.Clients.Client("/oauth/client", nil, web)
+	app := clientOf(t, address, web)
+	browser := site.SignedIn(ada)
+	for round := range 8 {
+		path := request(requestOf(address, web), map[string]string{"state": uuid.NewString()})
+		var tabs []*browsertest.Page
+		for i := range 6 {
+			tabs = append(tabs, choose(browser.Get(path), workspaces[i%len(workspaces)]))
+		}
+		var mu sync.Mutex
+		var codes []string
+		redeemed := 0
+		try := func(code string) {
+			if _, err := redeem(site, app, code, challenge); err == nil {
+				mu.Lock()
+				redeemed++
+				mu.Unlock()
+			}
+		}
+		var clicks sync.WaitGroup
+		for i, tab := range tabs {
+			clicks.Go(func() {
+				if i == 5 && round%2 == 1 {
+					deny(tab)
+					return
+				}
+				if answer := approve(tab); answer.Status == http.StatusSeeOther {
+					code := callback(t, answer).Get("code")
+					mu.Lock()
+					codes = append(codes, code)
+					mu.Unlock()
+					if i%2 == 0 {
+						try(code)
+					}
+				}
+			})
+		}
+		clicks.Wait()
+		if len(codes) == 0 {
+			t.Fatal("no approval succeeded")
+		}
+		used := redeemed
+		for _, code := range codes {
+			if used == 0 {
+				try(code)
+			}
+		}
+		active := site.Count(`select count(*) from account.grants where state = 'active'`)
+		pending := site.Count(`select count(*) from account.grants where state = 'pending'`)
+		if redeemed > 1 || active > 1 || (active == 1 && pending > 0) || pending > 1 {
+			t.Errorf("%d codes redeemed, %d grants active, %d pending", redeemed, active, pending)
+		}
+		site.Fixture.Exec(`delete from account.grants`)
+	}
+}
