@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A post is the mailbox of the deployment and the page that shows it.
@@ -23,6 +24,7 @@ func openMailbox(port int) (*post, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the mailbox: %w", err)
 	}
+	box.Spell(spelling.Key)
 	listener, err := net.Listen("tcp", loopback(port))
 	if err != nil {
 		box.Close()

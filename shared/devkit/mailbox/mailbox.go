@@ -46,6 +46,7 @@ type Mailbox struct {
 	messages []Message // oldest first
 	changed  chan struct{}
 	refuse   func(to string) error
+	spell    func(address string) string
 }
 
 // Start listens on a port of loopback.
@@ -54,7 +55,7 @@ func Start() (*Mailbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mailbox{listener: listener, changed: make(chan struct{})}
+	m := &Mailbox{listener: listener, changed: make(chan struct{}), spell: strings.ToLower}
 	m.server = smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &session{box: m}, nil }))
 	m.server.Domain = "localhost"
 	m.server.MaxMessageBytes = maxSize
@@ -84,13 +85,21 @@ func (m *Mailbox) Refuse(f func(to string) error) {
 	m.refuse = f
 }
 
+// Spell sets the function that returns the one spelling of an address, by which Messages compares. Mail servers get the
+// domain of an address in ASCII.
+func (m *Mailbox) Spell(f func(address string) string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spell = f
+}
+
 // Messages returns the messages to an address, or all for "", the newest first.
 func (m *Mailbox) Messages(to string) []Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found := []Message{}
 	for _, one := range slices.Backward(m.messages) {
-		if to == "" || strings.EqualFold(one.To, to) {
+		if to == "" || m.spell(one.To) == m.spell(to) {
 			found = append(found, one)
 		}
 	}
