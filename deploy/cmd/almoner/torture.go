@@ -39,6 +39,7 @@ func parts() map[string]suite {
 		"stalls":   {"^TestStalls_", folder},
 		"citus":    {"^TestCitus_", folder},
 		"greedy":   {"^TestGreedyCallers_", folder},
+		"backlog":  {"^TestBacklog_", folder},
 		"recovery": {"^TestRecovery_", []string{"./torture", "./runbooks"}},
 		"time":     {"_DoesNotReveal(Accounts|Clients)$", []string{"./attack"}},
 	}

@@ -1,0 +1,273 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// One workspace has more of everything than a statement may read: every request there ends, its background jobs end,
+// and users of another workspace notice nothing.
+
+const (
+	eventsPath   = "/v1/events"
+	webhooksPath = "/v1/webhooks"
+	movesAtMost  = 1.25 // p99 of others' requests during a backlog, of that without one
+	backlogEnds  = 10 * time.Minute
+)
+
+// A crowded workspace has a backlog of events, and many of everything else.
+type crowded struct {
+	p        *harness.Product
+	ws       harness.TestWorkspace
+	api      harness.API
+	receiver *harness.Receiver
+	client   string // of the application with many grants
+	form     string // with many submissions
+	sizes    crowdSizes
+}
+
+type crowdSizes struct{ events, submissions, grants, members, tokens int }
+
+func TestBacklog_RequestsEndAndOtherWorkspacesNoticeNothing(t *testing.T) {
+	parallelIfShort(t)
+	receiver := harness.NewReceiver(t)
+	running := harness.Private(t, harness.Options{Worker: true, Settings: receiver.Settings()})
+	c := newCrowded(t, running, receiver)
+	others := newOthers(t, c)
+	var summary []string
+	harness.Record(t, "%+v; %s", c.sizes, harness.Deferred[string](func() string { return strings.Join(summary, "; ") }))
+	c.fill(t)
+	c.readsEnd(t)
+	summary = append(summary, others.compare(t, c), c.workEnds(t), c.writesEnd(t), c.erasureEnds(t))
+	t.Log(strings.Join(summary, "; "))
+}
+
+func newCrowded(t *testing.T, running *stack.Stack, receiver *harness.Receiver) *crowded {
+	t.Helper()
+	p := harness.NewProduct(t, running, &seenSecrets)
+	c := &crowded{p: p, ws: p.NewWorkspace(t), receiver: receiver, sizes: crowdSizes{
+		events:      harness.Rounds(3000, 1_000_000),
+		submissions: harness.Rounds(1500, 300_000),
+		grants:      harness.Rounds(600, 100_000),
+		members:     harness.Rounds(300, 20_000),
+		tokens:      harness.Rounds(100, 5000),
+	}}
+	c.api = p.In(c.ws.Workspace, c.ws.Token)
+	// The end of the test searches all rows for secrets: not millions of equal ones.
+	t.Cleanup(func() {
+		p.Database.Exec(t, "delete from account.events where tenant_id = $1", c.ws.Workspace.ID)
+	})
+	c.hook(t, "/crowded", "form.created")
+	return c
+}
+
+// hook adds an endpoint to the workspace.
+func (c *crowded) hook(t *testing.T, path, kind string) {
+	t.Helper()
+	c.api.JSON(t, http.MethodPost, webhooksPath, map[string]any{"url": c.receiver.URL + path, "types": []string{kind}}).
+		Wants(t, http.StatusCreated)
+}
+
+// addEvents adds events that nothing has read.
+func (c *crowded) addEvents(t *testing.T, number int) {
+	t.Helper()
+	c.p.Database.Exec(t, `insert into account.events (tenant_id, type, data)
+		select $1, 'programme.created', jsonb_build_object('id', gen_random_uuid()) from generate_series(1, $2::int)`,
+		c.ws.Workspace.ID, number)
+}
+
+// fill adds everything else. Copies of rows have all columns of the first row, whichever there are.
+func (c *crowded) fill(t *testing.T) {
+	t.Helper()
+	connector := c.ws.Connector(t, harness.ReadProgrammes)
+	c.client = connector.ClientID
+	connector.Connect(t, c.p.Person(t, c.ws.Owner))
+	c.copies(t, "account.grants", "jsonb_build_object('id', md5(n || 'g' || original.id)::uuid)", c.sizes.grants)
+	c.copies(t, "account.personal_access_tokens", `jsonb_build_object('id', md5(n || 't' || original.id)::uuid, 'name', 'Report ' || n,
+		'hash', '\x' || md5(n || 'a' || original.id) || md5(n || 'b' || original.id))`, c.sizes.tokens)
+	c.p.Database.Exec(t, `with added as (
+			insert into account.users (id, email, name)
+			select gen_random_uuid(), 'member' || n || '@' || $1 || '.example', 'Member ' || n
+			from generate_series(1, $2::int) n returning id)
+		insert into account.memberships (tenant_id, user_id, permissions)
+		select $1::uuid, id, array['programmes:read:programmes'] from added`, c.ws.Workspace.ID, c.sizes.members)
+	made := c.api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+		"title":          "Volunteer",
+		"allowedOrigins": []string{"https://www.crowded.example"},
+		"fields":         []map[string]any{{"name": "hello", "label": "Hello", "type": "text", "required": true}},
+	}).Wants(t, http.StatusCreated).Object(t)
+	c.form, _ = made["id"].(string)
+	c.p.Database.Exec(t, `insert into resource.submissions
+			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at, finished_at, status)
+		select gen_random_uuid(), $1::uuid, $2::uuid, gen_random_uuid(), '{"hello": "Good morning"}', '[]', false,
+			at, at, 'rejected'
+		from generate_series(1, $3::int) n, lateral (select now() - n * interval '1 second') as moments (at)`,
+		c.ws.Workspace.ID, c.form, c.sizes.submissions)
+}
+
+// copies adds copies of a row of the workspace, each with the changes.
+func (c *crowded) copies(t *testing.T, table, changes string, number int) {
+	t.Helper()
+	c.p.Database.Exec(t, `insert into `+table+` select one.* from
+		(select * from `+table+` where tenant_id = $1 limit 1) original cross join generate_series(1, $2::int) n
+		cross join lateral jsonb_populate_record(null::`+table+`, to_jsonb(original) || `+changes+`) one`,
+		c.ws.Workspace.ID, number)
+}
+
+// workEnds waits until each event has its sequence and no endpoint has anything to send.
+func (c *crowded) workEnds(t *testing.T) string {
+	t.Helper()
+	began := time.Now()
+	const left = `select count(*) from account.event_sequences s
+		where s.tenant_id = $1 and (s.behind
+			or exists (select from account.events e where e.tenant_id = $1 and e.sequence is null)
+			or exists (select from account.webhooks w where w.tenant_id = $1 and w.enabled and w.position < s.last))`
+	for c.p.Database.Count(t, left, c.ws.Workspace.ID) > 0 {
+		if time.Since(began) > backlogEnds {
+			t.Fatalf("the work of the background has not ended after %s", backlogEnds)
+		}
+		time.Sleep(rarely)
+	}
+	return fmt.Sprintf("background work ended after %s", time.Since(began).Round(time.Second))
+}
+
+// others are users of another workspace.
+type others struct {
+	honest        *honestUsers
+	quiet, during map[string][]time.Duration // by kind
+	noise         map[string][2][]time.Duration
+}
+
+func newOthers(t *testing.T, c *crowded) *others {
+	t.Helper()
+	h := &honestUsers{p: c.p, ws: c.p.NewWorkspace(t), took: map[string][]time.Duration{}}
+	h.connector = h.ws.Connector(t, harness.ReadProgrammes)
+	h.tokens = h.connector.Connect(t, c.p.Person(t, h.ws.Owner))
+	api := c.p.In(h.ws.Workspace, h.ws.Token)
+	api.JSON(t, http.MethodPost, webhooksPath, map[string]any{
+		"url": c.receiver.URL + "/others", "types": []string{"programme.created"},
+	}).Wants(t, http.StatusCreated)
+	get := func(path string) func(t *testing.T) (harness.Answer, error) {
+		return func(t *testing.T) (harness.Answer, error) { return api.Try(t, http.MethodGet, path, "", "") }
+	}
+	h.kinds = []honestKind{
+		{name: "refresh", want: http.StatusOK, ask: h.refresh},
+		{name: "list", want: http.StatusOK, ask: get(harness.ListPath)},
+		{name: "events", want: http.StatusOK, ask: get(eventsPath)},
+		{name: "webhooks", want: http.StatusOK, ask: get(webhooksPath)},
+		{name: "delivery", want: http.StatusCreated, ask: func(t *testing.T) (harness.Answer, error) {
+			answer, err := api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+			if err == nil && answer.Status == http.StatusCreated {
+				id, _ := answer.Object(t)["id"].(string)
+				c.wantsDelivery(t, id)
+			}
+			return answer, err
+		}},
+	}
+	return &others{honest: h, quiet: map[string][]time.Duration{}, during: map[string][]time.Duration{},
+		noise: map[string][2][]time.Duration{}}
+}
+
+// wantsDelivery waits until the endpoint of the other workspace has received the event of a programme.
+func (c *crowded) wantsDelivery(t *testing.T, programme string) {
+	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if slices.ContainsFunc(c.receiver.At("/others"), func(r harness.Received) bool {
+			return strings.Contains(string(r.Body), programme)
+		}) {
+			return
+		}
+	}
+	t.Errorf("the event of %s was not delivered", programme)
+}
+
+// compare lets the others work by turns without and with a backlog of the crowded workspace.
+func (o *others) compare(t *testing.T, c *crowded) string {
+	t.Helper()
+	lasts := time.Second
+	if harness.Long() {
+		lasts = 15 * time.Second
+	}
+	c.workEnds(t)
+	for turn := range harness.Rounds(1, 4) {
+		quiet := o.work(t, lasts, "without a backlog", nil)
+		for kind, took := range quiet {
+			o.quiet[kind] = append(o.quiet[kind], took...)
+			halves := o.noise[kind]
+			halves[turn%2] = append(halves[turn%2], took...)
+			o.noise[kind] = halves
+		}
+		number := c.sizes.events
+		if turn > 0 {
+			number /= 10
+		}
+		c.addEvents(t, number)
+		for kind, took := range o.work(t, lasts, "during a backlog", c) {
+			o.during[kind] = append(o.during[kind], took...)
+		}
+		t.Logf("turn %d: %s", turn, c.workEnds(t))
+	}
+	return o.judge(t)
+}
+
+// work lets the others work, and the crowded workspace follow its events, if it is given.
+func (o *others) work(t *testing.T, lasts time.Duration, when string, c *crowded) map[string][]time.Duration {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var all sync.WaitGroup
+	if c != nil {
+		all.Go(func() {
+			for after := 0; ctx.Err() == nil; time.Sleep(often) {
+				answer, err := c.api.Try(t, http.MethodGet, fmt.Sprint(eventsPath, "?limit=200&after=", after), "", "")
+				if err != nil || answer.Status != http.StatusOK {
+					t.Errorf("a read of the backlog: %v %s", err, answer)
+					return
+				}
+				if data, _ := answer.Object(t)["data"].([]any); len(data) > 0 {
+					last, _ := data[len(data)-1].(map[string]any)["sequence"].(float64)
+					after = int(last)
+				}
+			}
+		})
+	}
+	o.honest.work(ctx, t, when)
+	all.Wait()
+	took := maps.Clone(o.honest.took)
+	clear(o.honest.took)
+	return took
+}
+
+// judge compares the times by kind, if the machine is quiet: if those of every second turn without a backlog agree.
+func (o *others) judge(t *testing.T) string {
+	t.Helper()
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(o.quiet)) {
+		quiet, during := slowestOfAHundred(o.quiet[kind]), slowestOfAHundred(o.during[kind])
+		first, second := slowestOfAHundred(o.noise[kind][0]), slowestOfAHundred(o.noise[kind][1])
+		judged := harness.Long() && moved(first, second) <= movesAtMost && moved(second, first) <= movesAtMost
+		part := fmt.Sprintf("%s p99 %s, during a backlog %s of %d", kind, quiet, during, len(o.during[kind]))
+		if !judged {
+			part += fmt.Sprintf(" (not judged: without one it was %s and %s)", first, second)
+		}
+		parts = append(parts, part)
+		if judged && moved(quiet, during) > movesAtMost {
+			t.Errorf("p99 of %s moves from %s to %s during the backlog of another workspace", kind, quiet, during)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// moved returns by what factor a time has grown. A millisecond is no growth: it is the unit of slowestOfAHundred.
+func moved(before, after time.Duration) float64 {
+	return float64(after-time.Millisecond) / float64(max(before, time.Millisecond))
+}
