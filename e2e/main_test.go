@@ -60,6 +60,7 @@ var unreachable = map[string]string{
 	"GET /v1/engage/supporters 429":                           bounded,
 	"POST /v1/engage/supporters/erase 429":                    bounded,
 	"GET /v1/engage/supporters/{id} 429":                      bounded,
+	"GET /v1/engage/erasures/{id} 429":                        bounded,
 	"DELETE /v1/engage/supporters/{id} 429":                   bounded,
 	"GET /v1/me 429":                                          bounded,
 	"GET /v1/events 429":                                      bounded,

@@ -98,7 +98,9 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"PUT", programmes + "/external/{externalId}"}: "see TestExternalID_IsUniqueInWorkspace",
 		{"GET", "/v1/engage/supporters/{id}"}:          "see TestErase_SubmissionFormAndSupporter",
 		{"DELETE", "/v1/engage/supporters/{id}"}:       "see TestErase_SubmissionFormAndSupporter",
-		{"GET", forms + "/{id}/submissions/export"}:    "see TestExport_Refusals",
+		{"GET", "/v1/engage/erasures/{id}"}: "see " +
+			"TestErase_ThousandSubmissionsAreErasedAtOnceAndMoreByTheWorker",
+		{"GET", forms + "/{id}/submissions/export"}: "see TestExport_Refusals",
 		{"GET", embed}:                                                "public: it is the form",
 		{"POST", embed + "/submissions"}:                              "public: any visitor may submit",
 		{"GET", embed + "/embed"}:                                     "public: it is the form as a page",

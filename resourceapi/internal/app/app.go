@@ -53,7 +53,8 @@ type App struct {
 	store    *postgres.Store
 	usage    *standing.UsageRecorder
 	keys     *keys.Source
-	importer *worker.Importer
+	importer *worker.Poller
+	eraser   *worker.Poller
 	engage   *engageModule
 
 	webhooks  webhookParts
@@ -183,6 +184,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		usage:    usage,
 		keys:     source,
 		importer: importer,
+		eraser:   worker.NewEraser(store, log),
 		probes: workerProbes{
 			c.WorkerListen,
 			withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store)))),
@@ -239,6 +241,7 @@ func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
 	group.Go(func() { a.retention.Run(background, a.deleted, a.log) })
 	if a.processes {
 		group.Go(func() { a.engage.worker.Run(background) })
+		group.Go(func() { a.eraser.Run(background) })
 	}
 	err = web.Serve(ctx, a.server, a.Handler, a.log, ready)
 	stop()
@@ -259,6 +262,7 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 	var group sync.WaitGroup
 	group.Go(func() { a.master.Run(working) })
 	group.Go(func() { a.engage.worker.Run(working) })
+	group.Go(func() { a.eraser.Run(working) })
 	if a.probes.listen == "" {
 		group.Wait()
 		return nil

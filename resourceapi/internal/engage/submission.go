@@ -64,10 +64,11 @@ type Writer interface {
 	// ReplaceForm stores the result of edit, which runs while the form is locked. The fields of the form stay
 	// unchanged. An edit without changes makes no new version. It returns ErrNotFound, or the error of edit.
 	ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
-	// EraseForm, EraseSupporter and EraseAddress return how many submissions went. An address that is unknown is 0.
-	EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (submissions int, err error)
-	EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (submissions int, err error)
-	EraseAddress(ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID) (submissions int, err error)
+	// EraseForm, EraseSupporter and EraseAddress erase with all submissions, or accept the erasure of more than
+	// MaxErasedAtOnce of them, or return ErrErasuresWait. For an address that is unknown they erase nothing.
+	EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (Erasure, error)
+	EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (Erasure, error)
+	EraseAddress(ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID) (Erasure, error)
 	// EraseSubmission returns ErrNoSubmission.
 	EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error
 	// Accept stores a submission together with the job that will process it. It returns ErrTokenUsed.

@@ -25,6 +25,7 @@ const (
 	Path            = "/v1/engage/forms"
 	SubmissionsPath = "/v1/engage/submissions"
 	SupportersPath  = "/v1/engage/supporters"
+	ErasuresPath    = "/v1/engage/erasures"
 )
 
 // Store stores forms. Its errors are those of the domain, or *apierr.Error.
@@ -46,6 +47,8 @@ type Store interface {
 		take func(engage.StoredSupporter) bool,
 	) (list.End, error)
 	Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error)
+	// Erasure reads an erasure that a worker does.
+	Erasure(ctx context.Context, workspaceID, id uuid.UUID) (engage.Erasure, error)
 	// RecordExport records in the audit log that the user by exports the submissions of a form.
 	RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error
 	// Once runs effect in one transaction, or returns the answer already stored under key.
@@ -67,13 +70,16 @@ type Deps struct {
 // An Endpoint makes the handlers.
 type Endpoint struct {
 	collection string // absolute URL of the collection
+	erasures   string // absolute URL of the erasures
 	gate       *gate.Gate
 	store      Store
 	cursors    *list.Cursors
 }
 
 // New returns an Endpoint.
-func New(d Deps) *Endpoint { return &Endpoint{d.BaseURL + Path, d.Gate, d.Store, d.Cursors} }
+func New(d Deps) *Endpoint {
+	return &Endpoint{d.BaseURL + Path, d.BaseURL + ErasuresPath, d.Gate, d.Store, d.Cursors}
+}
 
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
@@ -88,6 +94,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		SupportersPath:            {"GET": e.Supporters()},
 		SupportersPath + "/{id}":  {"GET": e.ReadSupporter(), "DELETE": e.DeleteSupporter()},
 		SupportersPath + "/erase": {"POST": e.Erase()},
+		ErasuresPath + "/{id}":    {"GET": e.ReadErasure()},
 	}
 }
 
@@ -100,6 +107,19 @@ var refusals = records.Refusals{
 	{
 		Err: engage.ErrNoSupporter,
 		As:  apierr.New(apierr.NotFound, "There is no such supporter in this workspace."),
+	},
+	{
+		Err: engage.ErrNoErasure,
+		As:  apierr.New(apierr.NotFound, "There is no such erasure in this workspace."),
+	},
+	{
+		Err: engage.ErrErasuresWait,
+		As: &apierr.Error{
+			Kind:       apierr.RateLimited,
+			RetryAfter: 10,
+			Message: "Too many erasures of this workspace are not finished. Send this one again after the time in " +
+				"Retry-After.",
+		},
 	},
 	{
 		Err: precondition.ErrStale,

@@ -23,14 +23,14 @@ import (
 // maxEmail is the length in bytes above which a text is no e-mail address (RFC 5321).
 const maxEmail = 254
 
-// Delete handles DELETE of a form with its submissions: 200 with their number.
+// Delete handles DELETE of a form with its submissions: 200 with their number, or 202 if a worker erases them.
 func (e *Endpoint) Delete() http.Handler {
 	return e.erase(perm.EngageWriteForms, func(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
 		if !caller.Permissions.Has(perm.EngageWriteSubmissions) {
 			return nil, apierr.New(apierr.Forbidden, "Deleting a form deletes its submissions, which requires the "+
 				"permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
 		}
-		return counted(r, caller, engage.ErrNotFound, engage.Writer.EraseForm)
+		return e.counted(r, caller, engage.ErrNotFound, engage.Writer.EraseForm)
 	})
 }
 
@@ -50,17 +50,17 @@ func (e *Endpoint) DeleteSubmission() http.Handler {
 	})
 }
 
-// DeleteSupporter handles DELETE of a supporter with all that they sent: 200 with the number of submissions.
+// DeleteSupporter handles DELETE of a supporter with all that they sent: 200 with the number of submissions, or 202.
 func (e *Endpoint) DeleteSupporter() http.Handler {
 	return e.erase(perm.EngageWriteSubmissions, func(
 		r *http.Request, caller gate.Caller, _ []byte,
 	) (effect, error) {
-		return counted(r, caller, engage.ErrNoSupporter, engage.Writer.EraseSupporter)
+		return e.counted(r, caller, engage.ErrNoSupporter, engage.Writer.EraseSupporter)
 	})
 }
 
 // Erase handles POST …/erase, which erases the supporter with an e-mail address: 200 with the number of submissions,
-// 0 if the address is unknown.
+// 0 if the address is unknown, or 202.
 func (e *Endpoint) Erase() http.Handler {
 	return e.erase(perm.EngageWriteSubmissions, func(
 		r *http.Request, caller gate.Caller, content []byte,
@@ -79,7 +79,7 @@ func (e *Endpoint) Erase() http.Handler {
 			return nil, err
 		}
 		return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
-			return deleted(writer.EraseAddress(ctx, caller.WorkspaceID, email, caller.User))
+			return e.erased(writer.EraseAddress(ctx, caller.WorkspaceID, email, caller.User))
 		}, nil
 	})
 }
@@ -94,25 +94,67 @@ func (e *Endpoint) erase(need perm.Permission, decode records.Decoder[engage.Wri
 }
 
 // counted erases the record of the path.
-func counted(
+func (e *Endpoint) counted(
 	r *http.Request,
 	caller gate.Caller,
 	notFound error,
-	erase func(w engage.Writer, ctx context.Context, workspaceID, id, by uuid.UUID) (int, error),
+	erase func(w engage.Writer, ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error),
 ) (effect, error) {
 	id, err := records.PathID(r, notFound)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
-		return deleted(erase(writer, ctx, caller.WorkspaceID, id, caller.User))
+		return e.erased(erase(writer, ctx, caller.WorkspaceID, id, caller.User))
 	}, nil
 }
 
-func deleted(submissions int, err error) (idempotency.Answer, error) {
+// An acceptedErasure is the response to an erasure that a worker does; statusUrl returns its status (contract, section
+// 6a).
+type acceptedErasure struct {
+	ID        uuid.UUID     `json:"id"`
+	Status    engage.Status `json:"status"`
+	StatusURL string        `json:"statusUrl"`
+}
+
+// erasureState is the status of an erasure.
+type erasureState struct {
+	ID                 uuid.UUID     `json:"id"`
+	Status             engage.Status `json:"status"`
+	DeletedSubmissions int           `json:"deletedSubmissions"`
+}
+
+func (e *Endpoint) erased(erasure engage.Erasure, err error) (idempotency.Answer, error) {
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
-	content, err := web.EncodeJSON(map[string]int{"deletedSubmissions": submissions})
+	if erasure.Status == engage.Accepted {
+		at := e.erasures + "/" + erasure.ID.String()
+		content, err := web.EncodeJSON(acceptedErasure{erasure.ID, erasure.Status, at})
+		return idempotency.Answer{Status: http.StatusAccepted, Location: at, Body: content}, err
+	}
+	content, err := web.EncodeJSON(map[string]int{"deletedSubmissions": erasure.Deleted})
 	return idempotency.Answer{Status: http.StatusOK, Body: content}, err
+}
+
+// ReadErasure handles GET of an erasure that a worker does, for callers who may erase such a record.
+func (e *Endpoint) ReadErasure() http.Handler {
+	return e.gate.Guard(perm.EngageWriteSubmissions, gate.Serving(func(
+		w http.ResponseWriter, r *http.Request, caller gate.Caller,
+	) error {
+		id, err := records.PathID(r, engage.ErrNoErasure)
+		if err != nil {
+			return refusals.Of(err)
+		}
+		erasure, err := e.store.Erasure(r.Context(), caller.WorkspaceID, id)
+		if err != nil {
+			return refusals.Of(err)
+		}
+		if erasure.Kind == engage.ErasedForm && !caller.Permissions.Has(perm.EngageWriteForms) {
+			return apierr.New(apierr.Forbidden, "The erasure of a form requires the permission "+
+				string(perm.EngageWriteForms)+" of the user and of the credential.")
+		}
+		web.JSON(w, http.StatusOK, erasureState{erasure.ID, erasure.Status, erasure.Deleted})
+		return nil
+	}))
 }

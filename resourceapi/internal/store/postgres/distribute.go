@@ -21,6 +21,7 @@ func Distribute(ctx context.Context, url string, out io.Writer) error {
 			"resource.supporters_left",
 			"resource.list_locks",
 			"resource.idempotency_keys",
+			"resource.erasures",
 		},
 		Constraints: []migrate.Constraint{
 			{

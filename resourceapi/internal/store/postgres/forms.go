@@ -144,7 +144,8 @@ func (w *engageWriting) ReplaceForm(
 	before, err := oneForm(
 		ctx,
 		w.tx,
-		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 for update",
+		"select "+formColumns+
+			" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null for update",
 		workspaceID,
 		id,
 	)
@@ -201,7 +202,7 @@ func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormSta
 	err := e.pool.QueryRow(ctx, `
 		select `+formColumns+`, coalesce(m.enabled, false), coalesce(m.provisioned, false)
 		from resource.forms f left join account.module_state(f.tenant_id, 'engage') m on true
-		where f.embed_key = $1`, embedKey).
+		where f.embed_key = $1 and f.erased_at is null`, embedKey).
 		Scan(append(formFields(&s.Form), &s.ModuleEnabled, &s.ModuleProvisioned)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.FormState{}, engage.ErrNotFound
@@ -216,7 +217,7 @@ func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Fo
 	f, err := oneForm(
 		ctx,
 		e.pool,
-		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2",
+		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null",
 		workspaceID,
 		id,
 	)
@@ -230,6 +231,6 @@ func (e *Engage) Forms(
 	r list.Range,
 	take func(engage.Form) bool,
 ) (list.End, error) {
-	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1"
+	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1 and f.erased_at is null"
 	return readRange(ctx, e.pool, text, "f", []any{workspaceID}, r, scanForm, take)
 }

@@ -36,8 +36,10 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 	jobs.Name, jobs.Keep = "finished jobs", keepJobs
 	deliveries := retention.RowsOf("account.webhook_deliveries", "tenant_id, id", "t.created_at", "")
 	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
+	erasures := retention.RowsOfWorkspaces("resource.erasures", "tenant_id, id", "t.finished_at", "")
+	erasures.Name, erasures.Keep = "finished erasures", keepErasures
 	return retention.NewStore(s.pool.Pool, "resource", []retention.Kind{
-		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries, formerSecrets(),
+		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries, formerSecrets(), erasures,
 	})
 }
 

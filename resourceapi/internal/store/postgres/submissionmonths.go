@@ -82,7 +82,8 @@ func (e *Engage) Submissions(
 	read := func(first, last time.Time) (list.End, error) {
 		part := r
 		part.Limit -= taken
-		text := "select " + submissionColumns + " from resource.submissions s where s.tenant_id = $1 and s.form_id = $2"
+		text := "select " + submissionColumns +
+			" from resource.submissions s where s.tenant_id = $1 and s.form_id = $2" + notErased
 		scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
 		return readRange(ctx, e.pool, text+inMonths(first, last), "s", []any{workspaceID, form}, part, scan,
 			func(s engage.Submission) bool {
@@ -139,7 +140,7 @@ func (e *Engage) changedSubmissions(
 		args = append(args, value)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	filter := filterSQL(r.Filter, "", add)
+	filter := filterSQL(r.Filter, "", add) + notErased
 	if r.After != nil {
 		c.after = add(r.After.CreatedAt) + ", " + add(r.After.ID)
 		c.until = add(r.After.Until)

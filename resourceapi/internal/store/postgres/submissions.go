@@ -75,7 +75,7 @@ const statusColumns = "s.id, s.tenant_id, s.form_id, s.status, s.reasons"
 func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
-	text, args := "select "+statusColumns+" from resource.submissions s where s.tenant_id = $1 and s.id = $2",
+	text, args := "select "+statusColumns+" from resource.submissions s where s.tenant_id = $1 and s.id = $2"+notErased,
 		[]any{workspaceID, id}
 	if workspaceID == uuid.Nil {
 		text, args = "select "+statusColumns+" from resource.submissions s where s.id = $1", []any{id}
@@ -160,12 +160,18 @@ func (e *Engage) end(
 }
 
 // takeSubmission locks a waiting submission and reads it, but does not parse its answers. It returns nil if another run
-// has finished it.
+// has finished it, or if it is being erased.
 func takeSubmission(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) (*engage.Submission, error) {
+	return waitingSubmission(ctx, tx, workspaceID, id, " for update")
+}
+
+func waitingSubmission(
+	ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, lock string,
+) (*engage.Submission, error) {
 	s, err := byID(id, pgx.ErrNoRows, func(months string) (*engage.Submission, error) {
 		s := &engage.Submission{ID: id, WorkspaceID: workspaceID}
 		return s, tx.QueryRow(ctx, `select form_id, created_at, trapped, answers from resource.submissions
-			where tenant_id = $1 and id = $2 and status = 'accepted'`+months+" for update", workspaceID, id).
+			where tenant_id = $1 and id = $2 and status = 'accepted'`+months+notErased+lock, workspaceID, id).
 			Scan(&s.Form, &s.CreatedAt, &s.Trapped, (*[]byte)(&s.StoredAnswers))
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -178,23 +184,25 @@ func takeSubmission(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) (
 }
 
 func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
-	s, err := takeSubmission(ctx, tx, workspaceID, id)
+	// The sender's address is locked before the submission, as an erasure does. Answers and fields never change.
+	s, err := waitingSubmission(ctx, tx, workspaceID, id, "")
 	if err != nil || s == nil {
+		return err
+	}
+	sender, err := senderOf(ctx, tx, s)
+	if err != nil {
+		return err
+	}
+	if err := lockAddress(ctx, tx, workspaceID, sender.Email); err != nil {
+		return err
+	}
+	if s, err = takeSubmission(ctx, tx, workspaceID, id); err != nil || s == nil {
 		return err
 	}
 	if s.Trapped {
 		return reject(ctx, tx, *s, engage.ReasonTrapped)
 	}
-	if err := json.Unmarshal(s.StoredAnswers, &s.Answers); err != nil {
-		return fmt.Errorf("read the answers of a submission: %w", err)
-	}
-	var fields []engage.Field
-	err = tx.QueryRow(ctx, "select fields from resource.forms where tenant_id = $1 and id = $2", workspaceID, s.Form).
-		Scan(&fields)
-	if err != nil {
-		return fmt.Errorf("read the fields of a form: %w", err)
-	}
-	supporter, err := ensureSupporter(ctx, tx, workspaceID, engage.SupporterOf(fields, s.Answers))
+	supporter, err := ensureSupporter(ctx, tx, workspaceID, sender)
 	if err != nil {
 		return err
 	}
@@ -210,6 +218,23 @@ func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
 		return fmt.Errorf("finish a submission: %w", err)
 	}
 	return nil
+}
+
+// senderOf finds the sender in the answers of a submission. A trapped one has none.
+func senderOf(ctx context.Context, tx pgx.Tx, s *engage.Submission) (sender engage.Supporter, err error) {
+	if s.Trapped {
+		return sender, nil
+	}
+	if err := json.Unmarshal(s.StoredAnswers, &s.Answers); err != nil {
+		return sender, fmt.Errorf("read the answers of a submission: %w", err)
+	}
+	var fields []engage.Field
+	err = tx.QueryRow(ctx, "select fields from resource.forms where tenant_id = $1 and id = $2", s.WorkspaceID, s.Form).
+		Scan(&fields)
+	if err != nil {
+		return sender, fmt.Errorf("read the fields of a form: %w", err)
+	}
+	return engage.SupporterOf(fields, s.Answers), nil
 }
 
 func reject(ctx context.Context, tx pgx.Tx, s engage.Submission, reason string) error {

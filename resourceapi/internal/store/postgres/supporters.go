@@ -50,19 +50,20 @@ func (e *Engage) Supporters(
 	r list.Range,
 	take func(engage.StoredSupporter) bool,
 ) (list.End, error) {
-	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1"
+	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.erased_at is null"
 	return readRange(ctx, e.pool, text, "p", []any{workspaceID}, r, scanSupporter, take)
 }
 
 // Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.
 func (e *Engage) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
-	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.id = $2"
+	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.id = $2 " +
+		"and p.erased_at is null"
 	return oneRecord(ctx, e.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
 }
 
 // Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
 func (e *Engage) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
-	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2"
+	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2" + notErased
 	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
 	return byID(id, engage.ErrNoSubmission, func(months string) (engage.Submission, error) {
 		return oneRecord(ctx, e.pool, engage.ErrNoSubmission, scan, text+months, workspaceID, id)

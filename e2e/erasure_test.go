@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+)
+
+// "An erasure of more than 1,000 submissions is 202; the form is closed and nothing of it can be read from then on (a
+// supporter likewise)" (contract, section 6a).
+func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws := p.NewWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
+	const many = 1500
+	for what, erase := range map[string]func(form, supporter string) harness.Answer{
+		"form": func(form, _ string) harness.Answer {
+			return api.Send(t, http.MethodDelete, "/v1/engage/forms/"+form, "", "")
+		},
+		"supporter": func(_, supporter string) harness.Answer {
+			return api.Send(t, http.MethodDelete, "/v1/engage/supporters/"+supporter, "", "")
+		},
+		"address": func(_, _ string) harness.Answer {
+			return api.JSON(t, http.MethodPost, "/v1/engage/supporters/erase",
+				map[string]any{"email": "ada@example.org"})
+		},
+	} {
+		form, path := newForm(t, p, ws)
+		supporter := uuid.NewString()
+		p.Database.Exec(t, "insert into resource.supporters (id, tenant_id, email) values ($1, $2, 'ada@example.org')",
+			supporter, ws.Workspace.ID)
+		p.Database.Exec(t, `insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents,
+				trapped, created_at, status, supporter_id, finished_at)
+			select gen_random_uuid(), $1, $2, gen_random_uuid(), '{"email":"ada@example.org"}', '[]', false,
+				now() - make_interval(secs => n), 'processed', $3, now()
+			from generate_series(1, $4) n`, ws.Workspace.ID, form.ID, supporter, many)
+		accepted := erase(form.ID, supporter).Wants(t, http.StatusAccepted)
+		address, _ := accepted.Object(t)["statusUrl"].(string)
+		status, ours := strings.CutPrefix(address, p.BaseURL)
+		if !ours || accepted.Object(t)["status"] != "accepted" {
+			t.Fatalf("%s: %s", what, accepted)
+		}
+		accepted.WantsHeader(t, "Location", address)
+		if what == "form" {
+			p.API().Get(t, path).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+			api.Get(t, "/v1/engage/forms/"+form.ID).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+		} else {
+			api.Get(t, "/v1/engage/supporters/"+supporter).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+			list := api.Get(t, "/v1/engage/forms/"+form.ID+"/submissions").Wants(t, http.StatusOK).Object(t)
+			if len(list["data"].([]any)) != 0 {
+				t.Errorf("%s: submissions can be read", what)
+			}
+		}
+		await.True(t, "the erasure is processed", func() bool {
+			return api.Get(t, status).Wants(t, http.StatusOK).Object(t)["status"] == "processed"
+		})
+		if n := api.Get(t, status).Object(t)["deletedSubmissions"]; n != float64(many) {
+			t.Errorf("%s: %v submissions were deleted", what, n)
+		}
+		if n := submissions(t, p, form); n != 0 {
+			t.Errorf("%s: %d submissions are left", what, n)
+		}
+	}
+}
