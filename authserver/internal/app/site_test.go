@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -50,7 +51,6 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 		DatabaseURL:    credential.Secret(s.fixture.Database.Authserver),
 		RedisURL:       credential.Secret(testkit.NewRedis(t).URL),
 		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
-		StoreWait:      testkit.StoreWait,
 		UpstreamName:   "Riverside",
 		TrustedProxies: "127.0.0.1",
 	}
@@ -58,6 +58,7 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
+	config.StoreWait = cmp.Or(config.StoreWait, testkit.StoreWait) // longer than a deployment may wait
 	made, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
 	s.must(err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
