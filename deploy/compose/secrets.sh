@@ -18,7 +18,7 @@ keep() { # keep NAME writes standard input to the file NAME, unless it exists
 }
 random() { head -c 32 /dev/urandom | basenc --base64url | tr -d '=\n'; }
 
-for name in postgres owner authserver resourceapi redis authserver_redis resourceapi_redis; do random | keep "${name}_password"; done
+for name in postgres owner authserver resourceapi redis; do random | keep "${name}_password"; done
 for role in owner authserver resourceapi; do
 	login=$role
 	[ "$role" != owner ] || login=almoner_owner
@@ -26,10 +26,11 @@ for role in owner authserver resourceapi; do
 done
 printf 'requirepass %s\n' "$(cat redis_password)" | keep redis.conf
 # Each service has a Redis user with its own keys and commands. The user default, with redis_password, is the operator's.
-for service in authserver resourceapi; do
-	printf 'user %s on >%s %s\n' "$service" "$(cat "${service}_redis_password")" "$(cat "$here/redis-$service.acl")"
-done | keep redis_users.conf
-printf 'redis://authserver:%s@redis:6379/0' "$(cat authserver_redis_password)" | keep redis_url
-printf 'redis://resourceapi:%s@redis:6379/0' "$(cat resourceapi_redis_password)" | keep resourceapi_redis_url
+printf 'redis://authserver:%s@redis:6379/0' "$(random)" | keep redis_url
+printf 'redis://resourceapi:%s@redis:6379/0' "$(random)" | keep resourceapi_redis_url
+user() { # user NAME FILE prints the line of the Redis user whose password is in the URL in FILE
+	printf 'user %s on >%s %s\n' "$1" "$(sed 's|^redis://[^:]*:||; s|@.*||' "$2")" "$(cat "$here/redis-$1.acl")"
+}
+{ user authserver redis_url; user resourceapi resourceapi_redis_url; } | keep redis_users.conf
 for service in authserver resourceapi; do random | keep "${service}_keys"; done
 echo "the secrets are in $dir: keep a copy elsewhere" >&2

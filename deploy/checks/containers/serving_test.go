@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,8 +159,8 @@ func TestCompose_StartsAndStops(t *testing.T) {
 	for _, name := range []string{"authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker"} {
 		c := h.container(name)
 		if got := c.run(t, c.environ(), "check-config"); got.code != 0 ||
-			strings.Contains(got.stdout, h.secret("authserver_redis_password")) ||
-			strings.Contains(got.stdout, h.secret("resourceapi_redis_password")) {
+			strings.Contains(got.stdout, h.redisPassword("redis_url")) ||
+			strings.Contains(got.stdout, h.redisPassword("resourceapi_redis_url")) {
 			t.Fatalf("%s: %s", name, got.stderr)
 		}
 		if c.unhealthy() == "" {
@@ -228,11 +229,23 @@ func complaint(command *exec.Cmd) string {
 	return fmt.Sprintf("%v %s", err, output)
 }
 
+// redisPassword returns the password in the URL of a secret.
+func (h *host) redisPassword(name string) string {
+	h.t.Helper()
+	parsed, err := url.Parse(h.secret(name))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	password, _ := parsed.User.Password()
+	return password
+}
+
 // redisUsersKeepToTheirOwn checks that the Redis user of a service can do nothing with the keys of the other, nor what
 // an operator does.
 func (h *host) redisUsersKeepToTheirOwn() {
 	h.t.Helper()
 	_, port, _ := net.SplitHostPort(h.places["redis:6379"])
+	urls := map[string]string{"authserver": "redis_url", "resourceapi": "resourceapi_redis_url"}
 	for user, attempts := range map[string]map[string]bool{
 		"authserver": {
 			"hset g:{x} st active": true, "zadd t:x 1 a": true, "set rate:x 1": true, "set o:x 1": true, "ping": true,
@@ -252,7 +265,7 @@ func (h *host) redisUsersKeepToTheirOwn() {
 		for attempt, may := range attempts {
 			arguments := append([]string{"-p", port, "--user", user}, strings.Fields(attempt)...)
 			command := tool(h.t, "redis-cli", arguments...)
-			command.Env = append(command.Env, "REDISCLI_AUTH="+h.secret(user+"_redis_password"))
+			command.Env = append(command.Env, "REDISCLI_AUTH="+h.redisPassword(urls[user]))
 			output, _ := command.CombinedOutput()
 			if refused := strings.Contains(string(output), "NOPERM"); refused == may {
 				h.t.Errorf("%s: %s: %s", user, attempt, output)
