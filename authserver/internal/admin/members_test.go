@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"errors"
 	"reflect"
 	"sync"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -264,4 +266,42 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	if n := b.Count(`select count(*) from account.grants where state = 'revoked'`); n != 1000 {
 		t.Errorf("%d grants are revoked", n)
 	}
+}
+
+// An operator adds a user with an address that was never proven only after confirming it: another person may have made
+// the account.
+func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	ctx := t.Context()
+	workspace := b.Fixture.WorkspaceID.String()
+	id := b.text(b.values(b.service.AddUser(ctx, "ceo@example.org", "Ceo")), "id")
+	shown := func() any {
+		got := b.values(b.service.ShowUser(ctx, "ceo@example.org"))
+		if (got["emailProvenAt"] == nil) != (got["emailProvenBy"] == nil) {
+			t.Errorf("%v", got)
+		}
+		return got["emailProvenBy"]
+	}
+	if by := shown(); by != "operator" {
+		t.Errorf("a user that an operator added is proven by %v", by)
+	}
+	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null`)
+	for _, user := range []string{"ceo@example.org", id} {
+		_, err := b.service.AddMember(ctx, workspace, user, []string{"all"})
+		if !errors.Is(err, admin.ErrUnproven) {
+			t.Errorf("%s was added: %v", user, err)
+		}
+	}
+	if by := shown(); by != nil {
+		t.Errorf("proven by %v", by)
+	}
+	b.values(b.service.SetEmail(ctx, id, "president@example.org"))
+	if n := b.Count(`select count(*) from account.users where email_proven_at is not null`); n != 0 {
+		t.Error("an operator's change of the address proves it")
+	}
+	b.values(b.service.ConfirmEmail(ctx, ""))
+	b.values(b.service.ConfirmEmail(ctx, id)) // again
+	b.values(b.service.AddMember(ctx, workspace, "president@example.org", []string{"all"}))
+	b.events(audit.UserEmailProven, "user:"+id, 1)
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -21,12 +23,14 @@ import (
 
 // A User is a user as operators see it.
 type User struct {
-	ID          uuid.UUID  `json:"id"`
-	Email       string     `json:"email"`
-	Name        string     `json:"name"`
-	HasPassword bool       `json:"hasPassword"`
-	Created     time.Time  `json:"createdAt"`
-	DisabledAt  *time.Time `json:"disabledAt"`
+	ID            uuid.UUID         `json:"id"`
+	Email         string            `json:"email"`
+	EmailProven   *time.Time        `json:"emailProvenAt"` // null: it was never proven that the address is the user's
+	EmailProvenBy useraccount.Proof `json:"emailProvenBy,omitempty"`
+	Name          string            `json:"name"`
+	HasPassword   bool              `json:"hasPassword"`
+	Created       time.Time         `json:"createdAt"`
+	DisabledAt    *time.Time        `json:"disabledAt"`
 }
 
 // Users stores users.
@@ -35,6 +39,9 @@ type Users interface {
 	Users(ctx context.Context) ([]User, error)
 	// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other.
 	DuplicateUsers(ctx context.Context) ([]Duplicate, error)
+	User(ctx context.Context, id uuid.UUID) (User, error)
+	// ConfirmEmail proves a user's address by the operator's word. false means that it was proven already.
+	ConfirmEmail(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error)
 	// FindUser returns the id of the user with that e-mail address.
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
 	// UserByID reads a user, and returns false if there is none.
@@ -61,7 +68,7 @@ type Users interface {
 }
 
 func (User) columns() []string {
-	return []string{"ID", "E-MAIL", "NAME", "PASSWORD", "CREATED", "DISABLED"}
+	return []string{"ID", "E-MAIL", "CONFIRMED", "NAME", "PASSWORD", "CREATED", "DISABLED"}
 }
 
 func (u User) cells() []string {
@@ -69,7 +76,7 @@ func (u User) cells() []string {
 	if u.HasPassword {
 		password = "set"
 	}
-	return []string{u.ID.String(), u.Email, u.Name, password, stamp(&u.Created), stamp(u.DisabledAt)}
+	return []string{u.ID.String(), u.Email, u.confirmed(), u.Name, password, stamp(&u.Created), stamp(u.DisabledAt)}
 }
 
 // AddUser creates a user without a password and without memberships.
@@ -121,6 +128,77 @@ func (d Duplicate) cells() []string { return append([]string{d.Address}, d.User.
 func (d *Service) DuplicateUsers(ctx context.Context) (Result, error) {
 	found, err := d.Store.DuplicateUsers(ctx)
 	return List[Duplicate](found), err
+}
+
+// ShowUser shows one user.
+func (d *Service) ShowUser(ctx context.Context, user string) (Result, error) {
+	id, err := d.user(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.Store.User(ctx, id)
+	return userResult{found}, err
+}
+
+// A userResult is one user. Its JSON is the user.
+type userResult struct{ User }
+
+// Text writes a line for each property.
+func (u userResult) Text(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, cell := range u.cells() {
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", u.columns()[i], cell) // the writer returns its error from Flush
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// confirmed returns when and by what the address was proven to be the user's.
+func (u User) confirmed() string {
+	if u.EmailProven == nil {
+		return "never"
+	}
+	return stamp(u.EmailProven) + " (" + string(u.EmailProvenBy) + ")"
+}
+
+// ConfirmEmail proves the address of a user by the operator's word, or of all users if user is "". It ends nothing.
+func (d *Service) ConfirmEmail(ctx context.Context, user string) (Result, error) {
+	var ids []uuid.UUID
+	if user == "" {
+		all, err := d.Store.Users(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range all {
+			if u.EmailProven == nil {
+				ids = append(ids, u.ID)
+			}
+		}
+	} else {
+		id, err := d.user(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		ids = []uuid.UUID{id}
+	}
+	done := []uuid.UUID{}
+	for _, id := range ids {
+		entry := event(audit.UserEmailProven, "user", id)
+		entry.UserID, entry.Detail = &id, map[string]any{"by": useraccount.ByOperator}
+		confirmed, err := d.Store.ConfirmEmail(ctx, id, entry)
+		if err != nil {
+			return nil, err
+		}
+		if confirmed {
+			done = append(done, id)
+		}
+	}
+	return Outcome{
+		fmt.Sprintf("Confirmed the address of %s.", plural(len(done), "user", "users")),
+		map[string]any{"confirmed": done},
+	}, nil
 }
 
 // user returns the id of the user with an id or e-mail address. It does not check that a user with the id exists; the

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
@@ -70,6 +72,11 @@ type browserDeps struct {
 
 	// returns the choice of the workspace in the header of a page, or nil
 	switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
+}
+
+// endsGrant propagates to Redis that the address of the grant's user was proven, which ended the grant.
+func (d browserDeps) endsGrant(ctx context.Context, id uuid.UUID, ends time.Time) {
+	d.grants.PropagateRevocation(ctx, id, ends, grant.AddressProven)
 }
 
 func newBrowser(d browserDeps) (browser, error) {
@@ -179,6 +186,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Sessions:    sessions,
 		Browsers:    d.states,
 		Auditor:     d.store,
+		Codes:       d.store,
 		Pages:       d.pages,
 		Proxies:     proxies,
 		Application: d.application,
@@ -189,7 +197,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
-	others, err := newSignInMethods(d, sessions, passwords, attempts, proxies)
+	others, err := newSignInMethods(d, sessions, passwords, attempts, devices, proxies)
 	if err != nil {
 		return browser{}, err
 	}
@@ -219,6 +227,10 @@ func newBrowser(d browserDeps) (browser, error) {
 			Now:       d.now,
 			Random:    rand.Reader,
 			Log:       d.log,
+
+			PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
+				d.grants.PropagateRevocation(ctx, id, ends, grant.ByUser)
+			},
 		}),
 		login: signIn,
 		accessRequests: accessrequests.New(accessrequests.Deps{

@@ -72,6 +72,7 @@ func newSignInMethods(
 	sessions *session.Sessions,
 	passwords *session.Passwords,
 	attempts *session.Attempts,
+	devices *session.Devices,
 	proxies web.Proxies,
 ) (signInMethods, error) {
 	c := d.config
@@ -83,7 +84,9 @@ func newSignInMethods(
 		Passwords: passwords,
 		Attempts:  attempts,
 		Sessions:  sessions,
+		Devices:   devices,
 		Auditor:   d.store,
+		Codes:     d.store,
 		Pages:     d.pages,
 		Proxies:   proxies,
 		Log:       d.log,
@@ -135,6 +138,8 @@ func newSignInMethods(
 			Keys:       d.keys,
 			Now:        d.now,
 			Log:        d.log,
+
+			PropagateRevocation: d.endsGrant,
 		})
 		if err != nil {
 			return signInMethods{}, err

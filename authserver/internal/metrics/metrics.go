@@ -79,6 +79,7 @@ func New(registry *metrics.Registry) *OAuth {
 		grant.MembershipOver,
 		grant.ClientDeleted,
 		grant.ByPolicy,
+		grant.AddressProven,
 	} {
 		m.revocations.WithLabelValues(string(reason))
 	}

@@ -102,7 +102,8 @@ func queuePeople(batch *pgx.Batch, d Demo) error {
 		if err != nil {
 			return err
 		}
-		batch.Queue("insert into account.users (id, email, name, password_hash) values ($1, $2, $3, $4)",
+		batch.Queue(`insert into account.users (id, email, name, password_hash, email_proven_at, email_proven_by)
+			values ($1, $2, $3, $4, now(), 'operator')`,
 			person.user.ID, person.user.Email, person.name, hash)
 		for _, workspace := range person.workspaces {
 			batch.Queue("insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)",

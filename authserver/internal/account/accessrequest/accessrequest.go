@@ -82,7 +82,8 @@ const (
 	TooMany      Outcome = "too many"     // R2
 	NoManager    Outcome = "no manager"   // no other member gets the mail
 	AlreadyGiven Outcome = "already given"
-	NoMail       Outcome = "no mail" // the deployment sends no mail
+	NoMail       Outcome = "no mail"  // the deployment sends no mail
+	Unproven     Outcome = "unproven" // the mail would name an address that may not be the user's
 )
 
 // A SentRequest is a request that was sent, as the page of an administrator shows it.

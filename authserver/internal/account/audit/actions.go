@@ -66,6 +66,7 @@ const (
 	UserEmailRequested       Action = "user.email_change_requested"
 	UserEmailStopped         Action = "user.email_change_stopped"
 	UserEmailChanged         Action = "user.email_changed"
+	UserEmailProven          Action = "user.email_proven"
 
 	ProgrammeErased  Action = "programme.erased"
 	FormErased       Action = "form.erased"

@@ -179,6 +179,12 @@ var descriptions = []Description{
 		Meaning: "After both addresses were confirmed, or by an operator.",
 	},
 	{
+		Action: UserEmailProven,
+		Text:   "Confirmed the e-mail address {ended}",
+		Meaning: "`by` says what proved that the address is the user's. Unless an operator confirmed it, the password " +
+			"and all sign-ins ended first, with the `methods`, `tokens` and `grants` that the details count.",
+	},
+	{
 		Action: UserDeleted,
 		Text:   "Deleted the account",
 		Meaning: "The name, the address and all access of the user ended. The details count the workspaces, " +

@@ -82,6 +82,8 @@ func kinds() []kind {
 		{name: EmailChangeNew, title: "Confirm your new address", life: day, write: emailChangeNew},
 		{name: EmailTaken, title: "Your address was entered for another account", life: day, write: emailTaken},
 		{name: EmailChanged, title: "Your e-mail address was changed", life: 2 * day, write: emailChanged},
+		{name: WrongCodes, title: "Wrong codes after your password", life: 2 * day, write: wrongCodes},
+		{name: AddressProven, title: "Your e-mail address was confirmed", life: 2 * day, write: addressProven},
 	}
 	for _, n := range notes {
 		all = append(all, kind{name: n.kind, life: 2 * day, write: n.write})

@@ -55,6 +55,8 @@ const (
 	EmailChangeNew     Kind = "email_change_new"
 	EmailTaken         Kind = "email_taken"
 	EmailChanged       Kind = "email_changed"
+	AddressProven      Kind = "address_proven"
+	WrongCodes         Kind = "wrong_codes"
 
 	PasskeyAdded          Kind = "passkey_added"
 	PasskeyRemoved        Kind = "passkey_removed"

@@ -45,6 +45,8 @@ var notices = []Notice{
 	{Action: audit.UserResetRequested, Mail: Reset, Page: securityPage},
 	{Action: audit.UserEmailRequested, Mail: EmailChangeOld, Page: userPage}, // and EmailChangeNew
 	{Action: audit.UserEmailChanged, Mail: EmailChanged, Page: userPage},     // to both addresses
+	{Action: audit.UserEmailProven, Mail: AddressProven, Page: securityPage}, // if it ended what the account had
+	{Action: audit.CodeFailed, Mail: WrongCodes, Page: securityPage},         // after several within a day
 	{Action: audit.UserDeleted, Mail: AccountDeleted},                        // nothing is left to show
 	{Action: audit.TokenCreated, Mail: TokenCreated, Page: ownTokensPage, ByEvent: true},
 	{Action: audit.TokenRevoked, Mail: TokenRevoked, Page: ownTokensPage}, // if its value was sent for revocation
@@ -70,7 +72,7 @@ var silences = []Silence{
 		Why: "A failed attempt changes nothing, and a mail for each would let strangers fill a mailbox. It is on the " +
 			"page " + securityPage + ".",
 		Actions: []audit.Action{
-			audit.SignInFailed, audit.SignInRefused, audit.CodeFailed, audit.GrantRefused,
+			audit.SignInFailed, audit.SignInRefused, audit.GrantRefused,
 		},
 	},
 	{

@@ -66,6 +66,7 @@ type Offer struct {
 	Workspace    string
 	Organisation string
 	HasAccount   bool // a user has the address
+	Mailed       bool // the link was mailed; otherwise its inviter has it, who must not learn HasAccount
 }
 
 // A Removal is what ended with a membership.
@@ -88,6 +89,7 @@ var (
 	ErrChanged        = errors.New("the permissions changed since they were read")
 	ErrNoInvitation   = errors.New("no such open invitation")
 	ErrOtherAddress   = errors.New("the invitation is for another address")
+	ErrUnproven       = errors.New("it was never proven that the address is the user's")
 	ErrInviter        = errors.New("the inviter can no longer give these permissions")
 	ErrAccountExists  = errors.New("a user has the address of the invitation")
 	ErrPasskeyExists  = errors.New("the passkey belongs to another user")
@@ -99,8 +101,8 @@ var (
 // Errors returns the errors of the rules.
 func Errors() []error {
 	return []error{
-		ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrInviter,
-		ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited, ErrInvited, ErrSent,
+		ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrUnproven,
+		ErrInviter, ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited, ErrInvited, ErrSent,
 	}
 }
 

@@ -58,7 +58,7 @@ type Answers interface {
 	Joined(ctx context.Context, tokenHash []byte, user uuid.UUID) (string, error)
 	Accept(ctx context.Context, o Offer, user uuid.UUID, event audit.Event) error
 	AcceptAsNewUser(ctx context.Context, o Offer, user NewUser, added, joined audit.Event) error
-	// Decline ends an invitation. Without a user, no user may have its address.
+	// Decline ends an invitation. Without a user, no user may have its address, unless its link was not mailed.
 	Decline(ctx context.Context, o Offer, user *uuid.UUID, event audit.Event) error
 }
 
@@ -258,8 +258,8 @@ func (s *Service) Joined(ctx context.Context, token credential.Secret, user uuid
 	return s.Store.Joined(ctx, credential.Hash(token.Reveal()), user)
 }
 
-// Accept makes a signed-in user a member (M4). The event is of the user. Accept returns ErrOtherAddress, ErrInviter,
-// ErrMember or ErrNoInvitation.
+// Accept makes a signed-in user a member (M4). The event is of the user. Accept returns ErrOtherAddress, ErrUnproven,
+// ErrInviter, ErrMember or ErrNoInvitation.
 func (s *Service) Accept(ctx context.Context, o Offer, user uuid.UUID, event audit.Event) error {
 	return s.Store.Accept(ctx, o, user, joinedBy(event, o, user))
 }
@@ -298,7 +298,7 @@ func joinedBy(event audit.Event, o Offer, user uuid.UUID) audit.Event {
 	return event
 }
 
-// Decline ends an invitation at the wish of the invited person. user is nil for a person without an account. Decline
+// Decline ends an invitation at the wish of the invited person. user is nil for a person who is not signed in. Decline
 // returns ErrOtherAddress, ErrAccountExists or ErrNoInvitation.
 func (s *Service) Decline(ctx context.Context, o Offer, user *uuid.UUID, event audit.Event) error {
 	event.WorkspaceID, event.UserID = &o.WorkspaceID, user

@@ -25,6 +25,7 @@ type User struct {
 	Email      string // lower case
 	Name       string
 	DisabledAt *time.Time
+	Proven     bool // it was proven that the address is the user's (useraccount.Proof); set by reads of users
 }
 
 // A Membership is a user's membership of one workspace. Without one, the user has no access (spec 5.3).

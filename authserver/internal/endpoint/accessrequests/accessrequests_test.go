@@ -310,3 +310,18 @@ func TestAsk_RefusedForms(t *testing.T) {
 		wants(t, form, refused.Send(asking, nil), http.StatusOK, "We asked the administrators")
 	}
 }
+
+// The mail of a request would name an address that may not be the user's.
+func TestProven_UnprovenUserCannotAskForAccess(t *testing.T) {
+	t.Parallel()
+	site := start(t)
+	site.Member(perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead, perm.ProgrammesWrite)
+	reader := site.Member(perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.users set email_proven_at = null where id = $1`, reader.ID)
+	program, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	asked := site.SignedIn(reader).Get(consent(program)).Send(asking, nil)
+	wants(t, "asked", asked, http.StatusForbidden, "Confirm your e-mail address first")
+	if n := mails(site); n != 0 {
+		t.Errorf("%d mails", n)
+	}
+}

@@ -109,6 +109,8 @@ func answer(outcome accessrequest.Outcome) *ui.Message {
 			Heading: "You have this access now",
 			Text:    "It was given to you while the page was open. No e-mail was sent.",
 		}
+	case accessrequest.Unproven:
+		return ui.Unproven("You cannot ask for access before that. No e-mail was sent.", true)
 	case accessrequest.NoMail:
 		return &ui.Message{
 			Status:  http.StatusOK,

@@ -6,16 +6,25 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -24,7 +33,10 @@ import (
 type Store interface {
 	QueueMail(ctx context.Context, m mail.Message) error
 	ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error)
-	ResetPassword(ctx context.Context, r password.Reset, event audit.Event) error
+	// ResetPassword returns the grants that it ended.
+	ResetPassword(ctx context.Context, r password.Reset, event audit.Event) ([]useraccount.EndedGrant, error)
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 }
 
 // Deps are the dependencies of a Handler.
@@ -36,9 +48,12 @@ type Deps struct {
 	Attempts  *session.Attempts
 	Pages     *ui.Pages
 	Proxies   web.Proxies
-	Now       func() time.Time
-	Random    io.Reader
-	Log       *slog.Logger
+	// PropagateRevocation propagates the end of a grant to Redis.
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time)
+
+	Now    func() time.Time
+	Random io.Reader
+	Log    *slog.Logger
 }
 
 // A Handler serves the pages. It is safe for concurrent use.
@@ -114,17 +129,72 @@ func (h *Handler) Open(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	h.Pages.Show(w, r, http.StatusOK, newPage(link, token))
+	page, err := h.newPage(r.Context(), link, token)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.Pages.Show(w, r, http.StatusOK, page)
 }
 
-func newPage(link password.Link, token credential.Secret) *ui.NewPassword {
-	return &ui.NewPassword{
-		Frame:  ui.Frame{Title: "Set a new password"},
-		Email:  link.Email,
-		Token:  token.Reveal(),
-		Others: link.Removable(),
-		Stay:   link.PasskeysStay,
+// newPage returns the page of a link, with the user's personal access tokens and connections.
+func (h *Handler) newPage(
+	ctx context.Context, link password.Link, token credential.Secret,
+) (*ui.NewPassword, error) {
+	page := &ui.NewPassword{
+		Frame:     ui.Frame{Title: "Set a new password"},
+		Email:     link.Email,
+		Token:     token.Reveal(),
+		Others:    link.Removable() && !link.TakesOver,
+		Stay:      link.PasskeysStay && !link.TakesOver,
+		TakesOver: link.TakesOver,
 	}
+	tokens, err := h.Store.ActiveTokens(ctx, link.UserID)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tokens {
+		page.Credentials = append(page.Credentials, ui.EndingCredential{
+			ID:        t.ID.String(),
+			Name:      t.Name,
+			Workspace: t.Workspace,
+			Kind:      "Personal access token",
+			LastUsed:  t.LastUsed,
+		})
+	}
+	connections, err := h.Store.ConnectedApps(ctx, link.UserID)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range connections {
+		if !c.Live(h.Now()) {
+			continue
+		}
+		page.Credentials = append(page.Credentials, ui.EndingCredential{
+			ID:        c.Grant.ID.String(),
+			Name:      c.Application,
+			Workspace: c.Workspace,
+			Kind:      "Connected app",
+			LastUsed:  c.Grant.LastUsed,
+		})
+	}
+	if n := len(page.Credentials) - maxListed; n > 0 { // the form has at most 64 KiB
+		page.Credentials, page.More = page.Credentials[:maxListed], n
+	}
+	return page, nil
+}
+
+// maxListed is the maximum number of tokens and connections that the page lists. Others end.
+const maxListed = 300
+
+// kept returns the tokens and grants that the page listed and the user does not want to end (F6).
+func kept(form url.Values) (keep []uuid.UUID) {
+	for listed := range strings.FieldsSeq(form.Get("listed")) {
+		if id, err := identity.Parse(listed); err == nil && form.Get("end-"+listed) == "" {
+			keep = append(keep, id)
+		}
+	}
+	return keep
 }
 
 // Set serves POST /login/reset. It accepts requests from the server's own origin only.
@@ -142,8 +212,16 @@ func (h *Handler) set(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	page := newPage(link, token)
+	page, err := h.newPage(r.Context(), link, token)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
 	page.RemoveOthers = form.Get("remove") != ""
+	keep := kept(form)
+	for i, c := range page.Credentials {
+		page.Credentials[i].Keep = slices.ContainsFunc(keep, func(id uuid.UUID) bool { return id.String() == c.ID })
+	}
 	from := h.Proxies.ClientAddress(r)
 	var hash credential.Secret
 	if page.PasswordNote = password.CheckForm(chosen); page.PasswordNote == "" {
@@ -162,11 +240,13 @@ func (h *Handler) set(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 		return
 	}
+	var ended []useraccount.EndedGrant
 	if err == nil {
-		err = h.Store.ResetPassword(r.Context(), password.Reset{
+		ended, err = h.Store.ResetPassword(r.Context(), password.Reset{
 			TokenHash:    tokenHash,
 			Hash:         hash,
 			RemoveOthers: page.RemoveOthers,
+			Keep:         keep,
 			Device:       session.DeviceName(r.UserAgent()),
 			Address:      from.String(),
 		}, audit.Event{
@@ -181,6 +261,9 @@ func (h *Handler) set(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		h.refuse(w, r, err)
 		return
+	}
+	for _, g := range ended {
+		h.PropagateRevocation(r.Context(), g.ID, g.Ends)
 	}
 	goOn(w, "/login?"+ui.PasswordSet+"=1")
 }

@@ -24,7 +24,7 @@ func (h *Handler) Create() http.Handler {
 		case v.signedIn:
 			h.show(v, http.StatusConflict, func(page *view) { page.Problem = "You are signed in already." })
 			return nil
-		case v.offer.HasAccount:
+		case v.tellsAccount():
 			return membership.ErrAccountExists
 		case nameNote != "" || passwordNote != "":
 			h.refuse(v, http.StatusBadRequest, "The account was not created.", nameNote, passwordNote)

@@ -57,7 +57,8 @@ type view struct {
 	Inviter      string
 	Email        string
 	Permissions  perm.Set
-	HasAccount   bool
+	HasAccount   bool   // a user has the address; false if the link was not mailed
+	Mailed       bool   // the link was mailed
 	Token        string // in the forms
 	Key          string // of a signed-in user's form: binds it to the sign-in
 	Passkeys     bool   // the deployment offers passkeys
@@ -80,6 +81,10 @@ type visit struct {
 	signedIn bool
 	form     url.Values // of a POST
 }
+
+// tellsAccount reports whether a user has the address, and the page may say so. If the link was not mailed, the inviter
+// has it, who must not learn this.
+func (v visit) tellsAccount() bool { return v.offer.HasAccount && v.offer.Mailed }
 
 // visit reads the invitation of a token and the user at the browser.
 func (h *Handler) visit(w http.ResponseWriter, r *http.Request, token string, form url.Values) (visit, error) {
@@ -111,13 +116,14 @@ func (h *Handler) show(v visit, status int, adjust func(*view)) {
 		Inviter:      v.offer.Inviter,
 		Email:        v.offer.Email,
 		Permissions:  v.offer.Permissions,
-		HasAccount:   v.offer.HasAccount,
+		HasAccount:   v.tellsAccount(),
+		Mailed:       v.offer.Mailed,
 		Token:        v.token,
 		Passkeys:     h.Passkeys != nil,
 		Here:         here,
 		SignIn:       "/login?return=" + url.QueryEscape(here),
 	}
-	page.AsksPasskey = h.Passkeys != nil && !v.signedIn && !v.offer.HasAccount
+	page.AsksPasskey = h.Passkeys != nil && !v.signedIn && !v.tellsAccount()
 	if v.signedIn {
 		page.Person = &ui.Person{Name: v.current.User.Name, Email: v.current.User.Email}
 		page.Key = h.key(v)
@@ -304,6 +310,9 @@ func (h *Handler) fail(v visit, err error) {
 		h.showUsed(v)
 	case errors.Is(err, membership.ErrOtherAddress):
 		h.show(v, http.StatusForbidden, func(*view) {})
+	case errors.Is(err, membership.ErrUnproven):
+		h.Pages.ShowError(w, r, ui.Unproven("You cannot join another workspace before that. Nothing was changed.",
+			h.Members.Mailed()))
 	case errors.Is(err, membership.ErrInviter):
 		h.Pages.ShowError(w, r, &ui.Message{
 			Status:  http.StatusConflict,
@@ -324,6 +333,9 @@ func (h *Handler) fail(v visit, err error) {
 		v.offer.HasAccount = true
 		h.show(v, http.StatusConflict, func(page *view) {
 			page.Problem = "There is an account with this address. Sign in to answer the invitation."
+			if !v.offer.Mailed {
+				page.Problem = "The account was not created. If you have one already, sign in to answer the invitation."
+			}
 		})
 	case errors.Is(err, audit.ErrNotAuthorized):
 		v.signedIn = false

@@ -76,7 +76,7 @@ func (h *Handler) PasskeyOptions() http.Handler {
 				refusal{"The service is temporarily unavailable. Please try again."})
 		case err != nil:
 			h.failScript(w, r, err)
-		case v.signedIn || v.offer.HasAccount:
+		case v.signedIn || v.tellsAccount():
 			web.JSON(w, http.StatusConflict, refusal{"There is an account with this address. Open the page again."})
 		case note != "":
 			web.JSON(w, http.StatusBadRequest, refusal{note})
@@ -121,7 +121,7 @@ func (h *Handler) CreateWithPasskey() http.Handler {
 		case v.signedIn:
 			h.show(v, http.StatusConflict, func(page *view) { page.Problem = "You are signed in already." })
 			return nil
-		case v.offer.HasAccount:
+		case v.tellsAccount():
 			return membership.ErrAccountExists
 		case note != "":
 			h.refuse(v, http.StatusBadRequest, "The account was not created.", note, "")

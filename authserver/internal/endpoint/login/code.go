@@ -1,8 +1,6 @@
 package login
 
 import (
-	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -30,11 +27,6 @@ type ticket struct {
 	Expires  time.Time `json:"x"`
 }
 
-func digest(hash credential.Secret) []byte {
-	sum := sha256.Sum256([]byte("sign-in ticket\x00" + hash.Reveal()))
-	return sum[:]
-}
-
 // askCode shows the form for the code of a user whose password was correct.
 func (h *Handler) askCode(
 	w http.ResponseWriter,
@@ -43,7 +35,7 @@ func (h *Handler) askCode(
 	proof session.Proof,
 	next string,
 ) {
-	content, err := json.Marshal(ticket{user.ID, user.Email, digest(proof.PasswordHash), h.Now().Add(codeLife)})
+	content, err := json.Marshal(ticket{user.ID, user.Email, session.PasswordDigest(proof.PasswordHash), h.Now().Add(codeLife)})
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -82,9 +74,16 @@ func (h *Handler) code(w http.ResponseWriter, r *http.Request) {
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 		return
 	}
-	if wait, limit := h.Attempts.Code(r.Context(), t.User); wait > 0 {
+	try := session.CodeTry{
+		User:     t.User,
+		Password: t.Password,
+		Known:    h.Devices.Knows(r, t.Email),
+		Address:  h.Proxies.ClientAddress(r),
+		Device:   session.DeviceName(r.UserAgent()),
+	}
+	if wait, limit := h.Attempts.Code(r.Context(), try); wait > 0 {
 		web.SetRateLimited(w.Header(), wait, limit)
-		page.CodeNote = "Too many codes were tried for your account. Please try again in " + waiting(wait)
+		page.CodeNote = "Too many codes were tried for your account. Please try again in " + ui.Wait(wait) + "."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 		return
 	}
@@ -93,7 +92,7 @@ func (h *Handler) code(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, session.ErrProofInvalid):
 		h.startAgain(w, r, next, t.Email)
 	case errors.Is(err, session.ErrCodeInvalid):
-		h.wrongCode(w, r, t, page)
+		h.wrongCode(w, r, try, page)
 	case err != nil:
 		h.fail(w, r, err)
 	default:
@@ -107,7 +106,7 @@ func (h *Handler) beginWithCode(w http.ResponseWriter, r *http.Request, t ticket
 	if err != nil {
 		return err
 	}
-	if !found || user.ID != t.User || string(digest(hash)) != string(t.Password) {
+	if !found || user.ID != t.User || string(session.PasswordDigest(hash)) != string(t.Password) {
 		return session.ErrProofInvalid
 	}
 	proof := session.Proof{
@@ -131,25 +130,14 @@ func (h *Handler) openTicket(text string) (ticket, bool) {
 	return t, h.Now().Before(t.Expires)
 }
 
-func (h *Handler) wrongCode(w http.ResponseWriter, r *http.Request, t ticket, page *ui.SignInCode) {
-	if err := h.Auditor.Record(r.Context(), h.codeFailed(r.Context(), r, t)); err != nil {
+func (h *Handler) wrongCode(w http.ResponseWriter, r *http.Request, try session.CodeTry, page *ui.SignInCode) {
+	if err := h.Attempts.WrongCode(r.Context(), h.Codes, try); err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	page.CodeNote = "The code is incorrect or was used already. Wait for the next code of your app, or enter another " +
 		"recovery code."
 	h.Pages.Show(w, r, http.StatusBadRequest, page)
-}
-
-func (h *Handler) codeFailed(ctx context.Context, r *http.Request, t ticket) audit.Event {
-	return audit.Event{
-		UserID:    &t.User,
-		Actor:     "anonymous",
-		Action:    audit.CodeFailed,
-		Subject:   "user:" + t.User.String(),
-		RequestID: web.RequestID(ctx),
-		Detail:    map[string]any{"address": h.Proxies.ClientAddress(r).String()},
-	}
 }
 
 // startAgain shows the sign-in form to a user whose password must be checked again.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -29,6 +27,7 @@ type Deps struct {
 	Sessions  *session.Sessions
 	Browsers  *loginstate.States
 	Auditor   session.Auditor
+	Codes     session.CodeStore
 	Pages     *ui.Pages
 	Proxies   web.Proxies
 	// Application returns the name of the application that sent the user to a local path, or "".
@@ -191,21 +190,13 @@ func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) bool {
 
 func (h *Handler) tooMany(w http.ResponseWriter, r *http.Request, page *ui.Login, result session.Result) {
 	web.SetRateLimited(w.Header(), result.Wait, result.Limit)
-	page.Problem = "Too many wrong passwords from your network. Please try again in " + waiting(result.Wait)
+	page.Problem = "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Wait) + "."
 	h.Pages.Show(
 		w,
 		r,
 		http.StatusTooManyRequests,
 		page,
 	) // without the application's name: a limited client must not cause a read
-}
-
-// waiting returns the end of a sentence about a wait.
-func waiting(wait time.Duration) string {
-	if minutes := int(math.Ceil(wait.Minutes())); minutes > 1 {
-		return strconv.Itoa(minutes) + " minutes."
-	}
-	return "a minute."
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {

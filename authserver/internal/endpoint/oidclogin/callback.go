@@ -80,7 +80,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 	case err != nil:
 		h.fail(w, r, err)
 		return
-	case verdict != welcome:
+	case verdict != welcome && verdict != tookOver:
 		h.refuse(w, r, verdict)
 		return
 	}
@@ -88,6 +88,10 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 	by.AuthenticatedAt = who.ProvedAt
 	event.Detail["issuer"] = who.Issuer
 	err = h.Sessions.Begin(w, r, by, event)
+	if err == nil && verdict == tookOver {
+		err = h.Sessions.Flash(w, r, "Your e-mail address was confirmed. The account's earlier password, passkeys, "+
+			"tokens and connections have ended, because another person may have made the account.")
+	}
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
 		h.notOurs(w, r)

@@ -7,6 +7,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -15,14 +16,17 @@ type verdict string
 
 const (
 	welcome verdict = ""
-	unknown verdict = "unknown" // no user has this identity
+	// the user is welcome, and what the account had before has ended
+	tookOver verdict = "took_over"
+	unknown  verdict = "unknown" // no user has this identity
 	// the user is linked to another account there: the e-mail address now belongs to another person
 	taken    verdict = "other_account"
 	disabled verdict = "disabled"
 )
 
 // decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
-// has verified an e-mail address of the user. It records every refusal.
+// has verified an e-mail address of the user. It records every refusal. If the user's address was not proven before, all
+// that the account had ends first: another person may have made it.
 func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, verdict, error) {
 	ctx := r.Context()
 	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)
@@ -40,10 +44,10 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 		return user, unknown, h.record(r, user, unknown)
 	case user.DisabledAt != nil:
 		return user, disabled, h.record(r, user, disabled)
-	case linked:
+	case linked && (user.Proven || spelling.Key(who.Email) != spelling.Key(user.Email)):
 		return user, welcome, nil
 	}
-	made, err := h.Identities.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, audit.Event{
+	made, over, err := h.Identities.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, audit.Event{
 		UserID:    &user.ID,
 		Actor:     "user:" + user.ID.String(),
 		Action:    audit.IdentityLinked,
@@ -53,6 +57,12 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 	})
 	if err == nil && !made {
 		return user, taken, h.record(r, user, taken)
+	}
+	if over != nil {
+		for _, g := range over.Grants {
+			h.PropagateRevocation(ctx, g.ID, g.Ends)
+		}
+		return user, tookOver, nil
 	}
 	return user, welcome, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
@@ -26,7 +27,11 @@ type Identities interface {
 	session.Users
 	session.Auditor
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
-	LinkIdentity(ctx context.Context, user uuid.UUID, email, issuer, subject string, event audit.Event) (bool, error)
+	// LinkIdentity links an account to the user with the address, which the provider has verified. If the address was
+	// not proven before, it ends what the account had.
+	LinkIdentity(
+		ctx context.Context, user uuid.UUID, email, issuer, subject string, event audit.Event,
+	) (bool, *useraccount.Takeover, error)
 	// IdentitySince returns when the user was linked to an account of an issuer. false means that the user is not
 	// linked.
 	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
@@ -53,6 +58,9 @@ type Deps struct {
 	Proxies    web.Proxies
 	// Switcher returns the choice of the workspace in the header of a page, or nil.
 	Switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
+	// PropagateRevocation propagates the end of a grant to Redis.
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time)
+
 	Passkeys bool // the deployment offers passkeys
 	Keys     seal.Keys
 	Now      func() time.Time

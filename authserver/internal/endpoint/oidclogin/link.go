@@ -37,7 +37,7 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, current session
 		h.outdated(w, r)
 		return
 	}
-	if !current.Fresh(h.Now()) {
+	if !current.MayChangeFactors(h.Now()) {
 		goOn(w, "/login/again?return="+url.QueryEscape(pagePath))
 		return
 	}
@@ -52,6 +52,10 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, current session
 	)
 	if errors.Is(err, audit.ErrNotAuthorized) { // signed out since the request began
 		goOn(w, "/login?return="+url.QueryEscape(pagePath))
+		return
+	}
+	if errors.Is(err, session.ErrSecondFactor) { // the requirement was switched on during the request
+		goOn(w, "/login/again?return="+url.QueryEscape(pagePath))
 		return
 	}
 	if err != nil {
@@ -117,7 +121,7 @@ func (h *Handler) show(
 		Name:   h.Name,
 		Linked: linked,
 		Since:  since,
-		Fresh:  current.Fresh(h.Now()),
+		Fresh:  current.MayChangeFactors(h.Now()),
 	})
 }
 

@@ -12,11 +12,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -48,7 +45,9 @@ type Deps struct {
 	Passwords *session.Passwords
 	Attempts  *session.Attempts
 	Sessions  *session.Sessions
+	Devices   *session.Devices
 	Auditor   session.Auditor
+	Codes     session.CodeStore
 	Pages     *ui.Pages
 	Proxies   web.Proxies
 	Log       *slog.Logger
@@ -115,7 +114,9 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	code := credential.Secret(form.Get("code"))
-	if page.NeedsCode && !h.mayTry(w, r, current, page, code) {
+	if page.NeedsCode && code == "" {
+		page.CodeNote = "Enter the code that your app shows, or a recovery code."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
 		return
 	}
 	from := h.Proxies.ClientAddress(r)
@@ -129,37 +130,41 @@ func (h *Handler) confirm(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 	case result.Wait > 0:
 		web.SetRateLimited(w.Header(), result.Wait, result.Limit)
-		page.Problem = "Too many wrong passwords from your network. Please try again in " + minutes(result.Wait) + "."
+		page.Problem = "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Wait) + "."
 		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
 	case !result.OK || user.ID != current.User.ID:
 		page.PasswordGap = "The password is incorrect."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	default:
 		result.Proof.Code = code
-		h.reauthenticated(w, r, current, result.Proof, page)
+		h.withPassword(w, r, current, result.Proof, page)
 	}
 }
 
-// mayTry reports whether the user may try this code, and writes the response if not.
-func (h *Handler) mayTry(
+// withPassword continues after the right password: it counts the code as a try.
+func (h *Handler) withPassword(
 	w http.ResponseWriter,
 	r *http.Request,
 	current session.CurrentUser,
+	proof session.Proof,
 	page *ui.Reauth,
-	code credential.Secret,
-) bool {
-	if code == "" {
-		page.CodeNote = "Enter the code that your app shows, or a recovery code."
-		h.Pages.Show(w, r, http.StatusBadRequest, page)
-		return false
+) {
+	try := session.CodeTry{
+		User:     current.User.ID,
+		Password: session.PasswordDigest(proof.PasswordHash),
+		Known:    h.Devices.Knows(r, current.User.Email),
+		Address:  h.Proxies.ClientAddress(r),
+		Device:   session.DeviceName(r.UserAgent()),
 	}
-	wait, limit := h.Attempts.Code(r.Context(), current.User.ID)
-	if wait > 0 {
-		web.SetRateLimited(w.Header(), wait, limit)
-		page.CodeNote = "Too many codes were tried for your account. Please try again in " + minutes(wait) + "."
-		h.Pages.Show(w, r, http.StatusTooManyRequests, page)
+	if page.NeedsCode {
+		if wait, limit := h.Attempts.Code(r.Context(), try); wait > 0 {
+			web.SetRateLimited(w.Header(), wait, limit)
+			page.CodeNote = "Too many codes were tried for your account. Please try again in " + ui.Wait(wait) + "."
+			h.Pages.Show(w, r, http.StatusTooManyRequests, page)
+			return
+		}
 	}
-	return wait == 0
+	h.reauthenticated(w, r, current, proof, try, page)
 }
 
 func (h *Handler) reauthenticated(
@@ -167,16 +172,21 @@ func (h *Handler) reauthenticated(
 	r *http.Request,
 	current session.CurrentUser,
 	proof session.Proof,
+	try session.CodeTry,
 	page *ui.Reauth,
 ) {
 	event := current.Event(r.Context(), audit.SignInProved, "sign_in:"+current.SignInID.String())
-	event.Detail = map[string]any{"method": session.Password, "address": h.Proxies.ClientAddress(r).String()}
+	event.Detail = map[string]any{"method": session.Password, "address": try.Address.String()}
 	err := h.Sessions.Reauthenticated(w, r, current, proof, event)
+	wrongCode := errors.Is(err, session.ErrCodeInvalid)
+	if wrongCode {
+		err = h.Attempts.WrongCode(r.Context(), h.Codes, try)
+	}
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
 		page.PasswordGap = "The password is incorrect."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
-	case errors.Is(err, session.ErrCodeInvalid), errors.Is(err, session.ErrCodeNeeded):
+	case wrongCode && err == nil, errors.Is(err, session.ErrCodeNeeded):
 		page.NeedsCode, page.CodeNote = true, "The code is incorrect or was used already. Wait for the next one."
 		h.Pages.Show(w, r, http.StatusBadRequest, page)
 	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
@@ -231,13 +241,6 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	h.Pages.Internal(w, r)
-}
-
-func minutes(wait time.Duration) string {
-	if n := int(math.Ceil(wait.Minutes())); n > 1 {
-		return strconv.Itoa(n) + " minutes"
-	}
-	return "a minute"
 }
 
 func goOn(w http.ResponseWriter, path string) {

@@ -49,6 +49,11 @@ func detail(e audit.Entry, name string) string {
 		return joined(e)
 	case "stopped":
 		return stopped(webhook.Reason(text(e, "reason")))
+	case "ended":
+		if _, counted := e.Detail["grants"]; counted {
+			return "and ended all that had access to the account before"
+		}
+		return ""
 	case "personal":
 		if included, _ := e.Detail["personal_data"].(bool); included {
 			return "with personal data"
@@ -135,6 +140,9 @@ func tokenRevocation(e audit.Entry) string {
 			" was revoked, because its value was sent for revocation"
 	case pat.Replaced:
 		return "A personal access token was revoked because its replacement was used"
+	case string(grant.AddressProven):
+		return "The personal access token " + text(e, "name") + " was revoked because the address of the account was " +
+			"confirmed"
 	case string(grant.MembershipOver):
 		token := strings.TrimSpace(text(e, "name") + " " + person(e))
 		return "The personal access token " + token + " was revoked because the membership ended"

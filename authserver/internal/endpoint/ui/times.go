@@ -2,6 +2,8 @@ package ui
 
 import (
 	"html/template"
+	"math"
+	"strconv"
 	"time"
 )
 
@@ -34,4 +36,21 @@ func localDay(t time.Time) template.HTML { return timeElement("day", dayText(t),
 func timeElement(kind, text string, t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339) + `" data-local="` + kind + `">` + text +
 		`</time>`)
+}
+
+// Wait returns a wait in words, rounded up.
+func Wait(wait time.Duration) string {
+	for _, unit := range []struct {
+		of   time.Duration
+		most int
+		name string
+	}{{time.Minute, 90, "minute"}, {time.Hour, 47, "hour"}, {24 * time.Hour, math.MaxInt, "day"}} {
+		switch n := int((wait + unit.of - 1) / unit.of); {
+		case n <= 1 && unit.name == "minute":
+			return "a minute"
+		case n <= unit.most:
+			return strconv.Itoa(n) + " " + unit.name + "s"
+		}
+	}
+	return ""
 }

@@ -1,5 +1,7 @@
 package ui
 
+import "net/http"
+
 // EmailChange is the page of a link that confirms or stops a change of an e-mail address.
 type EmailChange struct {
 	Frame
@@ -11,3 +13,21 @@ type EmailChange struct {
 
 // Template implements View.
 func (*EmailChange) Template() string { return "emailchange" }
+
+// Unproven returns the page for a user whose address was never proven to be the user's (useraccount.Proof). text says
+// what the user cannot do. mails tells whether the deployment sends mail.
+func Unproven(text string, mails bool) *Message {
+	page := &Message{
+		Status:  http.StatusForbidden,
+		Heading: "Confirm your e-mail address first",
+		Text:    "It was never confirmed that your account has your own e-mail address. " + text,
+		Next: "Set a new password with a link that we send to this address. This confirms it, and ends your other " +
+			"sign-ins, passkeys, tokens and connections. Then try again.",
+		Links: []Link{{Href: "/login/forgotten", Text: "Set a new password"}},
+	}
+	if !mails {
+		page.Next = "Ask the operator of this deployment to confirm your address. Then try again."
+		page.Links = []Link{{Href: "/settings/user", Text: "Go to your settings"}}
+	}
+	return page
+}

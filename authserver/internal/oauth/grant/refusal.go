@@ -39,6 +39,7 @@ var reasonWords = map[Reason]string{
 	MembershipOver: "The user's membership of the workspace has ended",
 	ClientDeleted:  "The application was deleted",
 	ByPolicy:       "The workspace's connector policy ended this connection",
+	AddressProven:  "The user confirmed the address of the account, which ended its earlier connections",
 }
 
 // Words tells the client why and when a grant ended.
@@ -66,6 +67,7 @@ var disconnected = map[Reason]string{
 	MembershipOver: "%s because the user's membership of the workspace ended.",
 	ClientDeleted:  "%s because the application was deleted.",
 	ByPolicy:       "%s because the connector policy no longer allows it.",
+	AddressProven:  "%s because the address of the account was confirmed, which ended its earlier connections.",
 }
 
 // Explain describes to people why and when a grant of an application ended. ending may be nil.

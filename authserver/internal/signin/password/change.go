@@ -48,7 +48,9 @@ type Link struct {
 	Passkeys     bool // the user has passkeys
 	Identities   bool // the user has linked accounts
 	PasskeysStay bool // the link removes no passkey: a workspace of the user requires a second factor
-	Expires      time.Time
+	// TakesOver: the address was never proven to be the user's, and the reset proves it (useraccount.Takeover).
+	TakesOver bool
+	Expires   time.Time
 }
 
 // Removable reports whether a reset with this link can remove passkeys or linked accounts.
@@ -59,8 +61,10 @@ type Reset struct {
 	TokenHash    []byte
 	Hash         credential.Secret
 	RemoveOthers bool // also remove the user's linked accounts and, unless Link.PasskeysStay, passkeys
-	Device       string
-	Address      string
+	// Keep are the personal access tokens and grants that do not end, unless Link.TakesOver.
+	Keep    []uuid.UUID
+	Device  string
+	Address string
 }
 
 const tokenBytes = 32

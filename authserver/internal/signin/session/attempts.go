@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/web"
@@ -26,7 +24,6 @@ const (
 	askedPerAddress   = 30
 	answersPerLink    = 30  // to one invitation from one address
 	unknownPerAddress = 300 // invalid links of invitations
-	codesPerUser      = 20  // an attacker who tries codes knows the password
 	distrustAfterFail = 5 * time.Second
 )
 
@@ -138,14 +135,6 @@ func (a *Attempts) UnknownLink(ctx context.Context, address netip.Addr) (time.Du
 	return wait, exhausted("unknown-links-per-address", unknownPerAddress, wait)
 }
 
-// Code counts a try of a second factor, before it is checked, so that concurrent tries count. The limit is the user's,
-// at any address: only those who know the password can use it up. If the limit was already reached, Code returns how
-// long the user must wait.
-func (a *Attempts) Code(ctx context.Context, user uuid.UUID) (time.Duration, web.RateLimit) {
-	wait := a.countBoth(ctx, "code:"+digest(user.String()), codesPerUser, true)
-	return wait, exhausted("codes-per-account", codesPerUser, wait)
-}
-
 func (a *Attempts) count(
 	ctx context.Context,
 	email string,
@@ -156,14 +145,21 @@ func (a *Attempts) count(
 	return longer(a.countBoth(ctx, account, perAccount, add), a.countBoth(ctx, from, perAddress, add))
 }
 
-// countBoth counts locally as well as in the shared counter, so that this process's events still count during a Redis
-// outage.
+// countBoth is countWithin for attemptWindow.
 func (a *Attempts) countBoth(ctx context.Context, key string, limit int, add bool) time.Duration {
-	local := a.local.count(key, limit, attemptWindow, add)
+	return a.countWithin(ctx, key, limit, attemptWindow, add)
+}
+
+// countWithin counts locally as well as in the shared counter, so that this process's events still count during a Redis
+// outage.
+func (a *Attempts) countWithin(
+	ctx context.Context, key string, limit int, window time.Duration, add bool,
+) time.Duration {
+	local := a.local.count(key, limit, window, add)
 	if a.now().UnixNano() < a.localUntil.Load() {
 		return local
 	}
-	shared, err := a.shared.Count(ctx, key, limit, attemptWindow, add)
+	shared, err := a.shared.Count(ctx, key, limit, window, add)
 	if err != nil {
 		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
 		a.log.WarnContext(ctx, "sign-in attempts counted in this process only", "error", err)

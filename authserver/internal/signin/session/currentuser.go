@@ -62,7 +62,8 @@ const Freshness = 10 * time.Minute
 // Fresh reports whether the last authentication is recent enough to create new credentials.
 func (u CurrentUser) Fresh(now time.Time) bool { return now.Sub(u.AuthenticatedAt) < Freshness }
 
-// MayChangeFactors reports whether the user may add and remove passkeys and authenticator apps now.
+// MayChangeFactors reports whether the user may now change how they sign in: password, passkeys, authenticator app,
+// recovery codes, linked account and e-mail address. The store checks the second factor again.
 func (u CurrentUser) MayChangeFactors(now time.Time) bool {
 	return u.Fresh(now) && !u.SecondFactor.MustConfirm()
 }

@@ -61,6 +61,10 @@ func (s *Store) SendAccessRequest(
 		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user: one request at a time
 			return err
 		}
+		if proven, err := isProven(ctx, tx, q.UserID); err != nil || !proven {
+			outcome = accessrequest.Unproven
+			return err
+		}
 		held, member, err := lockMember(ctx, tx, q.WorkspaceID, q.UserID)
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/spelling"
@@ -17,9 +18,9 @@ import (
 // AddUser inserts a user with the event, or returns admin.ErrEmailTaken.
 func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
 	return s.administer(ctx, "add user", func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name) select $1, $2, $3
-			where not exists (select from account.users where email = any($4))`, id, email, name,
-			spelling.Spellings(email))
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, email_proven_at, email_proven_by)
+			select $1, $2, $3, now(), $5 where not exists (select from account.users where email = any($4))`,
+			id, email, name, spelling.Spellings(email), useraccount.ByOperator)
 		if violates(err, uniqueViolation, "users") || err == nil && tag.RowsAffected() == 0 {
 			return admin.ErrEmailTaken
 		}
@@ -32,9 +33,24 @@ func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, e
 
 // Users lists all users by e-mail address, without deleted users.
 func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
+	return s.usersWhere(ctx, `true`, nil)
+}
+
+// User reads a user, or returns admin.ErrNoUser, also for a deleted user.
+func (s *Store) User(ctx context.Context, id uuid.UUID) (admin.User, error) {
+	one, err := s.usersWhere(ctx, `id = @user`, pgx.NamedArgs{"user": id})
+	if err == nil && len(one) == 0 {
+		err = admin.ErrNoUser
+	}
+	if err != nil {
+		return admin.User{}, err
+	}
+	return one[0], nil
+}
+
+func (s *Store) usersWhere(ctx context.Context, condition string, args pgx.NamedArgs) ([]admin.User, error) {
 	return listed(ctx, s, "list users", `
-select id, email, name, password_hash is not null, created_at, disabled_at from account.users
-where deleted_at is null order by email`, nil,
+select `+adminUserColumns+` from account.users where deleted_at is null and `+condition+` order by email`, args,
 		scanAdminUser)
 }
 

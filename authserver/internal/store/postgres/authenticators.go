@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -43,13 +44,7 @@ func (s *Store) AddAuthenticator(
 	recovery [][]byte,
 	event audit.Event,
 ) error {
-	return s.atomically(ctx, "add authenticator", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.changeFactors(ctx, "add authenticator", event, func(tx pgx.Tx) error {
 		first, err := firstFactor(ctx, tx, event.Authorization)
 		if err != nil {
 			return err
@@ -82,13 +77,7 @@ func (s *Store) ReplaceRecoveryCodes(
 	hashes [][]byte,
 	event audit.Event,
 ) (replaced bool, err error) {
-	err = s.atomically(ctx, "replace recovery codes", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	err = s.changeFactors(ctx, "replace recovery codes", event, func(tx pgx.Tx) error {
 		replaced, err = found(tx.QueryRow(ctx, `select true from account.authenticators
 			where user_id = $1 for update`, user))
 		if err != nil || !replaced {
@@ -118,13 +107,7 @@ func (s *Store) RemoveAuthenticator(
 	user uuid.UUID,
 	event audit.Event,
 ) (removed bool, err error) {
-	err = s.atomically(ctx, "remove authenticator", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	err = s.changeFactors(ctx, "remove authenticator", event, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from account.authenticators where user_id = $1`, user)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -223,4 +206,20 @@ func (s *Store) ResealAuthenticators(ctx context.Context) (resealed int, err err
 		return nil
 	})
 	return resealed, err
+}
+
+// RecordWrongCode implements session.CodeStore.
+func (s *Store) RecordWrongCode(ctx context.Context, t session.CodeTry, tell bool, e audit.Event) error {
+	return s.atomically(ctx, "record wrong code", func(tx pgx.Tx) error {
+		if tell {
+			err := s.queueMail(ctx, tx, t.User, mail.Message{
+				Kind: mail.WrongCodes,
+				Data: mail.Data{Device: t.Device, Network: t.Address.String()},
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return s.record(ctx, tx, e)
+	})
 }

@@ -220,21 +220,18 @@ func (s *Store) endAccess(
 		}
 	}
 	// Grants, tokens and invitations without a membership exist only if another program ended the membership alone.
-	grants, err := revokeWhere(ctx, tx, `g.user_id = @user`, pgx.NamedArgs{"user": user}, grant.MembershipOver,
-		event.Actor)
+	others, _, err := endCredentials(ctx, tx, user, nil, grant.MembershipOver, event.Actor)
 	if err != nil {
 		return err
 	}
-	add(grants)
-	if _, err := revokeTokens(ctx, tx, nil, user, event.Actor); err != nil {
-		return err
-	}
+	ended.Grants = append(ended.Grants, others...)
 	_, err = tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
 		where invited_by = $1 and ended_at is null`, user)
 	return err
 }
 
-// eraseUser deletes the sign-in methods, the name and the address of the user, and declines invitations to the address.
+// eraseUser deletes the sign-in methods, the name and the address of the user, and declines invitations to the address
+// if it was proven to be the user's.
 func eraseUser(ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event) error {
 	var email string
 	if err := tx.QueryRow(ctx, `select email from account.users where id = $1`, user).Scan(&email); err != nil {
@@ -243,6 +240,7 @@ func eraseUser(ctx context.Context, tx pgx.Tx, user uuid.UUID, event audit.Event
 	_, err := tx.Exec(ctx, `
 with gone as (
   delete from account.invitations where email = any($4)
+    and exists (select from account.users where id = $1 and email_proven_at is not null)
   returning id, tenant_id, ended_at
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, request_id)

@@ -180,7 +180,7 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 			m.Errorf("%s: %v", name, err)
 		}
 	}
-	if linked, err := m.LinkIdentity(ctx, user, email, "i", "s", event); linked || err != nil {
+	if linked, _, err := m.LinkIdentity(ctx, user, email, "i", "s", event); linked || err != nil {
 		m.Errorf("an account was linked: %v", err)
 	}
 	for _, address := range []string{email, user.String() + "@deleted.invalid"} {
@@ -226,7 +226,7 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 			err := m.fixture.Owner.QueryRow(t.Context(), `select email from account.users where id = $1`, user).
 				Scan(&address)
 			if err == nil {
-				_, err = m.LinkIdentity(t.Context(), user, address, "i", user.String(), deletion(user))
+				_, _, err = m.LinkIdentity(t.Context(), user, address, "i", user.String(), deletion(user))
 			}
 			return err
 		},
@@ -334,6 +334,28 @@ func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 		ended, err := m.DeleteUser(t.Context(), stays, event)
 		if err != nil || len(ended.Unmanaged()) != 1 || ended.Unmanaged()[0].ID != m.workspaceID {
 			t.Errorf("an operator: %+v %v", ended.Summary, err)
+		}
+	}
+}
+
+// The invitations of others to an address do not end with an account that another person may have made for it.
+func TestProven_DeletedUnprovenAccountDeclinesNothing(t *testing.T) {
+	t.Parallel()
+	m := newMemberTest(t)
+	inviter := m.person(manages...)
+	for proven, left := range map[bool]int{true: 0, false: 1} {
+		user := m.fixture.User(uuid.NewString() + "@example.org")
+		m.fixture.Exec(`update account.users set email_proven_at = case when $2 then now() end where id = $1`, user, proven)
+		email := m.text(`select email from account.users where id = $1`, user)
+		if _, err := m.Invite(t.Context(), inviter, email, []string{"programmes:read:programmes"}); err != nil {
+			t.Fatal(err)
+		}
+		event := audit.Event{Actor: "admin", Action: audit.UserDeleted, Subject: "user:" + user.String()}
+		if _, err := m.DeleteUser(t.Context(), user, event); err != nil {
+			t.Fatal(err)
+		}
+		if n := m.count(`select count(*) from account.invitations where email = $1`, email); n != left {
+			t.Errorf("proven %t: %d invitations are left, want %d", proven, n, left)
 		}
 	}
 }

@@ -20,10 +20,7 @@ var _ useraccount.EmailChanges = (*Store)(nil)
 // BeginEmailChange stores a request to change an address, replaces an open one, records the event and mails both
 // addresses. A repeated call stores one request. It returns useraccount.ErrTooManyChanges or audit.ErrNotAuthorized.
 func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest, event audit.Event) error {
-	return s.atomically(ctx, "begin change of address", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.changeFactors(ctx, "begin change of address", event, func(tx pgx.Tx) error {
 		// One at a time for each address, whose requests are limited.
 		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('address ' || $1, 0))`, r.Email)
 		if err != nil {
@@ -183,7 +180,7 @@ func (s *Store) ConfirmEmailChange(
 		}
 		changed = true
 		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
-		return s.changeEmail(ctx, tx, user, c.New, event)
+		return s.changeEmail(ctx, tx, user, c.New, useraccount.ByEmailChange, event)
 	})
 	if err == nil && taken {
 		err = useraccount.ErrEmailTaken
@@ -196,13 +193,19 @@ func emailTaken(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string) (b
 		spelling.Spellings(email)))
 }
 
-// changeEmail replaces the address of a locked user, records the event and mails both addresses.
-func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string, event audit.Event) error {
+// changeEmail replaces the address of a locked user, records the event and mails both addresses. The links of a change
+// prove the new address. An operator's change does not: it leaves open who made the account of an unproven address.
+func (s *Store) changeEmail(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, email string, by useraccount.Proof, event audit.Event,
+) error {
 	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{Email: email}}
 	if err := s.queueMail(ctx, tx, user, changed); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `update account.users set email = $2 where id = $1`, user, spelling.Key(email))
+	_, err := tx.Exec(ctx, `update account.users set email = $2,
+			email_proven_at = case when $4 or email_proven_at is not null then now() end,
+			email_proven_by = case when $4 or email_proven_at is not null then $3 end
+		where id = $1`, user, spelling.Key(email), by, by == useraccount.ByEmailChange)
 	if violates(err, uniqueViolation, "users") { // another user took it meanwhile
 		return useraccount.ErrEmailTaken
 	}
@@ -257,7 +260,7 @@ func (s *Store) SetEmail(ctx context.Context, user uuid.UUID, email string, even
 			err = admin.ErrEmailTaken
 		}
 		if err == nil {
-			err = s.changeEmail(ctx, tx, user, email, event)
+			err = s.changeEmail(ctx, tx, user, email, useraccount.ByOperator, event)
 		}
 		if errors.Is(err, useraccount.ErrEmailTaken) {
 			return admin.ErrEmailTaken

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 )
 
@@ -18,10 +19,10 @@ func (s *Store) UserByIdentity(ctx context.Context, issuer, subject string) (wor
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var u workspace.User
-	err := s.pool.QueryRow(ctx, `select u.id, u.email, u.name, u.disabled_at
+	err := s.pool.QueryRow(ctx, `select u.id, u.email, u.name, u.disabled_at, u.email_proven_at is not null
 		from account.identities i join account.users u on u.id = i.user_id where i.issuer = $1
 		and i.subject = $2`, issuer, subject).
-		Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt)
+		Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt, &u.Proven)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return workspace.User{}, false, nil
 	}
@@ -55,11 +56,8 @@ func (s *Store) UnlinkIdentity(
 	passkeys bool,
 	event audit.Event,
 ) (unlinked, needed bool, err error) {
-	err = s.atomically(ctx, "unlink identity", func(tx pgx.Tx) error {
+	err = s.changeFactors(ctx, "unlink identity", event, func(tx pgx.Tx) error {
 		unlinked, needed = false, false
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
 		if err := lockUser(ctx, tx, user); err != nil {
 			return err
 		}
@@ -93,34 +91,45 @@ func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) 
 	return linked, unavailable("read identity", err)
 }
 
-// LinkIdentity links an account at another provider to an enabled user who has the e-mail address, with its
-// audit event. It returns false and changes nothing if the account is linked to another user, the user has
-// another account of that issuer, or the user is disabled or has another address by now.
+// LinkIdentity links an account at another provider to an enabled user who has the e-mail address, which the provider
+// has verified, with its audit event. If the user's address was not proven, it ends what the account had (takeOver). It
+// returns false and changes nothing if the account is linked to another user, the user has another account of that
+// issuer, or the user is disabled or has another address by now.
 func (s *Store) LinkIdentity(
 	ctx context.Context,
 	user uuid.UUID,
 	email, issuer, subject string,
 	event audit.Event,
-) (bool, error) {
-	linked := false
-	err := s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
-		linked = false
+) (linked bool, over *useraccount.Takeover, err error) {
+	err = s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
+		linked, over = false, nil
+		if err := lockUser(ctx, tx, user); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `insert into account.identities (issuer, subject, user_id)
 			select $2, $3, u.id from account.users u where u.id = $1 and u.disabled_at is null and u.email = $4
-			for no key update on conflict do nothing`, user, issuer, subject, email)
+			on conflict do nothing`, user, issuer, subject, email)
 		if err != nil {
 			return err
 		}
-		if tag.RowsAffected() == 1 {
-			linked = true
-			return s.record(ctx, tx, event)
+		if linked = tag.RowsAffected() == 1; linked {
+			err = s.record(ctx, tx, event)
+		} else { // a second click, or the previous release, may have made the same link
+			linked, err = found(tx.QueryRow(ctx, `select true from account.identities i
+				join account.users u on u.id = i.user_id and u.disabled_at is null and u.email = $4
+				where i.user_id = $1 and i.issuer = $2 and i.subject = $3`, user, issuer, subject, email))
 		}
-		// A second click may have made the same link concurrently.
-		return tx.QueryRow(ctx, `select exists (select from account.identities i
-			join account.users u on u.id = i.user_id
-			where i.user_id = $1 and i.issuer = $2 and i.subject = $3
-			and u.disabled_at is null)`, user, issuer, subject).
-			Scan(&linked)
+		if err != nil || !linked {
+			return err
+		}
+		proven, err := isProven(ctx, tx, user)
+		if err == nil && !proven {
+			over, err = s.takeOver(ctx, tx, user, useraccount.ByUpstream, issuer, event)
+		}
+		return err
 	})
-	return linked && err == nil, err
+	if err != nil {
+		return false, nil, err
+	}
+	return linked, over, nil
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/spelling"
@@ -22,13 +24,13 @@ func (s *Store) Offer(ctx context.Context, tokenHash []byte) (membership.Offer, 
 	var permissions []string
 	err := s.pool.QueryRow(ctx, `
 select t.name, g.name, exists (select from account.users h where h.email = i.email),
-  i.id, i.tenant_id, i.email, i.permissions, i.invited_by, u.name, i.created_at, i.expires_at
+  i.mailed, i.id, i.tenant_id, i.email, i.permissions, i.invited_by, u.name, i.created_at, i.expires_at
 from account.invitations i
 join account.users u on u.id = i.invited_by
 join account.tenants t on t.id = i.tenant_id
 join account.organisations g on g.id = t.organisation_id
 where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenHash).
-		Scan(append([]any{&o.Workspace, &o.Organisation, &o.HasAccount},
+		Scan(append([]any{&o.Workspace, &o.Organisation, &o.HasAccount, &o.Mailed},
 			invitationTargets(&o.Invitation, &permissions)...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return membership.Offer{}, membership.ErrNoInvitation
@@ -56,11 +58,14 @@ where i.token_hash = $1 and i.outcome = 'accepted'`, tokenHash, user).Scan(&work
 }
 
 // Accept makes the user with the invitation's address a member, with the event. It returns
-// membership.ErrNoInvitation, ErrOtherAddress, ErrInviter or ErrMember.
+// membership.ErrNoInvitation, ErrOtherAddress, ErrUnproven, ErrInviter or ErrMember.
 func (s *Store) Accept(ctx context.Context, o membership.Offer, user uuid.UUID, event audit.Event) error {
 	return s.changeMembers(ctx, "accept invitation", o.WorkspaceID, event, func(tx pgx.Tx) error {
 		if err := isAddressOf(ctx, tx, o.Email, user); err != nil {
 			return err
+		}
+		if proven, err := isProven(ctx, tx, user); err != nil || !proven {
+			return cmp.Or(err, membership.ErrUnproven)
 		}
 		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
 			return err
@@ -100,7 +105,8 @@ func (s *Store) AcceptWithPasskey(
 	})
 }
 
-// acceptAsNewUser creates the user and the membership in one transaction. credentials adds the sign-in methods.
+// acceptAsNewUser creates the user and the membership in one transaction. credentials adds the sign-in methods. The
+// address is proven if the link was mailed.
 func (s *Store) acceptAsNewUser(
 	ctx context.Context,
 	o membership.Offer,
@@ -112,10 +118,13 @@ func (s *Store) acceptAsNewUser(
 		if err := endInvitation(ctx, tx, o, "accepted"); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash)
-			select $1, $2, $3, nullif($4, '') where not exists (select from account.users where email = any($5))
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash, email_proven_at,
+				email_proven_by)
+			select $1, $2, $3, nullif($4, ''), case when $6 then now() end, case when $6 then $7 end
+			where not exists (select from account.users where email = any($5))
 			on conflict (email) do nothing`,
-			user.ID, spelling.Key(o.Email), user.Name, user.PasswordHash.Reveal(), spelling.Spellings(o.Email))
+			user.ID, spelling.Key(o.Email), user.Name, user.PasswordHash.Reveal(), spelling.Spellings(o.Email),
+			o.Mailed, useraccount.ByInvitation)
 		if err != nil {
 			return err
 		}
@@ -188,15 +197,15 @@ func isAddressOf(ctx context.Context, tx pgx.Tx, email string, user uuid.UUID) e
 	return err
 }
 
-// Decline ends an invitation with the event. user is nil for a person without an account. Decline returns
-// membership.ErrNoInvitation, ErrOtherAddress or ErrAccountExists.
+// Decline ends an invitation with the event. user is nil for a person who is not signed in. Decline returns
+// membership.ErrNoInvitation, ErrOtherAddress or, if the link was mailed, ErrAccountExists.
 func (s *Store) Decline(ctx context.Context, o membership.Offer, user *uuid.UUID, event audit.Event) error {
 	return s.changeMembers(ctx, "decline invitation", o.WorkspaceID, event, func(tx pgx.Tx) error {
 		if user != nil {
 			if err := isAddressOf(ctx, tx, o.Email, *user); err != nil {
 				return err
 			}
-		} else {
+		} else if o.Mailed {
 			exists, err := found(tx.QueryRow(ctx, `select true from account.users where email = any($1)`,
 				spelling.Spellings(o.Email)))
 			if err == nil && exists {

@@ -88,12 +88,12 @@ func (s *Store) SaveInvitation(
 			return err
 		}
 		err = tx.QueryRow(ctx, `
-insert into account.invitations as made (id, tenant_id, email, permissions, invited_by, token_hash, expires_at)
-select $1, $2, $3, $4, $5, $6, now() + $7::interval
+insert into account.invitations as made (id, tenant_id, email, permissions, invited_by, token_hash, expires_at, mailed)
+select $1, $2, $3, $4, $5, $6, now() + $7::interval, $9
 where (select count(*) from account.invitations where tenant_id = $2 and ended_at is null) < $8
 returning made.created_at, made.expires_at`,
 			i.ID, i.WorkspaceID, i.Email, i.Permissions.Strings(), i.InviterID, tokenHash,
-			membership.Life, maxOpenInvitations).Scan(&i.Created, &i.Expires)
+			membership.Life, maxOpenInvitations, s.mails != nil).Scan(&i.Created, &i.Expires)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrTooManyInvited
 		}
@@ -135,9 +135,9 @@ func (s *Store) RenewInvitation(
 	tokenHash := credential.Hash(token.Reveal())
 	return s.changeMembers(ctx, "renew invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `update account.invitations
-			set token_hash = $3, invited_by = $4, expires_at = now() + $5::interval
+			set token_hash = $3, invited_by = $4, expires_at = now() + $5::interval, mailed = $7
 			where tenant_id = $1 and id = $2 and ended_at is null and expires_at = $6 returning expires_at`,
-			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life, i.Expires).Scan(&i.Expires)
+			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life, i.Expires, s.mails != nil).Scan(&i.Expires)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return membership.ErrNoInvitation
 		}

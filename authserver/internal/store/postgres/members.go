@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// AddMember inserts a membership with the event, or returns admin.ErrNoWorkspace, admin.ErrNoUser or
+// AddMember inserts a membership with the event, or returns admin.ErrNoWorkspace, admin.ErrNoUser, admin.ErrUnproven or
 // admin.ErrMember.
 func (s *Store) AddMember(
 	ctx context.Context,
@@ -28,6 +29,9 @@ func (s *Store) AddMember(
 		}
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil { // a deleted user joins no workspace
 			return err
+		}
+		if proven, err := isProven(ctx, tx, user); err != nil || !proven {
+			return cmp.Or(err, admin.ErrUnproven)
 		}
 		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
 			workspaceID, user, permissions.Strings())
@@ -168,22 +172,24 @@ func endMembership(
 	if err != nil {
 		return nil, 0, err
 	}
-	tokens, err = revokeTokens(ctx, tx, &workspaceID, user, actor)
+	tokens, err = revokeTokens(ctx, tx, &workspaceID, user, []uuid.UUID{}, string(grant.MembershipOver), actor)
 	return ended, tokens, err
 }
 
-// revokeTokens revokes a user's personal access tokens in a workspace, or in all workspaces if workspaceID is nil. It
-// records an event for each token and returns their number.
-func revokeTokens(ctx context.Context, tx pgx.Tx, workspaceID *uuid.UUID, user uuid.UUID, actor string) (int, error) {
+// revokeTokens revokes a user's personal access tokens in a workspace, or in all workspaces if workspaceID is nil,
+// except those whose ids are in keep, which is not nil. It records an event for each token and returns their number.
+func revokeTokens(
+	ctx context.Context, tx pgx.Tx, workspaceID *uuid.UUID, user uuid.UUID, keep []uuid.UUID, reason, actor string,
+) (int, error) {
 	tag, err := tx.Exec(ctx, `
 with ended as (
   update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
   where (@tenant::uuid is null or tenant_id = @tenant) and user_id = @user and revoked_at is null
-    and expires_at > now() returning id, tenant_id, name
+    and expires_at > now() and not id = any (@keep) returning id, tenant_id, name
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
 select gen_random_uuid(), tenant_id, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
   jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
-		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": string(grant.MembershipOver)})
+		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": reason, "keep": keep})
 	return int(tag.RowsAffected()), err
 }

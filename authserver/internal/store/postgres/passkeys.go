@@ -70,15 +70,9 @@ func (s *Store) PasskeyByCredential(
 // passkeys or the credential is already registered.
 func (s *Store) AddPasskey(ctx context.Context, p passkey.Passkey, event audit.Event) (bool, error) {
 	added := false
-	err := s.atomically(ctx, "add passkey", func(tx pgx.Tx) error {
+	err := s.changeFactors(ctx, "add passkey", event, func(tx pgx.Tx) error {
 		added = false
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
 		if err := lockUser(ctx, tx, p.UserID); err != nil {
-			return err
-		}
-		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		first, err := firstFactor(ctx, tx, event.Authorization)
@@ -155,15 +149,9 @@ func (s *Store) RemovePasskey(
 	event audit.Event,
 ) (passkey.Removal, error) {
 	outcome := passkey.NoSuchPasskey
-	err := s.atomically(ctx, "remove passkey", func(tx pgx.Tx) error {
+	err := s.changeFactors(ctx, "remove passkey", event, func(tx pgx.Tx) error {
 		outcome = passkey.NoSuchPasskey
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
 		if err := lockUser(ctx, tx, user); err != nil {
-			return err
-		}
-		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
 			return err
 		}
 		var known, needed bool

@@ -11,8 +11,10 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
@@ -47,10 +49,7 @@ func (s *Store) storePassword(
 // ChangePassword replaces the password of a signed-in user, with the event. It returns session.ErrProofInvalid if the
 // current password was replaced since it was checked, or audit.ErrNotAuthorized.
 func (s *Store) ChangePassword(ctx context.Context, c password.Change, event audit.Event) error {
-	return s.atomically(ctx, "change password", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.changeFactors(ctx, "change password", event, func(tx pgx.Tx) error {
 		if err := holdsPassword(ctx, tx, c); err != nil {
 			return err
 		}
@@ -70,13 +69,7 @@ func (s *Store) ChangePassword(ctx context.Context, c password.Change, event aud
 // returns password.ErrLastSignInMethod if the user has no other sign-in method. Passkeys count if the deployment offers
 // them; a linked account counts if it is at the issuer.
 func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error {
-	return s.atomically(ctx, "remove password", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user
-			return err
-		}
-		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.changeFactors(ctx, "remove password", event, func(tx pgx.Tx) error {
 		another, err := found(tx.QueryRow(ctx, `select true where
 			($2 and exists (select from account.passkeys where user_id = $1 and copied_at is null))
 			or exists (select from account.identities where user_id = $1 and issuer = $3)`,
@@ -209,9 +202,13 @@ const keepsPasskeys = `(not r.by_operator
   and exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
     where d.user_id = r.user_id and t.second_factor_required))`
 
+// takesOver is the condition under which a link r of the user u proves the user's address (F7).
+const takesOver = `(u.email_proven_at is null and (r.by_operator
+  or not (` + keepsPasskeys + ` or exists (select from account.authenticators a where a.user_id = r.user_id))))`
+
 const linkSQL = `
 select u.id, u.name, u.email, r.expires_at, exists (select from account.passkeys where user_id = u.id),
-  exists (select from account.identities where user_id = u.id), ` + keepsPasskeys + `
+  exists (select from account.identities where user_id = u.id), ` + keepsPasskeys + `, ` + takesOver + `
 from account.password_resets r join account.users u on u.id = r.user_id
 where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.disabled_at is null`
 
@@ -221,18 +218,25 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 	defer cancel()
 	var l password.Link
 	row := s.pool.QueryRow(ctx, linkSQL, tokenHash)
-	err := row.Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Passkeys, &l.Identities, &l.PasskeysStay)
+	err := row.Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Passkeys, &l.Identities, &l.PasskeysStay, &l.TakesOver)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return password.Link{}, password.ErrLinkInvalid
 	}
 	return l, unavailable("read password reset", err)
 }
 
-// ResetPassword sets a password with a link, uses up the link and ends the user's sign-ins. On request, it also removes
-// the user's linked accounts and, unless the link keeps them (F5), passkeys, with an event for each. If a link is used
-// twice at the same time, one call returns password.ErrLinkInvalid.
-func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit.Event) error {
-	return s.atomically(ctx, "reset password", func(tx pgx.Tx) error {
+// ResetPassword sets a password with a link, uses up the link and ends the user's sign-ins, and the personal access
+// tokens and grants that are not to be kept. On request, it also removes the user's linked accounts and, unless the link
+// keeps them (F5), passkeys, with an event for each. If the link takes the account over (F7), it ends all that the
+// account had. It returns the grants so that the caller can update Redis. If a link is used twice at the same time, one
+// call returns password.ErrLinkInvalid.
+func (s *Store) ResetPassword(
+	ctx context.Context, r password.Reset, event audit.Event,
+) (ended []useraccount.EndedGrant, err error) {
+	err = s.atomically(ctx, "reset password", func(tx pgx.Tx) error {
+		if err := sequentially(ctx, tx); err != nil {
+			return err
+		}
 		var user uuid.UUID
 		err := tx.QueryRow(ctx, `select user_id from account.password_resets where token_hash = $1`, r.TokenHash).
 			Scan(&user)
@@ -262,14 +266,43 @@ func (s *Store) ResetPassword(ctx context.Context, r password.Reset, event audit
 			return err
 		}
 		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
-		if r.RemoveOthers {
-			if err := s.removeOthers(ctx, tx, user, r.TokenHash, event.Actor); err != nil {
-				return err
-			}
+		if ended, err = s.endWithReset(ctx, tx, user, r, event); err != nil {
+			return err
 		}
 		browser := mail.Data{Device: r.Device, Network: r.Address}
 		return s.storePassword(ctx, tx, user, r.Hash, event, browser)
 	})
+	return ended, err
+}
+
+// endWithReset ends what a reset ends besides the sign-ins, and returns the grants.
+func (s *Store) endWithReset(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, r password.Reset, event audit.Event,
+) ([]useraccount.EndedGrant, error) {
+	var over, byOperator bool
+	err := tx.QueryRow(ctx, `select `+takesOver+`, r.by_operator from account.password_resets r
+		join account.users u on u.id = r.user_id where r.token_hash = $1`, r.TokenHash).Scan(&over, &byOperator)
+	if err != nil {
+		return nil, err
+	}
+	if over {
+		by := useraccount.ByReset
+		if byOperator {
+			by = useraccount.ByOperatorsLink
+		}
+		end, err := s.takeOver(ctx, tx, user, by, "", event)
+		if err != nil {
+			return nil, err
+		}
+		return end.Grants, nil
+	}
+	if r.RemoveOthers {
+		if err := s.removeOthers(ctx, tx, user, r.TokenHash, event.Actor); err != nil {
+			return nil, err
+		}
+	}
+	ended, _, err := endCredentials(ctx, tx, user, r.Keep, grant.ByUser, event.Actor)
+	return ended, err
 }
 
 // removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the

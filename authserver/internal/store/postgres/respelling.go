@@ -16,11 +16,15 @@ import (
 // asTypedSQL selects the users whose address may be stored in another spelling than its canonical one. SQL cannot tell:
 // the domain's spelling depends on IDNA.
 const asTypedSQL = `
-select id, email, name, password_hash is not null, created_at, disabled_at from account.users
+select ` + adminUserColumns + ` from account.users
 where deleted_at is null and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0) order by created_at, id`
 
+const adminUserColumns = `id, email, name, password_hash is not null, email_proven_at, coalesce(email_proven_by, ''),
+  created_at, disabled_at`
+
 func scanAdminUser(row pgx.CollectableRow) (u admin.User, err error) {
-	return u, row.Scan(&u.ID, &u.Email, &u.Name, &u.HasPassword, &u.Created, &u.DisabledAt)
+	return u, row.Scan(&u.ID, &u.Email, &u.Name, &u.HasPassword, &u.EmailProven, &u.EmailProvenBy, &u.Created,
+		&u.DisabledAt)
 }
 
 // respell replaces addresses that earlier releases stored as they were typed by their canonical spelling, while the
@@ -86,7 +90,7 @@ func (s *Store) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
 		}
 	}
 	others, err := listed(ctx, s, "list addresses", `
-select id, email, name, password_hash is not null, created_at, disabled_at from account.users
+select `+adminUserColumns+` from account.users
 where email = any(@keys)`, pgx.NamedArgs{"keys": keys}, scanAdminUser)
 	if err != nil {
 		return nil, err

@@ -46,6 +46,22 @@ func (s *Store) RequireSecondFactor(
 	})
 }
 
+// changeFactors runs do like atomically, for a change of how a signed-in user signs in: the password, passkeys, the
+// authenticator app, recovery codes, linked accounts, and the address, which gets the links to set a password. It locks
+// the user's row, and checks the event's authorization and mayChangeFactors. The pages check
+// session.CurrentUser.MayChangeFactors before (TestFactors_AreChangedByOneRule).
+func (s *Store) changeFactors(ctx context.Context, op string, event audit.Event, do func(pgx.Tx) error) error {
+	return s.atomically(ctx, op, func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user
+			return err
+		}
+		if err := mayChangeFactors(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
 // mayChangeFactors returns session.ErrSecondFactor if a workspace requires a second factor of the user, and the user
 // has one but did not use it at this sign-in: the password alone must not be enough to replace it. The caller has
 // locked the user's row.

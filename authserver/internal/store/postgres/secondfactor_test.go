@@ -2,13 +2,19 @@ package postgres_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -69,6 +75,24 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	key := passkey.Passkey{ID: uuid.New(), UserID: user, Name: "Thief", PublicKey: []byte{1}, AAGUID: []byte{0}}
 	key.CredentialID, key.Transports = key.ID[:], []string{}
 	changes := map[string]func(signIn uuid.UUID) error{
+		"change the password": func(s uuid.UUID) error {
+			return l.ChangePassword(t.Context(), password.Change{
+				UserID: user, SignInID: s, Current: proofs["password"], Hash: "hash",
+			}, event(s, uuid.Nil))
+		},
+		"remove the password": func(s uuid.UUID) error {
+			return l.RemovePassword(t.Context(), password.Removal{UserID: user, Passkeys: true}, event(s, uuid.Nil))
+		},
+		"unlink the account": func(s uuid.UUID) error {
+			_, _, err := l.UnlinkIdentity(t.Context(), user, issuer, true, event(s, uuid.Nil))
+			return err
+		},
+		"change the address": func(s uuid.UUID) error {
+			return l.BeginEmailChange(t.Context(), useraccount.EmailRequest{
+				ID: uuid.New(), UserID: user, Email: "thief@example.org",
+				OldToken: "alm_email_old", NewToken: "alm_email_new",
+			}, event(s, uuid.Nil))
+		},
 		"add a passkey": func(s uuid.UUID) error {
 			_, err := l.AddPasskey(t.Context(), key, event(s, uuid.Nil))
 			return err
@@ -92,6 +116,7 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	}
 	for _, name := range []string{
 		"add a passkey", "remove a passkey", "add an app", "replace recovery codes", "remove an app",
+		"change the password", "change the address", "unlink the account",
 	} {
 		if err := changes[name](weak); !errors.Is(err, session.ErrSecondFactor) {
 			t.Errorf("%s with a password alone: %v", name, err)
@@ -111,5 +136,59 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	}
 	if err := l.RequireSecondFactor(t.Context(), here, true, event(weak, here)); err != nil {
 		t.Errorf("after the passkey: %v", err)
+	}
+	if err := changes["remove the password"](strong); err != nil {
+		t.Errorf("remove the password with a second factor: %v", err)
+	}
+}
+
+// Each function of the store that writes how a user signs in uses changeFactors, or has a reason not to.
+func TestFactors_AreChangedByOneRule(t *testing.T) {
+	t.Parallel()
+	writes := regexp.MustCompile(`(insert into|delete from|update) account\.(passkeys|authenticators|recovery_codes|` +
+		`identities|email_changes)\b|password_hash = (\$|null)`)
+	others := map[string]string{
+		"storePassword":        "its callers change a password by changeFactors, a link or an operator's command",
+		"takeOver":             "ends what the account of an unproven address has",
+		"LinkIdentity":         "a sign-in at the provider, which has verified the address",
+		"UsePasskey":           "a sign-in; it adds and removes nothing",
+		"useCode":              "a sign-in",
+		"useRecoveryCode":      "a sign-in",
+		"insertPasskey":        "called by AddPasskey, and for a new account",
+		"insertRecoveryCodes":  "called by AddAuthenticator and ReplaceRecoveryCodes",
+		"removeSignInMethods":  "by an operator's command, a link, or takeOver",
+		"ResealAuthenticators": "an operator's command; it changes no secret",
+		"ConfirmEmailChange":   "the two mailed links",
+		"endEmailChange":       "ends a request",
+		"eraseUser":            "deletes the account",
+	}
+	found := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split(string(source), "\nfunc ")[1:] {
+			function := regexp.MustCompile(`^(\([^)]*\) )?(\w+)`).FindStringSubmatch(text)[2]
+			if !writes.MatchString(text) {
+				continue
+			}
+			found[function] = true
+			if others[function] == "" && !strings.Contains(text, "s.changeFactors(") {
+				t.Errorf("%s: %s changes how a user signs in, without changeFactors", name, function)
+			}
+		}
+	}
+	for function := range others {
+		if !found[function] {
+			t.Errorf("%s changes nothing any more", function)
+		}
 	}
 }

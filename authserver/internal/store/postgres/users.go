@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
-const userColumns = `u.id, u.email, u.name, u.disabled_at, coalesce(u.password_hash, '')`
+const userColumns = `u.id, u.email, u.name, u.disabled_at, u.email_proven_at is not null, coalesce(u.password_hash, '')`
 
 // UserByEmail reads the user with an address in any spelling, and the hash of the user's password, which is empty if the
 // user has none. It returns false if there is no such user, or the user was deleted.
@@ -55,7 +55,7 @@ func (s *Store) user(ctx context.Context, query string, key any) (workspace.User
 	defer cancel()
 	var u workspace.User
 	var hash string
-	err := s.pool.QueryRow(ctx, query, key).Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt, &hash)
+	err := s.pool.QueryRow(ctx, query, key).Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt, &u.Proven, &hash)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return workspace.User{}, "", false, nil
 	}

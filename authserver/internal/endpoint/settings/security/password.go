@@ -63,8 +63,9 @@ func (h *Handler) passwordView(v *settings.Request) (*passwordView, error) {
 		Frame:       frame,
 		Key:         h.NewKey(v),
 		HasPassword: hash != "",
-		Confirm:     hash == "" && !v.Current.Fresh(h.Now()),
-		Fresh:       v.Current.MayChangeFactors(h.Now()),
+		// The current password in the form is as good as a recent authentication, but no second factor.
+		Confirm: v.Current.SecondFactor.MustConfirm() || hash == "" && !v.Current.Fresh(h.Now()),
+		Fresh:   v.Current.MayChangeFactors(h.Now()),
 	}, nil
 }
 

@@ -54,7 +54,7 @@ func (h *Handler) emailView(v *settings.Request, typed string) (*emailView, erro
 	}
 	frame.Title = emailSection.Title
 	view := &emailView{Frame: frame, Key: h.NewKey(v), Mails: h.Mails, Email: typed, Open: open}
-	if !v.Current.Fresh(h.Now()) {
+	if !v.Current.MayChangeFactors(h.Now()) {
 		back := emailSection.Path()
 		if typed != "" {
 			back += "?email=" + url.QueryEscape(typed)

@@ -1,0 +1,28 @@
+package useraccount
+
+// A Proof says what proved that an address is its user's: that the person with the mailbox has the account. It is
+// stored in account.users with the time. An account without one may have been made by another person, for example by an
+// inviter who opened the link of an invitation that the deployment did not mail.
+//
+// An account is proven when it is created, or in a transaction that first ends all that gives access to it (a
+// Takeover). Two proofs end nothing: ByEmailChange, which a signed-in user requests, and the word of an operator who
+// knows the user.
+type Proof string
+
+// The proofs.
+const (
+	ByOperator      Proof = "operator"       // admin users add, admin users confirm-email
+	ByInvitation    Proof = "invitation"     // the account was created with the mailed link of an invitation
+	ByEmailChange   Proof = "email_change"   // the mailed links of a change of the address were opened
+	ByReset         Proof = "reset"          // a password was set with a mailed link; a Takeover
+	ByOperatorsLink Proof = "operators_link" // a password was set with an operator's link; a Takeover
+	ByUpstream      Proof = "upstream"       // the identity provider has verified the address; a Takeover
+)
+
+// A Takeover is what ended when the address of an account was proven: the password, passkeys, linked accounts and the
+// authenticator app, sign-ins, personal access tokens, grants, links and sent invitations.
+type Takeover struct {
+	Grants  []EndedGrant // to be revoked in Redis
+	Tokens  int
+	Methods int // passkeys, linked accounts and the authenticator app
+}

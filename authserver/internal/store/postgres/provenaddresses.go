@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+// isProven reports whether the address of a user was proven. The caller's transaction must hold the user's row.
+func isProven(ctx context.Context, tx pgx.Tx, user uuid.UUID) (bool, error) {
+	return found(tx.QueryRow(ctx, `select true from account.users where id = $1 and email_proven_at is not null`, user))
+}
+
+// takeOver proves the address of a user whose account another person may have made: it ends all that gives access to
+// the account, except the linked account at the issuer keep, records the event and tells the user. The caller's
+// transaction must hold the user's row.
+func (s *Store) takeOver(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, by useraccount.Proof, keep string, event audit.Event,
+) (*useraccount.Takeover, error) {
+	if err := sequentially(ctx, tx); err != nil {
+		return nil, err
+	}
+	methods, err := readAllMethods(ctx, tx, user)
+	if err != nil {
+		return nil, err
+	}
+	methods = slices.DeleteFunc(methods, func(m admin.SignInMethod) bool {
+		return m.Kind == admin.LinkedAccount && m.ID == keep
+	})
+	if err := s.removeSignInMethods(ctx, tx, user, methods, event.Actor); err != nil {
+		return nil, err
+	}
+	if err := endSignIns(ctx, tx, user); err != nil {
+		return nil, err
+	}
+	for _, end := range []string{
+		`update account.password_resets set used_at = now() where user_id = $1 and used_at is null`,
+		`update account.email_changes set ended_at = now(), outcome = 'replaced' where user_id = $1 and ended_at is null`,
+		`delete from account.idempotency_keys where user_id = $1`,
+		`update account.invitations set ended_at = now(), outcome = 'withdrawn' where invited_by = $1 and ended_at is null`,
+	} {
+		if _, err := tx.Exec(ctx, end, user); err != nil {
+			return nil, err
+		}
+	}
+	over := &useraccount.Takeover{Methods: len(methods)}
+	over.Grants, over.Tokens, err = endCredentials(ctx, tx, user, nil, grant.AddressProven, event.Actor)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, `update account.users set password_hash = null, email_proven_at = now(), email_proven_by = $2
+		where id = $1`, user, by)
+	if err != nil {
+		return nil, err
+	}
+	event.Action, event.Subject, event.UserID = audit.UserEmailProven, "user:"+user.String(), &user
+	event.Detail = map[string]any{
+		"by":      by,
+		"methods": over.Methods,
+		"tokens":  over.Tokens,
+		"grants":  len(over.Grants),
+	}
+	if err := s.record(ctx, tx, event); err != nil {
+		return nil, err
+	}
+	return over, s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven})
+}
+
+// endCredentials revokes the grants and personal access tokens of a user in all workspaces, except those whose ids are
+// in keep, and records an event for each. It returns the grants so that the caller can update Redis, and the number of
+// tokens.
+func endCredentials(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, keep []uuid.UUID, reason grant.Reason, actor string,
+) (ended []useraccount.EndedGrant, tokens int, err error) {
+	keep = append([]uuid.UUID{}, keep...)
+	grants, err := revokeWhere(ctx, tx, `g.user_id = @user and not g.id = any (@keep)`,
+		pgx.NamedArgs{"user": user, "keep": keep}, reason, actor)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, g := range grants {
+		ended = append(ended, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
+	}
+	tokens, err = revokeTokens(ctx, tx, nil, user, keep, string(reason), actor)
+	return ended, tokens, err
+}
+
+// ConfirmEmail proves the address of a user by an operator's word, with the event, and ends nothing. It returns false
+// if the address was proven already, or admin.ErrNoUser.
+func (s *Store) ConfirmEmail(ctx context.Context, user uuid.UUID, event audit.Event) (confirmed bool, err error) {
+	err = s.administer(ctx, "confirm address", func(tx pgx.Tx) error {
+		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update account.users set email_proven_at = now(), email_proven_by = $2
+			where id = $1 and email_proven_at is null`, user, useraccount.ByOperator)
+		if confirmed = err == nil && tag.RowsAffected() == 1; !confirmed {
+			return err
+		}
+		return s.record(ctx, tx, event)
+	})
+	return confirmed && err == nil, err
+}
