@@ -78,11 +78,12 @@ func (c *crowded) hook(t *testing.T, path, kind string) {
 		Wants(t, http.StatusCreated)
 }
 
-// addEvents adds events that nothing has read.
+// addEvents adds events of an hour ago that nothing has read: an endpoint that is added now does not get them.
 func (c *crowded) addEvents(t *testing.T, number int) {
 	t.Helper()
-	c.p.Database.Exec(t, `insert into account.events (tenant_id, type, data)
-		select $1, 'programme.created', jsonb_build_object('id', gen_random_uuid()) from generate_series(1, $2::int)`,
+	c.p.Database.Exec(t, `insert into account.events (tenant_id, type, data, created_at)
+		select $1, 'programme.created', jsonb_build_object('id', gen_random_uuid()), clock_timestamp() - interval '1 hour'
+		from generate_series(1, $2::int)`,
 		c.ws.Workspace.ID, number)
 }
 
