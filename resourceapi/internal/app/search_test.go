@@ -99,7 +99,7 @@ func TestSearch_TooExpensiveIs422(t *testing.T) {
 func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
 	s := newService(t, waitsFor(await.Long), func(c *Config) {
 		c.searchTime = await.Long / 2
-		c.Connections = 16 // of which a workspace has two for its searches
+		c.Connections = 64 // so that the searches of a workspace are not bounded first
 	})
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	credential := func() header { return as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID) }
