@@ -22,7 +22,7 @@ const searchTime = 500 * time.Millisecond
 // for. lock_timeout is shorter than the time limit, so that a wait for a lock is distinct from a long search.
 func searchParameters(limit time.Duration) map[string]string {
 	return map[string]string{
-		"lock_timeout":      fmt.Sprint((limit - 100*time.Millisecond).Milliseconds()),
+		"lock_timeout":      fmt.Sprint((limit * 4 / 5).Milliseconds()),
 		"statement_timeout": fmt.Sprint(limit.Milliseconds()),
 		"plan_cache_mode":   "force_custom_plan",
 	}
