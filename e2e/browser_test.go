@@ -20,8 +20,8 @@ const (
 	denyButton    = `button[name=decision][value=deny]`
 )
 
-// A landing is the callback of an application. It stores the queries that browsers bring, and leads them on to a page at
-// another port.
+// A landing is the callback of an application. It stores the queries that browsers bring, and leads them on to a page
+// at another port.
 type landing struct {
 	uri     string
 	home    string // where it leads the browser

@@ -23,7 +23,8 @@ func wantsNoFrame(t *testing.T, page harness.Page) {
 			t.Errorf("the policy lacks %s: %q\n%s", directive, policy, page)
 		}
 	}
-	leadsOutside := page.Find(`form[action="/oauth/authorize"], input[name=return][value*="/oauth/authorize"]`).Length() > 0
+	const outside = `form[action="/oauth/authorize"], input[name=return][value*="/oauth/authorize"]`
+	leadsOutside := page.Find(outside).Length() > 0
 	if leadsOutside == strings.Contains(policy, "form-action 'self'") {
 		t.Errorf("a form leads outside: %v, the policy is %q\n%s", leadsOutside, policy, page)
 	}

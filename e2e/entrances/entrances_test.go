@@ -90,7 +90,8 @@ func entering(declared ast.Node, path string) (found []string) {
 				return true
 			}
 			tag := reflect.StructTag(literal(n.Tag))
-			if name, _, _ := strings.Cut(tag.Get("json"), ","); name == "email" || name == "password" || name == "phone" {
+			name, _, _ := strings.Cut(tag.Get("json"), ",")
+			if name == "email" || name == "password" || name == "phone" {
 				found = append(found, "json:"+name)
 			}
 			if _, argument := tag.Lookup("help"); argument && strings.Contains(path, "/cmd/") && len(n.Names) == 1 &&
@@ -99,7 +100,8 @@ func entering(declared ast.Node, path string) (found []string) {
 			}
 		case *ast.CaseClause:
 			for _, e := range n.List {
-				if kind := last(e); strings.HasPrefix(path, "resourceapi/internal/engage/") && (kind == "Email" || kind == "Phone") {
+				kind := last(e)
+				if strings.HasPrefix(path, "resourceapi/internal/engage/") && (kind == "Email" || kind == "Phone") {
 					found = append(found, "case")
 				}
 			}

@@ -45,7 +45,8 @@ func TestBacklog_RequestsEndAndOtherWorkspacesNoticeNothing(t *testing.T) {
 	c := newCrowded(t, running, receiver)
 	others := newOthers(t, c)
 	var summary []string
-	harness.Record(t, "%+v; %s", c.sizes, harness.Deferred[string](func() string { return strings.Join(summary, "; ") }))
+	said := func() string { return strings.Join(summary, "; ") }
+	harness.Record(t, "%+v; %s", c.sizes, harness.Deferred[string](said))
 	c.fill(t)
 	c.readsEnd(t)
 	summary = append(summary, others.compare(t, c), c.workEnds(t), c.writesEnd(t), c.erasureEnds(t))
@@ -94,7 +95,8 @@ func (c *crowded) fill(t *testing.T) {
 	c.client = connector.ClientID
 	connector.Connect(t, c.p.Person(t, c.ws.Owner))
 	c.copies(t, "account.grants", "jsonb_build_object('id', md5(n || 'g' || original.id)::uuid)", c.sizes.grants)
-	c.copies(t, "account.personal_access_tokens", `jsonb_build_object('id', md5(n || 't' || original.id)::uuid, 'name', 'Report ' || n,
+	c.copies(t, "account.personal_access_tokens", `jsonb_build_object(
+		'id', md5(n || 't' || original.id)::uuid, 'name', 'Report ' || n,
 		'hash', '\x' || md5(n || 'a' || original.id) || md5(n || 'b' || original.id))`, c.sizes.tokens)
 	c.p.Database.Exec(t, `with added as (
 			insert into account.users (id, email, name)

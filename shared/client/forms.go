@@ -162,8 +162,8 @@ func (f Forms) submissions(form string, one SubmissionFilter) request {
 // An ExportFormat is the format of an export.
 type ExportFormat string
 
-// The formats: CSV with a column for each field, which begins with a byte order mark, and JSON Lines with one object per
-// submission.
+// The formats: CSV with a column for each field, which begins with a byte order mark, and JSON Lines with one object
+// per submission.
 const (
 	CSV       ExportFormat = "csv"
 	JSONLines ExportFormat = "jsonl"

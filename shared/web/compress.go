@@ -39,8 +39,8 @@ func compress(next http.Handler, types func(contentType string) bool) http.Handl
 		panic(err) // only for options that are not valid
 	}
 	packed := pack(next)
-	// A response to HEAD has the fields of the one to GET (RFC 9110, sections 8.6 and 9.3.2), but gzhttp compresses none
-	// to HEAD. net/http drops the content.
+	// A response to HEAD has the fields of the one to GET (RFC 9110, sections 8.6 and 9.3.2), but gzhttp compresses
+	// none to HEAD. net/http drops the content.
 	packedHead := pack(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, withMethod(r, http.MethodHead))
 	}))

@@ -183,7 +183,11 @@ func consentSymptoms() []symptom {
 		{"form_action", at("/oauth/authorize", header("Content-Security-Policy", "form-action 'self'")), nil},
 		{"form_action", at("/oauth/authorize", when(signedIn, header(
 			"Content-Security-Policy", "default-src 'self', FORM-ACTION 'self' http://127.0.0.1:33420"))), nil},
-		{"form_action", at("/oauth/authorize", header("Content-Security-Policy", "base-uri 'none'; form-action *")), nil},
+		{
+			"form_action",
+			at("/oauth/authorize", header("Content-Security-Policy", "base-uri 'none'; form-action *")),
+			nil,
+		},
 		{"approval_307", at("/oauth/authorize", when(posted, status(307))), nil},
 		{"approval_301", at("/oauth/authorize", when(posted, status(301))), nil},
 		{

@@ -169,8 +169,8 @@ func (b *browser) approve(answer *wire.Answer, f form) (wire.Request, string, er
 	return b.submit(f, "approve"), "", nil
 }
 
-// judgeFormAction expects a page without form-action: Chromium applies it to every redirect after the form was sent, also
-// to those of the client (CSP level 3, section 6.4.1), and no source covers the client's own schemes.
+// judgeFormAction expects a page without form-action: Chromium applies it to every redirect after the form was sent,
+// also to those of the client (CSP level 3, section 6.4.1), and no source covers the client's own schemes.
 func (b *browser) judgeFormAction(answer *wire.Answer) {
 	for _, policy := range answer.Header.Values("Content-Security-Policy") {
 		for directive := range strings.FieldsFuncSeq(policy, func(r rune) bool { return r == ';' || r == ',' }) {

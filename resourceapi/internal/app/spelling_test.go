@@ -62,9 +62,11 @@ func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
 			s := newEngageService(t)
 			workspaceID, h := s.workspace()
 			f := s.makeForm(h, allTypes)
-			const columns = "(id, tenant_id, form_id, token_id, answers, consents, trapped, finished_at, status, supporter_id)"
+			const columns = "(id, tenant_id, form_id, token_id, answers, consents, trapped, finished_at, status, " +
+				"supporter_id)"
 			insert := func(email, status string, supporter any) {
-				s.Exec(`insert into resource.submissions `+columns+` values (gen_random_uuid(), $1, $2, gen_random_uuid(),
+				s.Exec(`insert into resource.submissions `+columns+`
+					values (gen_random_uuid(), $1, $2, gen_random_uuid(),
 					jsonb_build_object('email', $3::text), '[]', false, now(), $4, $5)`,
 					workspaceID, f.ID, email, status, supporter)
 			}

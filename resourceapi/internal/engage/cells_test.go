@@ -51,9 +51,13 @@ func TestCellsOf_OneForEachField(t *testing.T) {
 		{Name: "fax", Type: Phone}, // stored before answers were checked
 		{Name: "mobile", Type: Text},
 	}
-	stored := `{"phone":"+44 20 7946 0958","fax":"=1+1","mobile":"+44 20 7946 0958","name":"=A1","hours":-3.50,"days":["=Monday","Friday"],"privacy":true,"left":"x"}`
+	stored := `{"phone":"+44 20 7946 0958","fax":"=1+1","mobile":"+44 20 7946 0958","name":"=A1",` +
+		`"hours":-3.50,"days":["=Monday","Friday"],"privacy":true,"left":"x"}`
 	got, err := CellsOf(fields, json.RawMessage(stored))
-	if want := []string{"'=A1", "-3.50", "'=Monday; Friday", "true", "", "+44 20 7946 0958", "'=1+1", "'+44 20 7946 0958"}; err != nil || !slices.Equal(got, want) {
+	want := []string{
+		"'=A1", "-3.50", "'=Monday; Friday", "true", "", "+44 20 7946 0958", "'=1+1", "'+44 20 7946 0958",
+	}
+	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := CellsOf(fields, json.RawMessage(`[]`)); err == nil {

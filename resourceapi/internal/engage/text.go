@@ -65,13 +65,15 @@ func checkLength(text string, kind Type, texts Problems) string {
 }
 
 // settled returns the spelling of an answer that is stored, so that pasted text is accepted and an erasure finds an
-// address in any spelling. An address stays as it was typed if its canonical spelling differs only in the case of ASCII.
+// address in any spelling. An address stays as it was typed if its canonical spelling differs only in the case of
+// ASCII.
 func (f Field) settled(text string) string {
 	switch f.Type {
 	case Email:
 		text = spelling.Pasted(text)
 		other := func(r rune) bool { return r > unicode.MaxASCII }
-		if email, ok := spelling.Email(text); ok && (strings.ToLower(text) != email || strings.ContainsFunc(text, other)) {
+		email, ok := spelling.Email(text)
+		if ok && (strings.ToLower(text) != email || strings.ContainsFunc(text, other)) {
 			return email
 		}
 		return text

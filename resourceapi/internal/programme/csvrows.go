@@ -73,8 +73,8 @@ func measureRow(text string, comma byte) (row string, cells int) {
 	return text, cells
 }
 
-// separatorOf returns the separator that follows the first cell of the header: a comma, or the semicolon or the tab that
-// spreadsheets write (contract, section 6a). It is a comma if there is only one cell.
+// separatorOf returns the separator that follows the first cell of the header: a comma, or the semicolon or the tab
+// that spreadsheets write (contract, section 6a). It is a comma if there is only one cell.
 func separatorOf(header string) byte {
 	quoted := false
 	for i := range len(header) {

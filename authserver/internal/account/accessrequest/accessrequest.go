@@ -98,8 +98,8 @@ type SentRequest struct {
 // A Store reads who can give access; postgres.Store implements it.
 type Store interface {
 	// Managers lists the enabled members with the permission that Request.Decides names, except the user who asks. If
-	// any of them hold the permissions that Request.Needs names, it lists only these. With mailed, it omits those who do
-	// not want the mail.
+	// any of them hold the permissions that Request.Needs names, it lists only these. With mailed, it omits those who
+	// do not want the mail.
 	Managers(ctx context.Context, q Request, mailed bool) ([]Manager, error)
 }
 

@@ -181,7 +181,8 @@ var descriptions = []Description{
 	{
 		Action: UserEmailProven,
 		Text:   "Confirmed the e-mail address {ended}",
-		Meaning: "`by` says what proved that the address is the user's. Unless an operator confirmed it, the password " +
+		Meaning: "`by` says what proved that the address is the user's. Unless an operator confirmed it, the " +
+			"password " +
 			"and all sign-ins ended first, with the `methods`, `tokens` and `grants` that the details count.",
 	},
 	{

@@ -77,10 +77,12 @@ func addressProven(s site, m Message) letter {
 		Subject: "Your e-mail address was confirmed",
 		Lines: []string{
 			"The address of your account at " + s.host() + " was confirmed on " + moment(m.Data.At) + ".",
-			"The address had never been confirmed before, so another person may have made the account. We ended all that " +
+			"The address had never been confirmed before, so another person may have made the account. We ended all " +
+				"that " +
 				"gave access to it: the earlier password, passkeys, linked accounts, authenticator app, sign-ins, " +
 				"connections and personal access tokens.",
-			"To sign in with a password or a passkey, set it again. If an application lost its access, connect it again.",
+			"To sign in with a password or a passkey, set it again. If an application lost its access, connect it " +
+				"again.",
 		},
 		Button: "Open your settings",
 		Link:   s.page("/settings/security"),
@@ -93,7 +95,8 @@ func wrongCodes(s site, m Message) letter {
 		Lines: []string{
 			"On " + moment(m.Data.At) + where(m.Data) + ", the password of your account at " + s.host() +
 				" was entered correctly, and then several wrong codes of your authenticator app.",
-			"If this was not you, another person knows your password. Your app has kept them out. Set a new password now.",
+			"If this was not you, another person knows your password. Your app has kept them out. Set a new " +
+				"password now.",
 		},
 		Button: "Set a new password",
 		Link:   s.page("/login/forgotten"),

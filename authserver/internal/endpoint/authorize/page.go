@@ -171,8 +171,8 @@ func (h *Handler) offer(
 }
 
 // choseReadOnly reports whether the user has approved the request with read-only access. If the user has not approved
-// it, choseReadOnly reports whether the last connection of the client had read-only access and was revoked because a used
-// code or token was presented.
+// it, choseReadOnly reports whether the last connection of the client had read-only access and was revoked because a
+// used code or token was presented.
 func (h *Handler) choseReadOnly(
 	ctx context.Context,
 	user uuid.UUID,

@@ -3,7 +3,8 @@
 //	GET  /login/forgotten  Page   the form; ?requested after it was sent
 //	POST /login/forgotten  Ask    email: 303 to ?requested; 400, 429, 503
 //	GET  /login/reset      Open   ?token=: the form for the new password, or a page that says that the link has ended
-//	POST /login/reset      Set    token, new-password, remove, listed, end-…: 303 to the sign-in page; 400, 404, 429, 503
+//	POST /login/reset      Set    token, new-password, remove, listed, end-…: 303 to the sign-in page; 400, 404, 429,
+//	                              503
 //
 // Its invariants:
 //

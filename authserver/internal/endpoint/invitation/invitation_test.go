@@ -97,7 +97,8 @@ func TestInvitation_NewPersonCreatesAccountAndJoins(t *testing.T) {
 	}
 	e.wants("the link afterwards", browser.Get(path).Follow(), 200, "You are already a member of Riverside Food Bank.")
 	used := e.Browser().Get(path)
-	e.wants("the link afterwards, signed out", used, 404, "This invitation is not valid", "If you have accepted it, sign in.")
+	e.wants("the link afterwards, signed out", used, 404, "This invitation is not valid",
+		"If you have accepted it, sign in.")
 	e.wants("the link afterwards, of another user", e.SignedIn(e.Stranger()).Get(path), 404,
 		"This invitation is not valid", "Ask the person who invited you")
 	again := page.Send("/invitation/account", browsertest.Fields{"name": "Sam Reed", "password": password})

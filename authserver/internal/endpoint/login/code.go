@@ -35,7 +35,8 @@ func (h *Handler) askCode(
 	proof session.Proof,
 	next string,
 ) {
-	content, err := json.Marshal(ticket{user.ID, user.Email, session.PasswordDigest(proof.PasswordHash), h.Now().Add(codeLife)})
+	digest := session.PasswordDigest(proof.PasswordHash)
+	content, err := json.Marshal(ticket{user.ID, user.Email, digest, h.Now().Add(codeLife)})
 	if err != nil {
 		h.fail(w, r, err)
 		return

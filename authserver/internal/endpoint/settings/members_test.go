@@ -111,7 +111,8 @@ func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	}
 	replacing := refused.Form(members + "/invite")
 	replacing.Set("replace", "someone.else@example.org")
-	wantsWords(t, browser.Post(members+"/invite", replacing), http.StatusConflict, "This address has an open invitation.")
+	wantsWords(t, browser.Post(members+"/invite", replacing), http.StatusConflict,
+		"This address has an open invitation.")
 	replacing.Set("replace", "sam@example.org")
 	if second := shownLink(t, site, browser.Post(members+"/invite", replacing)); valid(link) || !valid(second) {
 		t.Error("the new invitation does not replace the open one")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// leadsOutside reports whether the local path may lead to another site: an authorization request ends at its client, and
-// a sign-in with the deployment's provider begins there. A path can carry the one that follows it.
+// leadsOutside reports whether the local path may lead to another site: an authorization request ends at its client,
+// and a sign-in with the deployment's provider begins there. A path can carry the one that follows it.
 func leadsOutside(local string) bool {
 	at, err := url.Parse(local)
 	if err != nil {

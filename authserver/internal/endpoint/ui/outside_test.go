@@ -64,7 +64,9 @@ func TestFormAction_IsAbsentWhereFormsMayEndOutside(t *testing.T) {
 			}
 		}
 	}
-	for _, to := range []string{"", "/settings/user", "/login/again?return=%2Fsettings%2Fpasskeys", "/oauthx?a=/oauth/"} {
+	for _, to := range []string{
+		"", "/settings/user", "/login/again?return=%2Fsettings%2Fpasskeys", "/oauthx?a=/oauth/",
+	} {
 		for name, view := range leading(to) {
 			if !restricts(t, view) {
 				t.Errorf("%s that leads to %q lacks form-action", name, to)

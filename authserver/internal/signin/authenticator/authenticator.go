@@ -134,7 +134,8 @@ func NewRecoveryCodes(random io.Reader) (codes []credential.Secret, hashes [][]b
 	return codes, hashes, nil
 }
 
-// HashRecoveryCode returns the stored hash of a recovery code, as typed or pasted (spelling.Code). A fast hash is enough for 80 random bits.
+// HashRecoveryCode returns the stored hash of a recovery code, as typed or pasted (spelling.Code). A fast hash is
+// enough for 80 random bits.
 func HashRecoveryCode(code credential.Secret) []byte {
 	sum := sha256.Sum256([]byte("recovery code\x00" + spelling.Code(code.Reveal())))
 	return sum[:]

@@ -15,9 +15,9 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Limits of codes of an authenticator app and recovery codes. A person who tries codes knows the password, so they apply
-// to the account at any address, with a separate allowance for browsers that have signed in to it: an attacker cannot
-// lock those out. A new password has a new allowance.
+// Limits of codes of an authenticator app and recovery codes. A person who tries codes knows the password, so they
+// apply to the account at any address, with a separate allowance for browsers that have signed in to it: an attacker
+// cannot lock those out. A new password has a new allowance.
 //
 // Within attemptWindow all tries count, before they are checked; the later waits count wrong codes. They grow, so that
 // an attacker who keeps trying gets two tries a day instead of eighty an hour.

@@ -78,8 +78,8 @@ func (p *Passwords) Slot(ctx context.Context, c Caller, do func() error) error {
 // Wrong counts a wrong password, which lowers the priority of its network and account.
 func (p *Passwords) Wrong(c Caller) { p.turns.wrong(c) }
 
-// Matches reports whether hash is the hash of password, in any spelling. An empty hash, of an unknown user, takes as long and never
-// matches. Call it within a Slot.
+// Matches reports whether hash is the hash of password, in any spelling. An empty hash, of an unknown user, takes as
+// long and never matches. Call it within a Slot.
 func (p *Passwords) Matches(hash, password credential.Secret) (bool, error) {
 	return p.compare(hash, spelling.Password(password.Reveal()))
 }

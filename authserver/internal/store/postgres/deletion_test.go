@@ -345,7 +345,8 @@ func TestProven_DeletedUnprovenAccountDeclinesNothing(t *testing.T) {
 	inviter := m.person(manages...)
 	for proven, left := range map[bool]int{true: 0, false: 1} {
 		user := m.fixture.User(uuid.NewString() + "@example.org")
-		m.fixture.Exec(`update account.users set email_proven_at = case when $2 then now() end where id = $1`, user, proven)
+		m.fixture.Exec(`update account.users set email_proven_at = case when $2 then now() end
+			where id = $1`, user, proven)
 		email := m.text(`select email from account.users where id = $1`, user)
 		if _, err := m.Invite(t.Context(), inviter, email, []string{"programmes:read:programmes"}); err != nil {
 			t.Fatal(err)

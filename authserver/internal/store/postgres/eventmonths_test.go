@@ -218,7 +218,8 @@ func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
 			}
 		}
 	})
-	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence) from account.events where tenant_id = $1`
+	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence)
+		from account.events where tenant_id = $1`
 	if n := l.count(holes, l.grant.WorkspaceID); n != 0 {
 		t.Errorf("%d sequences are missing or were given twice", n)
 	}

@@ -69,12 +69,13 @@ func (s *Store) SaveInvitation(
 	return s.changeMembers(ctx, "save invitation", i.WorkspaceID, event, func(tx pgx.Tx) error {
 		spellings := spelling.Spellings(i.Email)
 		member, err := found(tx.QueryRow(ctx, `select true from account.memberships m
-			join account.users u on u.id = m.user_id where m.tenant_id = $1 and u.email = any($2)`, i.WorkspaceID, spellings))
+			join account.users u on u.id = m.user_id where m.tenant_id = $1 and u.email = any($2)`,
+			i.WorkspaceID, spellings))
 		if err == nil && member {
 			err = membership.ErrMember
 		}
 		if err == nil {
-			err = s.notSent(ctx, tx, *i, replace)
+			err = notSent(ctx, tx, *i, spellings, replace)
 		}
 		if err != nil {
 			return err
@@ -111,13 +112,13 @@ returning made.created_at, made.expires_at`,
 }
 
 // notSent returns membership.ErrSent if an invitation has the id of i, and, without replace, ErrInvited if another one
-// for its address is open.
-func (*Store) notSent(ctx context.Context, tx pgx.Tx, i membership.Invitation, replace bool) error {
+// for its address, in one of its spellings, is open.
+func notSent(ctx context.Context, tx pgx.Tx, i membership.Invitation, spellings []string, replace bool) error {
 	var sent, open bool
-	err := tx.QueryRow(ctx, `select coalesce(bool_or(id = $2), false),
-			coalesce(bool_or(ended_at is null and expires_at > now()), false)
-		from account.invitations where tenant_id = $1 and (id = $2 or email = $3)`,
-		i.WorkspaceID, i.ID, i.Email).Scan(&sent, &open)
+	err := tx.QueryRow(ctx, `select count(*) filter (where id = $2) > 0,
+			count(*) filter (where ended_at is null and expires_at > now()) > 0
+		from account.invitations where tenant_id = $1 and (id = $2 or email = any($3))`,
+		i.WorkspaceID, i.ID, spellings).Scan(&sent, &open)
 	switch {
 	case err == nil && sent:
 		return membership.ErrSent

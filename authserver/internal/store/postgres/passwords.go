@@ -121,7 +121,8 @@ const (
 )
 
 // BeginReset stores a link to set a password for the user with an address in any spelling, with the event. The link is
-// mailed to the stored address. It returns false if there is no such user, the user is disabled, or enough links were made lately. A repeated call stores one link.
+// mailed to the stored address. It returns false if there is no such user, the user is disabled, or enough links were
+// made lately. A repeated call stores one link.
 func (s *Store) BeginReset(
 	ctx context.Context,
 	email string,
@@ -226,8 +227,8 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 }
 
 // ResetPassword sets a password with a link, uses up the link and ends the user's sign-ins, and the personal access
-// tokens and grants that are not to be kept. On request, it also removes the user's linked accounts and, unless the link
-// keeps them (F5), passkeys, with an event for each. If the link takes the account over (F7), it ends all that the
+// tokens and grants that are not to be kept. On request, it also removes the user's linked accounts and, unless the
+// link keeps them (F5), passkeys, with an event for each. If the link takes the account over (F7), it ends all that the
 // account had. It returns the grants so that the caller can update Redis. If a link is used twice at the same time, one
 // call returns password.ErrLinkInvalid.
 func (s *Store) ResetPassword(

@@ -124,8 +124,8 @@ func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArg
 	}
 }
 
-// ConnectorPolicyEffect counts the connections that a policy would change now. Like every count of connections, it omits
-// approvals whose code was not redeemed.
+// ConnectorPolicyEffect counts the connections that a policy would change now. Like every count of connections, it
+// omits approvals whose code was not redeemed.
 func (s *Store) ConnectorPolicyEffect(
 	ctx context.Context,
 	workspaceID uuid.UUID,

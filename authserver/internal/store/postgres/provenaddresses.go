@@ -43,9 +43,11 @@ func (s *Store) takeOver(
 	}
 	for _, end := range []string{
 		`update account.password_resets set used_at = now() where user_id = $1 and used_at is null`,
-		`update account.email_changes set ended_at = now(), outcome = 'replaced' where user_id = $1 and ended_at is null`,
+		`update account.email_changes set ended_at = now(), outcome = 'replaced'
+			where user_id = $1 and ended_at is null`,
 		`delete from account.idempotency_keys where user_id = $1`,
-		`update account.invitations set ended_at = now(), outcome = 'withdrawn' where invited_by = $1 and ended_at is null`,
+		`update account.invitations set ended_at = now(), outcome = 'withdrawn'
+			where invited_by = $1 and ended_at is null`,
 	} {
 		if _, err := tx.Exec(ctx, end, user); err != nil {
 			return nil, err

@@ -39,8 +39,10 @@ func TestProven_UpgradeFindsWhatEarlierDataProve(t *testing.T) {
 		"linked": {[]string{
 			`insert into account.identities (issuer, subject, user_id) values ('i', $1::uuid::text, $1)`,
 		}, "upstream"},
-		"with an address that mailed links changed": {[]string{event("user.email_changed", self, "1 day")}, "email_change"},
-		"with an address that an operator changed":  {[]string{event("user.email_changed", "'admin'", "1 day")}, ""},
+		"with an address that mailed links changed": {
+			[]string{event("user.email_changed", self, "1 day")}, "email_change",
+		},
+		"with an address that an operator changed": {[]string{event("user.email_changed", "'admin'", "1 day")}, ""},
 		"with a password that a mailed link set": {[]string{
 			event("user.reset_requested", "'anonymous'", "61 minutes"), event("user.password_reset", self, "1 hour"),
 		}, "reset"},

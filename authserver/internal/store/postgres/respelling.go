@@ -17,7 +17,8 @@ import (
 // the domain's spelling depends on IDNA.
 const asTypedSQL = `
 select ` + adminUserColumns + ` from account.users
-where deleted_at is null and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0) order by created_at, id`
+where deleted_at is null and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0)
+order by created_at, id`
 
 const adminUserColumns = `id, email, name, password_hash is not null, email_proven_at, coalesce(email_proven_by, ''),
   created_at, disabled_at`

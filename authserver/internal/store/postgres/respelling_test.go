@@ -34,7 +34,8 @@ func TestUsers_OfEarlierReleasesAreFoundInAnySpelling(t *testing.T) {
 				t.Errorf("%+q does not find %+q: %v", text, stored, err)
 			}
 			hash := credential.Hash(stored + text)
-			to, made, err := m.BeginReset(t.Context(), text, hash, time.Now().Add(time.Hour), audit.Event{Actor: "anonymous"})
+			event := audit.Event{Actor: "anonymous"}
+			to, made, err := m.BeginReset(t.Context(), text, hash, time.Now().Add(time.Hour), event)
 			if to.ID != id || to.Email != stored || err != nil {
 				t.Errorf("a link for %+q is made for %+q: %v, %v", text, to.Email, made, err)
 			}
@@ -69,7 +70,8 @@ func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
 		if !offer.HasAccount {
 			t.Errorf("an invitation of %+q does not know the account of %+q", typed[0], stored)
 		}
-		if _, err := m.AcceptAsNewUser(t.Context(), offer, "Second", "", "r"); !errors.Is(err, membership.ErrAccountExists) {
+		_, err := m.AcceptAsNewUser(t.Context(), offer, "Second", "", "r")
+		if !errors.Is(err, membership.ErrAccountExists) {
 			t.Errorf("%+q gets a second account beside %+q: %v", typed[0], stored, err)
 		}
 		if err := m.Accept(t.Context(), offer, id, audit.Event{Actor: "user:" + id.String()}); err != nil {

@@ -15,8 +15,8 @@ import (
 
 const userColumns = `u.id, u.email, u.name, u.disabled_at, u.email_proven_at is not null, coalesce(u.password_hash, '')`
 
-// UserByEmail reads the user with an address in any spelling, and the hash of the user's password, which is empty if the
-// user has none. It returns false if there is no such user, or the user was deleted.
+// UserByEmail reads the user with an address in any spelling, and the hash of the user's password, which is empty if
+// the user has none. It returns false if there is no such user, or the user was deleted.
 func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
 	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = any($1) and u.deleted_at is null
 		order by array_position($1, u.email) limit 1`, spelling.Spellings(email))

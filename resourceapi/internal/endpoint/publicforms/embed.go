@@ -122,6 +122,6 @@ func policy(origins []string, styleHash string) string {
 	if styleHash != "" {
 		styles += " " + styleHash
 	}
-	return "default-src 'none'; style-src " + styles + "; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; " +
-		"base-uri 'none'; frame-ancestors " + ancestors
+	return "default-src 'none'; style-src " + styles + "; script-src 'self'; connect-src 'self'; " +
+		"img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors " + ancestors
 }

@@ -85,7 +85,8 @@ func (h *Handler) invite() http.Handler {
 		if problems := inviteProblems(email, v.Form["permissions"]); len(problems) > 0 {
 			return again(http.StatusBadRequest, problems...)
 		}
-		id := uuid.NewSHA1(v.Key.Makes, []byte(here.Workspace.ID.String()+email)) // the form may be sent for another one
+		// The form may be sent again for another address.
+		id := uuid.NewSHA1(v.Key.Makes, []byte(here.Workspace.ID.String()+email))
 		made, err := h.members.InviteOnce(v.R.Context(), actorIn(v, here), id, email, v.Form["permissions"],
 			v.Form.Get("replace") == email)
 		switch {
@@ -95,8 +96,9 @@ func (h *Handler) invite() http.Handler {
 			return h.showInvite(v, here, http.StatusConflict, func(page *invitePage) {
 				page.Email, page.Chosen, page.Invited = email, perm.FromStrings(v.Form["permissions"]), true
 				page.Refuse("The invitation was not sent.", inviteProblem(membership.Refusal{
-					Field:   "email",
-					Message: "This address has an open invitation. If you send a new one, the earlier link stops working.",
+					Field: "email",
+					Message: "This address has an open invitation. If you send a new one, the earlier link " +
+						"stops working.",
 				}))
 			})
 		}
