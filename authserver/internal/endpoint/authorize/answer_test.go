@@ -159,7 +159,10 @@ func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 	if issued.Grant.Permissions.Scope() != "programmes:read:programmes engage:read:forms" {
 		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
 	}
-	reading := browser.Get(request(connector(assistant), map[string]string{"scope": "programmes:read:programmes"}))
+	reading := browser.Get(request(connector(assistant), map[string]string{
+		"scope": "programmes:read:programmes",
+		"state": "another",
+	}))
 	if reading.Form("/oauth/authorize").Has("access") {
 		t.Error("a choice is offered although the grant is read-only")
 	}

@@ -127,6 +127,7 @@ func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
 					requestOf(address, web),
 					map[string]string{
 						"resource": resource,
+						"state":    resource,
 						"scope":    " offline_access account:api:access programmes:read:programmes",
 					},
 				),

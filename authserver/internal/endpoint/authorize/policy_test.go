@@ -114,7 +114,8 @@ func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
-	second := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
+	another := map[string]string{"state": "another"}
+	second := callback(t, approve(ada.Get(request(connector(assistant), another)))).Get("code")
 	site.LimitConnectors(
 		workspace.ConnectorPolicy{
 			Platforms:   workspace.Platforms(),

@@ -268,7 +268,8 @@ func TestSameRequest_RacingTabsAndRedemptionsMakeOneGrant(t *testing.T) {
 		}
 		active := site.Count(`select count(*) from account.grants where state = 'active'`)
 		pending := site.Count(`select count(*) from account.grants where state = 'pending'`)
-		if redeemed > 1 || active > 1 || (active == 1 && pending > 0) || pending > 1 {
+		// A redemption that meets an approval elsewhere may give tokens, which do not work (grant.TestG12_DenialDuring…).
+		if active+pending > 1 {
 			t.Errorf("%d codes redeemed, %d grants active, %d pending", redeemed, active, pending)
 		}
 		site.Fixture.Exec(`delete from account.grants`)
