@@ -77,7 +77,7 @@ func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
 		if err := m.Accept(t.Context(), offer, id, audit.Event{Actor: "user:" + id.String()}); err != nil {
 			t.Errorf("%+q cannot accept an invitation of %+q: %v", stored, typed[0], err)
 		}
-		_, err := m.Invite(t.Context(), inviter, typed[len(typed)-1], []string{"programmes:read:programmes"})
+		_, err = m.Invite(t.Context(), inviter, typed[len(typed)-1], []string{"programmes:read:programmes"})
 		if !errors.Is(err, membership.ErrMember) {
 			t.Errorf("a member is invited in another spelling: %v", err)
 		}
