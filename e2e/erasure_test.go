@@ -16,21 +16,21 @@ import (
 func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	ws := p.NewWorkspace(t)
-	api := p.In(ws.Workspace, ws.Token)
 	const many = 1500
-	for what, erase := range map[string]func(form, supporter string) harness.Answer{
-		"form": func(form, _ string) harness.Answer {
+	for what, erase := range map[string]func(api harness.API, form, supporter string) harness.Answer{
+		"form": func(api harness.API, form, _ string) harness.Answer {
 			return api.Send(t, http.MethodDelete, "/v1/engage/forms/"+form, "", "")
 		},
-		"supporter": func(_, supporter string) harness.Answer {
+		"supporter": func(api harness.API, _, supporter string) harness.Answer {
 			return api.Send(t, http.MethodDelete, "/v1/engage/supporters/"+supporter, "", "")
 		},
-		"address": func(_, _ string) harness.Answer {
+		"address": func(api harness.API, _, _ string) harness.Answer {
 			return api.JSON(t, http.MethodPost, "/v1/engage/supporters/erase",
 				map[string]any{"email": "ada@example.org"})
 		},
 	} {
+		ws := p.NewWorkspace(t)
+		api := p.In(ws.Workspace, ws.Token)
 		form, path := newForm(t, p, ws)
 		supporter := uuid.NewString()
 		p.Database.Exec(t, "insert into resource.supporters (id, tenant_id, email) values ($1, $2, 'ada@example.org')",
@@ -40,7 +40,7 @@ func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
 			select gen_random_uuid(), $1, $2, gen_random_uuid(), '{"email":"ada@example.org"}', '[]', false,
 				now() - make_interval(secs => n), 'processed', $3, now()
 			from generate_series(1, $4) n`, ws.Workspace.ID, form.ID, supporter, many)
-		accepted := erase(form.ID, supporter).Wants(t, http.StatusAccepted)
+		accepted := erase(api, form.ID, supporter).Wants(t, http.StatusAccepted)
 		address, _ := accepted.Object(t)["statusUrl"].(string)
 		status, ours := strings.CutPrefix(address, p.BaseURL)
 		if !ours || accepted.Object(t)["status"] != "accepted" {
