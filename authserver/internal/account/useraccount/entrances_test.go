@@ -79,7 +79,7 @@ func entrances() map[string]entrance {
 		"admin.RemoveMember":       {demands: nothing, why: lessens},
 		"admin.DeleteUser":         {demands: nothing, why: lessens},
 		// resourceapi
-		"postgres.gather":          {demands: nothing, why: supports},
+		"postgres.lockPerson":      {demands: nothing, why: supports},
 		"postgres.otherSupporters": {demands: nothing, why: supports},
 		"postgres.ensureSupporter": {demands: nothing, why: supports},
 		// access requests name their user by id, and show the address to administrators

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -32,22 +33,22 @@ func TestProven_UpgradeFindsWhatEarlierDataProve(t *testing.T) {
 		made []string
 		by   string
 	}{
-		"invited, by a link that may have been shown": {[]string{event("user.added", self, "3 days")}, ""},
+		"invited, by a link that may have been shown": {[]string{event(audit.UserAdded, self, "3 days")}, ""},
 		"added by an operator": {[]string{
-			event("user.added", "'admin'", "3 days"), event("user.password_reset", self, "1 day"),
+			event(audit.UserAdded, "'admin'", "3 days"), event(audit.UserPasswordReset, self, "1 day"),
 		}, "operator"},
 		"linked": {[]string{
 			`insert into account.identities (issuer, subject, user_id) values ('i', $1::uuid::text, $1)`,
 		}, "upstream"},
 		"with an address that mailed links changed": {
-			[]string{event("user.email_changed", self, "1 day")}, "email_change",
+			[]string{event(audit.UserEmailChanged, self, "1 day")}, "email_change",
 		},
-		"with an address that an operator changed": {[]string{event("user.email_changed", "'admin'", "1 day")}, ""},
+		"with an address that an operator changed": {[]string{event(audit.UserEmailChanged, "'admin'", "1 day")}, ""},
 		"with a password that a mailed link set": {[]string{
-			event("user.reset_requested", "'anonymous'", "61 minutes"), event("user.password_reset", self, "1 hour"),
+			event(audit.UserResetRequested, "'anonymous'", "61 minutes"), event(audit.UserPasswordReset, self, "1 hour"),
 		}, "reset"},
 		"with a password that an operator's link set": {[]string{
-			event("user.reset_requested", "'admin'", "61 minutes"), event("user.password_reset", self, "1 hour"),
+			event(audit.UserResetRequested, "'admin'", "61 minutes"), event(audit.UserPasswordReset, self, "1 hour"),
 		}, ""},
 	}
 	ids := map[string]uuid.UUID{}

@@ -160,6 +160,8 @@ func TestFactors_AreChangedByOneRule(t *testing.T) {
 		"ResealAuthenticators": "an operator's command; it changes no secret",
 		"ConfirmEmailChange":   "the two mailed links",
 		"endEmailChange":       "ends a request",
+		"respellUser":          "replaces a spelling of the same address",
+		"RenewHash":            "a sign-in; stores the same password anew",
 		"eraseUser":            "deletes the account",
 	}
 	found := map[string]bool{}
