@@ -203,7 +203,7 @@ func (s *Store) changeEmail(
 		return err
 	}
 	_, err := tx.Exec(ctx, `update account.users set email = $2,
-			email_proven_at = case when $4 or email_proven_at is not null then now() end,
+			email_proven_at = now() + case when $4 or email_proven_at is not null then interval '0' end,
 			email_proven_by = case when $4 or email_proven_at is not null then $3 end
 		where id = $1`, user, spelling.Key(email), by, by == useraccount.ByEmailChange)
 	if violates(err, uniqueViolation, "users") { // another user took it meanwhile

@@ -120,7 +120,7 @@ func (s *Store) acceptAsNewUser(
 		}
 		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, password_hash, email_proven_at,
 				email_proven_by)
-			select $1, $2, $3, nullif($4, ''), case when $6 then now() end, case when $6 then $7 end
+			select $1, $2, $3, nullif($4, ''), now() + case when $6 then interval '0' end, case when $6 then $7 end
 			where not exists (select from account.users where email = any($5))
 			on conflict (email) do nothing`,
 			user.ID, spelling.Key(o.Email), user.Name, user.PasswordHash.Reveal(), spelling.Spellings(o.Email),
