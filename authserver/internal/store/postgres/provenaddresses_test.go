@@ -45,7 +45,8 @@ func TestProven_UpgradeFindsWhatEarlierDataProve(t *testing.T) {
 		},
 		"with an address that an operator changed": {[]string{event(audit.UserEmailChanged, "'admin'", "1 day")}, ""},
 		"with a password that a mailed link set": {[]string{
-			event(audit.UserResetRequested, "'anonymous'", "61 minutes"), event(audit.UserPasswordReset, self, "1 hour"),
+			event(audit.UserResetRequested, "'anonymous'", "61 minutes"),
+			event(audit.UserPasswordReset, self, "1 hour"),
 		}, "reset"},
 		"with a password that an operator's link set": {[]string{
 			event(audit.UserResetRequested, "'admin'", "61 minutes"), event(audit.UserPasswordReset, self, "1 hour"),
