@@ -49,7 +49,7 @@ func places(t *testing.T, path string) (found []place) {
 	}
 	short := strings.TrimPrefix(filepath.ToSlash(path), "../../")
 	for _, declared := range file.Decls {
-		name, types := "", []*ast.TypeSpec(nil)
+		name := ""
 		switch d := declared.(type) {
 		case *ast.FuncDecl:
 			name = d.Name.Name
@@ -59,7 +59,7 @@ func places(t *testing.T, path string) (found []place) {
 				case *ast.ValueSpec:
 					name = s.Names[0].Name
 				case *ast.TypeSpec:
-					name, types = s.Name.Name, append(types, s)
+					name = s.Name.Name
 				}
 			}
 		}

@@ -83,10 +83,10 @@ func (c *crowded) hook(t *testing.T, path, kind string) {
 func (c *crowded) addEvents(t *testing.T, number int) {
 	t.Helper()
 	c.p.Database.Exec(t, `insert into account.events (tenant_id, type, data, created_at)
-		select $1, 'programme.created', jsonb_build_object('id', gen_random_uuid()),
+		select $1, $3, jsonb_build_object('id', gen_random_uuid()),
 		  clock_timestamp() - interval '1 hour'
 		from generate_series(1, $2::int)`,
-		c.ws.Workspace.ID, number)
+		c.ws.Workspace.ID, number, "programme.created")
 }
 
 // fill adds everything else. Copies of rows have all columns of the first row, whichever there are.

@@ -268,7 +268,8 @@ func TestSameRequest_RacingTabsAndRedemptionsMakeOneGrant(t *testing.T) {
 		}
 		active := site.Count(`select count(*) from account.grants where state = 'active'`)
 		pending := site.Count(`select count(*) from account.grants where state = 'pending'`)
-		// A redemption that meets an approval elsewhere may give tokens, which do not work (grant.TestG12_DenialDuring…).
+		// A redemption that meets an approval elsewhere may give tokens, which do not work
+		// (grant.TestG12_DenialDuring…).
 		if active+pending > 1 {
 			t.Errorf("%d codes redeemed, %d grants active, %d pending", redeemed, active, pending)
 		}

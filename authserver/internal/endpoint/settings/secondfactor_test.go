@@ -142,7 +142,8 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	if answer := browser.Post("/oauth/authorize", approval); answer.Status != http.StatusSeeOther {
 		t.Errorf("approved with a second factor: %d %s", answer.Status, answer.Text())
 	}
-	wantsWords(t, browser.Get(members), http.StatusOK, "Required")
+	here := members + "?tenant=" + site.Fixture.WorkspaceID.String()
+	wantsWords(t, browser.Get(here), http.StatusOK, "Required")
 }
 
 func linksTo(page *browsertest.Page, path string) (found []string) {
