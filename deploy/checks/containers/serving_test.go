@@ -22,8 +22,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
-const healthyWithin = 90 * time.Second
-
 // eventually repeats a check until it returns "", for at most healthyWithin.
 func (h *host) eventually(what string, wrong func() string) {
 	h.t.Helper()
