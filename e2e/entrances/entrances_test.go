@@ -212,6 +212,7 @@ var deciders = map[string]string{
 	".beginWithCode(":        "authserver/internal/signin/authenticator/authenticator.go",
 	"ReadWords(":             "authserver/internal/endpoint/settings/search.go",
 	".Invite(":               "authserver/internal/account/membership/request.go",
+	".InviteOnce(":           "authserver/internal/account/membership/request.go",
 }
 
 func TestEntrances_DecidersCallSpelling(t *testing.T) {

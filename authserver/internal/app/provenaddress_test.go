@@ -50,6 +50,9 @@ func (s *site) fill(who browsertest.Person) {
 			values ('https://former.test', gen_random_uuid()::text, $1)`,
 		`insert into account.password_resets (token_hash, user_id, expires_at)
 			values (sha256(gen_random_uuid()::text::bytea), $1, now() + interval '1 hour')`,
+		`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+			select gen_random_uuid(), m.tenant_id, $1, 'https://evil.example', '{member.added}', 'x', 'x', 0, now()
+			from account.memberships m where m.user_id = $1`,
 	} {
 		s.fixture.Exec(insert, who.ID)
 	}
@@ -64,7 +67,7 @@ func (s *site) accessOf(user uuid.UUID) string {
 		"authenticators where user_id = $1", "recovery_codes where user_id = $1", "identities where user_id = $1",
 		"sign_ins where ended_at is null and user_id = $1", "password_resets where used_at is null and user_id = $1",
 		"personal_access_tokens where revoked_at is null and user_id = $1",
-		"grants where state <> 'revoked' and user_id = $1",
+		"grants where state <> 'revoked' and user_id = $1", "webhooks where user_id = $1",
 	} {
 		name, _, _ := strings.Cut(table, " ")
 		if n := s.count(`select count(*) from account.`+table, user); n > 0 {
@@ -75,7 +78,7 @@ func (s *site) accessOf(user uuid.UUID) string {
 }
 
 const wholeAccess = "1 users, 1 passkeys, 1 authenticators, 1 recovery_codes, 1 identities, 1 sign_ins, " +
-	"1 password_resets, 1 personal_access_tokens, 2 grants"
+	"1 password_resets, 1 personal_access_tokens, 2 grants, 1 webhooks"
 
 func (s *site) provenBy(user uuid.UUID) (by string) {
 	s.t.Helper()

@@ -46,6 +46,7 @@ func (s *Store) takeOver(
 		`update account.email_changes set ended_at = now(), outcome = 'replaced'
 			where user_id = $1 and ended_at is null`,
 		`delete from account.idempotency_keys where user_id = $1`,
+		`delete from account.webhooks where user_id = $1`, // what a page added gets what its user may read
 		`update account.invitations set ended_at = now(), outcome = 'withdrawn'
 			where invited_by = $1 and ended_at is null`,
 	} {

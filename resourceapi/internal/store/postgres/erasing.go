@@ -40,10 +40,10 @@ var notErased = `
 		and running.accepted_at >= created_at and ` +
 	hasAddress("answers", "running.addresses") + `))`
 
-// Conditions, with the parameters workspace and subjects, for the submissions of a form and of a supporter.
+// Conditions, with the parameter subjects, for the submissions of a form and of a supporter.
 const (
-	formSubmissions      = "tenant_id = $1 and form_id = any($2)"
-	supporterSubmissions = "tenant_id = $1 and supporter_id = any($2)"
+	formSubmissions      = "form_id = any($2)"
+	supporterSubmissions = "supporter_id = any($2)"
 )
 
 // An erasing is an erasure of a form or a supporter, as stored.
@@ -61,7 +61,8 @@ type erasing struct {
 
 // countUpTo counts the submissions of an erasure, up to one more than a request erases.
 func (w *engageWriting) countUpTo(ctx context.Context, which string, e erasing) (submissions int, err error) {
-	err = w.tx.QueryRow(ctx, "select count(*) from (select from resource.submissions where "+which+" limit $3) counted",
+	err = w.tx.QueryRow(ctx, `select count(*) from (
+		select from resource.submissions where tenant_id = $1 and `+which+` limit $3) counted`,
 		e.workspaceID, e.subjects, engage.MaxErasedAtOnce+1).Scan(&submissions)
 	if err != nil {
 		return 0, fmt.Errorf("count the submissions to erase: %w", err)
@@ -192,7 +193,7 @@ func (e *erasing) deleteNext(ctx context.Context, tx pgx.Tx) (last bool, err err
 func (e *erasing) deleteBatch(ctx context.Context, tx pgx.Tx, which string, limit int) (deleted int, err error) {
 	tag, err := tx.Exec(ctx, `
 		with due as materialized (
-			select id, created_at from resource.submissions where `+which+`
+			select id, created_at from resource.submissions where tenant_id = $1 and `+which+`
 			limit $3 for update
 		)
 		delete from resource.submissions s using due

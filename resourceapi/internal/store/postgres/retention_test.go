@@ -133,6 +133,9 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 		{"idempotency keys", testDay, `insert into resource.idempotency_keys (tenant_id, user_id, route, key, body_hash,
 				created_at)
 			values (gen_random_uuid(), gen_random_uuid(), 'POST /', 'k', sha256(''), $1)`},
+		{"finished erasures", keepErasures, `insert into resource.erasures
+				(tenant_id, id, kind, subjects, user_id, request_id, status, finished_at)
+			values (gen_random_uuid(), gen_random_uuid(), 'form', '{}', gen_random_uuid(), '', 'processed', $1)`},
 		{"finished jobs", 7 * testDay, `insert into river.river_job (state, args, kind, finalized_at, max_attempts)
 			values ('completed', '{}', 'x', $1, 1)`},
 		{"deliveries of webhooks", 7 * testDay, `with t as (
@@ -158,7 +161,7 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 	r.Exec(`insert into resource.imports (id, tenant_id, user_id, content, created_at)
 		values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name', now() - interval '1 year')`)
 	r.deletes("finished imports", 0)
-	if len(r.records.Kinds()) != 7 {
+	if len(r.records.Kinds()) != 8 {
 		t.Errorf("%d kinds: add a row to these tests", len(r.records.Kinds()))
 	}
 }
