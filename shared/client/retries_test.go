@@ -134,7 +134,7 @@ func TestRetries_WaitEndsWithContext(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3600")
 		answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
-	}, client.WithRetries(client.Retries{Most: 5}))
+	}, client.WithRetries(client.Retries{Most: 5, LongestWait: 2 * time.Hour}))
 	began := time.Now()
 	cancelled, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)

@@ -1,9 +1,12 @@
 package publicnet
 
 import (
+	"fmt"
 	"net"
 	"strconv"
 	"syscall"
+
+	"code.dny.dev/ssrf"
 )
 
 // refusedPorts are the ports that browsers refuse to call (Fetch, section 2.9, port blocking): servers of other
@@ -29,7 +32,7 @@ func CallablePort(text string) bool {
 // control refuses to dial a refused port or an address that is not public.
 func (n *Network) control(network, address string, connection syscall.RawConn) error {
 	if _, port, err := net.SplitHostPort(address); err != nil || !CallablePort(port) {
-		return ErrProhibited
+		return fmt.Errorf("%w: %w", ErrProhibited, ssrf.ErrProhibitedPort)
 	}
 	return n.guardian.Safe(network, address, connection)
 }

@@ -30,7 +30,9 @@ func (l *storeTest) pastMonths() {
 		end loop;
 	end $$`)
 	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
-		select gen_random_uuid(), now() - make_interval(days => n), 'system', 'x', 'x' from generate_series(1, 180) n`)
+		select gen_random_uuid(), day, 'system', 'x', 'x' from generate_series(
+			(date_trunc('month', now() at time zone 'UTC') - interval '6 months') at time zone 'UTC', now(),
+			interval '1 day') day`)
 }
 
 const (

@@ -86,7 +86,7 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 	l.fixture.Exec(`update account.grants set created_at = $2 where id = $1`, dead.ID, time.Now().Add(-3*time.Hour))
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.fixture.WorkspaceID, narrow)
-	if want := (policy.Effect{End: 2, Lose: 2, Sooner: 2}); err != nil || effect != want {
+	if want := (policy.Effect{End: 2, Lose: 1, Sooner: 1}); err != nil || effect != want {
 		t.Errorf("predicted %+v %v, want %+v", effect, err, want)
 	}
 	if untouched := l.stored(young); len(untouched.Permissions) != 2 || !untouched.Ends.Equal(young.Ends) {
