@@ -53,7 +53,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.copyWithCounter(0) // before the sign-in page, where the browser may offer the passkey immediately
 	c.signOut()
 	c.press("button", "Sign in with a passkey")
-	c.sees("strong", "The passkey was not accepted.")
+	c.sees("strong", "This passkey has changed")
 	c.picture("login-refused")
 	if s.events(ada.ID, audit.PasskeyStopped) != 1 {
 		t.Error("the copy was not recorded")

@@ -51,7 +51,7 @@ func (s *site) fill(who browsertest.Person) {
 		`insert into account.password_resets (token_hash, user_id, expires_at)
 			values (sha256(gen_random_uuid()::text::bytea), $1, now() + interval '1 hour')`,
 		`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
-			select gen_random_uuid(), m.tenant_id, $1, 'https://evil.example', '{member.added}', 'x', 'x', 0, now()
+			select gen_random_uuid(), m.tenant_id, $1, 'https://evil.example', '{x}', 'x', 'x', 0, now()
 			from account.memberships m where m.user_id = $1`,
 	} {
 		s.fixture.Exec(insert, who.ID)

@@ -72,7 +72,7 @@ func TestMCP_EveryRequestRequiresCredential(t *testing.T) {
 	for _, method := range []string{"PUT", "PATCH"} {
 		s.do(method, mcpPath, header{}, "").expect(t, 405, "METHOD_NOT_ALLOWED", "")
 	}
-	s.do("POST", mcpPath+"/", header{}, initialize).expect(t, 404, "NOT_FOUND", "")
+	s.do("POST", mcpPath+"/", header{}, initialize).wantsChallenge(t, "")
 }
 
 // A token for the MCP endpoint is not valid for the REST API; a personal access token is valid for both.
