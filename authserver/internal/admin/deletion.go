@@ -68,7 +68,7 @@ func deletion(sentence string, id uuid.UUID, s useraccount.Summary, deleted bool
 			"audit events with the id of the user. They show no name.",
 	}
 	for _, w := range s.Unmanaged() {
-		lines = append(lines, fmt.Sprintf("No member holds each permission of account in %s (%s): run members "+
+		lines = append(lines, fmt.Sprintf("A permission of account has no enabled holder left in %s (%s): run members "+
 			"set-permissions or members add.", w.Name, w.ID))
 	}
 	return Outcome{strings.Join(lines, "\n"), map[string]any{"id": id, "deleted": deleted, "ends": s}}

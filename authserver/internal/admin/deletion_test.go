@@ -31,7 +31,7 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 	_ = admin.Print(&text, false, dry)
 	for _, words := range []string{
 		"Nothing was changed", "1 grant, 1 personal access token, 1 sign-in,",
-		"No member manages the members of Riverside Food Bank",
+		"A permission of account has no enabled holder left in Riverside Food Bank",
 	} {
 		if !strings.Contains(text.String(), words) {
 			t.Errorf("%q is missing in %s", words, text.String())
