@@ -245,7 +245,7 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 		user      *demo.User
 		args      []string
 	}{
-		{url: p.BaseURL + "/mcp/", code: "nothing_there"},
+		{url: p.BaseURL + "/mcp/", code: "resource_differs"},
 		{url: p.AppURL + "/mcp", code: "nothing_there"},
 		{url: p.BaseURL + "/v1/programmes/programmes", code: "resource_differs"},
 		{url: strings.Replace(p.BaseURL, "localhost", "127.0.0.1", 1) + "/mcp", code: "resource_differs"},

@@ -31,6 +31,7 @@ const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
 var unreachable = map[string]string{
 	// Keys are read at the start, which waits for the database.
 	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
+	"GET /.well-known/jwks.json 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
 	// Needs 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/revoke",

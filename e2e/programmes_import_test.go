@@ -106,7 +106,7 @@ func TestImport_InvalidHeaderIs400(t *testing.T) {
 		"column twice":   "name,name\nx,y\n",
 		"no header":      "Pantry,Food\n",
 		"another case":   "Name\nx\n",
-		"semicolons":     "name;summary\nx;y\n",
+		"vertical bars":  "name|summary\nx|y\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", csv).

@@ -20,6 +20,7 @@ var (
 	hooks       = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{32,}`)
 	verifiers   = regexp.MustCompile(`code_verifier(?:=|":")([A-Za-z0-9._~-]{43,128})`)
 	statuses    = regexp.MustCompile(`/submissions/[0-9a-f-]{36}\?token=([A-Za-z0-9_-]{40,})`)
+	public      = regexp.MustCompile(`(?:code_challenge=|code_challenge":"|/public/forms/)([A-Za-z0-9_-]{30,})`)
 	upstream    = regexp.MustCompile(`[?&](?:state|nonce)=([A-Za-z0-9_-]{20,})`)
 )
 
@@ -36,16 +37,18 @@ func Redact(text string) string {
 // begins with the id of its grant, which is not secret. Secrets is safe for concurrent use, and its zero value is
 // empty.
 type Secrets struct {
-	mu   sync.Mutex
-	ends map[fragment]string // → kind of the secret
+	mu     sync.Mutex
+	ends   map[fragment]string // → kind of the secret
+	public map[fragment]bool   // challenges and embed keys, which attacks present as secrets
 }
 
 // A fragment is the part of a secret that is searched for: a partial secret in a log is a leak too.
 type fragment [14]byte
 
-// Add records one secret. It ignores short secrets, because they can occur by chance.
+// Add records one secret. It ignores short ones and those that repeat one character, as attacks do: such text occurs
+// by chance.
 func (s *Secrets) Add(kind, value string) {
-	if len(value) < len(fragment{}) {
+	if len(value) < len(fragment{}) || strings.Count(value, value[:1]) == len(value) {
 		return
 	}
 	s.mu.Lock()
@@ -53,8 +56,10 @@ func (s *Secrets) Add(kind, value string) {
 	if s.ends == nil {
 		s.ends = map[fragment]string{}
 	}
-	s.ends[fragment([]byte(value)[len(value)-len(fragment{}):])] = kind
+	s.ends[endOf(value)] = kind
 }
+
+func endOf(value string) fragment { return fragment([]byte(value)[len(value)-len(fragment{}):]) }
 
 // AddAll records every secret in the text.
 func (s *Secrets) AddAll(text string) {
@@ -69,6 +74,14 @@ func (s *Secrets) AddAll(text string) {
 	}
 	for _, found := range tickets.FindAllStringSubmatch(text, -1) {
 		s.Add("consent ticket", found[1])
+	}
+	for _, found := range public.FindAllStringSubmatch(text, -1) {
+		s.mu.Lock()
+		if s.public == nil {
+			s.public = map[fragment]bool{}
+		}
+		s.public[endOf(found[1])] = true
+		s.mu.Unlock()
 	}
 	for _, found := range verifiers.FindAllStringSubmatch(text, -1) {
 		s.Add("code verifier", found[1])
@@ -147,7 +160,7 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 	defer s.mu.Unlock()
 	found := map[string]int{}
 	for i := 0; i+len(fragment{}) <= len(text); i++ {
-		if kind, ok := s.ends[fragment(text[i:])]; ok {
+		if kind, ok := s.ends[fragment(text[i:])]; ok && !s.public[fragment(text[i:])] {
 			found[kind]++
 		}
 	}
