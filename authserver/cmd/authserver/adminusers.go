@@ -10,7 +10,7 @@ import (
 type userCommands struct {
 	Add         usersAdd         `cmd:"" help:"Add a user without a password."`
 	List        usersList        `cmd:"" help:"List the users."`
-	Duplicates  usersDuplicates  `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each of them signs in with the spelling shown. Decide which one stays, delete the other with delete or change its address with set-email, both with the ID, then run migrate --finish."`
+	Duplicates  usersDuplicates  `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each of them signs in with the spelling shown. Keep one of them, and delete the other with delete or change its address with set-email, both with the ID. Then run migrate --finish."`
 	Show        usersShow        `cmd:"" help:"Show a user, and whether and how the user's address was confirmed."`
 	Disable     usersDisable     `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`
@@ -18,7 +18,7 @@ type userCommands struct {
 
 	ResetLink usersResetLink `cmd:"" help:"Create a link that lets a user set a new password. It works once, within 30 minutes, and can also remove passkeys. Needs ALMONER_APP_URL."`
 
-	ConfirmEmail usersConfirmEmail `cmd:"" help:"Confirm that the account of this address is its owner's. Only if you know: another person may have made the account of an unconfirmed address. Ends nothing; to end all that the account has, use reset-link."`
+	ConfirmEmail usersConfirmEmail `cmd:"" help:"Confirm that the account with this address belongs to the owner of the address. Do this only if you are sure: another person may have created an account with an unconfirmed address. This ends nothing; to end everything that gives access to the account, use reset-link."`
 
 	SetEmail usersSetEmail `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users who can read both mailboxes change it in Settings."`
 
@@ -59,7 +59,7 @@ func (c usersShow) Run(ctx context.Context, a *adminCommands) error {
 
 type usersConfirmEmail struct {
 	User string `arg:"" optional:"" xor:"users" help:"UUID or e-mail address of the user."`
-	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses: of a deployment that has always sent mail, and whose invitations were opened by those who got them."`
+	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses. Do this only if the deployment has always sent mail, and its invitations were opened by the people they were sent to."`
 }
 
 func (c usersConfirmEmail) Run(ctx context.Context, a *adminCommands) error {

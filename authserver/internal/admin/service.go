@@ -32,11 +32,9 @@ var (
 	ErrNoUser         = refuse("there is no user with that id or e-mail address")
 	ErrNoMember       = refuse("that user is not a member of that workspace")
 	ErrMember         = refuse("that user is already a member: change their permissions with members set-permissions")
-	ErrUnproven       = refuse("the e-mail address of that user was never confirmed, so another person may have made " +
-		"the " +
-		"account. To end all that it has and confirm it: users reset-link. If you know that the account is the " +
-		"user's: " +
-		"users confirm-email")
+	ErrUnproven       = refuse("the e-mail address of that user was never confirmed, so another person may have " +
+		"created the account. To end everything that gives access to it and confirm the address, run users " +
+		"reset-link. If you are sure that the account is the user's, run users confirm-email")
 	ErrEmailTaken = refuse("another user has that e-mail address")
 	ErrNoClient   = refuse("there is no client with that id, or it was deleted")
 	ErrNoGrant    = refuse("there is no grant with that id")

@@ -1,14 +1,18 @@
 package admin_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 )
 
 const upstream = "https://id.example.org"
@@ -83,6 +87,43 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 	b.events(audit.IdentityUnlinked, "user:"+user, 1)
 	if sentence := set(false); !strings.Contains(sentence, "no other sign-in method") {
 		t.Errorf("%q", sentence)
+	}
+}
+
+// queued records the queued mails.
+type queued struct{ messages []mail.Message }
+
+func (q *queued) Add(_ context.Context, _ pgx.Tx, m mail.Message) error {
+	q.messages = append(q.messages, m)
+	return nil
+}
+
+// The user did nothing, so a mail must not advise as if a thief had.
+func TestMails_SayThatOperatorChangedTheAccount(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	user, passkey := b.withSignInMethods("ada@example.org")
+	mails := &queued{}
+	b.service.Store.(*postgres.Store).SendMail(mails)
+	password := strings.NewReader("correct horse battery staple")
+	if _, err := b.service.SetPassword(t.Context(), user, password, false); err != nil {
+		t.Fatal(err)
+	}
+	b.values(b.service.RemoveSignInMethod(t.Context(), user, passkey))
+	b.values(b.service.RemoveSignInMethod(t.Context(), user, upstream))
+	b.values(b.service.SetEmail(t.Context(), user, "ada.okafor@example.org"))
+	var kinds []mail.Kind
+	for _, m := range mails.messages {
+		kinds = append(kinds, m.Kind)
+		if !m.Data.Operator {
+			t.Errorf("%s does not say that an operator did it", m.Kind)
+		}
+	}
+	want := []mail.Kind{
+		mail.PasswordChanged, mail.PasskeyRemoved, mail.AccountUnlinked, mail.EmailChanged, mail.EmailChanged,
+	}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("mails %v, want %v", kinds, want)
 	}
 }
 

@@ -256,7 +256,7 @@ func TestMail_ReportsAddedWebhook(t *testing.T) {
 	if page := b.Post(path, form); page.Status != 200 || !page.HasText("The endpoint was added") {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
-	wants(2, "at page.example.invalid to the workspace", "added on Settings", "with personal data: names")
+	wants(2, "at page.example.invalid to the workspace", "added in Settings", "with personal data: names")
 	if n := len(p.box.Messages(other.Email)); n != 0 {
 		t.Errorf("%d mails to a member who manages nothing", n)
 	}

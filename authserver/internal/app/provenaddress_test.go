@@ -195,7 +195,7 @@ func TestProven_UnprovenAccountAcceptsNoInvitation(t *testing.T) {
 	s.fixture.WorkspaceID = other
 	path := s.invited(ceo.Email)
 	page := b.Get(path).Send("/invitation", browsertest.Fields{"decision": "accept"})
-	if page.Status != 403 || !page.HasText("Ask the operator of this deployment to confirm your address") {
+	if page.Status != 403 || !page.HasText("Ask the person who runs this service to confirm your address") {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	member := `select count(*) from account.memberships where user_id = $1 and tenant_id = $2`
@@ -272,7 +272,10 @@ func TestProven_ResetOfUnprovenAccountEndsWhatItHad(t *testing.T) {
 			t.Errorf("%s: %s, proven by %q, want %s by %q", name, got, p.provenBy(ceo.ID), c.left, c.by)
 		}
 		if c.by != "" {
-			p.mail(ceo.Email, "Your e-mail address was confirmed", 1)
+			m := p.mail(ceo.Email, "Your e-mail address was confirmed", 1)
+			if !strings.Contains(m.Text, "The password that you have just set works.") {
+				t.Errorf("%s: %s", name, m.Text)
+			}
 		}
 	}
 }

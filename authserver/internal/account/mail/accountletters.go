@@ -64,25 +64,28 @@ func emailChanged(s site, m Message) letter {
 	return letter{
 		Subject: "Your e-mail address was changed",
 		Lines: []string{
-			"The address of your account at " + s.host() + " was changed on " + moment(m.Data.At) +
+			"The address of your account at " + s.host() + " was changed on " + moment(m.Data.At) + where(m.Data) +
 				". You now sign in with " + m.Data.Email + ".",
 			"Links to set a password that you requested before the change no longer work.",
-			"If this was not you, tell the operator of " + s.host() + " or an administrator of your workspaces now.",
+			operatorAdvice(s),
 		},
 	}
 }
 
 func addressProven(s site, m Message) letter {
+	again := "To sign in with a password or a passkey, add it again in your settings."
+	if m.Data.PasswordSet {
+		again = "The password that you have just set works. If you used a passkey or an authenticator app, add it " +
+			"again."
+	}
 	return letter{
 		Subject: "Your e-mail address was confirmed",
 		Lines: []string{
 			"The address of your account at " + s.host() + " was confirmed on " + moment(m.Data.At) + ".",
-			"The address had never been confirmed before, so another person may have made the account. We ended all " +
-				"that " +
-				"gave access to it: the earlier password, passkeys, linked accounts, authenticator app, sign-ins, " +
-				"connections and personal access tokens.",
-			"To sign in with a password or a passkey, set it again. If an application lost its access, connect it " +
-				"again.",
+			"The address had never been confirmed before, so another person may have created the account. We ended " +
+				"everything that gave access to it: the earlier password, passkeys, linked accounts, authenticator " +
+				"app, sign-ins, connections and personal access tokens.",
+			again + " If an application lost its access, connect it again.",
 		},
 		Button: "Open your settings",
 		Link:   s.page("/settings/security"),
@@ -94,9 +97,9 @@ func wrongCodes(s site, m Message) letter {
 		Subject: "Wrong codes were entered for your account",
 		Lines: []string{
 			"On " + moment(m.Data.At) + where(m.Data) + ", the password of your account at " + s.host() +
-				" was entered correctly, and then several wrong codes of your authenticator app.",
-			"If this was not you, another person knows your password. Your app has kept them out. Set a new " +
-				"password now.",
+				" was entered correctly, followed by several wrong codes of your authenticator app.",
+			"If this was not you, another person knows your password. They could not sign in without a code. Set a " +
+				"new password now.",
 		},
 		Button: "Set a new password",
 		Link:   s.page("/login/forgotten"),

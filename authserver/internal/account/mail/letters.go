@@ -220,14 +220,14 @@ func tokenRevoked(s site, m Message) letter {
 		Subject: "A personal access token was revoked",
 		Lines: []string{
 			fmt.Sprintf(
-				"Your personal access token %s for the workspace %s was revoked on %s, because its value was sent to "+
-					"our revocation address. It no longer works.",
+				"Your personal access token %s for the workspace %s was revoked on %s, because a person or a "+
+					"program reported its value to us. It no longer works.",
 				d.Token,
 				d.Workspace,
 				moment(d.At),
 			),
-			"If this was not you, another person or program has the value. Find out where it was stored, and check " +
-				"what the token was used for.",
+			"If this was not you, others have the value. Find out where it was stored, and check what the token was " +
+				"used for.",
 			"If a script or an integration uses it, create another token and replace it there.",
 		},
 		Button: "Manage your tokens",
@@ -280,12 +280,14 @@ func webhookDisabled(s site, m Message) letter {
 
 func webhookAdded(s site, m Message) letter {
 	d := m.Data
-	by := "on Settings"
+	by, advice := "in Settings", "If you do not know this endpoint, delete it."
 	if d.Token != "" {
 		by = "with the personal access token " + d.Token + ", and ends with it"
+		advice = "If you do not know this endpoint, delete it, and revoke the token."
 	}
 	if d.Application != "" {
 		by = "with the application " + d.Application + ", and ends with its connection"
+		advice = "If you do not know this endpoint, delete it, and disconnect the application."
 	}
 	gets := "Events of the workspace are sent there, without personal data."
 	if d.Personal {
@@ -297,15 +299,24 @@ func webhookAdded(s site, m Message) letter {
 			fmt.Sprintf("%s added a webhook endpoint at %s to the workspace %s on %s. It was added %s.",
 				d.Person, d.Host, d.Workspace, moment(d.At), by),
 			gets,
-			"If you do not know this endpoint, delete it, and revoke what added it.",
+			advice,
 		},
 		Button: "Open the webhooks",
 		Link:   s.page(d.Path),
 	}
 }
 
-// where describes the browser of an event, or is "".
+// operatorAdvice says what to do about a change that an operator can have made.
+func operatorAdvice(s site) string {
+	return "If you did not ask for this, tell the person who runs " + s.host() +
+		" or an administrator of your workspaces."
+}
+
+// where describes the browser or the operator of an event, or is "".
 func where(d Data) string {
+	if d.Operator {
+		return " by the person who runs this service"
+	}
 	var parts []string
 	if d.Device != "" {
 		parts = append(parts, strings.Replace(d.Device, "A browser", "a browser", 1))

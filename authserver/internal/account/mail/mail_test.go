@@ -189,6 +189,26 @@ func TestClean_ShortensAndKeepsLetters(t *testing.T) {
 	}
 }
 
+func TestLetters_OperatorsChangeSaysWhoToTell(t *testing.T) {
+	t.Parallel()
+	here := site{appURL: "https://app.example.org"}
+	for _, kind := range []Kind{
+		PasswordChanged, PasskeyRemoved, AuthenticatorRemoved, AccountUnlinked, EmailChanged,
+	} {
+		for operator, want := range map[bool]string{
+			true: "UTC by the person who runs this service. ", false: "UTC (address 192.0.2.1). ",
+		} {
+			content, err := here.render(Message{Kind: kind, Data: Data{Operator: operator, Network: "192.0.2.1"}})
+			text := strings.Join(strings.Fields(content.Text), " ")
+			told := strings.Contains(text, "tell the person who runs app.example.org")
+			if err != nil || !strings.Contains(text, want) || told != (operator || kind == EmailChanged) ||
+				operator && strings.Contains(text, "If this was not you") {
+				t.Errorf("%s, operator %v: %v\n%s", kind, operator, err, content.Text)
+			}
+		}
+	}
+}
+
 func TestRender_NamesBrandOfDeployment(t *testing.T) {
 	b, err := (&brand.Options{BrandName: "Harbour <Trust>", BrandColour: "#7a1fa2"}).Read()
 	if err != nil {

@@ -2,8 +2,8 @@
 //
 //	message.go   Message, Kind, Data: what other packages fill in
 //	letters.go   the text of each kind, or in accountletters.go and memberletters.go
-//	notes.go     the texts that are data: one change of an account each
-//	notices.go   the table of changes with their mails
+//	notes.go     the letters that are data, each about one change of an account
+//	notices.go   the table of audit actions: the mail about each, or why there is none
 //	render.go    the plain text and HTML of a letter
 //	queue.go     Queue.Add: the job of a message, in the caller's transaction
 //	worker.go    Worker: sends the jobs, and retries
@@ -104,6 +104,7 @@ type Data struct {
 	Host           string `json:"host,omitempty"`            // of a webhook endpoint
 	Gone           bool   `json:"gone,omitempty"`            // a webhook endpoint answered 410
 	Personal       bool   `json:"personal,omitempty"`        // a webhook endpoint gets personal data
+	PasswordSet    bool   `json:"password_set,omitempty"`    // the change also set a password
 }
 
 // cleaned returns the data without characters that end a line, are invisible or change the direction of writing (M5).

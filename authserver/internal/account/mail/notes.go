@@ -2,24 +2,24 @@ package mail
 
 import "strings"
 
-// A note is the letter of a change of an account, as data. In its text, {host}, {at}, {where}, {name}, {workspace} and
-// {permissions} stand for the data of the message.
+// A note is the letter of a change of an account, as data. In its text, {host}, {at}, {where}, {name} and {workspace}
+// stand for the data of the message.
 type note struct {
 	kind    Kind
 	subject string
 	change  string // what happened
-	advice  string // what to do if the recipient did not do it
+	advice  string // what to do if the recipient did not do it; if an operator did it, operatorAdvice replaces it
 	button  string
 	page    string // local path of the link, or "" for Data.Path
 }
 
 const (
-	checkSignIn   = "If this was not you, set a new password, and remove what you do not know."
+	checkSignIn   = "If this was not you, set a new password, and remove what you do not recognise."
 	checkTokens   = "If this was not you, revoke the token and set a new password."
+	replaceNow    = "If this was not you, set a new password now."
 	openSignIn    = "Check how you sign in"
 	setPassword   = "Set a new password"
-	passwordPage  = "/login/forgotten"
-	notYouNewPass = "If this was not you, set a new password now."
+	forgottenPage = "/login/forgotten"
 )
 
 // notes are the letters that are data.
@@ -28,17 +28,17 @@ var notes = []note{
 		kind:    PasswordChanged,
 		subject: "Your password was changed",
 		change:  "The password of your account at {host} was changed on {at}{where}.",
-		advice:  notYouNewPass,
+		advice:  replaceNow,
 		button:  setPassword,
-		page:    passwordPage,
+		page:    forgottenPage,
 	},
 	{
 		kind:    PasswordRemoved,
 		subject: "Your password was removed",
 		change:  "The password of your account at {host} was removed on {at}{where}. You now sign in without it.",
-		advice:  notYouNewPass,
+		advice:  replaceNow,
 		button:  setPassword,
-		page:    passwordPage,
+		page:    forgottenPage,
 	},
 	{
 		kind:    NewSignIn,
@@ -65,9 +65,9 @@ var notes = []note{
 	{
 		kind:    PasskeyBlocked,
 		subject: "A passkey of your account was blocked",
-		change: "The passkey {name} of your account at {host} was used on {at}{where} in a way that suggests a copy " +
-			"of it. It no longer works.",
-		advice: "Remove it, and add another one.",
+		change: "The passkey {name} of your account at {host} was used on {at}{where} in a way that suggests that it " +
+			"was copied. It no longer works.",
+		advice: "Remove it and add a new one.",
 		button: openSignIn,
 	},
 	{
@@ -98,7 +98,7 @@ var notes = []note{
 		subject: "A recovery code was used",
 		change: "A recovery code of your account at {host} was used to sign in on {at}{where}, in place of the " +
 			"authenticator app. It no longer works.",
-		advice: "If this was not you, set a new password now and replace the recovery codes: another person has both.",
+		advice: "If this was not you, another person has your password and your recovery codes: replace both now.",
 		button: openSignIn,
 	},
 	{
@@ -121,7 +121,7 @@ var notes = []note{
 		kind:    TokenCreated,
 		subject: "A personal access token was created",
 		change: "The personal access token {name} for the workspace {workspace} was created with your account at " +
-			"{host} on {at}{where}. Who has its value can act as you there.",
+			"{host} on {at}{where}. Anyone who has its value can act as you there.",
 		advice: checkTokens,
 		button: "Manage your tokens",
 	},
@@ -129,16 +129,15 @@ var notes = []note{
 
 // write returns the letter of a message.
 func (n note) write(s site, m Message) letter {
-	d := m.Data
-	by := where(d)
+	d, advice := m.Data, n.advice
 	if d.Operator {
-		by = " by an operator"
+		advice = operatorAdvice(s)
 	}
 	fill := strings.NewReplacer(
-		"{host}", s.host(), "{at}", moment(d.At), "{where}", by, "{name}", d.Name, "{workspace}", d.Workspace)
+		"{host}", s.host(), "{at}", moment(d.At), "{where}", where(d), "{name}", d.Name, "{workspace}", d.Workspace)
 	return letter{
 		Subject: n.subject,
-		Lines:   []string{fill.Replace(n.change), n.advice},
+		Lines:   []string{fill.Replace(n.change), advice},
 		Button:  n.button,
 		Link:    s.page(or(n.page, d.Path)),
 	}

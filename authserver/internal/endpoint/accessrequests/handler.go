@@ -123,7 +123,7 @@ func answer(outcome accessrequest.Outcome) *ui.Message {
 		Status:  http.StatusOK,
 		Heading: "No administrator can be asked",
 		Text:    "No other member of this workspace can give you this access by e-mail. No e-mail was sent.",
-		Next:    "Ask a person in the workspace, or the operator of this deployment.",
+		Next:    "Ask a person in the workspace, or the person who runs this service.",
 	}
 }
 

@@ -171,7 +171,7 @@ func usedAlready() *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusConflict,
 		Heading: "You have already answered this request",
-		Text:    "Your earlier answer counts. Nothing was changed now.",
+		Text:    "Your earlier decision still applies. Nothing was changed.",
 		Next:    "To end the access, disconnect the application. To give access again, start in the application.",
 		Links:   []ui.Link{{Href: "/settings/apps", Text: "Connected apps"}},
 	}

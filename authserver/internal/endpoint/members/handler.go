@@ -96,8 +96,8 @@ func messages() map[error]*apierr.Error {
 		membership.ErrChanged: conflict(
 			"The member's permissions were changed at the same time. Nothing was changed. Read them and try again."),
 		membership.ErrLastHolder: conflict(
-			"This is the last member with account:api:access, account:read:members or account:write:members. Give it " +
-				"to another member first."),
+			"This is the last member with account:api:access, account:read:members or account:write:members. Give " +
+				"that permission to another member first."),
 		membership.ErrTooManyInvited: conflict("The workspace has too many open invitations. Withdraw some first."),
 		audit.ErrNotAuthorized: apierr.New(apierr.Forbidden,
 			"This credential or a permission of its user ended during the request. Nothing was changed."),

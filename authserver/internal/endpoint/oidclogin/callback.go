@@ -90,7 +90,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 	err = h.Sessions.Begin(w, r, by, event)
 	if err == nil && verdict == tookOver {
 		err = h.Sessions.Flash(w, r, "Your e-mail address was confirmed. The account's earlier password, passkeys, "+
-			"tokens and connections have ended, because another person may have made the account.")
+			"tokens and connections have ended, because another person may have created the account.")
 	}
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):

@@ -20,13 +20,13 @@ func Unproven(text string, mails bool) *Message {
 	page := &Message{
 		Status:  http.StatusForbidden,
 		Heading: "Confirm your e-mail address first",
-		Text:    "It was never confirmed that your account has your own e-mail address. " + text,
+		Text:    "The e-mail address of your account has never been confirmed. " + text,
 		Next: "Set a new password with a link that we send to this address. This confirms it, and ends your other " +
 			"sign-ins, passkeys, tokens and connections. Then try again.",
 		Links: []Link{{Href: "/login/forgotten", Text: "Set a new password"}},
 	}
 	if !mails {
-		page.Next = "Ask the operator of this deployment to confirm your address. Then try again."
+		page.Next = "Ask the person who runs this service to confirm your address. Then try again."
 		page.Links = []Link{{Href: "/settings/user", Text: "Go to your settings"}}
 	}
 	return page

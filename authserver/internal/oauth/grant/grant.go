@@ -33,7 +33,7 @@ const (
 	MembershipOver Reason = "membership_ended"
 	ClientDeleted  Reason = "client_deleted"
 	ByPolicy       Reason = "connector_policy"
-	AddressProven  Reason = "address_proven" // another person may have made the account (useraccount.Takeover)
+	AddressProven  Reason = "address_proven" // another person may have created the account (useraccount.Takeover)
 )
 
 // A Key identifies a grant by its workspace and its id. Every statement about a grant names both, so that a distributed

@@ -104,7 +104,7 @@ func (s *Store) SetPassword(
 		if err := endSignIns(ctx, tx, id); err != nil {
 			return err
 		}
-		err := s.storePassword(ctx, tx, id, hash, event, mail.Data{})
+		err := s.storePassword(ctx, tx, id, hash, event, mail.Data{Operator: true})
 		if err != nil {
 			return err
 		}

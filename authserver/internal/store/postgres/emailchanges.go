@@ -194,11 +194,14 @@ func emailTaken(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string) (b
 }
 
 // changeEmail replaces the address of a locked user, records the event and mails both addresses. The links of a change
-// prove the new address. An operator's change does not: it leaves open who made the account of an unproven address.
+// prove the new address. An operator's change does not: it does not tell who created the account.
 func (s *Store) changeEmail(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, email string, by useraccount.Proof, event audit.Event,
 ) error {
-	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{Email: email}}
+	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{
+		Email:    email,
+		Operator: by == useraccount.ByOperator,
+	}}
 	if err := s.queueMail(ctx, tx, user, changed); err != nil {
 		return err
 	}

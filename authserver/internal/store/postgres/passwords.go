@@ -22,7 +22,7 @@ import (
 )
 
 // storePassword replaces the hash of a user's password, ends the user's links to set a password, records the event and
-// tells the user. The caller's transaction must hold the user's row.
+// mails the user. The caller's transaction must hold the user's row.
 func (s *Store) storePassword(
 	ctx context.Context,
 	tx pgx.Tx,

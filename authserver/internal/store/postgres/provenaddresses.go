@@ -19,9 +19,9 @@ func isProven(ctx context.Context, tx pgx.Tx, user uuid.UUID) (bool, error) {
 	return found(tx.QueryRow(ctx, `select true from account.users where id = $1 and email_proven_at is not null`, user))
 }
 
-// takeOver proves the address of a user whose account another person may have made: it ends all that gives access to
-// the account, except the linked account at the issuer keep, records the event and tells the user. The caller's
-// transaction must hold the user's row.
+// takeOver proves the address of a user whose account another person may have created: it ends everything that gives
+// access to the account, except the linked account at the issuer keep, records the event and mails the user. The
+// caller's transaction must hold the user's row.
 func (s *Store) takeOver(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, by useraccount.Proof, keep string, event audit.Event,
 ) (*useraccount.Takeover, error) {
@@ -46,7 +46,7 @@ func (s *Store) takeOver(
 		`update account.email_changes set ended_at = now(), outcome = 'replaced'
 			where user_id = $1 and ended_at is null`,
 		`delete from account.idempotency_keys where user_id = $1`,
-		`delete from account.webhooks where user_id = $1`, // what a page added gets what its user may read
+		`delete from account.webhooks where user_id = $1`, // they get what their user may read
 		`update account.invitations set ended_at = now(), outcome = 'withdrawn'
 			where invited_by = $1 and ended_at is null`,
 	} {
@@ -74,7 +74,8 @@ func (s *Store) takeOver(
 	if err := s.record(ctx, tx, event); err != nil {
 		return nil, err
 	}
-	return over, s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven})
+	data := mail.Data{PasswordSet: by != useraccount.ByUpstream}
+	return over, s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven, Data: data})
 }
 
 // endCredentials revokes the grants and personal access tokens of a user in all workspaces, except those whose ids are

@@ -133,7 +133,7 @@ func missingModule(allowed perm.Set, states map[string]workspace.ModuleState) st
 				"of this deployment to enable it."
 		case !state.Provisioned:
 			return "The module " + name + " is not set up in this workspace yet, so assistants cannot use it. Ask " +
-				"the operator of this deployment to set it up."
+				"the person who runs this service to set it up."
 		}
 	}
 	return ""

@@ -22,7 +22,7 @@ const gone = "This person is no longer a member."
 
 // lastHolder is the answer to a change of the last person with a permission (contract, section 7: 409).
 const lastHolder = "This is the last person with one of these permissions: Manage API access, See members, Manage " +
-	"members. Give it to another member first. Nothing was changed."
+	"members. Give that permission to another member first. Nothing was changed."
 
 // member serves GET /settings/members/member.
 func (h *Handler) member() http.Handler {
@@ -221,7 +221,7 @@ func cannotLeave(workspace string) *ui.Message {
 		Heading: "You cannot leave yet",
 		Text: "You are the last person in " + workspace + " with one of these permissions: Manage API access, See " +
 			"members, Manage members.",
-		Next: "Give it to another member before you leave.",
+		Next: "Give that permission to another member before you leave.",
 	}
 }
 
