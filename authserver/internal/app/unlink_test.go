@@ -86,6 +86,35 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	}
 }
 
+// A thief with the password of a user who has a passkey cannot take the linked account away.
+func TestUnlink_PasswordAloneIsNotEnoughForUserWithPasskey(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	s := serve(t, func(c *app.Config) {
+		p.of(c)
+		c.Passkeys = true
+	})
+	ada := s.person()
+	p.linked(s, ada)
+	thief := s.signedIn(ada)
+	form := thief.Get(linkPage).Form(unlink)
+	s.fill(ada)
+	s.fixture.Exec(`delete from account.authenticators`)
+	if page := thief.Get(linkPage); !page.HasText("confirm your identity first") {
+		t.Errorf("the page says: %s", page.Text())
+	}
+	refused := thief.Post(unlink, form)
+	if refused.Location() != "/login/again?return="+url.QueryEscape(linkPage) ||
+		s.count(`select count(*) from account.identities where subject = $1`, ada.ID.String()) != 1 {
+		t.Errorf("%d %q", refused.Status, refused.Location())
+	}
+	page := refused.Follow()
+	if !page.HasText("Use your passkey to continue.") || page.HasText("Continue with Riverside") ||
+		!page.HasText("request a link") {
+		t.Errorf("the page that follows: %s", page.Text())
+	}
+}
+
 func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {

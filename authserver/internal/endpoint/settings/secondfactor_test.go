@@ -160,12 +160,12 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)
 	ada := administrator(site)
+	thief := site.SignedIn(ada)
+	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
 	key := uuid.New()
 	site.Fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
 		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
 		key, ada.ID, key[:])
-	thief := site.SignedIn(ada)
-	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
 	requireFactor(site)
 	page := thief.Get(members)
 	wantsWords(t, page, http.StatusForbidden, "You signed in with your password alone.")
@@ -186,4 +186,30 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	}
 	thief.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {members}})
 	wantsWords(t, thief.Get(members), http.StatusForbidden, "You signed in with your password alone.")
+}
+
+// That holds for each change of how the user signs in, although no workspace requires a second factor.
+func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := administrator(site)
+	thief := site.SignedIn(ada)
+	const password = "/settings/security/password"
+	changed, setup := thief.Get(password).Form(password), thief.Get(authenticatorPath).Form(authenticatorPath)
+	key := uuid.New()
+	site.Fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
+		key, ada.ID, key[:])
+	for _, path := range []string{password, authenticatorPath} {
+		if page := thief.Get(path); len(linksTo(page, "/login/again")) == 0 || strings.Contains(page.Body, `name="code"`) ||
+			strings.Contains(page.Body, `name="new-password"`) {
+			t.Errorf("%s does not ask for the second factor: %s", path, page.Text())
+		}
+	}
+	changed.Set("password", browsertest.Password)
+	changed.Set("new-password", "another lengthy passphrase")
+	wantsWords(t, thief.Post(password, changed), http.StatusBadRequest, "confirm your identity first")
+	setup.Set("code", "000000")
+	wantsWords(t, thief.Post(authenticatorPath, setup).Follow(), http.StatusOK, "Nothing was changed.")
+	wantsWords(t, thief.Get("/login/again?return="+password), http.StatusOK, "You signed in with your password alone.")
 }

@@ -40,7 +40,7 @@ type Reauth struct {
 	HasPasskey   bool
 	Linked       bool // the user's account at the OpenID Connect provider is linked
 	PasswordGap  string
-	SecondFactor bool   // the password alone is not enough, as a workspace of the user requires a second factor
+	SecondFactor bool   // the password alone is not enough, because the user has a passkey
 	NeedsCode    bool   // the password needs a code of the authenticator app
 	CodeNote     string // the error of this field
 }

@@ -45,16 +45,16 @@ type CurrentUser struct {
 // A SecondFactor says whether a user has and used a second factor: an authenticator app, or a passkey, because the
 // authenticator verifies the user.
 type SecondFactor struct {
-	Has      bool // the user has one
-	Used     bool // at this sign-in: it was not made with the password alone
-	Required bool // by a workspace of the user
+	Has  bool // the user has one
+	Used bool // at this sign-in: it was not made with the password alone
 }
 
 // Satisfies reports whether the sign-in may use a workspace that requires a second factor.
 func (f SecondFactor) Satisfies() bool { return f.Has && f.Used }
 
-// MustConfirm reports whether the user must use the second factor before changing any factor.
-func (f SecondFactor) MustConfirm() bool { return f.Required && f.Has && !f.Used }
+// MustConfirm reports whether the user must use the second factor before changing any factor, whether or not a workspace
+// requires one: else a stolen password would be enough to replace it.
+func (f SecondFactor) MustConfirm() bool { return f.Has && !f.Used }
 
 // Freshness is how long after an authentication a browser may create new credentials.
 const Freshness = 10 * time.Minute

@@ -10,14 +10,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// Conditions on a sign-in s: its user has a second factor, a second factor was used at it, and a workspace of the user
-// requires one. A sign-in with a linked account counts as used: its provider decides how the user signs in there.
+// Conditions on a sign-in s: its user has a second factor, and a second factor was used at it. A sign-in with a linked
+// account counts as used: its provider decides how the user signs in there.
 const (
 	hasSecondFactor = `(exists (select from account.passkeys k where k.user_id = s.user_id and k.copied_at is null)
   or exists (select from account.authenticators a where a.user_id = s.user_id))`
-	usedSecondFactor     = `(s.method <> 'password' or s.second_factor_at is not null)`
-	secondFactorRequired = `exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
-  where d.user_id = s.user_id and t.second_factor_required)`
+	usedSecondFactor = `(s.method <> 'password' or s.second_factor_at is not null)`
 )
 
 // RequireSecondFactor switches the second-factor requirement of a workspace on or off, and records the event. It
@@ -62,15 +60,14 @@ func (s *Store) changeFactors(ctx context.Context, op string, event audit.Event,
 	})
 }
 
-// mayChangeFactors returns session.ErrSecondFactor if a workspace requires a second factor of the user, and the user
-// has one but did not use it at this sign-in: the password alone must not be enough to replace it. The caller has
-// locked the user's row.
+// mayChangeFactors returns session.ErrSecondFactor if the user has a second factor but did not use it at this sign-in:
+// the password alone must not be enough to replace it. The caller has locked the user's row.
 func mayChangeFactors(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
 	if a == nil || a.SignInID == uuid.Nil {
 		return nil
 	}
 	missing, err := found(tx.QueryRow(ctx, `select true from account.sign_ins s where s.id = $1
-		and `+hasSecondFactor+` and not `+usedSecondFactor+` and `+secondFactorRequired, a.SignInID))
+		and `+hasSecondFactor+` and not `+usedSecondFactor, a.SignInID))
 	if err == nil && missing {
 		err = session.ErrSecondFactor
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// Each change of factors, and each write in a workspace that requires a second factor, repeats the check of the page in
-// its transaction.
+// Each change of factors, whether or not a workspace requires a second factor, and each write in a workspace that
+// requires one, repeats the check of the page in its transaction.
 func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
@@ -114,6 +114,13 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 			return err
 		},
 	}
+	l.fixture.Exec(`update account.tenants set second_factor_required = false`)
+	for name, change := range changes {
+		if err := change(weak); !errors.Is(err, session.ErrSecondFactor) {
+			t.Errorf("%s with a password alone, where no workspace requires more: %v", name, err)
+		}
+	}
+	l.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, here)
 	for _, name := range []string{
 		"add a passkey", "remove a passkey", "add an app", "replace recovery codes", "remove an app",
 		"change the password", "change the address", "unlink the account",

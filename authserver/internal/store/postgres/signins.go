@@ -98,7 +98,7 @@ func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, 
 	err := s.pool.QueryRow(ctx, `
 with counting as (
   select s.id, s.last_seen_at, u.id as user_id, u.email, u.name, `+hasSecondFactor+` as has,
-    `+usedSecondFactor+` as used, `+secondFactorRequired+` as demanded, s.method,
+    `+usedSecondFactor+` as used, s.method,
     exists (select from account.passkeys k where k.user_id = s.user_id) as has_passkey
   from account.sign_ins s join account.users u on u.id = s.user_id
   where s.id = $2 and u.disabled_at is null and `+signInCounts+`
@@ -108,10 +108,9 @@ with counting as (
 )
 select user_id, email, name,
   array(select distinct unnest(m.permissions) from account.memberships m where m.user_id = counting.user_id),
-  has, used, demanded, method, has_passkey
+  has, used, method, has_passkey
 from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Email, &current.User.Name, &held,
-		&current.SecondFactor.Has, &current.SecondFactor.Used, &current.SecondFactor.Required, &current.Method,
-		&current.HasPasskey)
+		&current.SecondFactor.Has, &current.SecondFactor.Used, &current.Method, &current.HasPasskey)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.CurrentUser{}, false, nil
 	}
