@@ -37,7 +37,7 @@ func Check(name string, longest int) string {
 		return fmt.Sprintf("Must have at most %d characters.", longest)
 	}
 	switch plain := withoutSequences(name); {
-	case strings.ContainsFunc(plain, hidden):
+	case strings.ContainsFunc(plain, Hidden):
 		return unseen
 	case !Visible(plain):
 		return Empty
@@ -59,7 +59,7 @@ func CheckApplication(name string) string {
 	if !strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N) }) {
 		return "Must contain a letter or a number."
 	}
-	if mixesScripts(name) {
+	if wordMixesScripts(name) {
 		return "Must not mix letters of different alphabets in one word."
 	}
 	return ""
@@ -68,9 +68,9 @@ func CheckApplication(name string) string {
 // Visible reports whether a text has a visible character.
 func Visible(text string) bool { return strings.ContainsFunc(text, visible) }
 
-// hidden reports whether a name must not have the character: it is invisible, changes how other characters
-// look, or ends the line.
-func hidden(r rune) bool {
+// Hidden reports whether a name must not have the character outside of a sequence: it is invisible, changes how other
+// characters look, or ends the line. All default-ignorable characters of Unicode are hidden.
+func Hidden(r rune) bool {
 	switch {
 	case r == ' ':
 		return false
@@ -88,7 +88,7 @@ const blankBraille = '\u2800'
 
 // visible reports whether a character is visible by itself.
 func visible(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && !hidden(r)
+	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && !Hidden(r)
 }
 
 // marksInARow returns the length of the longest sequence of combining marks.

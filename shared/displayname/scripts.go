@@ -19,11 +19,11 @@ var together = []scripts{
 // likeLatin are the characters of these scripts that look like a Latin letter or a part of one.
 const likeLatin = "丨丿亅乙乚乛〇口囗工丁丅卜凵匚冂八ロエトノハㄇㄥㄒㄧㄩㅣㅇㅡ"
 
-// mixesScripts reports whether a word has letters of scripts that no language mixes. A word is a sequence of
+// wordMixesScripts reports whether a word has letters of scripts that no language mixes. A word is a sequence of
 // letters, marks and digits.
-func mixesScripts(name string) bool {
+func wordMixesScripts(name string) bool {
 	for word := range strings.FieldsFuncSeq(name, endsWord) {
-		if mixed(word) {
+		if MixesScripts(word) {
 			return true
 		}
 	}
@@ -32,7 +32,9 @@ func mixesScripts(name string) bool {
 
 func endsWord(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }
 
-func mixed(word string) bool {
+// MixesScripts reports whether a word, such as a label of a domain, mixes letters of scripts that no language mixes
+// (UTS 39, section 5.2, highly restrictive), or has letters that look like Latin ones among Latin letters.
+func MixesScripts(word string) bool {
 	found := scripts{}
 	for _, r := range word {
 		if script := scriptOf(r); script != "" {

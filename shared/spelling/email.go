@@ -11,6 +11,8 @@ import (
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/almonerhq/almoner/shared/displayname"
 )
 
 // maxEmail is the greatest length of an address on the wire, in bytes (RFC 5321, section 4.5.3.1.3).
@@ -20,8 +22,9 @@ const maxEmail = 254
 var domains = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.VerifyDNSLength(true))
 
 // Email returns the canonical spelling of an address that a person typed or pasted, in which addresses are stored,
-// compared and shown: lower case, Unicode form C, and the domain in Unicode. Punycode is the same domain. It returns
-// false for text that is no bare address.
+// compared and shown: lower case, Unicode form C, and the domain in Unicode, or in Punycode if it could be taken for
+// another domain. Both are the same domain. It returns false for text that is no bare address, and for a local part
+// with characters that people do not see and Pasted does not remove: two addresses would look the same.
 func Email(text string) (string, bool) {
 	local, domain, ok := parts(Pasted(text))
 	if !ok || !utf8.ValidString(text) {
@@ -31,7 +34,17 @@ func Email(text string) (string, bool) {
 	if !ok || len(local)+1+len(ascii) > maxEmail {
 		return "", false
 	}
+	if deceptive(shown) {
+		shown = ascii
+	}
 	return local + "@" + shown, true
+}
+
+// deceptive reports whether a domain in Unicode could be taken for another one: a label mixes scripts or has a joiner,
+// which most fonts do not show.
+func deceptive(domain string) bool {
+	return strings.ContainsFunc(domain, displayname.Hidden) ||
+		slices.ContainsFunc(strings.Split(domain, "."), displayname.MixesScripts)
 }
 
 // Claimed is Email for an address that a program states about a person, such as the email claim of an ID token. A
@@ -56,8 +69,10 @@ func Key(text string) string {
 // --finish` rewrites the latter. It accepts any text.
 func Spellings(text string) []string {
 	all := []string{asTyped(strings.TrimSpace(text)), Key(text)}
-	if email, ok := Email(text); ok && !isASCII(email) {
-		all = append(all, OnWire(email), norm.NFD.String(email), norm.NFD.String(OnWire(email)))
+	if email, ok := Email(text); ok {
+		for _, one := range []string{OnWire(email), inUnicode(email)} {
+			all = append(all, one, norm.NFD.String(one))
+		}
 	}
 	var found []string
 	for _, one := range all {
@@ -81,6 +96,15 @@ func OnWire(email string) string {
 	return email[:at+1] + ascii
 }
 
+// inUnicode returns an address with its domain in Unicode, however it looks.
+func inUnicode(email string) string {
+	at := strings.LastIndexByte(email, '@')
+	if _, shown, ok := domainOf(email[at+1:]); ok {
+		return email[:at+1] + shown
+	}
+	return email
+}
+
 // Search returns the words that a person searches for, like a text that Fold has changed.
 func Search(text string) string {
 	if email, ok := Email(text); ok {
@@ -97,7 +121,7 @@ func parts(text string) (local, domain string, ok bool) {
 		return "", "", false
 	}
 	at := strings.LastIndexByte(text, '@')
-	if strings.ContainsAny(text[:at], becomeASCII) {
+	if strings.ContainsAny(text[:at], becomeASCII) || strings.ContainsFunc(text[:at], displayname.Hidden) {
 		return "", "", false
 	}
 	return Fold(text[:at]), text[at+1:], true

@@ -97,6 +97,59 @@ func TestEmail_RefusesWhatIsNoBareAddress(t *testing.T) {
 	}
 }
 
+// A local part has no character that Unicode lets programs ignore: two addresses would look the same.
+func TestEmail_RefusesInvisibleCharactersInLocalPart(t *testing.T) {
+	t.Parallel()
+	for r := range rune(unicode.MaxRune) {
+		if !unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+			continue
+		}
+		got, ok := spelling.Email("ad" + string(r) + "a@example.org")
+		if pasted := spelling.Pasted(string(r)) == ""; ok != pasted || ok && got != "ada@example.org" {
+			t.Errorf("%U: %+q %v", r, got, ok)
+		}
+	}
+	for _, text := range []string{
+		"می\u200cخواهم@example.org", "❤\ufe0f@example.org", "क्\u200dष@example.org", "\u2800@example.org",
+	} {
+		if got, ok := spelling.Email(text); ok {
+			t.Errorf("%+q is the address %+q", text, got)
+		}
+		if !slices.Contains(spelling.Spellings(text), text) {
+			t.Errorf("an earlier release's account is not found: %+q", spelling.Spellings(text))
+		}
+	}
+}
+
+// A domain that could be taken for another one is shown as it is on the wire.
+func TestEmail_ShowsDeceptiveDomainsOnWire(t *testing.T) {
+	t.Parallel()
+	for typed, deceptive := range map[string]bool{
+		"ada@\u0430pple.example":      true, // Cyrillic a
+		"ada@www.goog\u04cfe.example": true,
+		"ada@क्\u200dष.example":       true,
+		"ada@екатеринбург24.com":      false,
+		"ada@lineweb連携.example":       false,
+		"ada@münchen.example":         false,
+		"ada@παράδειγμα.ελ":           false,
+	} {
+		wire := spelling.OnWire(typed)
+		want := typed
+		if deceptive {
+			want = wire
+		}
+		for _, text := range []string{typed, wire} {
+			if got, ok := spelling.Email(text); got != want || !ok {
+				t.Errorf("%+q is shown as %+q %v, want %+q", text, got, ok, want)
+			}
+			// Earlier releases stored an address as it was typed.
+			if all := spelling.Spellings(text); !slices.Contains(all, typed) || !slices.Contains(all, wire) {
+				t.Errorf("%+q is looked up as %+q", text, all)
+			}
+		}
+	}
+}
+
 func TestClaimed_RefusesAddressesWithInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	if got, ok := spelling.Claimed("Jose\u0301@xn--mnchen-3ya.example"); got != "josé@münchen.example" || !ok {
