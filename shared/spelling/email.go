@@ -56,6 +56,12 @@ func Claimed(text string) (string, bool) {
 	return Email(text)
 }
 
+// Unseen reports whether a stored address has characters that people do not see, as earlier releases allowed. Without
+// them, it may be another mailbox.
+func Unseen(email string) bool {
+	return Pasted(email) != email || strings.ContainsFunc(email, displayname.Hidden)
+}
+
 // Key returns the text by which limits and cookies recognise an address in any spelling. It accepts any text.
 func Key(text string) string {
 	if email, ok := Email(text); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,7 +38,8 @@ type User struct {
 type Users interface {
 	AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error
 	Users(ctx context.Context) ([]User, error)
-	// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other.
+	// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other, and those whose
+	// address has invisible characters.
 	DuplicateUsers(ctx context.Context) ([]Duplicate, error)
 	User(ctx context.Context, id uuid.UUID) (User, error)
 	// ConfirmEmail proves a user's address by the operator's word. false means that it was proven already.
@@ -113,7 +115,8 @@ func (d *Service) Users(ctx context.Context) (Result, error) {
 	return List[User](found), err
 }
 
-// A Duplicate is a user whose address is another spelling of another user's address, as earlier releases allowed.
+// A Duplicate is a user whose address is another spelling of another user's address, or has invisible characters, as
+// earlier releases allowed.
 type Duplicate struct {
 	Address string `json:"address"` // in its canonical spelling
 	User
@@ -121,9 +124,14 @@ type Duplicate struct {
 
 func (Duplicate) columns() []string { return append([]string{"ADDRESS"}, User{}.columns()...) }
 
-func (d Duplicate) cells() []string { return append([]string{d.Address}, d.User.cells()...) }
+func (d Duplicate) cells() []string {
+	if spelling.Unseen(d.Email) {
+		d.Email = strconv.QuoteToASCII(d.Email)
+	}
+	return append([]string{d.Address}, d.User.cells()...)
+}
 
-// DuplicateUsers lists the users whose addresses are spellings of one address. Nothing merges them: the operator
+// DuplicateUsers lists the users whose addresses look like or are spellings of one address. Nothing merges them: the operator
 // decides.
 func (d *Service) DuplicateUsers(ctx context.Context) (Result, error) {
 	found, err := d.Store.DuplicateUsers(ctx)

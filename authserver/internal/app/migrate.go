@@ -63,8 +63,8 @@ func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
 		duplicates, err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
 	}
 	if err == nil && duplicates > 0 {
-		_, err = fmt.Fprintf(out, "users whose address another user has in another spelling: %d; "+
-			"authserver admin users duplicates lists them and says what to do\n", duplicates)
+		_, err = fmt.Fprintf(out, "users whose address another user has in another spelling, or that has "+
+			"invisible characters: %d; authserver admin users duplicates lists them and says what to do\n", duplicates)
 	}
 	if err != nil {
 		return err

@@ -29,7 +29,8 @@ func scanAdminUser(row pgx.CollectableRow) (u admin.User, err error) {
 }
 
 // respell replaces addresses that earlier releases stored as they were typed by their canonical spelling, while the
-// services run: lookups find both. An address that another user has stays as it is, and left counts these.
+// services run: lookups find both. An address that another user has, or that has invisible characters, stays as it is,
+// and left counts these.
 func respell(ctx context.Context, connection *pgx.Conn) (left int, err error) {
 	rows, err := connection.Query(ctx, asTypedSQL)
 	if err != nil {
@@ -41,6 +42,10 @@ func respell(ctx context.Context, connection *pgx.Conn) (left int, err error) {
 	}
 	for _, u := range users {
 		email := spelling.Key(u.Email)
+		if spelling.Unseen(u.Email) {
+			left++
+			continue
+		}
 		if email == u.Email {
 			continue
 		}
@@ -78,7 +83,8 @@ func respellUser(ctx context.Context, connection *pgx.Conn, id uuid.UUID, former
 	return changed, nil
 }
 
-// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other.
+// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other, and those whose
+// address has invisible characters.
 func (s *Store) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
 	typed, err := listed(ctx, s, "list addresses", asTypedSQL, nil, scanAdminUser)
 	if err != nil {
@@ -106,7 +112,7 @@ where email = any(@keys)`, pgx.NamedArgs{"keys": keys}, scanAdminUser)
 	}
 	var found []admin.Duplicate
 	for _, users := range same {
-		if len(users) > 1 {
+		if len(users) > 1 || spelling.Unseen(users[0].Email) {
 			found = append(found, users...)
 		}
 	}

@@ -123,6 +123,37 @@ func TestFinishUpgrade_RespellsAddressesAndMergesNobody(t *testing.T) {
 	}
 }
 
+// Without its invisible characters, an address may be another mailbox: `migrate --finish` leaves it to the operator.
+func TestFinishUpgrade_LeavesAddressesWithInvisibleCharacters(t *testing.T) {
+	t.Parallel()
+	m := newMemberTest(t)
+	unseen := []string{
+		"ad\u200ba@example.org", "b\u00adob@example.org", "\u202aeve@example.org", "zo\u200de@example.org",
+	}
+	ids := map[string]uuid.UUID{}
+	for _, stored := range unseen {
+		ids[stored] = m.fixture.User(stored)
+	}
+	owner := credential.Secret(m.fixture.Owner.Config().ConnString())
+	if left, err := postgres.FinishUpgrade(t.Context(), owner); left != len(unseen) || err != nil {
+		t.Errorf("%d are left: %v", left, err)
+	}
+	for stored, id := range ids {
+		if user, _, _, err := m.UserByID(t.Context(), id); user.Email != stored || err != nil {
+			t.Errorf("%+q is %+q now: %v", stored, user.Email, err)
+		}
+	}
+	listed, err := m.DuplicateUsers(t.Context())
+	if err != nil || len(listed) != len(unseen) {
+		t.Fatalf("%+v: %v", listed, err)
+	}
+	for _, d := range listed {
+		if ids[d.Email] != d.ID {
+			t.Errorf("%+q is listed as %s", d.Email, d.ID)
+		}
+	}
+}
+
 // The hash of a password that an earlier release stored for its very text is replaced at the next sign-in.
 func TestRenewHash_ReplacesOnlyHashThatWasRead(t *testing.T) {
 	t.Parallel()
