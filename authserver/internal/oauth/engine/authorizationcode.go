@@ -18,10 +18,10 @@ var authorizationCode = grantType{
 	mayUse:   func(client.Traits) bool { return true },
 	check:    checkCode,
 	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		return e.Grants.Redeem(ctx, x.snapshot, x.token, e.codeTerms(x), x.sender())
+		return e.Grants.Redeem(ctx, x.snapshot, x.token, e.codeTerms(x), e.sender(x))
 	},
 	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
-		return e.Grants.RedeemDirectly(ctx, x.token, e.codeTerms(x), x.sender())
+		return e.Grants.RedeemDirectly(ctx, x.token, e.codeTerms(x), e.sender(x))
 	},
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
@@ -158,12 +157,7 @@ func (h grantHandler) PopulateTokenEndpointResponse(
 	if err != nil {
 		return err
 	}
-	key, err := h.Signer.Among(ctx, issued.KeyIDs)
-	if err != nil {
-		return err
-	}
-	sign := func(c accesstoken.Claims) (credential.Secret, error) { return accesstoken.Sign(key, c) }
-	if err := h.issue(x, issued, sign); err != nil {
+	if err := h.issue(x, issued); err != nil {
 		return err
 	}
 	w.SetAccessToken("issued") // fosite requires one; the caller writes the response

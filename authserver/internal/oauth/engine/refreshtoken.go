@@ -22,10 +22,10 @@ var refreshToken = grantType{
 	mayUse:   func(t client.Traits) bool { return t.Refreshes },
 	check:    checkRefresh,
 	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		return e.Grants.Rotate(ctx, x.snapshot, x.token, x.snapshot.Client.ID, x.refreshTerms(), x.sender())
+		return e.Grants.Rotate(ctx, x.snapshot, x.token, x.snapshot.Client.ID, x.refreshTerms(), e.sender(x))
 	},
 	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
-		return e.Grants.RotateDirectly(ctx, x.snapshot.Client.ID, x.token, x.refreshTerms(), x.sender())
+		return e.Grants.RotateDirectly(ctx, x.snapshot.Client.ID, x.token, x.refreshTerms(), e.sender(x))
 	},
 }
 

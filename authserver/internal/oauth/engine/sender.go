@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -32,8 +33,15 @@ func checkKey(keys []credential.Secret) error {
 
 // sender returns the sender of the request. Its proof is the Idempotency-Key or, without a key, the signature of a
 // private_key_jwt client (G11).
-func (x *exchange) sender() grant.Sender {
-	sender := grant.Sender{Network: x.request.Network, UserAgent: x.request.UserAgent}
+func (e *Engine) sender(x *exchange) grant.Sender {
+	sender := grant.Sender{
+		Network:   x.request.Network,
+		UserAgent: x.request.UserAgent,
+		Ready: func(ctx context.Context, keyIDs []string) (err error) {
+			x.key, err = e.Signer.Among(ctx, keyIDs)
+			return err
+		},
+	}
 	switch {
 	case len(x.request.IdempotencyKeys) > 0:
 		sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0])

@@ -77,9 +77,10 @@ type exchange struct {
 	token    grant.Token // the code or refresh token
 	forged   bool        // this server did not issue it
 	snapshot grant.Snapshot
-	scope    perm.Set     // what a refresh asks for; empty for all of the grant's permissions
-	direct   bool         // snapshot has only a client that authenticated before
-	ended    grant.Reason // why the grant ended, by this request or before
+	scope    perm.Set               // what a refresh asks for; empty for all of the grant's permissions
+	direct   bool                   // snapshot has only a client that authenticated before
+	key      accesstoken.SigningKey // that signs the access token
+	ended    grant.Reason           // why the grant ended, by this request or before
 	answer   Tokens
 }
 
@@ -174,11 +175,7 @@ func mapTokenError(err error) error {
 
 // issue signs the access token and fills in the response. The key was loaded before the decision, so nothing is
 // consumed if there is no key to sign with.
-func (e *Engine) issue(
-	x *exchange,
-	issued grant.Issued,
-	sign func(accesstoken.Claims) (credential.Secret, error),
-) error {
+func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 	g, now := issued.Grant, issued.Now.Truncate(time.Second)
 	expires := now.Add(g.Kind.Traits().AccessLife)
 	if ends := g.Ends.Truncate(time.Second); expires.After(ends) {
@@ -191,7 +188,7 @@ func (e *Engine) issue(
 	if len(scope) < len(x.scope) { // a repeated request whose grant was narrowed meanwhile
 		return tokenError("invalid_scope", "scope must contain only permissions that the grant has.")
 	}
-	access, err := sign(accesstoken.Claims{
+	access, err := accesstoken.Sign(x.key, accesstoken.Claims{
 		Issuer:      e.Issuer,
 		Subject:     g.UserID,
 		Audience:    g.Resource,

@@ -76,9 +76,18 @@ const (
 type takeStep func(context.Context, Step) (UpdateResult, error)
 
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
-// committed is undone, so that the client's credential works again after the 503.
-func (k *Service) commit(ctx context.Context, step Step, snapshot Snapshot, take takeStep) (UpdateResult, error) {
-	outcome, uncertain, err := k.update(ctx, step, take)
+// committed is undone, so that the client's credential works again after the 503. So is one whose sender is not ready.
+func (k *Service) commit(
+	ctx context.Context,
+	step Step,
+	snapshot Snapshot,
+	sender Sender,
+	take takeStep,
+) (outcome UpdateResult, err error) {
+	uncertain := false
+	if err = sender.ready(ctx, snapshot); err == nil {
+		outcome, uncertain, err = k.update(ctx, step, take)
+	}
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
 	}

@@ -28,7 +28,7 @@ func (k *Service) RotateDirectly(
 	}
 	next := k.tokens.successorsOf(old, sender.Proof)
 	step := newStep(old, next[0])
-	snapshot, done, err := k.direct(ctx, step, clientID, directStep{
+	snapshot, done, err := k.direct(ctx, step, clientID, sender, directStep{
 		decide: func(ctx context.Context) (ScriptResult, error) {
 			return k.rotations.Rotate(ctx, step.directTry(), old, clientID, terms.Resource, next.hashes())
 		},
@@ -58,7 +58,7 @@ func (k *Service) RedeemDirectly(
 	next := k.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
 	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
-	snapshot, done, err := k.direct(ctx, step, terms.ClientID, directStep{
+	snapshot, done, err := k.direct(ctx, step, terms.ClientID, sender, directStep{
 		decide: func(ctx context.Context) (ScriptResult, error) {
 			return k.rotations.Exchange(ctx, step.directTry(), code.Hash, terms, next.hashes())
 		},
@@ -91,12 +91,13 @@ type directStep struct {
 	take   func(context.Context, Step) (Snapshot, UpdateResult, error)
 }
 
-// direct takes a step in Redis and then in Postgres. done reports that both have taken it. Otherwise it is undone in
-// Redis: a refusal must not use up the credential. The caller then reads a snapshot, which shows the reason.
+// direct takes a step in Redis and then in Postgres. done reports that both have taken it and the sender is ready.
+// Otherwise it is undone: a refusal must not use up the credential. The caller then reads a snapshot, which shows the reason.
 func (k *Service) direct(
 	ctx context.Context,
 	step Step,
 	clientID uuid.UUID,
+	sender Sender,
 	one directStep,
 ) (snapshot Snapshot, done bool, err error) {
 	if err := k.undos.wait(ctx, step.GrantID); err != nil {
@@ -128,7 +129,10 @@ func (k *Service) direct(
 		done = err == nil && outcome == Updated
 	}
 	if done {
-		return snapshot, true, nil
+		if err = sender.ready(ctx, snapshot); err == nil {
+			return snapshot, true, nil
+		}
+		unknown = true // Postgres has committed it
 	}
 	undone, overtaken := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)
 	if unknown || !undone {

@@ -14,12 +14,11 @@ type Issued struct {
 	Now      time.Time         // Postgres's clock, for the token's times
 	Refresh  credential.Secret // empty for confidential grants (G5)
 	Repeated bool              // the refresh token was given before, to an earlier request of the same sender (G11)
-	KeyIDs   []string          // of the keys that may sign the access token
 }
 
 // issue returns the result of a step for the client.
 func (s Snapshot) issue(next successor) Issued {
-	issued := Issued{Grant: *s.Grant, Now: s.Now, KeyIDs: s.KeyIDs}
+	issued := Issued{Grant: *s.Grant, Now: s.Now}
 	if s.Grant.Kind.Traits().Refreshes {
 		issued.Refresh = next.secret
 	}
@@ -68,7 +67,7 @@ func (k *Service) Redeem(
 	if err := k.answerExchange(ctx, *g, result, terms, ending); err != nil {
 		return Issued{}, err
 	}
-	outcome, err := k.commit(ctx, step, snapshot, k.activates(code, terms))
+	outcome, err := k.commit(ctx, step, snapshot, sender, k.activates(code, terms))
 	if err != nil {
 		return Issued{}, err
 	}

@@ -11,6 +11,17 @@ type Sender struct {
 	Proof     Proof
 	Network   string // shortened; "" if it is unknown
 	UserAgent string // shortened
+
+	// Ready prepares to sign the access token with one of these keys, which are not removed. If it returns an error, the
+	// credential is not used up (G10). It may be nil.
+	Ready func(ctx context.Context, keyIDs []string) error
+}
+
+func (s Sender) ready(ctx context.Context, snapshot Snapshot) error {
+	if s.Ready == nil {
+		return nil
+	}
+	return s.Ready(ctx, snapshot.KeyIDs)
 }
 
 // newStep returns the step to the successor of a presented credential.
@@ -149,7 +160,7 @@ func (k *Service) repeat(
 	sender Sender,
 	take takeStep,
 ) (Issued, error) {
-	outcome, err := k.commit(ctx, step, snapshot, take)
+	outcome, err := k.commit(ctx, step, snapshot, sender, take)
 	if err != nil {
 		return Issued{}, err
 	}

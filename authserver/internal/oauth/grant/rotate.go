@@ -56,7 +56,7 @@ func (k *Service) Rotate(
 	if err := k.answerRotation(ctx, *g, result, ending); err != nil {
 		return Issued{}, err
 	}
-	outcome, err := k.commit(ctx, step, snapshot, k.store.Advance)
+	outcome, err := k.commit(ctx, step, snapshot, sender, k.store.Advance)
 	if err != nil {
 		return Issued{}, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/accesstoken"
 	"github.com/almonerhq/almoner/shared/seal"
 )
@@ -186,7 +187,7 @@ func (r *Keyring) Among(ctx context.Context, keyIDs []string) (accesstoken.Signi
 		return nil, r.Load(ctx)
 	})
 	if err != nil {
-		return accesstoken.SigningKey{}, err
+		return accesstoken.SigningKey{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return r.loaded.Load().signing, nil
 }
