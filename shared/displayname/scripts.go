@@ -52,7 +52,7 @@ func MixesScripts(word string) bool {
 	return true
 }
 
-// hidesInLatin reports whether other characters stand in a word of Latin letters only as if they were such letters.
+// hidesInLatin reports whether a word with Latin letters has a run of other letters that all look like Latin ones.
 func hidesInLatin(word string) bool {
 	for run := range strings.FieldsFuncSeq(word, func(r rune) bool {
 		return scriptOf(r) == "Latin" || !unicode.IsLetter(r) && !unicode.Is(unicode.Nl, r)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Characters that Unicode lets programs ignore, and that some words and emoji need all the same.
+// Characters that Unicode lets programs ignore, but that some words and emoji need.
 const (
 	nonJoiner = '\u200c'
 	joiner    = '\u200d'

@@ -14,8 +14,8 @@ import (
 )
 
 // A Table stores answers in Postgres. It has the columns tenant_id, user_id, route and key, which are its primary key,
-// body_hash, status, etag, location, body, needs, credential_id and created_at. The former release stored neither needs
-// nor credential_id: its answers are repeated as it would.
+// body_hash, status, etag, location, body, needs, credential_id and created_at. The previous release stored neither
+// needs nor credential_id: its answers are repeated without these checks.
 type Table struct {
 	Name string    // with its schema
 	Box  *seal.Box // seals the bodies, or nil

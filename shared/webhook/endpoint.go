@@ -28,7 +28,7 @@ type Endpoint struct {
 	CreatedAt    time.Time
 }
 
-// A Maker is who adds or enables an endpoint.
+// A Maker is the user who adds or enables an endpoint.
 type Maker struct {
 	UserID uuid.UUID
 	// The credential with which the user did it, or both nil on a page. The endpoint ends with its credential: nothing

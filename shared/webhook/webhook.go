@@ -76,7 +76,7 @@ func CheckURL(ctx context.Context, network *publicnet.Network, text string) stri
 	case strings.Contains(text, "#"):
 		return "Must have no fragment (the part after #)."
 	case !isPort(parsed):
-		return "The port must be between 1 and 65535, and none that browsers refuse, such as 22 or 25."
+		return "The port must be between 1 and 65535, but not one that browsers refuse, such as 22 or 25."
 	}
 	switch err := network.CheckHost(ctx, parsed.Hostname()); {
 	case errors.Is(err, publicnet.ErrNotPublic):

@@ -55,8 +55,8 @@ func TestSignIn_AcceptsAddressAndPasswordInAnySpelling(t *testing.T) {
 	}
 }
 
-// A hash that an earlier release stored for the text as it was typed is accepted once, and then stored in the settled
-// spelling.
+// A hash that an earlier release stored for the text as it was typed is accepted once, and then replaced by the hash of
+// the normalized password.
 func TestSignIn_RenewsHashOfEarlierRelease(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(*app.Config) {})

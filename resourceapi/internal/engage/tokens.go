@@ -76,7 +76,7 @@ func (t *Tokens) ReadStatus(text string, submission uuid.UUID, now time.Time) (w
 // SealAnswer seals an answer that has the token of a status, for the store.
 func (t *Tokens) SealAnswer(body []byte) []byte { return t.answers.SealBytes(body) }
 
-// OpenAnswer opens a stored answer. The former release stored JSON, which it returns unchanged.
+// OpenAnswer opens a stored answer. The previous release stored JSON, which it returns unchanged.
 func (t *Tokens) OpenAnswer(stored []byte) ([]byte, error) {
 	if len(stored) > 0 && stored[0] == '{' && json.Valid(stored) {
 		return stored, nil

@@ -1,9 +1,8 @@
 // Package event describes the events of a workspace: what changed, and when (contract, section 6a).
 //
-// The database writes an event in the transaction of its change. It gives events their sequences when they are read, in
-// steps of a bounded number, so that no event appears later with a lower one. Package worker does the steps that are
-// left. Package endpoint/events serves the events, and package delivery
-// sends them to webhook endpoints.
+// The database writes an event in the transaction of its change. It assigns sequences when events are read, a
+// bounded number at a time, so that no event appears later with a lower one. Package worker assigns the rest. Package
+// endpoint/events serves the events, and package delivery sends them to webhook endpoints.
 package event
 
 import (

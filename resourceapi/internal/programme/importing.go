@@ -157,7 +157,7 @@ func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
 // reader.
 func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	text = strings.TrimPrefix(text, spreadsheet.ByteOrderMark)
-	// Its end is where no cell goes on: a separator makes no difference to it.
+	// The separator does not matter here: the header ends at the first line end outside of a quoted cell.
 	header, _ := measureRow(strings.TrimLeft(text, "\r\n"), ',')
 	if len(header) > MaxImportHeader {
 		return nil, nil, nil, invalid.Fields{

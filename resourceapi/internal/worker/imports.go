@@ -28,7 +28,7 @@ type ErasureStore interface {
 }
 
 // A Poller does one piece of work after another, and looks for more when there was none. The store takes and does a
-// piece in one transaction, so a piece whose process dies stays waiting.
+// piece in one transaction, so a piece whose process dies is taken again.
 type Poller struct {
 	what  string // for the log
 	next  func(ctx context.Context) (found bool, err error)

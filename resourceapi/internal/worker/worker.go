@@ -1,4 +1,4 @@
-// Package worker processes accepted submissions and imports (imports.go), gives events their sequences (events.go), and
+// Package worker processes accepted submissions and imports (imports.go), assigns sequences to events (events.go), and
 // delivers events to webhook endpoints (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process

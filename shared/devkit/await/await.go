@@ -1,6 +1,6 @@
 // Package await polls in tests for what another process or a server does, which sends the test no event. A test that
 // waits for its own process uses a channel or testing/synctest instead. No caller chooses the limit: how long a wait
-// takes depends on the machine, and a test that passes does not depend on the machine.
+// takes depends on the machine, and whether a test passes must not.
 package await
 
 import (

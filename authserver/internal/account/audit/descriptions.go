@@ -24,7 +24,7 @@ var descriptions = []Description{
 	{
 		Action:  SignInEnded,
 		Text:    "Signed out {browser}",
-		Meaning: "`own` tells whether the user signed out of the browser that sent the request.",
+		Meaning: "`own` is true if the user signed out of the browser that sent the request.",
 	},
 	{Action: SignInOthersEnded, Text: "Signed out all other browsers"},
 	{Action: IdentityLinked, Text: "Linked an account at the identity provider by its verified e-mail address"},
@@ -64,7 +64,7 @@ var descriptions = []Description{
 		Action: GrantRevoked,
 		Text:   "{revocation}",
 		Meaning: "The access of an application ended, for the reason in `reason`. `ending` describes the request " +
-			"that presented a used code or token, `unused` tells whether it was an approval that had given no token.",
+			"that presented a used code or token. `unused` is true for an approval whose code was not exchanged.",
 	},
 	{
 		Action: GrantRefused,
@@ -181,9 +181,8 @@ var descriptions = []Description{
 	{
 		Action: UserEmailProven,
 		Text:   "Confirmed the e-mail address {ended}",
-		Meaning: "`by` says what proved that the address is the user's. Unless an operator confirmed it, the " +
-			"password " +
-			"and all sign-ins ended first, with the `methods`, `tokens` and `grants` that the details count.",
+		Meaning: "`by` says what proved that the address is the user's. Unless an operator confirmed it, everything " +
+			"that gave access to the account ended first: `methods`, `tokens` and `grants` count it.",
 	},
 	{
 		Action: UserDeleted,

@@ -89,13 +89,13 @@ var (
 	ErrChanged        = errors.New("the permissions changed since they were read")
 	ErrNoInvitation   = errors.New("no such open invitation")
 	ErrOtherAddress   = errors.New("the invitation is for another address")
-	ErrUnproven       = errors.New("it was never proven that the address is the user's")
+	ErrUnproven       = errors.New("the address was never proven to be the user's")
 	ErrInviter        = errors.New("the inviter can no longer give these permissions")
 	ErrAccountExists  = errors.New("a user has the address of the invitation")
 	ErrPasskeyExists  = errors.New("the passkey belongs to another user")
 	ErrTooManyInvited = errors.New("the workspace has too many open invitations")
 	ErrInvited        = errors.New("the address has an open invitation")
-	ErrSent           = errors.New("the invitation was sent already")
+	ErrSent           = errors.New("the invitation was already sent")
 )
 
 // Errors returns the errors of the rules.

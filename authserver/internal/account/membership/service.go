@@ -205,8 +205,8 @@ func (s *Service) InviteOnce(
 }
 
 // Renew sends an open invitation again, with a new link and 7 more days; the earlier link no longer works. The caller
-// becomes its inviter. seen is when the invitation that the caller saw expires: the same request sent again renews
-// nothing. It returns *NotHeld, *LimitError or ErrNoInvitation.
+// becomes its inviter. seen is the expiry that the caller saw, so that the same request sent again renews nothing. It
+// returns *NotHeld, *LimitError or ErrNoInvitation.
 func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID, seen time.Time) (Sent, error) {
 	i, err := s.Store.Invitation(ctx, by.WorkspaceID, id)
 	if err == nil && !i.Expires.Equal(seen) {

@@ -1,10 +1,10 @@
 package useraccount
 
 // A Proof says what proved that an address is its user's: that the person with the mailbox has the account. It is
-// stored in account.users with the time. An account without one may have been made by another person, for example by an
-// inviter who opened the link of an invitation that the deployment did not mail.
+// stored in account.users with the time. An account without one may have been created by another person, for example by
+// an inviter who opened the link of an invitation that the deployment did not mail.
 //
-// An account is proven when it is created, or in a transaction that first ends all that gives access to it (a
+// An account is proven when it is created, or in a transaction that first ends everything that gives access to it (a
 // Takeover). Two proofs end nothing: ByEmailChange, which a signed-in user requests, and the word of an operator who
 // knows the user.
 type Proof string

@@ -26,7 +26,7 @@ const (
 
 // decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
 // has verified an e-mail address of the user. It records every refusal. If the user's address was not proven before,
-// all that the account had ends first: another person may have made it.
+// all that the account had ends first: another person may have created it.
 func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, verdict, error) {
 	ctx := r.Context()
 	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)

@@ -113,7 +113,7 @@ func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
 	b.wantRevoked("expired access token", expired)
 }
 
-// Contract, section 5: whoever found a personal access token ends it, and its owner gets a mail.
+// Contract, section 5: a caller that has a personal access token can end it, and its owner gets a mail.
 func TestRevoke_PersonalAccessTokenNeedsNoClient(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)

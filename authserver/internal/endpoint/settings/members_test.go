@@ -83,7 +83,7 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	wantsWords(t, browser.Post(members+"/withdraw", again.Form(members+"/withdraw")).Follow(), http.StatusOK,
 		"answered or withdrawn already")
 	wantsWords(t, browser.Post(members+"/renew", again.Form(members+"/renew")).Follow(), http.StatusOK,
-		"sent again, answered or withdrawn already")
+		"already sent again, answered or withdrawn")
 }
 
 // A reloaded page, a double click and the back button send no second invitation, and a new invitation replaces an open
@@ -96,7 +96,7 @@ func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	form.Set("email", "sam@example.org")
 	form.Set("permissions", string(perm.ProgrammesRead))
 	link := shownLink(t, site, browser.Post(members+"/invite", form))
-	wantsWords(t, browser.Post(members+"/invite", form).Follow(), http.StatusOK, "The invitation was sent already.",
+	wantsWords(t, browser.Post(members+"/invite", form).Follow(), http.StatusOK, "The invitation was already sent.",
 		"To get a new link, choose “Send again”.")
 	valid := func(link string) bool { return site.Browser().Get(link).Status == http.StatusOK }
 	if !valid(link) {

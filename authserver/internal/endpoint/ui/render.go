@@ -73,7 +73,7 @@ const PasswordSet = "password-set"
 // AccountDeleted is the query parameter that tells the sign-in page that an account was deleted.
 const AccountDeleted = "account-deleted"
 
-// ExpectsCookie is the field of the sign-in form that tells that the browser got a cookie with the page.
+// ExpectsCookie is the field of the sign-in form that says that the page set a cookie.
 const ExpectsCookie = "cookies"
 
 // NoCookie is the problem of a sign-in by a browser that sends no cookie.

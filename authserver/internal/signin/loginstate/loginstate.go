@@ -99,7 +99,7 @@ func (s *States) Take(ctx context.Context, purpose Purpose, by Binding, secret s
 		return false, err
 	}
 	if opened, err := s.box.OpenBytes(content); err == nil {
-		content = opened // otherwise the former release has stored it, as JSON
+		content = opened // otherwise the previous release stored it, as JSON
 	}
 	if err := json.Unmarshal(content, data); err != nil {
 		return false, fmt.Errorf("read login state: %w", err)

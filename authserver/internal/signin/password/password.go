@@ -26,8 +26,8 @@ const (
 // finds the password within 2^30 guesses.
 const minEntropy = 30
 
-// maxEstimated is how much of a password is estimated, in characters: the time of an estimate grows faster than the
-// square of the length, and this much decides.
+// maxEstimated is the number of characters of a password that are estimated. The time of an estimate grows faster than
+// the square of the length, and the first characters decide.
 const maxEstimated = 32
 
 const easy = "This password is easy to guess. Choose one that is less common, for example a few unrelated words."
@@ -62,7 +62,7 @@ func Choose(
 	return hashed, note, err
 }
 
-// CheckForm returns why a text is no password at all, as a sentence for people, or "". It measures the spelling that is
+// CheckForm returns why a text cannot be a password, as a sentence for people, or "". It measures the spelling that is
 // hashed.
 func CheckForm(chosen credential.Secret) string {
 	text := spelling.Password(chosen.Reveal())

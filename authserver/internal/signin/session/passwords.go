@@ -84,8 +84,8 @@ func (p *Passwords) Matches(hash, password credential.Secret) (bool, error) {
 	return p.compare(hash, spelling.Password(password.Reveal()))
 }
 
-// MatchesFormer reports whether hash is of the very text of password, as releases before the spelling was settled
-// stored it. It compares nothing if that text has the settled spelling, so that most wrong passwords cost one hash.
+// MatchesFormer reports whether hash is the hash of password without normalization, as earlier releases stored it. It
+// compares nothing if normalization does not change password, so that most wrong passwords cost one hash.
 func (p *Passwords) MatchesFormer(hash, password credential.Secret) (bool, error) {
 	if spelling.Password(password.Reveal()) == password.Reveal() {
 		return false, nil

@@ -156,8 +156,8 @@ func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {
 	}
 }
 
-// A wrong password in the settled spelling costs one hash: the dummy hash is unreadable, so that a comparison with it
-// is an error.
+// A wrong password that normalization does not change costs one hash: the dummy hash is unreadable, so that a
+// comparison with it is an error.
 func TestPasswords_FormerHashesCostOnlyOtherSpellings(t *testing.T) {
 	passwords, err := NewPasswords(LowestCost())
 	if err != nil {
@@ -165,7 +165,7 @@ func TestPasswords_FormerHashesCostOnlyOtherSpellings(t *testing.T) {
 	}
 	passwords.dummy = "unreadable"
 	if ok, err := passwords.MatchesFormer("", "plain or p\u00e4ss"); ok || err != nil {
-		t.Errorf("a settled spelling is compared again: %v, %v", ok, err)
+		t.Errorf("a normalized password is compared again: %v, %v", ok, err)
 	}
 	if _, err := passwords.MatchesFormer("", "pa\u0308ss"); err == nil {
 		t.Error("another spelling is not compared for an unknown user, whose refusal then takes less time")

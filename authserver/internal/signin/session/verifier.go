@@ -89,7 +89,7 @@ func (v *Verifier) Verify(
 	return user, result, err
 }
 
-// former checks a password against the hash that an earlier release stored for its very text, and replaces that hash.
+// former checks a password against a hash of an earlier release (Passwords.MatchesFormer), and replaces that hash.
 func (v *Verifier) former(
 	ctx context.Context, user uuid.UUID, former, password credential.Secret,
 ) (ok bool, hash credential.Secret, err error) {

@@ -148,7 +148,7 @@ with opened as (
   returning id
 )` + consentedSQL + ` from opened`
 
-	// An approval that changes nothing of what was approved is the same approval, and no other event.
+	// An approval of the same permissions and resource is the same approval, and records no event.
 	reopenSQL = `
 with former as (
   select permissions, resource from account.grants where tenant_id = @tenant and id = @id for update

@@ -155,8 +155,8 @@ func refusePersonalData(object strictjson.Object) error {
 	}
 	return apierr.New(
 		apierr.Forbidden,
-		"A credential cannot include personal data. Include it in Settings, Developers, Webhooks, where you confirm "+
-			"your identity.",
+		"Only the page can include personal data: Settings, Developers, Webhooks. It asks you to confirm your "+
+			"identity.",
 	)
 }
 

@@ -17,20 +17,20 @@ import (
 // An erasure of many submissions is accepted in one transaction, after which nothing of it can be read: a form or a
 // supporter has erased_at, and every statement that reads submissions has the condition notErased. A worker then
 // deletes the submissions in batches, each in a transaction of its own that counts them in the erasure's row, and the
-// form or the supporter with the last batch. So whatever stops a worker, another one goes on, and the erasure is
+// form or the supporter with the last batch. If a worker stops, another one continues, and the erasure is
 // counted and recorded once.
 
 const (
 	maxErasures   = 20    // of a workspace that are not finished; each read of submissions leaves out all of them
 	erasedAtOnce  = 500   // submissions of a batch
 	comparedOnce  = 2_000 // submissions of a batch that are compared with an address
-	erasuresTried = 8     // erasures that a worker looks at, for one that no other worker has
+	erasuresTried = 8     // erasures that a worker looks at to find one that no other worker has
 )
 
 // keepErasures is how long the status of a finished erasure can be read (contract, section 6a).
 const keepErasures = 30 * 24 * time.Hour
 
-// notErased is the condition, preceded by "and", that a submission of the workspace $1 is in no erasure that runs.
+// notErased is the condition, preceded by "and", that a submission of the workspace $1 is in no running erasure.
 var notErased = `
 	and not array[form_id, supporter_id] && array(
 		select unnest(running.subjects) from resource.erasures running where running.tenant_id = $1

@@ -91,7 +91,7 @@ func (h *Handler) invite() http.Handler {
 			v.Form.Get("replace") == email)
 		switch {
 		case errors.Is(err, membership.ErrSent):
-			return h.Done(v, here.Path(Section), "The invitation was sent already."+h.linkOnce())
+			return h.Done(v, here.Path(Section), "The invitation was already sent."+h.linkOnce())
 		case errors.Is(err, membership.ErrInvited):
 			return h.showInvite(v, here, http.StatusConflict, func(page *invitePage) {
 				page.Email, page.Chosen, page.Invited = email, perm.FromStrings(v.Form["permissions"]), true
@@ -229,7 +229,7 @@ func (h *Handler) renew() http.Handler {
 		switch {
 		case errors.Is(err, membership.ErrNoInvitation):
 			return h.Done(v, here.Path(Section),
-				"The invitation was sent again, answered or withdrawn already."+h.linkOnce())
+				"The invitation was already sent again, answered or withdrawn."+h.linkOnce())
 		case err != nil:
 			return err
 		}
