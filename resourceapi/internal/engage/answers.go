@@ -96,7 +96,7 @@ func (f Field) read(raw json.RawMessage, texts Problems) (value any, message str
 	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
 		return nil, "Must be a string."
 	}
-	if text = f.settled(text); text == "" {
+	if text = f.normalized(text); text == "" {
 		return f.nothing(texts)
 	}
 	if message := f.checkText(text, texts); message != "" {

@@ -28,6 +28,6 @@ type Erasure struct {
 var (
 	// ErrNoErasure is returned if the workspace has no such erasure, or none of the last 30 days.
 	ErrNoErasure = errors.New("no such erasure in this workspace")
-	// ErrErasuresWait is returned if too many erasures of the workspace are not finished.
-	ErrErasuresWait = errors.New("too many erasures of the workspace wait")
+	// ErrTooManyErasures is returned if too many erasures of the workspace are not finished.
+	ErrTooManyErasures = errors.New("too many erasures of the workspace are not finished")
 )

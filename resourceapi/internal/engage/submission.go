@@ -65,7 +65,7 @@ type Writer interface {
 	// unchanged. An edit without changes makes no new version. It returns ErrNotFound, or the error of edit.
 	ReplaceForm(ctx context.Context, workspaceID, id uuid.UUID, edit func(Form) (Form, error)) (Form, error)
 	// EraseForm, EraseSupporter and EraseAddress erase with all submissions, or accept the erasure of more than
-	// MaxErasedAtOnce of them, or return ErrErasuresWait. For an address that is unknown they erase nothing.
+	// MaxErasedAtOnce of them, or return ErrTooManyErasures. For an address that is unknown they erase nothing.
 	EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (Erasure, error)
 	EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (Erasure, error)
 	EraseAddress(ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID) (Erasure, error)

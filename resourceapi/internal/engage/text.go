@@ -64,10 +64,10 @@ func checkLength(text string, kind Type, texts Problems) string {
 	return ""
 }
 
-// settled returns the spelling of an answer that is stored, so that pasted text is accepted and an erasure finds an
+// normalized returns the spelling of an answer that is stored, so that pasted text is accepted and an erasure finds an
 // address in any spelling. An address stays as it was typed if its canonical spelling differs only in the case of
 // ASCII.
-func (f Field) settled(text string) string {
+func (f Field) normalized(text string) string {
 	switch f.Type {
 	case Email:
 		text = spelling.Pasted(text)

@@ -61,22 +61,22 @@ var notices = []Notice{
 	{Action: audit.WebhookDisabled, Mail: WebhookDisabled, Page: developersPage}, // by the service
 }
 
-// A Silence is why actions have no mail.
-type Silence struct {
-	Why     string
+// Unmailed are actions without a mail, and the reason.
+type Unmailed struct {
+	Reason  string
 	Actions []audit.Action
 }
 
-var silences = []Silence{
+var unmailed = []Unmailed{
 	{
-		Why: "A failed attempt changes nothing, and a mail for each would let strangers fill a mailbox. It is on the " +
-			"page " + securityPage + ".",
+		Reason: "A failed attempt changes nothing, and a mail for each would let strangers fill a mailbox. It is on " +
+			"the page " + securityPage + ".",
 		Actions: []audit.Action{
 			audit.SignInFailed, audit.SignInRefused, audit.GrantRefused,
 		},
 	},
 	{
-		Why: "It takes access away, and gives none to the person who did it.",
+		Reason: "It takes access away, and gives none to the person who did it.",
 		Actions: []audit.Action{
 			audit.SignInEnded, audit.SignInOthersEnded, audit.GrantNarrowed,
 			audit.UserEmailStopped, audit.InvitationWithdrawn, audit.InvitationDeclined, audit.MemberLeft,
@@ -84,16 +84,16 @@ var silences = []Silence{
 		},
 	},
 	{
-		Why:     "It proves again who is signed in, with a factor that the user has.",
+		Reason:  "It proves again who is signed in, with a factor that the user has.",
 		Actions: []audit.Action{audit.SignInProved},
 	},
 	{
-		Why:     "It changes no access: only a name, or which optional mails are sent.",
+		Reason:  "It changes no access: only a name, or which optional mails are sent.",
 		Actions: []audit.Action{audit.UserRenamed, audit.UserMailsChanged},
 	},
 	{
-		Why: "It concerns a workspace and no person's sign-in. Its members see it in the audit log, and connections " +
-			"still need the approval of each user.",
+		Reason: "It concerns a workspace and no person's sign-in. Its members see it in the audit log, and " +
+			"connections still need the approval of each user.",
 		Actions: []audit.Action{
 			audit.ConnectorPolicyChanged, audit.ClientRegistered, audit.ClientChanged, audit.ClientSecretReplaced,
 			audit.ConnectionsExported, audit.AuditExported, audit.FormExported, audit.ModuleChanged,
@@ -102,13 +102,13 @@ var silences = []Silence{
 		},
 	},
 	{
-		Why: "It deletes content of a workspace. Who may do that is on the page of members.",
+		Reason: "It deletes content of a workspace. Who may do that is on the page of members.",
 		Actions: []audit.Action{
 			audit.ProgrammeErased, audit.FormErased, audit.SubmissionErased, audit.SupporterErased,
 		},
 	},
 	{
-		Why: "An operator of the deployment did it, or the service by itself.",
+		Reason: "An operator of the deployment did it, or the service by itself.",
 		Actions: []audit.Action{
 			audit.OrganisationAdded, audit.WorkspaceAdded, audit.UserAdded, audit.UserEnabled, audit.KeyRotated,
 			audit.KeyPromoted, audit.KeyResealed, audit.KeyRemoved, audit.RetentionRun,
@@ -129,5 +129,5 @@ func NoticeOf(a audit.Action) (Notice, bool) {
 // Notices returns the mails about changes.
 func Notices() []Notice { return slices.Clone(notices) }
 
-// Silences returns the reasons why the other actions have no mail.
-func Silences() []Silence { return slices.Clone(silences) }
+// UnmailedActions returns the actions that have no mail.
+func UnmailedActions() []Unmailed { return slices.Clone(unmailed) }

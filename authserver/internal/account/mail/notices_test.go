@@ -28,10 +28,10 @@ func TestNotices_EveryActionHasMailOrReason(t *testing.T) {
 			t.Errorf("%s has no page", n.Action)
 		}
 	}
-	for _, s := range mail.Silences() {
-		for _, a := range s.Actions {
+	for _, u := range mail.UnmailedActions() {
+		for _, a := range u.Actions {
 			rows[a]++
-			if len(s.Why) < 20 {
+			if len(u.Reason) < 20 {
 				t.Errorf("%s has neither a mail nor a reason", a)
 			}
 		}

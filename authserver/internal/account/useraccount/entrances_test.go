@@ -56,7 +56,7 @@ func entrances() map[string]entrance {
 		"postgres.Decline":              {demands: nothing, why: "the holder of the link gives nothing"},
 		"postgres.peopleSQL":            {demands: nothing, why: reads},
 		"postgres.WorkspaceConnections": {demands: nothing, why: reads},
-		"postgres.notSent":              {demands: nothing, why: "refuses a second invitation of a workspace"},
+		"postgres.checkNotSent":         {demands: nothing, why: "refuses a second invitation of a workspace"},
 		// operators
 		"postgres.AddUser":         {demands: nothing, why: "makes an account, by the operator's word"},
 		"postgres.asTypedSQL":      {demands: nothing, why: "replaces a spelling of the same address"},

@@ -62,12 +62,12 @@ func (h *Handler) answered(
 		h.Pages.ShowError(w, r, clientGone())
 		return true
 	}
-	so, err := h.decided(r.Context(), user, ticket.Same(), *snapshot.Client)
+	approval, err := h.decided(r.Context(), user, ticket.Identity(), *snapshot.Client)
 	if err != nil {
 		h.fail(w, r, err)
 		return true
 	}
-	next, free := so.Next(ticket.WorkspaceID)
+	next, free := approval.Next(ticket.WorkspaceID)
 	switch {
 	case !free:
 		h.Pages.ShowError(w, r, usedAlready())
@@ -78,8 +78,8 @@ func (h *Handler) answered(
 			ticket.Permissions = consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions)
 		}
 		ticket.GrantID = next
-		return h.approve(w, r, user, ticket, so, *snapshot.Client)
-	case h.endPending(w, r, user, so):
+		return h.approve(w, r, user, ticket, approval, *snapshot.Client)
+	case h.endPending(w, r, user, approval):
 		h.recordStopped(r, *snapshot.Client, ticket.WorkspaceID, &user.User.ID, connectionlog.Denied, userSaid)
 		h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
 	}
@@ -154,7 +154,7 @@ func (h *Handler) approve(
 	r *http.Request,
 	user session.CurrentUser,
 	ticket consent.Ticket,
-	so consent.Approval,
+	approval consent.Approval,
 	c client.Client,
 ) bool {
 	membership, member, err := h.Members.Membership(r.Context(), user.User.ID, ticket.WorkspaceID)
@@ -201,7 +201,7 @@ func (h *Handler) approve(
 		Resource:    ticket.Resource,
 		Life:        consent.Life(c, membership.Workspace),
 		SignInID:    user.SignInID,
-		Instead:     so.Elsewhere(ticket.WorkspaceID),
+		Instead:     approval.Elsewhere(ticket.WorkspaceID),
 	}, grant.CodeTerms{
 		ClientID:    c.ID,
 		RedirectURI: ticket.RedirectURI,
@@ -238,7 +238,7 @@ func (h *Handler) approve(
 // decided reads what the user has decided about the same request in this session. A client that belongs to no workspace
 // may have been given another one.
 func (h *Handler) decided(
-	ctx context.Context, user session.CurrentUser, same consent.Same, c client.Client,
+	ctx context.Context, user session.CurrentUser, request consent.RequestIdentity, c client.Client,
 ) (consent.Approval, error) {
 	workspaces := []uuid.UUID{c.WorkspaceID}
 	if c.Address != "" {
@@ -251,16 +251,16 @@ func (h *Handler) decided(
 			workspaces = append(workspaces, m.Workspace.ID)
 		}
 	}
-	grants, err := h.Grants.Known(ctx, same.Keys(workspaces))
-	return consent.Approval{Same: same, Workspaces: workspaces, Grants: grants}, err
+	grants, err := h.Grants.Known(ctx, request.Keys(workspaces))
+	return consent.Approval{Request: request, Workspaces: workspaces, Grants: grants}, err
 }
 
 // endPending ends the approval of the request whose code is still unused, if there is one. It returns false if the code
 // was redeemed first or the store fails; then it has written the response.
 func (h *Handler) endPending(
-	w http.ResponseWriter, r *http.Request, user session.CurrentUser, so consent.Approval,
+	w http.ResponseWriter, r *http.Request, user session.CurrentUser, approval consent.Approval,
 ) bool {
-	for _, approved := range so.Pending() {
+	for _, approved := range approval.Pending() {
 		err := h.Grants.Deny(r.Context(), approved, user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
 			h.Pages.ShowError(w, r, usedAlready())

@@ -37,23 +37,23 @@ func (h *Handler) choose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := choice.AuthorizationRequest(*snapshot.Client)
-	so, err := h.decided(r.Context(), user, req.Same(user.SignInID), req.Client)
+	approval, err := h.decided(r.Context(), user, req.Identity(user.SignInID), req.Client)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	workspaceID, err := identity.Parse(form.workspace)
 	switch {
-	case so.Used():
+	case approval.Used():
 		h.Pages.ShowError(w, r, usedAlready())
 	case !form.chosen:
-		if h.endPending(w, r, user, so) {
+		if h.endPending(w, r, user, approval) {
 			h.sendDenial(w, req.RedirectURI, req.State)
 		}
 	case err != nil:
 		h.offerWorkspaces(w, r, user, req, string(choice.Request), "Choose a workspace.")
 	default:
-		h.offer(w, r, user, req, so, workspaceID, string(choice.Request))
+		h.offer(w, r, user, req, approval, workspaceID, string(choice.Request))
 	}
 }
 

@@ -64,12 +64,12 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	so, err := h.decided(r.Context(), user, req.Same(user.SignInID), req.Client)
+	approval, err := h.decided(r.Context(), user, req.Identity(user.SignInID), req.Client)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	if so.Used() {
+	if approval.Used() {
 		h.Pages.ShowError(w, r, usedAlready())
 		return
 	}
@@ -77,7 +77,7 @@ func (h *Handler) Page(w http.ResponseWriter, r *http.Request) {
 		h.offerWorkspaces(w, r, user, req, returnPath, "")
 		return
 	}
-	h.offer(w, r, user, req, so, req.Client.WorkspaceID, returnPath)
+	h.offer(w, r, user, req, approval, req.Client.WorkspaceID, returnPath)
 }
 
 // offer shows the consent page, or why this user cannot consent.
@@ -86,7 +86,7 @@ func (h *Handler) offer(
 	r *http.Request,
 	user session.CurrentUser,
 	req consent.Request,
-	so consent.Approval,
+	approval consent.Approval,
 	workspaceID uuid.UUID,
 	returnPath string,
 ) {
@@ -127,7 +127,7 @@ func (h *Handler) offer(
 		h.showAsking(w, r, m, err)
 		return
 	}
-	next, free := so.Next(workspaceID)
+	next, free := approval.Next(workspaceID)
 	if !free {
 		h.Pages.ShowError(w, r, usedAlready())
 		return
@@ -151,8 +151,8 @@ func (h *Handler) offer(
 		return
 	}
 	view := h.consentView(req, membership, granted, leftOut)
-	approved := so.In(workspaceID)
-	view.ReadOnly, err = h.choseReadOnly(r.Context(), user.User.ID, req.Client, membership, granted, approved)
+	earlier := approval.In(workspaceID)
+	view.ReadOnly, err = h.choseReadOnly(r.Context(), user.User.ID, req.Client, membership, granted, earlier)
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -210,7 +210,7 @@ func (h *Handler) consentView(
 		Days:         int(life / (24 * time.Hour)),
 		Until:        h.Now().Add(life),
 		Destination:  callback.Host(),
-		Own:          callback.Own(),
+		OwnDevice:    callback.OwnDevice(),
 		Lookalike:    callback.Lookalike(),
 	}
 }

@@ -79,7 +79,7 @@ type Consent struct {
 	Days         int      // how long access lasts
 	Until        time.Time
 	Destination  string // host of the callback
-	Own          string // what of the user's the callback is on (consent.Callback.Own); "" for a host elsewhere
+	OwnDevice    string // consent.Callback.OwnDevice
 	Lookalike    bool   // the callback's host has letters beyond ASCII
 	Ticket       string
 	SwitchTo     string // local path of this request, to sign in as another user

@@ -10,9 +10,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// A Same identifies an authorization request in one session. Requests with the same one are one request (contract,
-// section 4), which has one approval: in each workspace, the grant's id is derived from it.
-type Same struct {
+// A RequestIdentity identifies an authorization request in one session. Requests with the same identity are one
+// request, which has one approval (contract, section 4): in each workspace, the id of the grant is derived from the
+// identity.
+type RequestIdentity struct {
 	SignInID    uuid.UUID `json:"s"`
 	ClientID    uuid.UUID `json:"c"`
 	RedirectURI string    `json:"r"`
@@ -20,36 +21,36 @@ type Same struct {
 	Challenge   string    `json:"h"`
 }
 
-// mostApprovals limits how often a request can be approved again after the approval before was taken back.
-const mostApprovals = 8
+// maxApprovals limits how often a request can be approved again after its approval was denied.
+const maxApprovals = 8
 
-// keys returns the keys that the grant of the request can have in a workspace, in turn. A grant that has ended stays so
-// (G7), so the approval after a denial has the next key.
-func (s Same) keys(workspaceID uuid.UUID) []grant.Key {
-	out := make([]grant.Key, mostApprovals)
+// keys returns the keys that the grant of the request can have in a workspace, in turn. A grant that has ended stays
+// ended (G7), so the approval after a denial has the next key.
+func (r RequestIdentity) keys(workspaceID uuid.UUID) []grant.Key {
+	out := make([]grant.Key, maxApprovals)
 	for turn := range out {
 		content, _ := json.Marshal(struct { // cannot fail: no field has a type that JSON lacks
-			Same
+			RequestIdentity
 			WorkspaceID uuid.UUID
 			Turn        int
-		}{s, workspaceID, turn})
-		out[turn] = grant.Key{WorkspaceID: workspaceID, ID: uuid.NewHash(sha256.New(), s.SignInID, content, 8)}
+		}{r, workspaceID, turn})
+		out[turn] = grant.Key{WorkspaceID: workspaceID, ID: uuid.NewHash(sha256.New(), r.SignInID, content, 8)}
 	}
 	return out
 }
 
 // Keys returns the keys that grants of the request can have in these workspaces.
-func (s Same) Keys(workspaces []uuid.UUID) []grant.Key {
+func (r RequestIdentity) Keys(workspaces []uuid.UUID) []grant.Key {
 	var out []grant.Key
 	for _, id := range workspaces {
-		out = append(out, s.keys(id)...)
+		out = append(out, r.keys(id)...)
 	}
 	return out
 }
 
-// An Approval is what was decided about a request so far: the grants that exist with one of its keys.
+// An Approval is what the user has decided about a request so far: the grants that exist with one of its keys.
 type Approval struct {
-	Same       Same
+	Request    RequestIdentity
 	Workspaces []uuid.UUID // to which the request may give access
 	Grants     []grant.Grant
 }
@@ -57,7 +58,7 @@ type Approval struct {
 // Elsewhere returns the keys of the request in the other workspaces.
 func (a Approval) Elsewhere(workspaceID uuid.UUID) []grant.Key {
 	here := func(id uuid.UUID) bool { return id == workspaceID }
-	return a.Same.Keys(slices.DeleteFunc(slices.Clone(a.Workspaces), here))
+	return a.Request.Keys(slices.DeleteFunc(slices.Clone(a.Workspaces), here))
 }
 
 // Used reports whether a code of the request was redeemed.
@@ -81,9 +82,9 @@ func (a Approval) In(workspaceID uuid.UUID) *grant.Grant {
 }
 
 // Next returns the id of the grant that an approval in the workspace creates or changes. It returns false if the code
-// was redeemed, or if too many approvals were taken back.
+// was redeemed, or if too many approvals were denied.
 func (a Approval) Next(workspaceID uuid.UUID) (uuid.UUID, bool) {
-	for _, key := range a.Same.keys(workspaceID) {
+	for _, key := range a.Request.keys(workspaceID) {
 		at := slices.IndexFunc(a.Grants, func(g grant.Grant) bool { return g.Key() == key })
 		if at < 0 || a.Grants[at].State == grant.Pending {
 			return key.ID, !a.Used()

@@ -19,9 +19,9 @@ type Request struct {
 	Challenge   string // PKCE S256 challenge, or ""
 }
 
-// Same returns what makes another request of the sign-in the same one.
-func (r Request) Same(signInID uuid.UUID) Same {
-	return Same{
+// Identity returns the identity of the request in a sign-in.
+func (r Request) Identity(signInID uuid.UUID) RequestIdentity {
+	return RequestIdentity{
 		SignInID:    signInID,
 		ClientID:    r.Client.ID,
 		RedirectURI: r.RedirectURI,

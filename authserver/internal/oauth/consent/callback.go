@@ -50,9 +50,10 @@ func (c Callback) Host() string {
 // A private-use scheme (RFC 8252, section 7.1) is any other than those of the web.
 func private(u *url.URL) bool { return u.Scheme != "https" && u.Scheme != "http" }
 
-// Own returns what the callback leads to an application on: "computer" for a loopback address, where any program may be
-// listening, "device" for a private-use scheme, which any application may claim, or "" for a host elsewhere.
-func (c Callback) Own() string {
+// OwnDevice returns a word for the user's device if the callback leads to an application on it: "computer" for a
+// loopback address, where any program may be listening, "device" for a private-use scheme, which any application may
+// claim, or "" for another host.
+func (c Callback) OwnDevice() string {
 	parsed, err := url.Parse(c.URI)
 	if err != nil {
 		return ""

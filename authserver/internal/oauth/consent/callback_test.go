@@ -58,10 +58,10 @@ func TestCallback_DetectsLoopbackAndLookalike(t *testing.T) {
 		"com.example.app:/cb":                     {"device", false},
 	} {
 		c := Callback{uri}
-		if c.Own() != want[0] || c.Lookalike() != want[1] {
-			t.Errorf("%s: %v %v", uri, c.Own(), c.Lookalike())
+		if c.OwnDevice() != want[0] || c.Lookalike() != want[1] {
+			t.Errorf("%s: %v %v", uri, c.OwnDevice(), c.Lookalike())
 		}
-		if c.Own() == "device" {
+		if c.OwnDevice() == "device" {
 			if !strings.HasPrefix(uri, c.Host()) || !strings.Contains(c.Host(), ":") {
 				t.Errorf("%s: shown as %q", uri, c.Host())
 			}

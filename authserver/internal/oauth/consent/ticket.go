@@ -29,9 +29,9 @@ type Ticket struct {
 	Issued      time.Time `json:"i"`
 }
 
-// Same returns the request that the page was about.
-func (t Ticket) Same() Same {
-	return Same{
+// Identity returns the identity of the request that the page was about.
+func (t Ticket) Identity() RequestIdentity {
+	return RequestIdentity{
 		SignInID:    t.SignInID,
 		ClientID:    t.ClientID,
 		RedirectURI: t.RedirectURI,

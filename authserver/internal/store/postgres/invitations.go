@@ -75,7 +75,7 @@ func (s *Store) SaveInvitation(
 			err = membership.ErrMember
 		}
 		if err == nil {
-			err = notSent(ctx, tx, *i, spellings, replace)
+			err = checkNotSent(ctx, tx, *i, spellings, replace)
 		}
 		if err != nil {
 			return err
@@ -111,9 +111,9 @@ returning made.created_at, made.expires_at`,
 	})
 }
 
-// notSent returns membership.ErrSent if an invitation has the id of i, and, without replace, ErrInvited if another one
-// for its address, in one of its spellings, is open.
-func notSent(ctx context.Context, tx pgx.Tx, i membership.Invitation, spellings []string, replace bool) error {
+// checkNotSent returns membership.ErrSent if an invitation has the id of i, and, without replace, ErrInvited if another
+// one for its address, in one of its spellings, is open.
+func checkNotSent(ctx context.Context, tx pgx.Tx, i membership.Invitation, spellings []string, replace bool) error {
 	var sent, open bool
 	err := tx.QueryRow(ctx, `select count(*) filter (where id = $2) > 0,
 			count(*) filter (where ended_at is null and expires_at > now()) > 0

@@ -99,7 +99,7 @@ func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, even
 		case c.Permissions.Scope() == former.Scope():
 			return nil
 		}
-		if err := othersHold(ctx, tx, c.WorkspaceID, c.UserID, former.Without(c.Permissions)); err != nil {
+		if err := checkOthersHold(ctx, tx, c.WorkspaceID, c.UserID, former.Without(c.Permissions)); err != nil {
 			return err
 		}
 		if err := setPermissions(ctx, tx, c.WorkspaceID, c.UserID, c.Permissions); err != nil {
@@ -127,7 +127,7 @@ func (s *Store) EndMembership(
 			err = membership.ErrNoMember
 		}
 		if err == nil {
-			err = othersHold(ctx, tx, workspaceID, user, held)
+			err = checkOthersHold(ctx, tx, workspaceID, user, held)
 		}
 		if err == nil { // a stolen password must not end a membership that a second factor protects
 			err = mayChangeFactors(ctx, tx, event.Authorization)
@@ -160,9 +160,9 @@ const onlyHolder = `exists (select from account.users u where u.id = $1 and u.di
     select from account.memberships o join account.users u on u.id = o.user_id and u.disabled_at is null
     where o.tenant_id = m.tenant_id and o.user_id <> $1 and p = any(o.permissions)))`
 
-// othersHold returns membership.ErrLastHolder if the user, a member, is the last with one of the lost permissions that
-// are of account (M2). The workspace's members are locked.
-func othersHold(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, lost perm.Set) error {
+// checkOthersHold returns membership.ErrLastHolder if the user, a member, is the last with one of the lost permissions
+// that are of account (M2). The workspace's members are locked.
+func checkOthersHold(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, lost perm.Set) error {
 	last, err := found(tx.QueryRow(ctx, `select true from account.memberships m
 		where m.tenant_id = $3 and m.user_id = $1 and `+onlyHolder, user, lost.OfAccount().Strings(), workspaceID))
 	if err == nil && last {

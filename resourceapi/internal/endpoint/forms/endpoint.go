@@ -113,7 +113,7 @@ var refusals = records.Refusals{
 		As:  apierr.New(apierr.NotFound, "There is no such erasure in this workspace."),
 	},
 	{
-		Err: engage.ErrErasuresWait,
+		Err: engage.ErrTooManyErasures,
 		As: &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: 10,

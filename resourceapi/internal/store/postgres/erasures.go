@@ -84,7 +84,7 @@ func (w *engageWriting) EraseForm(ctx context.Context, workspaceID, id, by uuid.
 		workspaceID, id); err != nil {
 		return engage.Erasure{}, err
 	}
-	e := erasing{workspaceID: workspaceID, kind: engage.ErasedForm, subjects: []uuid.UUID{id}, by: by,
+	e := erasureRow{workspaceID: workspaceID, kind: engage.ErasedForm, subjects: []uuid.UUID{id}, by: by,
 		request: web.RequestID(ctx)}
 	submissions, err := w.countUpTo(ctx, formSubmissions, e)
 	if err != nil {
@@ -165,7 +165,7 @@ func lockAddress(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, email st
 func (w *engageWriting) erasePerson(
 	ctx context.Context, workspaceID uuid.UUID, person []uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
-	e := erasing{workspaceID: workspaceID, kind: engage.ErasedSupporter, subjects: person, by: by,
+	e := erasureRow{workspaceID: workspaceID, kind: engage.ErasedSupporter, subjects: person, by: by,
 		request: web.RequestID(ctx)}
 	if email != "" {
 		e.addresses = spelling.Spellings(email)

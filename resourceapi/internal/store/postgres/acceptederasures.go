@@ -46,8 +46,8 @@ const (
 	supporterSubmissions = "supporter_id = any($2)"
 )
 
-// An erasing is an erasure of a form or a supporter, as stored.
-type erasing struct {
+// An erasureRow is an erasure of a form or a supporter, as stored.
+type erasureRow struct {
 	id, workspaceID uuid.UUID
 	kind            string
 	subjects        []uuid.UUID // a form, or the supporters of one person
@@ -60,7 +60,7 @@ type erasing struct {
 }
 
 // countUpTo counts the submissions of an erasure, up to one more than a request erases.
-func (w *engageWriting) countUpTo(ctx context.Context, which string, e erasing) (submissions int, err error) {
+func (w *engageWriting) countUpTo(ctx context.Context, which string, e erasureRow) (submissions int, err error) {
 	err = w.tx.QueryRow(ctx, `select count(*) from (
 		select from resource.submissions where tenant_id = $1 and `+which+` limit $3) counted`,
 		e.workspaceID, e.subjects, engage.MaxErasedAtOnce+1).Scan(&submissions)
@@ -70,8 +70,8 @@ func (w *engageWriting) countUpTo(ctx context.Context, which string, e erasing) 
 	return submissions, nil
 }
 
-// acceptErasure stores an erasure for the worker. It returns engage.ErrErasuresWait.
-func (w *engageWriting) acceptErasure(ctx context.Context, e erasing) (engage.Erasure, error) {
+// acceptErasure stores an erasure for the worker. It returns engage.ErrTooManyErasures.
+func (w *engageWriting) acceptErasure(ctx context.Context, e erasureRow) (engage.Erasure, error) {
 	e.id = identity.New()
 	tag, err := w.tx.Exec(ctx, `
 		insert into resource.erasures (tenant_id, id, kind, subjects, addresses, user_id, request_id)
@@ -83,7 +83,7 @@ func (w *engageWriting) acceptErasure(ctx context.Context, e erasing) (engage.Er
 		return engage.Erasure{}, fmt.Errorf("keep an erasure: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return engage.Erasure{}, engage.ErrErasuresWait
+		return engage.Erasure{}, engage.ErrTooManyErasures
 	}
 	return engage.Erasure{ID: e.id, Kind: e.kind, Status: engage.Accepted}, nil
 }
@@ -106,7 +106,7 @@ func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, outcome(fmt.Errorf("find erasures: %w", err))
 	}
-	waiting, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e erasing, err error) {
+	waiting, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e erasureRow, err error) {
 		return e, row.Scan(&e.workspaceID, &e.id)
 	})
 	for i := 0; err == nil && !found && i < len(waiting); i++ {
@@ -122,7 +122,7 @@ func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
 }
 
 // postponeErasure puts an erasure whose batch failed behind the others.
-func (s *Store) postponeErasure(ctx context.Context, e erasing) error {
+func (s *Store) postponeErasure(ctx context.Context, e erasureRow) error {
 	ctx, cancel := s.pool.bounded(ctx) // the time of the batch may be over
 	defer cancel()
 	_, err := s.pool.Exec(ctx, "update resource.erasures set worked_at = now() where tenant_id = $1 and id = $2",
@@ -132,7 +132,7 @@ func (s *Store) postponeErasure(ctx context.Context, e erasing) error {
 
 // processErasure deletes the next batch of an erasure, and ends the erasure with the last one. It returns false if
 // another worker has it, or if it has ended.
-func processErasure(ctx context.Context, tx pgx.Tx, e erasing) (found bool, err error) {
+func processErasure(ctx context.Context, tx pgx.Tx, e erasureRow) (found bool, err error) {
 	if _, err := tx.Exec(ctx, "select set_config('statement_timeout', '15s', true)"); err != nil {
 		return false, fmt.Errorf("give an erasure its time: %w", err)
 	}
@@ -169,7 +169,7 @@ func processErasure(ctx context.Context, tx pgx.Tx, e erasing) (found bool, err 
 
 // deleteNext deletes the next batch and reports whether nothing is left. It locks the form or the supporters, so that
 // no submission is added to it meanwhile.
-func (e *erasing) deleteNext(ctx context.Context, tx pgx.Tx) (last bool, err error) {
+func (e *erasureRow) deleteNext(ctx context.Context, tx pgx.Tx) (last bool, err error) {
 	table, which := "resource.supporters", supporterSubmissions
 	if e.kind == engage.ErasedForm {
 		table, which = "resource.forms", formSubmissions
@@ -190,7 +190,7 @@ func (e *erasing) deleteNext(ctx context.Context, tx pgx.Tx) (last bool, err err
 }
 
 // deleteBatch deletes up to limit submissions.
-func (e *erasing) deleteBatch(ctx context.Context, tx pgx.Tx, which string, limit int) (deleted int, err error) {
+func (e *erasureRow) deleteBatch(ctx context.Context, tx pgx.Tx, which string, limit int) (deleted int, err error) {
 	tag, err := tx.Exec(ctx, `
 		with due as materialized (
 			select id, created_at from resource.submissions where tenant_id = $1 and `+which+`
@@ -206,7 +206,7 @@ func (e *erasing) deleteBatch(ctx context.Context, tx pgx.Tx, which string, limi
 
 // deleteWithAddress compares the next submissions with the address, and deletes those without a supporter that have it.
 // It reports whether it has compared all.
-func (e *erasing) deleteWithAddress(ctx context.Context, tx pgx.Tx) (last bool, err error) {
+func (e *erasureRow) deleteWithAddress(ctx context.Context, tx pgx.Tx) (last bool, err error) {
 	var deleted, compared int
 	var searched *uuid.UUID
 	err = tx.QueryRow(ctx, `
@@ -233,7 +233,7 @@ func (e *erasing) deleteWithAddress(ctx context.Context, tx pgx.Tx) (last bool, 
 }
 
 // finish deletes the form or the supporters, of which no submission is left, and records the erasure.
-func (e *erasing) finish(ctx context.Context, tx pgx.Tx) (engage.Erasure, error) {
+func (e *erasureRow) finish(ctx context.Context, tx pgx.Tx) (engage.Erasure, error) {
 	table := "resource.supporters"
 	if e.kind == engage.ErasedForm {
 		table = "resource.forms"
