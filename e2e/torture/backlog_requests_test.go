@@ -78,25 +78,47 @@ func (c *crowded) pagesEnd(t *testing.T) {
 	}
 }
 
-// writesEnd makes the changes that concern many records: an endpoint is added during a backlog, an application with
-// many connections is deleted.
+// writesEnd makes the changes that concern many records: an endpoint is added during a backlog, the connector policy is
+// lowered, a member and then an application with many connections are removed. What the request does not end itself is
+// refused at once, and ended in the background.
 func (c *crowded) writesEnd(t *testing.T) string {
 	t.Helper()
 	c.addEvents(t, c.sizes.events/10)
 	c.hook(t, "/late", "programme.created")
 	caller := c.p.As(c.ws.Token)
-	began := time.Now()
-	c.ends(t, "DELETE of an application", caller.Send(t, http.MethodDelete, c.ws.Clients()+"/"+c.client, "", ""))
-	took := time.Since(began)
-	c.workEnds(t)
-	if n := c.p.Database.Count(t, "select count(*) from account.grants where tenant_id = $1 and state = 'active'",
-		c.ws.Workspace.ID); n != 0 {
-		t.Errorf("%d connections of a deleted application are active", n)
+	var took []string
+	for _, change := range []struct {
+		name, path, active string
+		do                 func(t *testing.T)
+	}{
+		{name: "a policy", active: "ends_at > created_at + interval '7 days'", do: func(t *testing.T) {
+			c.p.LimitConnectors(t, c.ws, "7", []string{"claude", "chatgpt", "other"}, []string{harness.ReadProgrammes})
+		}},
+		{name: "a member", path: "/v1/account/tenants/" + c.ws.Workspace.ID + "/members/" + c.member,
+			active: "user_id = '" + c.member + "'"},
+		{name: "an application", path: c.ws.Clients() + "/" + c.client, active: "client_id = '" + c.client + "'"},
+	} {
+		began := time.Now()
+		if change.do != nil {
+			change.do(t)
+		} else {
+			c.ends(t, "DELETE of "+change.name, caller.Send(t, http.MethodDelete, change.path, "", ""))
+		}
+		took = append(took, change.name+" "+time.Since(began).Round(time.Millisecond).String())
+		for _, path := range []string{c.ws.Clients(), "/v1/account/tenants/" + c.ws.Workspace.ID + "/members"} {
+			c.ends(t, "GET "+path+" after a change of "+change.name, caller.Get(t, path))
+		}
+		c.workEnds(t)
+		if n := c.p.Database.Count(t, `select count(*) from account.grants where tenant_id = $1
+			and state = 'active' and `+
+			change.active, c.ws.Workspace.ID); n != 0 {
+			t.Errorf("%d connections are left by a change of %s", n, change.name)
+		}
 	}
 	if n := len(c.receiver.At("/late")); n != 0 {
 		t.Errorf("a new endpoint got %d events of before", n)
 	}
-	return fmt.Sprintf("the application was deleted in %s", took.Round(time.Millisecond))
+	return "changes took: " + strings.Join(took, ", ")
 }
 
 // erasureEnds deletes the form. More than 1,000 submissions are erased after a 202 (contract, section 6a).

@@ -32,6 +32,7 @@ type crowded struct {
 	api      harness.API
 	receiver *harness.Receiver
 	client   string // of the application with many grants
+	member   string // with many grants of that application
 	form     string // with many submissions
 	sizes    crowdSizes
 }
@@ -105,6 +106,10 @@ func (c *crowded) fill(t *testing.T) {
 			from generate_series(1, $2::int) n returning id)
 		insert into account.memberships (tenant_id, user_id, permissions)
 		select $1::uuid, id, array['programmes:read:programmes'] from added`, c.ws.Workspace.ID, c.sizes.members)
+	c.member = c.p.Database.Text(t, `select id::text from account.users where email = 'member1@' || $1 || '.example'`,
+		c.ws.Workspace.ID)
+	c.copies(t, "account.grants", `jsonb_build_object('id', md5(n || 'm' || original.id)::uuid, 'user_id', '`+
+		c.member+`')`, c.sizes.grants)
 	made := c.api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title":          "Volunteer",
 		"allowedOrigins": []string{"https://www.crowded.example"},
@@ -133,7 +138,7 @@ func (c *crowded) workEnds(t *testing.T) string {
 	t.Helper()
 	began := time.Now()
 	const left = `select count(*) from account.event_sequences s
-		where s.tenant_id = $1 and (s.behind
+		where s.tenant_id = $1 and (s.behind or exists (select from account.endings d where d.tenant_id = $1)
 			or exists (select from account.events e where e.tenant_id = $1 and e.sequence is null)
 			or exists (select from account.webhooks w where w.tenant_id = $1 and w.enabled and w.position < s.last))`
 	for c.p.Database.Count(t, left, c.ws.Workspace.ID) > 0 {

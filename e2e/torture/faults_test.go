@@ -179,8 +179,8 @@ var acknowledgedBeforeCommit = harness.Fault{
 // grantsOutliveClients deletes a client and leaves its grants.
 var grantsOutliveClients = harness.Fault{
 	File: clientsFile,
-	Old:  "revokeWhere(ctx, tx, `g.client_id = @client`",
-	New:  "revokeWhere(ctx, tx, `g.client_id = @client and false`",
+	Old:  "			client:      &id,\n",
+	New:  "			client:      new(uuid.UUID),\n",
 }
 
 // successorsRandom derives no successor, so that no request can be repeated.

@@ -43,9 +43,9 @@ type Clients interface {
 	) error
 	// EveryClient lists the clients of one workspace, or all clients and services.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
-	// EndClient deletes a client of any kind and workspace and revokes its grants, in one transaction. It sets the
-	// client's workspace in the event.
-	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	// EndClient deletes a client of any kind and workspace and ends its grants, in one transaction. It sets the client's
+	// workspace in the event. It returns the grants that it revoked, and whether the servers revoke others.
+	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) (ended []grant.Grant, more bool, err error)
 }
 
 func (Client) columns() []string {
@@ -204,11 +204,11 @@ func (d *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.Store.EndClient(ctx, parsed, event(audit.ClientDeleted, "client", parsed))
+	ended, more, err := d.Store.EndClient(ctx, parsed, event(audit.ClientDeleted, "client", parsed))
 	if err != nil {
 		return nil, err
 	}
 	d.PropagateRevocation(ctx, ended)
-	return Outcome{"Deleted the client. Revoked: " + plural(len(ended), "grant", "grants") + ".",
-		map[string]any{"clientId": parsed, "revokedGrants": len(ended)}}, nil
+	return Outcome{"Deleted the client. Revoked: " + plural(len(ended), "grant", "grants") + "." + others(more),
+		map[string]any{"clientId": parsed, "revokedGrants": len(ended), "more": more}}, nil
 }

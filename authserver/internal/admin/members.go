@@ -25,7 +25,8 @@ type Member struct {
 // A Removal is what was revoked with a membership.
 type Removal struct {
 	Grants []grant.Grant
-	Tokens int // personal access tokens
+	Tokens int  // personal access tokens
+	More   bool // others are refused from now on, and revoked in the background
 }
 
 // Members stores memberships.
@@ -161,6 +162,14 @@ func (d *Service) SetPermissions(ctx context.Context, workspace, user string, pe
 	}}, nil
 }
 
+// others says that the servers revoke more grants and tokens than a command has done.
+func others(more bool) string {
+	if !more {
+		return ""
+	}
+	return " The others no longer work. The servers revoke them in the background."
+}
+
 // RemoveMember ends a membership and revokes the credentials that depend on it.
 func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
 	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberRemoved)
@@ -174,12 +183,13 @@ func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Res
 	d.PropagateRevocation(ctx, ended.Grants)
 	return Outcome{
 		fmt.Sprintf("Removed the member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
-			plural(ended.Tokens, "personal access token", "personal access tokens")),
+			plural(ended.Tokens, "personal access token", "personal access tokens")) + others(ended.More),
 		map[string]any{
 			"tenantId":      workspaceID,
 			"userId":        userID,
 			"revokedGrants": len(ended.Grants),
 			"revokedTokens": ended.Tokens,
+			"more":          ended.More,
 		},
 	}, nil
 }

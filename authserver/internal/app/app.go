@@ -345,15 +345,44 @@ func (a *App) sendMails(ctx context.Context) (wait func()) {
 	}
 }
 
-// deleteOldRecords starts the deletion of records that are no longer needed. It stops when ctx ends. The returned
-// function waits until it has stopped.
-func (a *App) deleteOldRecords(ctx context.Context) (wait func()) {
+// changeInBackground starts the deletion of records that are no longer needed, and the end of grants and tokens that
+// requests left over. Both stop when ctx ends. The returned function waits until they have stopped.
+func (a *App) changeInBackground(ctx context.Context) (wait func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var worker sync.WaitGroup
 	worker.Go(func() { a.Retention.Run(ctx, a.deleted, a.log) })
+	worker.Go(func() { a.endGrants(ctx) })
 	return func() {
 		stop()
 		worker.Wait()
+	}
+}
+
+// endGrantsInterval is how often the database is queried for grants and tokens that a request left over.
+const endGrantsInterval = time.Second
+
+// endGrants ends the grants and tokens that requests left over (postgres.Store.EndNext) until ctx ends. After each part
+// it rests as long as the part took, so that requests get at least half of the time of Postgres.
+func (a *App) endGrants(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		began := time.Now()
+		ended, found, err := a.Store.EndNext(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "grants not revoked, but refused; retrying", "error", err)
+		}
+		failing = err != nil
+		for _, g := range ended {
+			a.Grants.PropagateRevocation(ctx, g.ID, g.Ends, g.Reason)
+		}
+		rest := endGrantsInterval
+		if found {
+			rest = time.Since(began)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
 	}
 }
 
@@ -369,7 +398,7 @@ func (a *App) Serve(ctx context.Context) error {
 	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
 	go a.keys.Run(ctx)
 	go a.Keyring.Run(ctx, a.log)
-	defer a.deleteOldRecords(ctx)()
+	defer a.changeInBackground(ctx)()
 	go a.Failures.Share(ctx)
 	return web.Serve(ctx, a.server, a.Handler, a.log, func(address net.Addr) {
 		a.log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)

@@ -73,6 +73,7 @@ type Offer struct {
 type Removal struct {
 	Grants []EndedGrant
 	Tokens int
+	More   bool // others are refused from now on, and revoked in the background
 }
 
 // An EndedGrant is a grant that ended with a membership.

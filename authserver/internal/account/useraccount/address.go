@@ -22,7 +22,6 @@ const (
 // A Takeover is what ended when the address of an account was proven: the password, passkeys, linked accounts and the
 // authenticator app, sign-ins, personal access tokens, grants, webhooks, links and sent invitations.
 type Takeover struct {
-	Grants  []EndedGrant // to be revoked in Redis
-	Tokens  int
+	Credentials
 	Methods int // passkeys, linked accounts and the authenticator app
 }

@@ -37,7 +37,15 @@ func (s Summary) Unmanaged() (left []Workspace) {
 // Ended describes what ended with an account.
 type Ended struct {
 	Summary
-	Grants []EndedGrant // to be revoked in Redis
+	Grants []EndedGrant // revoked, and to be revoked in Redis
+	More   bool         // others are refused from now on, and revoked in the background
+}
+
+// Credentials are the grants and personal access tokens that ended.
+type Credentials struct {
+	Grants []EndedGrant // revoked, and to be revoked in Redis
+	Tokens int          // revoked
+	More   bool         // others are refused from now on, and revoked in the background
 }
 
 // An EndedGrant is a grant that ended with an account.

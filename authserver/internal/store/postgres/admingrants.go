@@ -35,11 +35,13 @@ order by c.created_at desc, c.id desc`,
 		})
 }
 
-// EndClient deletes a client and revokes its grants, with the events, in one transaction. The client may
-// belong to any workspace or to none. It returns admin.ErrNoClient if the client does not exist.
-func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
-	var ended []grant.Grant
-	err := s.administer(ctx, "end client", func(tx pgx.Tx) error {
+// EndClient deletes a client and ends its grants, with the events, in one transaction. The client may belong to any
+// workspace or to none. It returns the grants that it revoked, and whether EndNext revokes others; or admin.ErrNoClient
+// if the client does not exist.
+func (s *Store) EndClient(
+	ctx context.Context, id uuid.UUID, event audit.Event,
+) (ended []grant.Grant, more bool, err error) {
+	err = s.administer(ctx, "end client", func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1
 			and deleted_at is null returning tenant_id`, id).
 			Scan(&event.WorkspaceID)
@@ -49,14 +51,31 @@ func (s *Store) EndClient(ctx context.Context, id uuid.UUID, event audit.Event) 
 		if err != nil {
 			return err
 		}
-		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{
-			"client": id,
-		}, grant.ClientDeleted, event.Actor); err != nil {
+		e := ending{client: &id, reason: grant.ClientDeleted, actor: event.Actor}
+		workspaces := []uuid.UUID{}
+		if event.WorkspaceID != nil {
+			workspaces = append(workspaces, *event.WorkspaceID)
+		} else if workspaces, err = workspacesOfClient(ctx, tx, id); err != nil {
 			return err
 		}
+		p, err := e.beginIn(ctx, tx, workspaces)
+		if err != nil {
+			return err
+		}
+		ended, more = p.ended, p.more
 		return s.record(ctx, tx, event)
 	})
-	return ended, err
+	return ended, more, err
+}
+
+// workspacesOfClient returns the workspaces in which a client that belongs to none has grants, in the order in which
+// transactions lock them.
+func workspacesOfClient(ctx context.Context, tx pgx.Tx, id uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := tx.Query(ctx, `select distinct g.tenant_id from account.grants g where g.client_id = $1 order by 1`, id)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
 // grantFilter is the SQL condition on grants g for an admin.GrantFilter.
@@ -128,9 +147,6 @@ func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant
 	})
 	return found, revoked, err
 }
-
-// endAtOnce is the number of grants that one transaction revokes. It stays well within the statement timeout.
-const endAtOnce = 500
 
 // nextGrantsSQL reads the next grants that match the filter, including ended grants. If it skipped ended grants, it
 // could read up to a million of them and exceed the statement timeout.

@@ -21,10 +21,12 @@ const (
 	allowedMemberSQL = `select permissions from account.memberships where tenant_id = $2 and user_id = $1 for share`
 	allowedSignInSQL = `select '{}'::text[] from account.sign_ins s where s.user_id = $2 and s.id = $3
 		and ` + signInCounts + ` for share`
-	allowedTokenSQL = `select permissions from account.personal_access_tokens
-		where user_id = $1 and id = $2 and revoked_at is null and expires_at > now() for share`
-	allowedGrantSQL = `select permissions from account.grants
-		where tenant_id = $3 and user_id = $1 and id = $2 and state = 'active' and ends_at > now() for share`
+	allowedTokenSQL = `select permissions from account.personal_access_tokens p
+		where user_id = $1 and id = $2 and revoked_at is null and expires_at > now() and ` + tokenNotEndingSQL + `
+		for share`
+	allowedGrantSQL = `select permissions from account.grants g
+		where tenant_id = $3 and user_id = $1 and id = $2 and state = 'active' and ends_at > now() and ` + notEndingSQL + `
+		for share of g`
 )
 
 // allowedFactorSQL selects a row unless the workspace requires a second factor that the sign-in lacks.

@@ -182,8 +182,8 @@ on conflict (id) do nothing`,
 	return err == nil, err
 }
 
-// DeleteClient deletes a client of the workspace and revokes its grants, durably and in one transaction. It
-// returns the grants so that the caller can update Redis.
+// DeleteClient deletes a client of the workspace and ends its grants, durably and in one transaction. It returns those
+// that it revoked so that the caller can update Redis; EndNext revokes the others.
 func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
 	var ended []grant.Grant
 	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
@@ -203,11 +203,16 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 		if tag.RowsAffected() == 0 {
 			return client.ErrUnknown
 		}
-		if ended, err = revokeWhere(ctx, tx, `g.client_id = @client`, pgx.NamedArgs{
-			"client": id,
-		}, grant.ClientDeleted, event.Actor); err != nil {
+		p, err := ending{
+			workspaceID: workspaceID,
+			client:      &id,
+			reason:      grant.ClientDeleted,
+			actor:       event.Actor,
+		}.begin(ctx, tx, endAtOnce)
+		if err != nil {
 			return err
 		}
+		ended = p.ended
 		return s.record(ctx, tx, event)
 	})
 	return ended, err

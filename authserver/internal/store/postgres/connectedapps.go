@@ -49,6 +49,7 @@ left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature =
 func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
 	return s.connections(ctx, "list connected apps", connectionsSQL+`
 where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at) > now() - interval '90 days'
+  and (g.state = 'revoked' or `+notOverSQL+`)
 order by g.created_at desc, g.id desc limit 500`, user)
 }
 
@@ -60,6 +61,7 @@ func (s *Store) WorkspaceConnections(
 ) ([]consent.Connection, error) {
 	return s.connections(ctx, "list connections of workspace", connectionsSQL+`
 where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and ($2::uuid is null or g.id = $2)
+  and `+notOverSQL+`
   and ($3::uuid is null or (g.created_at, g.id) <
     (select before.created_at, before.id from account.grants before where before.id = $3 and before.tenant_id = $1))
   and ($5 = '' or strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower($5)) > 0)
@@ -87,14 +89,14 @@ func (s *Store) EndConnection(
 	return ended, err
 }
 
-// LiveConnectors counts the active grants of connectors in a workspace.
+// LiveConnectors counts the active grants of connectors in a workspace, up to countAtMost.
 func (s *Store) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error) {
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	var count int
-	err := s.pool.QueryRow(ctx, `select count(*) from account.grants
-		where tenant_id = $1 and kind = $2 and state = 'active' and ends_at > now()`, workspaceID, client.Connector).
-		Scan(&count)
+	err := s.pool.QueryRow(ctx, `select count(*) from (select g.id from account.grants g where g.tenant_id = $1
+		and g.kind = $2 and g.state = 'active' and g.ends_at > now() and `+notOverSQL+`
+		order by g.created_at desc, g.id desc limit $3) live`, workspaceID, client.Connector, countAtMost).Scan(&count)
 	return count, unavailable("count connections of workspace", err)
 }
 

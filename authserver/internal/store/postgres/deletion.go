@@ -51,9 +51,10 @@ where m.user_id = $1 order by t.name, t.id`, user, perm.OfAccount().Strings())
 	}
 	err = tx.QueryRow(ctx, `
 select
-  (select count(*) from account.grants where user_id = $2 and state = 'active' and ends_at > now()),
-  (select count(*) from account.personal_access_tokens
-    where user_id = $2 and revoked_at is null and expires_at > now()),
+  (select count(*) from account.grants g where user_id = $2 and state = 'active' and ends_at > now()
+    and `+notOverSQL+`),
+  (select count(*) from account.personal_access_tokens p
+    where user_id = $2 and revoked_at is null and expires_at > now() and `+tokenNotEndingSQL+`),
   (select count(*) from account.sign_ins s where s.user_id = $2 and `+signInCounts+`),
   (select count(*) from account.passkeys where user_id = $2)
     + (select count(*) from account.identities where user_id = $2)
@@ -164,6 +165,9 @@ func (s *Store) deleteUser(
 	event.Detail = map[string]any{
 		"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens,
 	}
+	if ended.More {
+		event.Detail["more"] = true
+	}
 	return ended, s.record(ctx, tx, event)
 }
 
@@ -200,31 +204,29 @@ func (s *Store) endAccess(
 		left.Action = audit.MemberRemoved
 	}
 	left.Detail = map[string]any{"account_deleted": true}
-	add := func(grants []grant.Grant) {
-		for _, g := range grants {
-			ended.Grants = append(ended.Grants, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
-		}
-	}
 	for _, workspaceID := range workspaces {
 		if _, _, err := lockMember(ctx, tx, workspaceID, user); err != nil {
 			return err
 		}
-		grants, _, err := endMembership(ctx, tx, workspaceID, user, event.Actor)
+		p, err := endMembership(ctx, tx, workspaceID, user, event.Actor, max(0, endAtOnce-len(ended.Grants)))
 		if err != nil {
 			return err
 		}
-		add(grants)
+		ended.More = ended.More || p.more
+		for _, g := range p.ended {
+			ended.Grants = append(ended.Grants, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
+		}
 		left.WorkspaceID = &workspaceID
 		if err := s.record(ctx, tx, left); err != nil {
 			return err
 		}
 	}
 	// Grants, tokens and invitations without a membership exist only if another program ended the membership alone.
-	others, _, err := endCredentials(ctx, tx, user, nil, grant.MembershipOver, event.Actor)
+	others, err := endCredentials(ctx, tx, user, nil, grant.MembershipOver, event.Actor)
 	if err != nil {
 		return err
 	}
-	ended.Grants = append(ended.Grants, others...)
+	ended.Grants, ended.More = append(ended.Grants, others.Grants...), ended.More || others.More
 	_, err = tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
 		where invited_by = $1 and ended_at is null`, user)
 	return err

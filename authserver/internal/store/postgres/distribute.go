@@ -35,6 +35,7 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 			"account.client_secrets",
 			"account.personal_access_tokens",
 			"account.signing_keys",
+			"account.endings",
 		},
 		ByWorkspace: []string{
 			"account.events",

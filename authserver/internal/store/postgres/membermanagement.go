@@ -23,12 +23,13 @@ const workspaceMembersSQL = `
 with connections as materialized (
   select g.user_id, count(*) as number from account.grants g
   where g.tenant_id = @tenant and (@user::uuid is null or g.user_id = @user)
-    and g.state = 'active' and g.ends_at > now() group by g.user_id)
+    and g.state = 'active' and g.ends_at > now() and ` + notOverSQL + ` group by g.user_id)
 select u.id, u.name, u.email, m.permissions, m.created_at, u.disabled_at is not null,
   (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id),
   coalesce(c.number, 0),
   (select count(*) from account.personal_access_tokens p
-    where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()),
+    where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()
+      and ` + tokenNotEndingSQL + `),
   exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
     or exists (select from account.authenticators a where a.user_id = u.id)
 from account.memberships m join account.users u on u.id = m.user_id
@@ -135,12 +136,12 @@ func (s *Store) EndMembership(
 		if err != nil {
 			return err
 		}
-		ended, tokens, err := endMembership(ctx, tx, workspaceID, user, event.Actor)
+		p, err := endMembership(ctx, tx, workspaceID, user, event.Actor, endAtOnce)
 		if err != nil {
 			return err
 		}
-		removal.Tokens = tokens
-		for _, g := range ended {
+		removal.Tokens, removal.More = p.tokens, p.more
+		for _, g := range p.ended {
 			removal.Grants = append(removal.Grants, membership.EndedGrant{ID: g.ID, Ends: g.Ends})
 		}
 		if event.Action == audit.MemberRemoved { // a member who leaves knows

@@ -98,7 +98,8 @@ func (s *Store) SetPermissions(
 }
 
 // RemoveMember ends a membership and the user's grants and personal access tokens in that workspace, in one
-// transaction, or returns admin.ErrNoMember. It returns the grants so that the caller can update Redis.
+// transaction, or returns admin.ErrNoMember. It returns the grants that it revoked so that the caller can update Redis;
+// EndNext revokes the others.
 func (s *Store) RemoveMember(
 	ctx context.Context,
 	workspaceID, user uuid.UUID,
@@ -116,9 +117,11 @@ func (s *Store) RemoveMember(
 		if err != nil {
 			return err
 		}
-		if ended.Grants, ended.Tokens, err = endMembership(ctx, tx, workspaceID, user, event.Actor); err != nil {
+		p, err := endMembership(ctx, tx, workspaceID, user, event.Actor, endAtOnce)
+		if err != nil {
 			return err
 		}
+		ended = admin.Removal{Grants: p.ended, Tokens: p.tokens, More: p.more}
 		if err := s.mailMember(ctx, tx, mail.Removed, workspaceID, user, nil); err != nil {
 			return err
 		}
@@ -154,42 +157,23 @@ func setPermissions(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID,
 }
 
 // endMembership deletes a locked membership and ends what depends on it: the user's grants, personal access tokens and
-// open invitations in the workspace (M3). It returns the grants so that the caller can update Redis, and the number of
-// tokens.
+// open invitations in the workspace (M3). The part has the grants that it revoked, so that the caller can update Redis,
+// and the number of tokens.
 func endMembership(
-	ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string,
-) (ended []grant.Grant, tokens int, err error) {
-	if _, err = tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`,
+	ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string, most int,
+) (part, error) {
+	if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`,
 		workspaceID, user); err != nil {
-		return nil, 0, err
+		return part{}, err
 	}
-	if _, err = tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
+	if _, err := tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
 		where tenant_id = $1 and invited_by = $2 and ended_at is null`, workspaceID, user); err != nil {
-		return nil, 0, err
+		return part{}, err
 	}
-	ended, err = revokeIn(ctx, tx, []uuid.UUID{workspaceID}, `g.user_id = @user`,
-		pgx.NamedArgs{"user": user}, grant.MembershipOver, actor)
-	if err != nil {
-		return nil, 0, err
-	}
-	tokens, err = revokeTokens(ctx, tx, &workspaceID, user, []uuid.UUID{}, string(grant.MembershipOver), actor)
-	return ended, tokens, err
-}
-
-// revokeTokens revokes a user's personal access tokens in a workspace, or in all workspaces if workspaceID is nil,
-// except those whose ids are in keep, which is not nil. It records an event for each token and returns their number.
-func revokeTokens(
-	ctx context.Context, tx pgx.Tx, workspaceID *uuid.UUID, user uuid.UUID, keep []uuid.UUID, reason, actor string,
-) (int, error) {
-	tag, err := tx.Exec(ctx, `
-with ended as (
-  update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
-  where (@tenant::uuid is null or tenant_id = @tenant) and user_id = @user and revoked_at is null
-    and expires_at > now() and not id = any (@keep) returning id, tenant_id, name
-)
-insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-select gen_random_uuid(), tenant_id, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
-  jsonb_build_object('reason', @reason::text, 'name', name) from ended`,
-		pgx.NamedArgs{"tenant": workspaceID, "user": user, "actor": actor, "reason": reason, "keep": keep})
-	return int(tag.RowsAffected()), err
+	return ending{
+		workspaceID: workspaceID,
+		user:        &user,
+		reason:      grant.MembershipOver,
+		actor:       actor,
+	}.begin(ctx, tx, most)
 }

@@ -302,8 +302,8 @@ func (s *Store) endWithReset(
 			return nil, err
 		}
 	}
-	ended, _, err := endCredentials(ctx, tx, user, r.Keep, grant.ByUser, event.Actor)
-	return ended, err
+	ended, err := endCredentials(ctx, tx, user, r.Keep, grant.ByUser, event.Actor)
+	return ended.Grants, err
 }
 
 // removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the

@@ -27,6 +27,7 @@ func (s *Store) Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select `+tokenColumns+` from `+tokenRows+`
 		where p.user_id = $1 and p.tenant_id = $2 and least(p.revoked_at, p.expires_at) > now() - interval '30 days'
+			and (p.revoked_at is not null or `+tokenNotEndingSQL+`)
 		order by p.created_at desc, p.id desc limit 500`, user, workspaceID)
 	if err != nil {
 		return nil, unavailable("list tokens", err)
@@ -41,7 +42,7 @@ func (s *Store) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenIn
 	defer cancel()
 	rows, err := s.pool.Query(ctx, `select t.name, `+tokenColumns+` from `+tokenRows+`
 		join account.tenants t on t.id = p.tenant_id
-		where p.user_id = $1 and p.revoked_at is null and p.expires_at > now()
+		where p.user_id = $1 and p.revoked_at is null and p.expires_at > now() and `+tokenNotEndingSQL+`
 		order by p.created_at desc, p.id desc limit 500`, user)
 	if err != nil {
 		return nil, unavailable("list active tokens", err)
@@ -114,8 +115,9 @@ func stillReplaceable(ctx context.Context, tx pgx.Tx, t pat.Token) error {
 	if t.ReplacesID == nil {
 		return nil
 	}
-	active, err := found(tx.QueryRow(ctx, `select true from account.personal_access_tokens
-		where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null and expires_at > now() for share`,
+	active, err := found(tx.QueryRow(ctx, `select true from account.personal_access_tokens p
+		where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null and expires_at > now()
+			and `+tokenNotEndingSQL+` for share of p`,
 		*t.ReplacesID, t.UserID, t.WorkspaceID))
 	if err == nil && !active {
 		err = audit.ErrNotAuthorized

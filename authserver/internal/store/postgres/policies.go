@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -133,14 +132,25 @@ func (s *Store) ConnectorPolicyEffect(
 ) (policy.Effect, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.operationLimit)
 	defer cancel()
-	var e policy.Effect
-	err := s.pool.QueryRow(ctx, `
+	e, err := policyEffect(ctx, s.pool, workspaceID, p)
+	return e, unavailable("evaluate connector policy", err)
+}
+
+// countAtMost is the most grants that a statement counts, the latest first. Larger numbers are not exact.
+const countAtMost = 100_000
+
+func policyEffect(
+	ctx context.Context, db queryRow, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
+) (e policy.Effect, err error) {
+	args := policyArgs(workspaceID, p)
+	args["most"] = countAtMost
+	err = db.QueryRow(ctx, `
 select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened
   and not ends)
 from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g
-  where `+policyConcerns+` and g.state = 'active') g`,
-		policyArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner)
-	return e, unavailable("evaluate connector policy", err)
+  where `+policyConcerns+` and g.state = 'active' and `+notOverSQL+` order by g.created_at desc, g.id desc
+  limit @most) g`, args).Scan(&e.End, &e.Lose, &e.Sooner)
+	return e, err
 }
 
 // SetConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each,
@@ -224,47 +234,40 @@ func policyDetail(p workspace.ConnectorPolicy) map[string]any {
 	return map[string]any{"platforms": p.Platforms, "permissions": p.Permissions.Strings(), "days": p.Days}
 }
 
-// narrowSQL locks rows in the order of their ids, as revokeInSQL does.
+// narrowSQL narrows the grants g that match a condition. It locks rows in the order of their ids, as revokeInSQL does.
 const narrowSQL = `
 with chosen as (
   select g.id, g.permissions, g.ends_at, now() as at, least(g.ends_at, g.created_at + @life) as sooner,
     array(select p from unnest(g.permissions) with ordinality u(p, n) where p = any(@permissions) order by n) as kept
   from account.grants g
-  where ` + policyConcerns + ` and (` + policyCuts + ` or ` + policyHastens + `) order by g.id for update
+  where g.tenant_id = @in and %s order by g.id for update
 ), g as (
   update account.grants g set permissions = chosen.kept, ends_at = chosen.sooner, narrowed_at = chosen.at
-  from chosen where g.tenant_id = @tenant and g.id = chosen.id
-  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at, g.state,
+  from chosen where g.tenant_id = @in and g.id = chosen.id
+  returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
     chosen.permissions as former, chosen.ends_at as formerly
-), recorded as (
-  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-  select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed + `', 'grant:' || id,
-    jsonb_build_object(
-    'reason', @reason::text, 'client_id', client_id::text, 'permissions', to_jsonb(permissions), 'ends_at', ends_at,
-    'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
-  from g
 )
-select count(*) filter (where former <> permissions), count(*) filter (where formerly <> ends_at) from g
-where state = 'active'`
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed + `', 'grant:' || id,
+  jsonb_build_object(
+  'reason', @reason::text, 'client_id', client_id::text, 'permissions', to_jsonb(permissions), 'ends_at', ends_at,
+  'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
+from g`
 
 // enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects
 // none.
-func enforce(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *policy.Change, event audit.Event) error {
-	args := policyArgs(workspaceID, change.After)
-	var err error
-	change.EndedGrants, err = revokeIn(ctx, tx, []uuid.UUID{workspaceID}, policyConcerns+` and `+policyEnds, args,
-		grant.ByPolicy, event.Actor)
-	if err != nil {
+func enforce(
+	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *policy.Change, event audit.Event,
+) (err error) {
+	if change.Effect, err = policyEffect(ctx, tx, workspaceID, change.After); err != nil {
 		return err
 	}
-	args["reason"], args["actor"], args["request"] = string(grant.ByPolicy), event.Actor, event.RequestID
-	for _, ended := range change.EndedGrants {
-		if ended.Generation > 0 { // its code was redeemed
-			change.Effect.End++
-		}
-	}
-	if err := tx.QueryRow(ctx, narrowSQL, args).Scan(&change.Effect.Lose, &change.Effect.Sooner); err != nil {
-		return fmt.Errorf("narrow grants: %w", err)
-	}
-	return nil
+	p, err := ending{
+		workspaceID: workspaceID,
+		policy:      &change.After,
+		reason:      grant.ByPolicy,
+		actor:       event.Actor,
+	}.begin(ctx, tx, endAtOnce)
+	change.EndedGrants = p.ended
+	return err
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -55,7 +56,7 @@ func (s *Store) takeOver(
 		}
 	}
 	over := &useraccount.Takeover{Methods: len(methods)}
-	over.Grants, over.Tokens, err = endCredentials(ctx, tx, user, nil, grant.AddressProven, event.Actor)
+	over.Credentials, err = endCredentials(ctx, tx, user, nil, grant.AddressProven, event.Actor)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +72,9 @@ func (s *Store) takeOver(
 		"tokens":  over.Tokens,
 		"grants":  len(over.Grants),
 	}
+	if over.More {
+		event.Detail["more"] = true
+	}
 	if err := s.record(ctx, tx, event); err != nil {
 		return nil, err
 	}
@@ -78,23 +82,27 @@ func (s *Store) takeOver(
 	return over, s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven, Data: data})
 }
 
-// endCredentials revokes the grants and personal access tokens of a user in all workspaces, except those whose ids are
-// in keep, and records an event for each. It returns the grants so that the caller can update Redis, and the number of
-// tokens.
+// endCredentials ends the grants and personal access tokens of a user in all workspaces, except those whose ids are in
+// keep, with an event for each. It returns those that it revoked, so that the caller can update Redis; EndNext revokes
+// the others.
 func endCredentials(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, keep []uuid.UUID, reason grant.Reason, actor string,
-) (ended []useraccount.EndedGrant, tokens int, err error) {
-	keep = append([]uuid.UUID{}, keep...)
-	grants, err := revokeWhere(ctx, tx, `g.user_id = @user and not g.id = any (@keep)`,
-		pgx.NamedArgs{"user": user, "keep": keep}, reason, actor)
+) (ended useraccount.Credentials, err error) {
+	rows, err := tx.Query(ctx, `select g.tenant_id from account.grants g where g.user_id = $1
+		union select p.tenant_id from account.personal_access_tokens p where p.user_id = $1 order by 1`, user)
 	if err != nil {
-		return nil, 0, err
+		return ended, fmt.Errorf("find workspaces: %w", err)
 	}
-	for _, g := range grants {
-		ended = append(ended, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
+	workspaces, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return ended, fmt.Errorf("find workspaces: %w", err)
 	}
-	tokens, err = revokeTokens(ctx, tx, nil, user, keep, string(reason), actor)
-	return ended, tokens, err
+	p, err := ending{user: &user, keep: keep, reason: reason, actor: actor}.beginIn(ctx, tx, workspaces)
+	for _, g := range p.ended {
+		ended.Grants = append(ended.Grants, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
+	}
+	ended.Tokens, ended.More = p.tokens, p.more
+	return ended, err
 }
 
 // ConfirmEmail proves the address of a user by an operator's word, with the event, and ends nothing. It returns false

@@ -26,7 +26,7 @@ const (
 	snapshotColumns = `
 select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColumns + `,
   u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false),
-  signing.key_ids
+  signing.key_ids, ` + pendingEndsSQL + `
 `
 	snapshotJoins = `
 left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
@@ -108,11 +108,16 @@ func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 	var held, keyIDs pgtype.FlatArray[string] // pgx would plan the scan of []string for each row
 	targets := append([]any{&place, &snapshot.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
-	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs)
+	var ends []pendingEnd
+	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs, &ends)
 	if err := row.Scan(targets...); err != nil {
 		return 0, grant.Snapshot{}, err
 	}
 	snapshot.Client, snapshot.Grant = c.client(), g.grant()
+	if len(ends) > 0 {
+		limited := limitedBy(ends, *snapshot.Grant, snapshot.Now)
+		snapshot.Grant = &limited
+	}
 	snapshot.UserDisabled = g.userDisabled != nil && *g.userDisabled
 	snapshot.Held, snapshot.KeyIDs = perm.FromStrings(held), keyIDs
 	return place, snapshot, nil

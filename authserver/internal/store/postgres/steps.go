@@ -73,7 +73,7 @@ const directSQL = `
         where one = any (m.permissions) and one = any (string_to_array(asked.usable, ' ')))
     join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration' and f.enabled
   where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'
-    and g.permissions @> string_to_array(asked.scope, ' ')`
+    and g.permissions @> string_to_array(asked.scope, ' ') and ` + notEndingSQL
 
 // ownSQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
 // just decided it. If Postgres holds it nevertheless, Redis has lost data.

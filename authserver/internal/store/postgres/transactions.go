@@ -110,7 +110,8 @@ with chosen as (
 select ` + grantColumns + ` from g`
 
 // revokeWhere revokes every grant g that matches the condition, in the caller's transaction, and records an audit event
-// for each. It goes through the workspaces in the order of their ids, so that two calls cannot deadlock.
+// for each. The condition selects at most endAtOnce grants. It goes through the workspaces in the order of their ids, so
+// that two calls cannot deadlock.
 func revokeWhere(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -148,7 +149,9 @@ func revokeIn(
 	for _, workspaceID := range workspaces {
 		each := maps.Clone(args)
 		each["in"], each["reason"], each["actor"] = workspaceID, string(reason), actor
-		each["request"] = web.RequestID(ctx)
+		if each["request"] == nil {
+			each["request"] = web.RequestID(ctx)
+		}
 		batch.Queue(fmt.Sprintf(revokeInSQL, condition), each).Query(func(rows pgx.Rows) error {
 			revoked, err := pgx.CollectRows(rows, scanGrant)
 			ended = append(ended, revoked...)

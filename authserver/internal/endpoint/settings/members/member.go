@@ -170,6 +170,9 @@ func (h *Handler) removed(
 	if ends := ending(len(ended.Grants), ended.Tokens); ends != "" {
 		notice += " This ended " + ends + "."
 	}
+	if ended.More {
+		notice += " Other connections and tokens of " + m.Name + " no longer work either."
+	}
 	if m.UserID == v.Current.User.ID {
 		return h.Done(v, "/settings/user", "You left "+here.Workspace.Name+".")
 	}

@@ -1,0 +1,321 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// The most that one transaction does, so that it stays well within the statement timeout.
+const (
+	endAtOnce     = 500   // grants that it revokes or narrows, and tokens that it revokes
+	examineAtOnce = 5_000 // grants that it reads, whether or not they have ended
+)
+
+// An ending ends many grants and tokens of a workspace for one reason. Its transaction ends some. If more may be left,
+// it adds a row to account.endings: from then on, no statement that decides about a grant or a token accepts one that
+// the row concerns, and EndNext ends them in further transactions (G7, M3, P2).
+type ending struct {
+	workspaceID uuid.UUID
+	client      *uuid.UUID                 // nil: grants of any client
+	user        *uuid.UUID                 // nil: grants of any user; the user's tokens end too, if client is nil
+	keep        []uuid.UUID                // grants and tokens that stay
+	policy      *workspace.ConnectorPolicy // connectors' grants are limited to it; nil: all that is concerned ends
+	reason      grant.Reason
+	actor       string
+	request     string
+
+	// Of a row of account.endings.
+	id, after uuid.UUID
+	at        *time.Time // what was created later is not concerned
+}
+
+// The grants g that a row e of account.endings concerns, and conditions on those that none does.
+const (
+	concernedSQL = `e.tenant_id = g.tenant_id and g.created_at <= e.until
+  and (e.client_id is null or e.client_id = g.client_id) and (e.user_id is null or e.user_id = g.user_id)
+  and g.id <> all (e.keep)`
+	// notEndingSQL is true unless the grant g ends, or is narrowed, by a row of account.endings.
+	notEndingSQL = `not exists (select from account.endings e where ` + concernedSQL + `
+  and (e.days is null or g.kind = 'connector'))`
+	// notOverSQL is notEndingSQL, but true of grants that a policy concerns.
+	notOverSQL = `not exists (select from account.endings e where ` + concernedSQL + ` and e.days is null)`
+	// tokenNotEndingSQL is notEndingSQL for a personal access token p.
+	tokenNotEndingSQL = `not exists (select from account.endings e where e.tenant_id = p.tenant_id
+  and e.user_id = p.user_id and e.client_id is null and e.days is null and p.created_at <= e.until
+  and p.id <> all (e.keep))`
+	// pendingEndsSQL selects the rows of account.endings that concern the grant g, for limitedBy.
+	pendingEndsSQL = `(select jsonb_agg(jsonb_build_object('reason', e.reason, 'at', e.until, 'platforms', e.platforms,
+    'permissions', e.permissions, 'days', e.days, 'platform', coalesce(c.connector_platform, 'other')) order by e.until)
+  from account.endings e where ` + concernedSQL + `)`
+)
+
+// A pendingEnd is a row of account.endings that concerns a grant.
+type pendingEnd struct {
+	Reason      grant.Reason
+	At          time.Time
+	Platforms   []workspace.Platform
+	Permissions []string
+	Days        *int
+	Platform    workspace.Platform // that of the grant's client
+}
+
+// limitedBy returns a grant as the rows of account.endings leave it: revoked, narrowed, or unchanged.
+func limitedBy(ends []pendingEnd, g grant.Grant, now time.Time) grant.Grant {
+	for _, e := range ends {
+		left := e.Days != nil
+		if g.State == grant.Revoked || (left && g.Kind != client.Connector) {
+			continue
+		}
+		if left {
+			limit := workspace.ConnectorPolicy{
+				Platforms:   e.Platforms,
+				Permissions: perm.FromStrings(e.Permissions),
+				Days:        *e.Days,
+			}
+			g, left = policy.Narrow(limit, g, workspace.PlatformOf(string(e.Platform)), g.Created)
+			left = left && g.Ends.After(now)
+		}
+		if !left {
+			g.State, g.Reason, g.RevokedAt = grant.Revoked, e.Reason, &e.At
+		}
+	}
+	return g
+}
+
+// args are the arguments of the conditions below.
+func (e ending) args() pgx.NamedArgs {
+	args := pgx.NamedArgs{}
+	if e.policy != nil {
+		args = policyArgs(e.workspaceID, *e.policy)
+	}
+	args["in"], args["at"], args["after"], args["examine"] = e.workspaceID, e.at, e.after, examineAtOnce
+	args["client"], args["user"], args["keep"] = e.client, e.user, append([]uuid.UUID{}, e.keep...)
+	args["reason"], args["actor"], args["request"] = string(e.reason), e.actor, e.request
+	return args
+}
+
+// Conditions on the grants g of the workspace.
+const (
+	endingSQL = `(@at::timestamptz is null or g.created_at <= @at)
+  and (@client::uuid is null or g.client_id = @client) and (@user::uuid is null or g.user_id = @user)
+  and not g.id = any (@keep) and g.state <> 'revoked'`
+	policyEndingSQL    = endingSQL + ` and ` + policyConcerns + ` and ` + policyEnds
+	policyNarrowingSQL = endingSQL + ` and ` + policyConcerns + ` and not ` + policyEnds +
+		` and (` + policyCuts + ` or ` + policyHastens + `)`
+)
+
+// conditions select the grants that the ending revokes, and those that it narrows.
+func (e ending) conditions() (revokes, narrows string) {
+	if e.policy == nil {
+		return endingSQL, `false`
+	}
+	return policyEndingSQL, policyNarrowingSQL
+}
+
+// found selects the grants that examine reads. Without a row in account.endings it reads them in an index, whichever
+// there is for the client, the user or the workspace; later it goes through the workspace.
+func (e ending) found() string {
+	switch {
+	case e.id != uuid.Nil:
+		return `g.id > @after order by g.id`
+	case e.client != nil:
+		return `g.client_id = @client order by g.created_at desc`
+	case e.user != nil:
+		return `g.user_id = @user`
+	}
+	return `true order by g.created_at desc, g.id desc`
+}
+
+// A part is what one transaction of an ending has found and done.
+type part struct {
+	revoke, narrow []uuid.UUID
+	last           uuid.UUID // of the examined grants
+	more           bool      // more grants or tokens may be left
+
+	ended  []grant.Grant
+	tokens int
+}
+
+// examine reads the next grants, and selects at most this number.
+func (e ending) examine(ctx context.Context, tx pgx.Tx, most int) (p part, err error) {
+	revokes, narrows := e.conditions()
+	rows, err := tx.Query(ctx, `select g.id, `+revokes+`, `+narrows+` from account.grants g
+		where g.tenant_id = @in and `+e.found()+` limit @examine`, e.args())
+	if err != nil {
+		return part{}, fmt.Errorf("find grants that end: %w", err)
+	}
+	examined := 0
+	var id uuid.UUID
+	var revoke, narrow bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &revoke, &narrow}, func() error {
+		examined++
+		switch full := len(p.revoke)+len(p.narrow) >= most; {
+		case p.more || full && (revoke || narrow):
+			p.more = true // this one is the next to be examined
+			return nil
+		case revoke:
+			p.revoke = append(p.revoke, id)
+		case narrow:
+			p.narrow = append(p.narrow, id)
+		}
+		p.last = id
+		return nil
+	})
+	p.more = p.more || examined == examineAtOnce
+	return p, err
+}
+
+// next does a part of an ending: at most this number of grants, and of tokens.
+func (e ending) next(ctx context.Context, tx pgx.Tx, most int) (part, error) {
+	p, err := e.examine(ctx, tx, most)
+	if err != nil {
+		return part{}, err
+	}
+	revokes, narrows := e.conditions()
+	if len(p.revoke) > 0 {
+		args := e.args()
+		args["ids"] = p.revoke
+		p.ended, err = revokeIn(ctx, tx, []uuid.UUID{e.workspaceID}, `g.id = any (@ids) and `+revokes, args, e.reason,
+			e.actor)
+		if err != nil {
+			return part{}, err
+		}
+	}
+	if len(p.narrow) > 0 {
+		args := e.args()
+		args["ids"] = p.narrow
+		if _, err := tx.Exec(ctx, fmt.Sprintf(narrowSQL, `g.id = any (@ids) and `+narrows), args); err != nil {
+			return part{}, fmt.Errorf("narrow grants: %w", err)
+		}
+	}
+	if e.user != nil && e.client == nil {
+		if p.tokens, err = revokeTokens(ctx, tx, e, most); err != nil {
+			return part{}, err
+		}
+		p.more = p.more || p.tokens == most
+	}
+	return p, nil
+}
+
+// begin does the first part of an ending, and leaves the others to EndNext. The caller's transaction holds what a new
+// grant or token of the same kind would need: none is created that is concerned and not yet visible.
+func (e ending) begin(ctx context.Context, tx pgx.Tx, most int) (part, error) {
+	e.request = web.RequestID(ctx)
+	p, err := e.next(ctx, tx, most)
+	if err != nil || !p.more {
+		return p, err
+	}
+	args := e.args()
+	args["id"] = identity.New()
+	if e.policy == nil {
+		args["platforms"], args["permissions"], args["days"] = nil, nil, nil
+	} else { // the same policy again concerns all that it concerned before
+		_, err = tx.Exec(ctx, `delete from account.endings where tenant_id = @in and platforms = @platforms
+			and permissions = @permissions and days = @days`, args)
+		if err != nil {
+			return part{}, err
+		}
+	}
+	_, err = tx.Exec(ctx, `
+insert into account.endings (id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
+  actor, request_id)
+values (@id, @in, clock_timestamp(), @client, @user, @keep, @platforms, @permissions, @days, @reason,
+  @actor, @request)`, args)
+	return p, err
+}
+
+// beginIn is begin for each of the workspaces, with at most endAtOnce grants in all. They are in the order in which
+// transactions lock them.
+func (e ending) beginIn(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (all part, err error) {
+	for _, workspaceID := range workspaces {
+		e.workspaceID = workspaceID
+		p, err := e.begin(ctx, tx, max(0, endAtOnce-len(all.ended)-all.tokens))
+		if err != nil {
+			return part{}, err
+		}
+		all.ended, all.tokens, all.more = append(all.ended, p.ended...), all.tokens+p.tokens, all.more || p.more
+	}
+	return all, nil
+}
+
+// EndNext does the next part of an ending that its request left over, and returns the grants that it revoked so that
+// the caller can update Redis. It returns false if there is none, or if other processes are at work on all of them.
+func (s *Store) EndNext(ctx context.Context) (ended []grant.Grant, any bool, err error) {
+	err = s.atomically(ctx, "end grants", func(tx pgx.Tx) error {
+		ended, any = nil, false
+		if err := sequentially(ctx, tx); err != nil {
+			return err
+		}
+		e, err := nextEnding(ctx, tx)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		p, err := e.next(ctx, tx, endAtOnce)
+		if err != nil {
+			return err
+		}
+		ended, any = p.ended, true
+		if !p.more {
+			_, err = tx.Exec(ctx, `delete from account.endings where id = $1`, e.id)
+			return err
+		}
+		if p.last == uuid.Nil { // only tokens are left
+			p.last = e.after
+		}
+		_, err = tx.Exec(ctx, `update account.endings set after = $2, moved_at = clock_timestamp() where id = $1`, e.id,
+			p.last)
+		return err
+	})
+	return ended, any && err == nil, err
+}
+
+// nextEnding locks the ending that has waited longest, or returns pgx.ErrNoRows.
+func nextEnding(ctx context.Context, tx pgx.Tx) (e ending, err error) {
+	var limit policyRow
+	err = tx.QueryRow(ctx, `select id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
+		actor, request_id, after from account.endings order by moved_at limit 1 for update skip locked`).
+		Scan(&e.id, &e.workspaceID, &e.at, &e.client, &e.user, &e.keep, &limit.platforms, &limit.permissions,
+			&limit.days, &e.reason, &e.actor, &e.request, &e.after)
+	if err == nil && limit.days != nil {
+		p := limit.policy()
+		e.policy = &p
+	}
+	return e, err
+}
+
+// revokeTokens revokes at most this number of the personal access tokens that an ending concerns, and records an event
+// for each. It returns their number.
+func revokeTokens(ctx context.Context, tx pgx.Tx, e ending, most int) (int, error) {
+	args := e.args()
+	args["most"] = most
+	tag, err := tx.Exec(ctx, `
+with ended as (
+  update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
+  where revoked_at is null and id = any (array(
+    select p.id from account.personal_access_tokens p
+    where p.tenant_id = @in and p.user_id = @user and p.revoked_at is null and p.expires_at > now()
+      and not p.id = any (@keep) and (@at::timestamptz is null or p.created_at <= @at) limit @most))
+  returning id, tenant_id, name
+)
+insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+select gen_random_uuid(), tenant_id, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
+  jsonb_build_object('reason', @reason::text, 'name', name), @request from ended`, args)
+	return int(tag.RowsAffected()), err
+}

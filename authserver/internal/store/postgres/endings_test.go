@@ -1,0 +1,264 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/standing"
+)
+
+// tooMany is a number of grants that one transaction does not end.
+const tooMany = 700
+
+// crowd returns grants of the app: the first was redeemed, the others are copies of it.
+func (l *storeTest) crowd(app client.Client) []grant.Grant {
+	l.Helper()
+	all := []grant.Grant{l.consented(app, 0)}
+	for range tooMany - 1 {
+		g := all[0]
+		g.ID = uuid.New()
+		all = append(all, g)
+	}
+	ids := make([]uuid.UUID, len(all))
+	for i, g := range all {
+		ids[i] = g.ID
+	}
+	l.fixture.Exec(`insert into account.grants select one.* from account.grants original, unnest($2::uuid[]) copies (copy),
+		jsonb_populate_record(original, jsonb_build_object('id', copy)) one where original.id = $1`, all[0].ID, ids[1:])
+	return all
+}
+
+// standingOf returns the standing of the access tokens of a grant.
+func (l *storeTest) standingOf(g grant.Grant) standing.Standing {
+	l.Helper()
+	one, err := l.Standing(l.Context(), granted(g, "key", uuid.Nil, ""))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return one
+}
+
+// accepts returns the grants that some statement accepts.
+func (l *storeTest) accepts(all []grant.Grant) (accepted []grant.Grant) {
+	l.Helper()
+	for _, g := range all {
+		snapshot, err := l.Snapshot(l.Context(), g.ClientID, g.Key())
+		if err != nil {
+			l.Fatal(err)
+		}
+		step := grant.Step{GrantID: g.ID, WorkspaceID: g.WorkspaceID, Generation: 2, Hash: hash(2), Nonce: "n"}
+		_, result, err := l.AdvanceDirectly(l.Context(), step, g.ClientID, grant.RefreshTerms{Resource: g.Resource})
+		if err != nil {
+			l.Fatal(err)
+		}
+		if l.standingOf(g).State == standing.Active || result != grant.Refused ||
+			(snapshot.Client != nil && snapshot.Grant.State != grant.Revoked) {
+			accepted = append(accepted, g)
+		}
+	}
+	return accepted
+}
+
+// unchanged returns some of the grants that the request has left as they were.
+func (l *storeTest) unchanged(all []grant.Grant) (left []grant.Grant) {
+	l.Helper()
+	for _, g := range all {
+		now := l.stored(g)
+		if now.State != grant.Revoked && len(now.Permissions) == len(g.Permissions) {
+			left = append(left, g)
+		}
+		if len(left) == 20 {
+			break
+		}
+	}
+	if len(left) == 0 {
+		l.Error("the request changed all grants")
+	}
+	return left
+}
+
+// wantLeftOver checks that the request has left some grants to EndNext, which none of all statements accepts.
+func (l *storeTest) wantLeftOver(all []grant.Grant, reason grant.Reason) {
+	l.Helper()
+	left := l.unchanged(all)
+	if accepted := l.accepts(left); len(accepted) != 0 {
+		l.Errorf("%d of %d grants are accepted after their end", len(accepted), len(left))
+	}
+	for _, g := range left {
+		if s, err := l.Snapshot(l.Context(), g.ClientID, g.Key()); err != nil || s.Grant.Reason != reason {
+			l.Fatalf("a grant that waits for its end has the reason %q: %v", s.Grant.Reason, err)
+		}
+	}
+}
+
+// endAll runs EndNext until nothing is left, and checks that each grant was revoked once, for the reason.
+func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
+	l.Helper()
+	for parts := 0; ; parts++ {
+		_, found, err := l.EndNext(l.Context())
+		if err != nil {
+			l.Fatal(err)
+		}
+		if !found {
+			break
+		}
+		if parts > 2*tooMany {
+			l.Fatal("the end does not end")
+		}
+	}
+	for what, sql := range map[string]string{
+		"revoked": `select count(*) from account.grants where client_id = $1 and state = 'revoked'
+			and revoke_reason = $2`,
+		"audit events": `select count(*) from account.audit_events e where action = 'grant.revoked'
+			and e.detail ->> 'client_id' = $1::uuid::text and e.detail ->> 'reason' = $2`,
+		"events": `select count(distinct e.data ->> 'id') from account.events e join account.grants g
+			on g.id::text = e.data ->> 'id' where e.type = 'connection.ended' and g.client_id = $1 and $2 <> ''`,
+	} {
+		if n := l.count(sql, all[0].ClientID, string(reason)); n != len(all) {
+			l.Errorf("%s: %d, want %d", what, n, len(all))
+		}
+	}
+	if n := l.count(`select count(*) from account.endings`); n != 0 {
+		l.Errorf("%d endings are left", n)
+	}
+}
+
+func (l *storeTest) event(action audit.Action) audit.Event {
+	return audit.Event{
+		WorkspaceID: &l.fixture.WorkspaceID,
+		Actor:       "admin",
+		Action:      action,
+		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
+		Detail:      map[string]any{},
+	}
+}
+
+func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	l.publish("key")
+	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
+	all := l.crowd(app)
+	if accepted := l.accepts(all[1:2]); len(accepted) != 1 {
+		t.Fatal("a copied grant is not accepted")
+	}
+	other := l.consented(l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead), 0)
+	ended, err := l.DeleteClient(t.Context(), l.fixture.WorkspaceID, app.ID, l.event(audit.ClientDeleted))
+	if err != nil || len(ended) == 0 {
+		t.Fatal(len(ended), err)
+	}
+	l.wantLeftOver(all, grant.ClientDeleted)
+	if n, err := l.LiveConnectors(t.Context(), l.fixture.WorkspaceID); err != nil || n != 1 {
+		t.Errorf("%d connections are counted: %v", n, err)
+	}
+	if apps, err := l.ConnectedApps(t.Context(), other.UserID); err != nil || len(apps) != 1+len(ended) &&
+		len(apps) != 500 {
+		t.Errorf("%d connections are listed: %v", len(apps), err)
+	}
+	l.endAll(all, grant.ClientDeleted)
+	if l.standingOf(other).State != standing.Active {
+		t.Error("the grant of another client ended too")
+	}
+}
+
+func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	l.publish("key")
+	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
+	all := l.crowd(app)
+	user := all[0].UserID
+	token := standing.Query{PATHash: credential.Hash(l.fixture.Token(user, perm.ProgrammesRead).Reveal())}
+	l.fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,
+			expires_at)
+		select gen_random_uuid(), sha256(n::text::bytea), user_id, tenant_id, name, permissions, expires_at
+		from account.personal_access_tokens, generate_series(1, $1::int) n`, tooMany)
+	workspaceID := l.fixture.WorkspaceID
+	removal, err := l.RemoveMember(t.Context(), workspaceID, user, l.event(audit.MemberRemoved))
+	if err != nil || !removal.More || len(removal.Grants) == 0 || removal.Tokens == 0 {
+		t.Fatalf("%d grants, %d tokens, more: %v: %v", len(removal.Grants), removal.Tokens, removal.More, err)
+	}
+	l.fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = $1`, user)
+	held := perm.NewSet(perm.ProgrammesRead)
+	if err := l.AddMember(t.Context(), workspaceID, user, held, l.event(audit.MemberAdded)); err != nil {
+		t.Fatal(err)
+	}
+	l.wantLeftOver(all, grant.MembershipOver)
+	// The token in question is one that waits for its end.
+	l.fixture.Exec(`update account.personal_access_tokens set hash = sha256('former') where hash = $1`, token.PATHash)
+	l.fixture.Exec(`update account.personal_access_tokens set hash = $1 where id =
+		(select id from account.personal_access_tokens where revoked_at is null limit 1)`, token.PATHash)
+	if s, err := l.Standing(t.Context(), token); err != nil || s.State != "revoked" {
+		t.Errorf("a former token is %s: %v", s.State, err)
+	}
+	if m, err := l.WorkspaceMember(t.Context(), workspaceID, user); err != nil || m.Connections+m.Tokens != 0 {
+		t.Errorf("%d connections and %d tokens are counted: %v", m.Connections, m.Tokens, err)
+	}
+	if tokens, err := l.ActiveTokens(t.Context(), user); err != nil || len(tokens) != 0 {
+		t.Errorf("%d tokens are listed as active: %v", len(tokens), err)
+	}
+	again := l.consented(l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead), 0)
+	fresh := standing.Query{PATHash: credential.Hash(l.fixture.Token(user, perm.ProgrammesRead).Reveal())}
+	l.endAll(all, grant.MembershipOver)
+	if n := l.count(`select count(*) from account.personal_access_tokens where revoked_at is null`); n != 1 {
+		t.Errorf("%d tokens are not revoked, want the one of the new membership", n)
+	}
+	if s, err := l.Standing(t.Context(), fresh); err != nil || s.State != standing.Active ||
+		l.standingOf(again).State != standing.Active {
+		t.Error("what began after the return ended too", s.State, err)
+	}
+}
+
+func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	l.publish("key")
+	l.fixture.Exec(`update account.memberships set permissions = $1`, perm.NewSet(both...).Strings())
+	narrowed := l.crowd(l.fixture.Connector(l.grant.Resource, both...))
+	ended := l.crowd(l.fixture.Connector(l.grant.Resource, perm.ProgrammesWrite))
+	limit := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
+	change := l.limit(limit)
+	if want := (policy.Effect{End: tooMany, Lose: tooMany, Sooner: tooMany}); change.Effect != want {
+		t.Errorf("%+v, want %+v", change.Effect, want)
+	}
+	// The policy is raised again, which must not give back anything (P3).
+	l.limit(policyOf(30, workspace.Platforms(), both...))
+	if accepted := l.accepts(l.unchanged(ended)); len(accepted) != 0 {
+		t.Errorf("%d grants of which nothing is left are accepted", len(accepted))
+	}
+	left := l.unchanged(narrowed)
+	wantNarrow := func() {
+		t.Helper()
+		for _, g := range left {
+			end := g.Created.Add(7 * day).Add(time.Second)
+			s, err := l.Snapshot(t.Context(), g.ClientID, g.Key())
+			now := l.standingOf(g)
+			if err != nil || s.Grant.Permissions.Has(perm.ProgrammesWrite) || s.Grant.Ends.After(end) ||
+				now.State != standing.Active || now.CredentialPermissions.Scope() != "programmes:read:programmes" ||
+				now.EndsAt.After(end) {
+				t.Fatalf("a grant exceeds the policy: %+v %+v %v", s.Grant, now, err)
+			}
+		}
+	}
+	wantNarrow()
+	l.endAll(ended, grant.ByPolicy)
+	wantNarrow()
+	for what, sql := range map[string]string{
+		"narrowed": `select count(*) from account.grants
+			where narrowed_at is not null and cardinality(permissions) = 1`,
+		"audit": `select count(*) from account.audit_events where action = 'grant.narrowed'`,
+	} {
+		if n := l.count(sql); n != tooMany {
+			t.Errorf("%s: %d, want %d", what, n, tooMany)
+		}
+	}
+}
