@@ -16,6 +16,7 @@ import (
 
 	"github.com/lestrrat-go/jwx/v2/jwa"
 	"github.com/lestrrat-go/jwx/v2/jws"
+	"golang.org/x/net/html"
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -177,29 +178,43 @@ func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 	}
 }
 
+// leadsTo reports whether the page has a link to the path.
+func leadsTo(page *browsertest.Page, path string) bool {
+	return slices.ContainsFunc(page.Elements("a"), func(a *html.Node) bool {
+		return slices.ContainsFunc(a.Attr, func(one html.Attribute) bool {
+			return one.Key == "href" && one.Val == path
+		})
+	})
+}
+
 func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
+	next := "/settings/apps"
+	from := "/login/upstream?return=" + next
 	down := func(name string, page *browsertest.Page) {
 		t.Helper()
 		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" ||
 			!page.HasText("Riverside does not respond") {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
+		if !leadsTo(page, "/login?return="+url.QueryEscape(next)) {
+			t.Errorf("%s: the page does not lead back to %s", name, next)
+		}
 	}
 	p.set(func() { p.failing["/.well-known/openid-configuration"] = 500 })
-	down("discovery", s.browser().Get("/login/upstream"))
+	down("discovery", s.browser().Get(from))
 	p.set(func() { p.failing = map[string]int{}; p.metadata["issuer"] = "https://evil.example" })
-	down("another issuer", s.browser().Get("/login/upstream"))
+	down("another issuer", s.browser().Get(from))
 	p.set(func() { p.metadata = map[string]any{"token_endpoint": "http://evil.example/token"} })
-	down("an address without TLS", s.browser().Get("/login/upstream"))
+	down("an address without TLS", s.browser().Get(from))
 	p.set(func() { p.metadata, p.hanging = map[string]any{}, true })
 	began := time.Now()
 	var all sync.WaitGroup
 	for range 3 {
-		all.Go(func() { down("hanging", s.browser().Get("/login/upstream")) })
+		all.Go(func() { down("hanging", s.browser().Get(from)) })
 	}
 	all.Wait()
 	if took := time.Since(began); took < oidc.RequestTimeout || took >= 3*oidc.RequestTimeout {

@@ -42,7 +42,7 @@ func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 		h.Log.WarnContext(r.Context(), "upstream sign-in refused", "reason", err)
 		h.notVerified(w, r, b)
 	case err != nil:
-		h.fail(w, r, err)
+		h.failAttempt(w, r, b, err)
 	case b.SignIn != uuid.Nil:
 		h.prove(w, r, b, who)
 	default:
@@ -81,7 +81,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 		h.fail(w, r, err)
 		return
 	case verdict != welcome && verdict != tookOver:
-		h.refuse(w, r, verdict)
+		h.refuse(w, r, b, verdict)
 		return
 	}
 	by, event := session.Arrival(r, user, proofOf(who), h.Proxies.ClientAddress(r))

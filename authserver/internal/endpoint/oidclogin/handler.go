@@ -144,7 +144,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, b begun) {
 		)
 	}
 	if err != nil {
-		h.fail(w, r, err)
+		h.failAttempt(w, r, b, err)
 		return
 	}
 	goOn(w, address)
@@ -156,16 +156,23 @@ func (h *Handler) getOnly(w http.ResponseWriter, r *http.Request) {
 	h.Pages.NotAllowed(w, r)
 }
 
+// failAttempt is fail for an attempt, after which the user can return to what they came for.
+func (h *Handler) failAttempt(w http.ResponseWriter, r *http.Request, b begun, err error) {
+	if !errors.Is(err, oidc.ErrUnreachable) {
+		h.fail(w, r, err)
+		return
+	}
+	h.Log.ErrorContext(r.Context(), "identity provider does not respond", "error", err)
+	h.unreachable(w, r, b)
+}
+
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h.Log.ErrorContext(r.Context(), "upstream sign-in failed", "error", err)
-	switch {
-	case errors.Is(err, oidc.ErrUnreachable):
-		h.unreachable(w, r)
-	case errors.Is(err, store.ErrUnavailable):
+	if errors.Is(err, store.ErrUnavailable) {
 		h.Pages.Unavailable(w, r)
-	default:
-		h.Pages.Internal(w, r)
+		return
 	}
+	h.Pages.Internal(w, r)
 }
 
 func goOn(w http.ResponseWriter, address string) {

@@ -19,14 +19,14 @@ func backTo(b begun) []ui.Link {
 }
 
 // unreachable writes a 503: the provider does not respond.
-func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) unreachable(w http.ResponseWriter, r *http.Request, b begun) {
 	w.Header().Set("Retry-After", "30")
 	h.Pages.ShowError(w, r, &ui.Message{
 		Status:  http.StatusServiceUnavailable,
 		Heading: h.Name + " does not respond",
 		Text:    "We could not confirm your identity with " + h.Name + ".",
 		Next:    "Please try again in a minute, or sign in another way.",
-		Links:   []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
+		Links:   backTo(b),
 	})
 }
 
@@ -59,7 +59,7 @@ func (h *Handler) notOurs(w http.ResponseWriter, r *http.Request) {
 // contain text.
 func (h *Handler) declined(w http.ResponseWriter, r *http.Request, b begun, code string) {
 	if code == "temporarily_unavailable" || code == "server_error" {
-		h.unreachable(w, r)
+		h.unreachable(w, r, b)
 		return
 	}
 	h.Pages.ShowError(w, r, &ui.Message{
@@ -90,13 +90,13 @@ func (h *Handler) otherAccount(w http.ResponseWriter, r *http.Request, b begun) 
 }
 
 // refuse responds to a person whom the provider has authenticated and who may not sign in.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, why verdict) {
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, b begun, why verdict) {
 	page := &ui.Message{
 		Status:  http.StatusForbidden,
 		Heading: "Your " + h.Name + " account is not known here",
 		Text:    "No user here has an e-mail address that " + h.Name + " has verified for you.",
 		Next:    "Ask an administrator of your workspace to add you, or sign in another way.",
-		Links:   []ui.Link{{Href: "/login", Text: "Back to the sign-in page"}},
+		Links:   backTo(b),
 	}
 	switch why {
 	case taken:
