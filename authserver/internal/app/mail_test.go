@@ -257,6 +257,25 @@ func TestMail_ReportsAddedWebhook(t *testing.T) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	wants(2, "at page.example.invalid to the workspace", "added in Settings", "with personal data: names")
+
+	var id string
+	p.fixture.Read("select id::text from account.webhooks where url like 'https://page.%'", &id)
+	hook := "/settings/developers/webhook?tenant=" + p.fixture.WorkspaceID.String() + "&id=" + id
+	for range 3 { // off, on, off
+		form := b.Get(hook).Form(path + "/personal-data")
+		form.Set("password", browsertest.Password)
+		if page := b.Post(path+"/personal-data", form).Follow(); page.Status != 200 {
+			t.Fatalf("%d %s", page.Status, page.Text())
+		}
+	}
+	for _, to := range []string{who.Email, manager.Email} {
+		m := p.mail(to, "A webhook endpoint gets personal data", 1)
+		for _, text := range []string{"Ada Okafor switched on", "at page.example.invalid of the workspace", "names"} {
+			if !strings.Contains(m.Text, text) || strings.Contains(m.Text, "secret-path") {
+				t.Errorf("%q does not have %q", m.Text, text)
+			}
+		}
+	}
 	if n := len(p.box.Messages(other.Email)); n != 0 {
 		t.Errorf("%d mails to a member who manages nothing", n)
 	}

@@ -78,6 +78,7 @@ func kinds() []kind {
 			write:    webhookDisabled,
 		},
 		{name: WebhookAdded, life: 2 * day, write: webhookAdded},
+		{name: WebhookPersonal, life: 2 * day, write: webhookPersonal},
 		{name: EmailChangeOld, title: "Confirm a change of your address", life: day, write: emailChangeOld},
 		{name: EmailChangeNew, title: "Confirm your new address", life: day, write: emailChangeNew},
 		{name: EmailTaken, title: "Your address was entered for another account", life: day, write: emailTaken},
@@ -300,6 +301,21 @@ func webhookAdded(s site, m Message) letter {
 				d.Person, d.Host, d.Workspace, moment(d.At), by),
 			gets,
 			advice,
+		},
+		Button: "Open the webhooks",
+		Link:   s.page(d.Path),
+	}
+}
+
+func webhookPersonal(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "A webhook endpoint gets personal data",
+		Lines: []string{
+			fmt.Sprintf("%s switched on personal data for the webhook endpoint at %s of the workspace %s on %s.",
+				d.Person, d.Host, d.Workspace, moment(d.At)),
+			"From now on, events are sent there with names, e-mail addresses and answers.",
+			"If you do not want this, open the endpoint and switch personal data off.",
 		},
 		Button: "Open the webhooks",
 		Link:   s.page(d.Path),

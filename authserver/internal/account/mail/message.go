@@ -51,6 +51,7 @@ const (
 	AccountDeleted     Kind = "account_deleted"
 	WebhookDisabled    Kind = "webhook_disabled"
 	WebhookAdded       Kind = "webhook_added"
+	WebhookPersonal    Kind = "webhook_personal_data"
 	EmailChangeOld     Kind = "email_change_old"
 	EmailChangeNew     Kind = "email_change_new"
 	EmailTaken         Kind = "email_taken"

@@ -58,7 +58,8 @@ var notices = []Notice{
 	{Action: audit.InvitationRenewed, Mail: Invitation, Page: userPage},
 	{Action: audit.AccessRequested, Mail: AccessRequested, Page: "/settings/members"},
 	{Action: audit.WebhookAdded, Mail: WebhookAdded, Page: "/settings/webhooks"},
-	{Action: audit.WebhookDisabled, Mail: WebhookDisabled, Page: developersPage}, // by the service
+	{Action: audit.WebhookChanged, Mail: WebhookPersonal, Page: "/settings/webhooks"}, // if it gets personal data
+	{Action: audit.WebhookDisabled, Mail: WebhookDisabled, Page: developersPage},      // by the service
 }
 
 // Unmailed are actions without a mail, and the reason.
@@ -97,7 +98,7 @@ var unmailed = []Unmailed{
 		Actions: []audit.Action{
 			audit.ConnectorPolicyChanged, audit.ClientRegistered, audit.ClientChanged, audit.ClientSecretReplaced,
 			audit.ConnectionsExported, audit.AuditExported, audit.FormExported, audit.ModuleChanged,
-			audit.FeatureChanged, audit.SecondFactorChanged, audit.MemberAdded, audit.WebhookChanged,
+			audit.FeatureChanged, audit.SecondFactorChanged, audit.MemberAdded,
 			audit.WebhookEnabled, audit.WebhookSecretReplaced,
 		},
 	},

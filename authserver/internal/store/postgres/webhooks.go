@@ -81,13 +81,21 @@ func (s *Store) EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UU
 	})
 }
 
-// SetWebhookPersonalData includes or omits the personal data of events and records the event. It returns
-// webhook.ErrNotFound.
+// SetWebhookPersonalData includes or omits the personal data of events, records the event, and queues the mails if the
+// data was omitted before. It returns webhook.ErrNotFound.
 func (s *Store) SetWebhookPersonalData(
 	ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event,
 ) error {
 	return s.changeWebhook(ctx, "change a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
-		return webhook.SetPersonalData(ctx, tx, workspaceID, id, user, include)
+		former, err := webhook.Find(ctx, tx, workspaceID, id)
+		if err != nil {
+			return former, err
+		}
+		e, err := webhook.SetPersonalData(ctx, tx, workspaceID, id, user, include)
+		if err != nil || !include || former.PersonalData {
+			return e, err
+		}
+		return e, s.mailWebhook(ctx, tx, mail.WebhookPersonal, e, former.UserID)
 	})
 }
 
@@ -214,12 +222,19 @@ func (s *Store) mailWebhookDisabled(ctx context.Context, tx pgx.Tx, e webhook.En
 	return s.queueMail(ctx, tx, e.UserID, m)
 }
 
-// mailWebhookAdded queues the mails about a new endpoint, to its maker and to all who can manage the members.
+// mailWebhookAdded queues the mails about a new endpoint.
 func (s *Store) mailWebhookAdded(ctx context.Context, tx pgx.Tx, e webhook.Endpoint) error {
+	return s.mailWebhook(ctx, tx, mail.WebhookAdded, e, e.UserID)
+}
+
+// mailWebhook queues the mails about an endpoint, to its maker, its former maker and all who can manage the members.
+func (s *Store) mailWebhook(
+	ctx context.Context, tx pgx.Tx, kind mail.Kind, e webhook.Endpoint, former uuid.UUID,
+) error {
 	if s.mails == nil {
 		return nil
 	}
-	m := mail.Message{Kind: mail.WebhookAdded, Data: mail.Data{
+	m := mail.Message{Kind: kind, Data: mail.Data{
 		Host:     webhookHost(e.URL),
 		Personal: e.PersonalData,
 		Path:     "/settings/webhooks?tenant=" + e.WorkspaceID.String(),
@@ -237,8 +252,8 @@ func (s *Store) mailWebhookAdded(ctx context.Context, tx pgx.Tx, e webhook.Endpo
 		return err
 	}
 	rows, err := tx.Query(ctx, `select m.user_id from account.memberships m
-		where m.tenant_id = $1 and (m.user_id = $2 or $3 = any(m.permissions)) order by m.user_id`,
-		e.WorkspaceID, e.UserID, string(perm.AccountWriteMembers))
+		where m.tenant_id = $1 and (m.user_id in ($2, $4) or $3 = any(m.permissions)) order by m.user_id`,
+		e.WorkspaceID, e.UserID, string(perm.AccountWriteMembers), former)
 	if err != nil {
 		return err
 	}
