@@ -1,6 +1,6 @@
 #!/bin/sh
-# Creates the missing secrets of deploy/compose.yaml, one file each. It never changes or prints a secret. Only the owner
-# can enter the directory. The files are readable by all, because the containers run as other users; each container gets
+# Creates the missing secrets of deploy/compose.yaml, one file each. It prints no secret, and replaces only the Redis
+# URL with which earlier releases gave authserver the operator's password. Only the owner can enter the directory. The files are readable by all, because the containers run as other users; each container gets
 # the files it needs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,6 +25,10 @@ for role in owner authserver resourceapi; do
 	printf 'postgres://%s:%s@postgres:5432/almoner?sslmode=disable' "$login" "$(cat "${role}_password")" | keep "${role}_database_url"
 done
 printf 'requirepass %s\n' "$(cat redis_password)" | keep redis.conf
+if [ "$(cat redis_url 2>/dev/null)" = "redis://:$(cat redis_password)@redis:6379/0" ]; then
+	rm -f redis_users.conf redis_url
+	echo "authserver gets its own Redis user: run docker compose up --detach --force-recreate redis authserver" >&2
+fi
 # Each service has a Redis user with its own keys and commands. The user default, with redis_password, is the operator's.
 printf 'redis://authserver:%s@redis:6379/0' "$(random)" | keep redis_url
 printf 'redis://resourceapi:%s@redis:6379/0' "$(random)" | keep resourceapi_redis_url

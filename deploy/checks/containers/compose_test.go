@@ -1,6 +1,7 @@
 package containers
 
 import (
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,6 +250,51 @@ func TestSecretsScript_CreatesEachSecretOnce(t *testing.T) {
 	for name, content := range before {
 		if again, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(again) != content {
 			t.Errorf("%s was replaced, %v", name, err)
+		}
+	}
+}
+
+// Earlier releases gave authserver the URL of the Redis user default, with the operator's password.
+func TestSecretsScript_GivesAuthserverItsOwnRedisUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	makeSecrets(t, dir)
+	read := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	write := func(name, content string) {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	operators := read("redis_password")
+	write("redis_url", "redis://:"+operators+"@redis:6379/0")
+	write("redis_users.conf", "user authserver on >"+operators+" ~*\n")
+	others := read("resourceapi_redis_url")
+	makeSecrets(t, dir)
+	address, err := url.Parse(read("redis_url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := address.User.Password()
+	if address.User.Username() != "authserver" || password == operators || len(password) < 20 {
+		t.Errorf("authserver connects as %q", address.User.Username())
+	}
+	users := read("redis_users.conf")
+	if !strings.Contains(users, "user authserver on >"+password+" ") || strings.Contains(users, operators) ||
+		!strings.Contains(users, "user resourceapi on >") || read("resourceapi_redis_url") != others {
+		t.Error("the Redis users do not have the passwords of the URLs")
+	}
+	for _, kept := range []string{address.String(), "rediss://:" + operators + "@redis.example.org:6379/0"} {
+		write("redis_url", kept)
+		if makeSecrets(t, dir); read("redis_url") != kept || read("redis_users.conf") != users {
+			t.Error("a URL was replaced that does not have the operator's password")
 		}
 	}
 }
