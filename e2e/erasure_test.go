@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/client"
 )
 
 // "An erasure of more than 1,000 submissions is 202; the form is closed and nothing of it can be read from then on (a
@@ -57,11 +57,18 @@ func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
 				t.Errorf("%s: submissions can be read", what)
 			}
 		}
-		await.True(t, "the erasure is processed", func() bool {
-			return api.Get(t, status).Wants(t, http.StatusOK).Object(t)["status"] == "processed"
-		})
-		if n := api.Get(t, status).Object(t)["deletedSubmissions"]; n != float64(many) {
-			t.Errorf("%s: %v submissions were deleted", what, n)
+		forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
+		if e, err := forms.WaitForErasure(t.Context(), accepted.Object(t)["id"].(string)); err != nil || e.DeletedSubmissions != many {
+			t.Errorf("%s: %+v %v", what, e, err)
+		}
+		if s := api.Get(t, status).Wants(t, http.StatusOK).Object(t)["status"]; s != "processed" {
+			t.Errorf("%s: the status is %v", what, s)
+		}
+		small, _ := newForm(t, p, ws)
+		e, err := forms.Erase(t.Context(), small.ID)
+		unknown, erred := forms.EraseAddress(t.Context(), "unknown@example.org")
+		if err != nil || erred != nil || e != unknown || e != (client.Erasure{Status: client.ErasureProcessed}) {
+			t.Errorf("%s: an erasure of nothing is %+v %v, %+v %v", what, e, err, unknown, erred)
 		}
 		if n := submissions(t, p, form); n != 0 {
 			t.Errorf("%s: %d submissions are left", what, n)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"time"
 )
 
 // MaxImport is the maximum size of an import file in bytes.
@@ -64,16 +63,8 @@ func (p Programmes) ReadImport(ctx context.Context, id string) (Import, error) {
 // WaitForImport polls an import until it is processed or rejected, or until ctx ends. A rejected import is
 // not an error: see Status and Errors.
 func (p Programmes) WaitForImport(ctx context.Context, id string) (Import, error) {
-	const longest = 2 * time.Second
-	for wait := 50 * time.Millisecond; ; wait = min(longest, wait*2) {
+	return poll(ctx, "import "+id, func() (Import, bool, error) {
 		i, err := p.ReadImport(ctx, id)
-		if err != nil || i.Status != ImportAccepted {
-			return i, err
-		}
-		select {
-		case <-ctx.Done():
-			return i, fmt.Errorf("almoner: import %s is not processed yet: %w", id, ctx.Err())
-		case <-time.After(wait):
-		}
-	}
+		return i, i.Status != ImportAccepted, err
+	})
 }
