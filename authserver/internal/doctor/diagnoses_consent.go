@@ -112,8 +112,7 @@ func ofConsents() map[string]diagnosis {
 			Fail,
 			"The Content-Security-Policy of a page before the callback has form-action.",
 			"Chromium applies it to every redirect after the form. If {client} redirects from its callback to " +
-				"another " +
-				"address, Chromium stays on the page, and nothing happens on screen.",
+				"another address, Chromium stays on the page, and nothing happens on screen.",
 			"Remove form-action from the sign-in page, the consent page and the pages between them.",
 		},
 		"approval_redirects": {verdict: OK, says: "After Approve, the server redirects the browser with 302 or 303."},

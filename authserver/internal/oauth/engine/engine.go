@@ -16,9 +16,9 @@ import (
 // A Signer returns the key that signs access tokens now.
 type Signer interface {
 	Current(ctx context.Context) (accesstoken.SigningKey, error)
-	// Among is like Current, for a token request that has read from Postgres which keys are not removed. Its error
-	// wraps store.ErrUnavailable.
-	Among(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error)
+	// CurrentAmong is like Current, for a token request that has read from Postgres which keys are not removed. Its
+	// error wraps store.ErrUnavailable.
+	CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error)
 }
 
 // Deps are the dependencies of an Engine.

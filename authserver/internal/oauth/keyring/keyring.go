@@ -170,10 +170,10 @@ func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 	return accesstoken.SigningKey{}, ErrNoKey
 }
 
-// Among returns the private key that signs now, given the keys that were not removed at a read after the last Load: if
-// the key that this process would sign with was removed meanwhile, the next one signs already. It loads the keys only
-// if that was removed too. An empty list changes nothing.
-func (r *Keyring) Among(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
+// CurrentAmong returns the private key that signs now, given the keys that were not removed at a read after the last
+// Load: if the key that this process would sign with was removed meanwhile, the next one signs already. It loads the
+// keys only if that was removed too. An empty list changes nothing.
+func (r *Keyring) CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
 	s := r.loaded.Load()
 	if s == nil {
 		return accesstoken.SigningKey{}, ErrNoKey
@@ -181,7 +181,7 @@ func (r *Keyring) Among(ctx context.Context, keyIDs []string) (accesstoken.Signi
 	if key, found := s.among(keyIDs); found {
 		return key, nil
 	}
-	_, err, _ := r.first.Do("again", func() (any, error) {
+	_, err, _ := r.first.Do("reload", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 		defer cancel()
 		return nil, r.Load(ctx)
