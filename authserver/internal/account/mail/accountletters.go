@@ -92,6 +92,23 @@ func addressProven(s site, m Message) letter {
 	}
 }
 
+func memberTakenOver(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "A member of " + d.Workspace + " confirmed their e-mail address",
+		Lines: []string{
+			d.Person + ", a member of the workspace " + d.Workspace + ", confirmed the address of their account at " +
+				s.host() + " on " + moment(d.At) + ".",
+			"The address had never been confirmed before, so another person may have used the account. We ended " +
+				"everything that gave access to it, with its connections, personal access tokens, webhooks and open " +
+				"invitations. The membership stays.",
+			"Look at the audit log if you do not know what the account was used for.",
+		},
+		Button: "Open the member",
+		Link:   s.page(d.Path),
+	}
+}
+
 func wrongCodes(s site, m Message) letter {
 	return letter{
 		Subject: "Wrong codes were entered for your account",

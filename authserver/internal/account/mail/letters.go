@@ -85,6 +85,7 @@ func kinds() []kind {
 		{name: EmailChanged, title: "Your e-mail address was changed", life: 2 * day, write: emailChanged},
 		{name: WrongCodes, title: "Wrong codes after your password", life: 2 * day, write: wrongCodes},
 		{name: AddressProven, title: "Your e-mail address was confirmed", life: 2 * day, write: addressProven},
+		{name: MemberTakenOver, life: 2 * day, write: memberTakenOver},
 	}
 	for _, n := range notes {
 		all = append(all, kind{name: n.kind, life: 2 * day, write: n.write})

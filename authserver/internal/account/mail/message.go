@@ -57,6 +57,7 @@ const (
 	EmailTaken         Kind = "email_taken"
 	EmailChanged       Kind = "email_changed"
 	AddressProven      Kind = "address_proven"
+	MemberTakenOver    Kind = "member_taken_over"
 	WrongCodes         Kind = "wrong_codes"
 
 	PasskeyAdded          Kind = "passkey_added"

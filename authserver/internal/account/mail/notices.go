@@ -45,9 +45,10 @@ var notices = []Notice{
 	{Action: audit.UserResetRequested, Mail: Reset, Page: securityPage},
 	{Action: audit.UserEmailRequested, Mail: EmailChangeOld, Page: userPage}, // and EmailChangeNew
 	{Action: audit.UserEmailChanged, Mail: EmailChanged, Page: userPage},     // to both addresses
-	{Action: audit.UserEmailProven, Mail: AddressProven, Page: securityPage}, // if it ended what the account had
-	{Action: audit.CodeFailed, Mail: WrongCodes, Page: securityPage},         // after several within a day
-	{Action: audit.UserDeleted, Mail: AccountDeleted},                        // nothing is left to show
+	// if it ended what the account had; and MemberTakenOver to who manages the members of the user's workspaces
+	{Action: audit.UserEmailProven, Mail: AddressProven, Page: securityPage},
+	{Action: audit.CodeFailed, Mail: WrongCodes, Page: securityPage}, // after several within a day
+	{Action: audit.UserDeleted, Mail: AccountDeleted},                // nothing is left to show
 	{Action: audit.TokenCreated, Mail: TokenCreated, Page: ownTokensPage, ByEvent: true},
 	{Action: audit.TokenRevoked, Mail: TokenRevoked, Page: ownTokensPage}, // if its value was sent for revocation
 	{Action: audit.GrantConsented, Mail: ConnectionApproved, Page: appsPage},

@@ -197,19 +197,15 @@ func (s *Store) addReset(
 	return s.record(ctx, tx, event)
 }
 
-// keepsPasskeys is the condition under which a link r removes no passkey (F5).
+// keepsPasskeys is the condition under which a link r that does not take over removes no passkey (F5).
 const keepsPasskeys = `(not r.by_operator
   and exists (select from account.passkeys k where k.user_id = r.user_id and k.copied_at is null)
   and exists (select from account.memberships d join account.tenants t on t.id = d.tenant_id
     where d.user_id = r.user_id and t.second_factor_required))`
 
-// takesOver is the condition under which a link r of the user u proves the user's address (F7).
-const takesOver = `(u.email_proven_at is null and (r.by_operator
-  or not (` + keepsPasskeys + ` or exists (select from account.authenticators a where a.user_id = r.user_id))))`
-
 const linkSQL = `
 select u.id, u.name, u.email, r.expires_at, exists (select from account.passkeys where user_id = u.id),
-  exists (select from account.identities where user_id = u.id), ` + keepsPasskeys + `, ` + takesOver + `
+  exists (select from account.identities where user_id = u.id), ` + keepsPasskeys + `, not ` + proven + `
 from account.password_resets r join account.users u on u.id = r.user_id
 where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.disabled_at is null`
 
@@ -280,13 +276,15 @@ func (s *Store) ResetPassword(
 func (s *Store) endWithReset(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, r password.Reset, event audit.Event,
 ) ([]useraccount.EndedGrant, error) {
-	var over, byOperator bool
-	err := tx.QueryRow(ctx, `select `+takesOver+`, r.by_operator from account.password_resets r
-		join account.users u on u.id = r.user_id where r.token_hash = $1`, r.TokenHash).Scan(&over, &byOperator)
+	var byOperator bool
+	err := tx.QueryRow(ctx, `select by_operator from account.password_resets where token_hash = $1`, r.TokenHash).
+		Scan(&byOperator)
 	if err != nil {
 		return nil, err
 	}
-	if over {
+	if known, err := isProven(ctx, tx, user); err != nil {
+		return nil, err
+	} else if !known {
 		by := useraccount.ByReset
 		if byOperator {
 			by = useraccount.ByOperatorsLink

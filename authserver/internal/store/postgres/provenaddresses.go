@@ -13,16 +13,21 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/perm"
 )
+
+// proven is the condition that the address of a user u was proven. Without it, nothing that the account has is known to
+// be the user's: what proves the address takes the account over, whatever second factor it has.
+const proven = `(u.email_proven_at is not null)`
 
 // isProven reports whether the address of a user was proven. The caller's transaction must hold the user's row.
 func isProven(ctx context.Context, tx pgx.Tx, user uuid.UUID) (bool, error) {
-	return found(tx.QueryRow(ctx, `select true from account.users where id = $1 and email_proven_at is not null`, user))
+	return found(tx.QueryRow(ctx, `select true from account.users u where u.id = $1 and `+proven, user))
 }
 
 // takeOver proves the address of a user whose account another person may have created: it ends everything that gives
-// access to the account, except the linked account at the issuer keep, records the event and mails the user. The
-// caller's transaction must hold the user's row.
+// access to the account, except the linked account at the issuer keep, records the event and mails the user and who
+// manages the members of the user's workspaces. The caller's transaction must hold the user's row.
 func (s *Store) takeOver(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, by useraccount.Proof, keep string, event audit.Event,
 ) (*useraccount.Takeover, error) {
@@ -79,7 +84,38 @@ func (s *Store) takeOver(
 		return nil, err
 	}
 	data := mail.Data{PasswordSet: by != useraccount.ByUpstream}
-	return over, s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven, Data: data})
+	if err := s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven, Data: data}); err != nil {
+		return nil, err
+	}
+	return over, s.mailTakeover(ctx, tx, user)
+}
+
+// mailTakeover mails those who manage the members of a user's workspaces that the account was taken over.
+func (s *Store) mailTakeover(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
+	if s.mails == nil {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `select o.user_id, t.id::text, t.name, u.name from account.memberships m
+		join account.memberships o on o.tenant_id = m.tenant_id and o.user_id <> m.user_id and $2 = any(o.permissions)
+		join account.tenants t on t.id = m.tenant_id join account.users u on u.id = m.user_id
+		where m.user_id = $1 order by t.id, o.user_id`, user, string(perm.AccountWriteMembers))
+	if err != nil {
+		return err
+	}
+	type reader struct {
+		ID                             uuid.UUID
+		WorkspaceID, Workspace, Member string
+	}
+	readers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[reader])
+	for i := 0; err == nil && i < len(readers); i++ {
+		r := readers[i]
+		err = s.queueMail(ctx, tx, r.ID, mail.Message{Kind: mail.MemberTakenOver, Data: mail.Data{
+			Person:    r.Member,
+			Workspace: r.Workspace,
+			Path:      "/settings/members/member?tenant=" + r.WorkspaceID + "&id=" + user.String(),
+		}})
+	}
+	return err
 }
 
 // endCredentials ends the grants and personal access tokens of a user in all workspaces, except those whose ids are in
