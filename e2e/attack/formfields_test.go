@@ -131,4 +131,6 @@ func fields(e *target) map[string]url.Values {
 var testedElsewhere = map[string]string{
 	"/settings/provider/unlink": "needs an upstream provider: authserver/internal/app, " +
 		"TestUnlink_LastSignInMethodIsRefused",
+	"/login/upstream/confirm": "needs an upstream provider: authserver/internal/app, " +
+		"TestProven_UpstreamTakeoverIsConfirmedFirst",
 }

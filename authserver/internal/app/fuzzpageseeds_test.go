@@ -170,6 +170,7 @@ func pageSeeds() []routeSeed {
 			400,
 		},
 		{"HEAD", "/login/upstream/callback", "", "state=y", "", "", 405},
+		{"POST", "/login/upstream/confirm", "", "", withSession + asForm, "key=x", 303},
 		{"GET", "/static/{id}", "site.css", "", "", "", 200},
 		{"GET", "/{id}", "../etc/passwd", "", "", "", 404},
 	}

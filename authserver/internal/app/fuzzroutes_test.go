@@ -43,6 +43,7 @@ func paths() []string {
 		"/settings/passkeys",
 		"/settings/passkeys/remove",
 		"/login/upstream/callback",
+		"/login/upstream/confirm",
 		"/settings/provider",
 		"/settings/user",
 		"/settings/developers",

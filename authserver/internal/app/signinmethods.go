@@ -166,6 +166,7 @@ func (m signInMethods) routes(route func(path string, byMethod methods), page fu
 		get("/login/upstream", u.Start)
 		get("/login/again/upstream", u.Again)
 		get("/login/upstream/callback", u.Callback)
+		post("/login/upstream/confirm", u.Confirm())
 		get("/settings/provider", u.Page)
 		post("/settings/provider/unlink", u.Unlink())
 	}

@@ -1,5 +1,7 @@
 package useraccount
 
+import "errors"
+
 // A Proof says what proved that an address is its user's: that the person with the mailbox has the account. It is
 // stored in account.users with the time. An account without one may have been created by another person, for example by
 // an inviter who opened the link of an invitation that the deployment did not mail.
@@ -25,3 +27,6 @@ type Takeover struct {
 	Credentials
 	Methods int // passkeys, linked accounts and the authenticator app
 }
+
+// ErrTakeover reports that a change would be a Takeover, and that the person has not confirmed it. Nothing was changed.
+var ErrTakeover = errors.New("the address was never proven: the account would be taken over")

@@ -29,7 +29,7 @@ var (
 )
 
 // Errors returns the errors of this package.
-func Errors() []error { return []error{ErrLinkInvalid, ErrEmailTaken, ErrTooManyChanges} }
+func Errors() []error { return []error{ErrLinkInvalid, ErrEmailTaken, ErrTooManyChanges, ErrTakeover} }
 
 // An EmailRequest is a request to change an address.
 type EmailRequest struct {

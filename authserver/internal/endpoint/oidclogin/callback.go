@@ -46,7 +46,7 @@ func (h *Handler) Callback(w http.ResponseWriter, r *http.Request) {
 	case b.SignIn != uuid.Nil:
 		h.prove(w, r, b, who)
 	default:
-		h.signIn(w, r, b, who)
+		h.signIn(w, r, b.Return, who, false)
 	}
 }
 
@@ -74,14 +74,18 @@ func single(query string) (map[string]string, bool) {
 	return out, err == nil
 }
 
-func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oidc.Identity) {
-	user, verdict, err := h.decide(r, who)
+// signIn signs in the user of an identity. confirmed says whether the person confirmed a takeover.
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, next string, who oidc.Identity, confirmed bool) {
+	user, verdict, err := h.decide(r, who, confirmed)
 	switch {
 	case err != nil:
 		h.fail(w, r, err)
 		return
+	case verdict == unconfirmed:
+		h.ask(w, r, user, unanswered{Identity: who, Return: next})
+		return
 	case verdict != welcome && verdict != tookOver:
-		h.refuse(w, r, b, verdict)
+		h.refuse(w, r, begun{Return: next}, verdict)
 		return
 	}
 	by, event := session.Arrival(r, user, proofOf(who), h.Proxies.ClientAddress(r))
@@ -98,7 +102,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, b begun, who oi
 	case err != nil:
 		h.fail(w, r, err)
 	default:
-		goOn(w, b.Return)
+		goOn(w, next)
 	}
 }
 

@@ -1,9 +1,11 @@
 package oidclogin
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -18,7 +20,9 @@ const (
 	welcome verdict = ""
 	// the user is welcome, and what the account had before has ended
 	tookOver verdict = "took_over"
-	unknown  verdict = "unknown" // no user has this identity
+	// the user is welcome if they confirm that all that the account had ends
+	unconfirmed verdict = "unconfirmed"
+	unknown     verdict = "unknown" // no user has this identity
 	// the user is linked to another account there: the e-mail address now belongs to another person
 	taken    verdict = "other_account"
 	disabled verdict = "disabled"
@@ -26,8 +30,9 @@ const (
 
 // decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
 // has verified an e-mail address of the user. It records every refusal. If the user's address was not proven before,
-// all that the account had ends first: another person may have created it.
-func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, verdict, error) {
+// all that the account had ends first: another person may have created it. Without the confirmation of the person at the
+// browser, it does not: a link on another site can begin a sign-in, and a session at the provider completes it.
+func (h *Handler) decide(r *http.Request, who oidc.Identity, confirmed bool) (workspace.User, verdict, error) {
 	ctx := r.Context()
 	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)
 	if err != nil {
@@ -47,14 +52,18 @@ func (h *Handler) decide(r *http.Request, who oidc.Identity) (workspace.User, ve
 	case linked && (user.Proven || spelling.Key(who.Email) != spelling.Key(user.Email)):
 		return user, welcome, nil
 	}
-	made, over, err := h.Identities.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, audit.Event{
+	event := audit.Event{
 		UserID:    &user.ID,
 		Actor:     "user:" + user.ID.String(),
 		Action:    audit.IdentityLinked,
 		Subject:   "user:" + user.ID.String(),
 		RequestID: web.RequestID(ctx),
 		Detail:    map[string]any{"issuer": who.Issuer, "address": h.Proxies.ClientAddress(r).String()},
-	})
+	}
+	made, over, err := h.Identities.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, confirmed, event)
+	if errors.Is(err, useraccount.ErrTakeover) {
+		return user, unconfirmed, nil
+	}
 	if err == nil && !made {
 		return user, taken, h.record(r, user, taken)
 	}

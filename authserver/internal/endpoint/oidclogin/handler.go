@@ -28,9 +28,9 @@ type Identities interface {
 	session.Auditor
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
 	// LinkIdentity links an account to the user with the address, which the provider has verified. If the address was
-	// not proven before, it ends what the account had.
+	// not proven before, it ends what the account had, or returns useraccount.ErrTakeover if confirmed is false.
 	LinkIdentity(
-		ctx context.Context, user uuid.UUID, email, issuer, subject string, event audit.Event,
+		ctx context.Context, user uuid.UUID, email, issuer, subject string, confirmed bool, event audit.Event,
 	) (bool, *useraccount.Takeover, error)
 	// IdentitySince returns when the user was linked to an account of an issuer. false means that the user is not
 	// linked.

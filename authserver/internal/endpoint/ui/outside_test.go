@@ -39,6 +39,7 @@ func leading(to string) map[string]View {
 		"code":     &SignInCode{Return: to},
 		"reauth":   &Reauth{Frame: who, Return: to},
 		"passkeys": &Passkeys{Frame: who, Return: to},
+		"takeover": &Takeover{Return: to},
 		"choice":   &Choice{Frame: who, SwitchTo: to},
 		"consent":  &Consent{Frame: who, SwitchTo: to},
 		"message":  &Message{Switch: to},
@@ -83,7 +84,7 @@ func TestFormAction_IsAbsentWhereFormsMayEndOutside(t *testing.T) {
 // Every template with a form that carries a path, or answers an authorization request, belongs to a view in the test
 // above. The forms of the others end here.
 func TestFormAction_EachTemplateThatLeadsOnIsKnown(t *testing.T) {
-	leads := regexp.MustCompile(`name="return"|action="/oauth/|template "(passkey|switch)"`)
+	leads := regexp.MustCompile(`name="return"|action="/(oauth|login/upstream)/|template "(passkey|switch)"`)
 	known := leading("")
 	for _, name := range []string{
 		"authenticator", // sets up an app and shows its recovery codes

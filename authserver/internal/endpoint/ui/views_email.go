@@ -31,3 +31,18 @@ func Unproven(text string, mails bool) *Message {
 	}
 	return page
 }
+
+// Takeover is the page that says what a sign-in at the identity provider ends, because the address of the account was
+// never confirmed.
+type Takeover struct {
+	Frame
+	Key    string
+	Email  string
+	Return string // local path that follows
+}
+
+// Template implements View.
+func (*Takeover) Template() string { return "takeover" }
+
+// LeadsTo implements View.
+func (t *Takeover) LeadsTo() string { return t.Return }

@@ -33,6 +33,7 @@ const (
 	PasskeySignIn Purpose = "passkey_sign_in"
 	PasskeyReauth Purpose = "passkey_again"
 	OIDCSignIn    Purpose = "upstream_sign_in"
+	OIDCTakeover  Purpose = "upstream_takeover"
 )
 
 // A Record is a login state as it is stored, with no secret in the clear: Data is sealed.

@@ -180,7 +180,7 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 			m.Errorf("%s: %v", name, err)
 		}
 	}
-	if linked, _, err := m.LinkIdentity(ctx, user, email, "i", "s", event); linked || err != nil {
+	if linked, _, err := m.LinkIdentity(ctx, user, email, "i", "s", true, event); linked || err != nil {
 		m.Errorf("an account was linked: %v", err)
 	}
 	for _, address := range []string{email, user.String() + "@deleted.invalid"} {
@@ -226,7 +226,7 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 			err := m.fixture.Owner.QueryRow(t.Context(), `select email from account.users where id = $1`, user).
 				Scan(&address)
 			if err == nil {
-				_, _, err = m.LinkIdentity(t.Context(), user, address, "i", user.String(), deletion(user))
+				_, _, err = m.LinkIdentity(t.Context(), user, address, "i", user.String(), true, deletion(user))
 			}
 			return err
 		},

@@ -92,13 +92,14 @@ func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) 
 }
 
 // LinkIdentity links an account at another provider to an enabled user who has the e-mail address, which the provider
-// has verified, with its audit event. If the user's address was not proven, it ends what the account had (takeOver). It
-// returns false and changes nothing if the account is linked to another user, the user has another account of that
-// issuer, or the user is disabled or has another address by now.
+// has verified, with its audit event. If the user's address was not proven, it ends what the account had (takeOver), or
+// returns useraccount.ErrTakeover if confirmed is false. It returns false and changes nothing if the account is linked to
+// another user, the user has another account of that issuer, or the user is disabled or has another address by now.
 func (s *Store) LinkIdentity(
 	ctx context.Context,
 	user uuid.UUID,
 	email, issuer, subject string,
+	confirmed bool,
 	event audit.Event,
 ) (linked bool, over *useraccount.Takeover, err error) {
 	err = s.atomically(ctx, "link identity", func(tx pgx.Tx) error {
@@ -123,9 +124,13 @@ func (s *Store) LinkIdentity(
 			return err
 		}
 		proven, err := isProven(ctx, tx, user)
-		if err == nil && !proven {
-			over, err = s.takeOver(ctx, tx, user, useraccount.ByUpstream, issuer, event)
+		switch {
+		case err != nil || proven:
+			return err
+		case !confirmed:
+			return useraccount.ErrTakeover
 		}
+		over, err = s.takeOver(ctx, tx, user, useraccount.ByUpstream, issuer, event)
 		return err
 	})
 	if err != nil {

@@ -1,0 +1,62 @@
+package oidclogin
+
+import (
+	"crypto/rand"
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+)
+
+// unanswered is the stored state of a sign-in that waits for the confirmation of a takeover.
+type unanswered struct {
+	Identity oidc.Identity
+	Return   string
+}
+
+// ask shows what a takeover ends. The form completes the sign-in, once and at this browser.
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, user workspace.User, u unanswered) {
+	key := rand.Text()
+	by := h.Ceremonies.BindToBrowser(w, r)
+	if err := h.Ceremonies.Begin(r.Context(), loginstate.OIDCTakeover, by, key, attemptLife, u); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	page := &ui.Takeover{Key: key, Email: user.Email, Return: u.Return}
+	page.Title = "Confirm your e-mail address"
+	h.Pages.Show(w, r, http.StatusOK, page)
+}
+
+// Confirm serves POST /login/upstream/confirm: key. It accepts requests from the server's own origin only.
+func (h *Handler) Confirm() http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		form, ok := h.Pages.ReadForm(w, r)
+		if !ok {
+			return
+		}
+		var u unanswered
+		by, known := h.Ceremonies.BoundToBrowser(r)
+		if key := form.Get("key"); known && key != "" {
+			var err error
+			if known, err = h.Ceremonies.Take(r.Context(), loginstate.OIDCTakeover, by, key, &u); err != nil {
+				h.fail(w, r, err)
+				return
+			}
+		} else {
+			known = false
+		}
+		_, signedIn, err := h.Sessions.CurrentUser(r.Context())
+		switch {
+		case err != nil:
+			h.fail(w, r, err)
+		case known:
+			h.signIn(w, r, u.Return, u.Identity, true)
+		case signedIn: // the form was sent twice
+			goOn(w, home)
+		default:
+			h.notOurs(w, r)
+		}
+	}))
+}
