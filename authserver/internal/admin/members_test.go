@@ -293,6 +293,17 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 			t.Errorf("%s was added: %v", user, err)
 		}
 	}
+	member := uuid.MustParse(id)
+	b.Fixture.Join(b.Fixture.WorkspaceID, member, perm.AccountAPIAccess, perm.ProgrammesRead)
+	more := []string{"account:api:access", "programmes:read:programmes", "programmes:write:programmes"}
+	if _, err := b.service.SetPermissions(ctx, workspace, id, more); !errors.Is(err, admin.ErrUnproven) {
+		t.Errorf("an unproven member gets a permission: %v", err)
+	}
+	if got, err := b.service.AppointManagers(ctx, workspace); err != nil || len(got.(admin.List[admin.Manager])) != 0 {
+		t.Errorf("an unproven member was appointed: %v %v", got, err)
+	}
+	b.values(b.service.SetPermissions(ctx, workspace, id, []string{"programmes:read:programmes"}))
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, member)
 	if by := shown(); by != nil {
 		t.Errorf("proven by %v", by)
 	}

@@ -11,6 +11,8 @@
 //	M5 Invitations within 24 hours are limited per user, per workspace, and per user and address. The number of users
 //	   who invite one address is limited, in one workspace and in all. One user cannot exhaust the limit of an address
 //	   for others, and one workspace cannot exhaust the limits of another.
+//	M6 A user whose address was never proven gets nothing more: neither a membership by an invitation nor another
+//	   permission, from a member or an operator. Another person may have the account.
 //
 // Taking permissions away needs account:write:members alone: a member who leaves an organisation can be removed by each
 // administrator, also by one who holds less.
@@ -40,6 +42,7 @@ type Member struct {
 	Disabled    bool
 
 	SecondFactor bool // the user has a passkey or an authenticator app
+	Proven       bool // the address is the user's (useraccount.Proof); otherwise the member gets no more permissions
 }
 
 // An Invitation is an invitation that was neither answered nor withdrawn.

@@ -22,7 +22,7 @@ type Members interface {
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (Member, error)
 	// ChangePermissions replaces a member's permissions. Each added permission must be one of those that the event's
-	// authorization names (M1), else ErrChanged.
+	// authorization names (M1), else ErrChanged. It returns ErrUnproven (M6).
 	ChangePermissions(ctx context.Context, c Change, event audit.Event) error
 	EndMembership(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
 }
@@ -118,7 +118,8 @@ func (a Actor) event(action audit.Action, subject string, detail map[string]any,
 func managing(given perm.Set) perm.Set { return given.Union(perm.NewSet(perm.AccountWriteMembers)) }
 
 // ChangePermissions replaces the permissions of a member, from the next request on, and returns the member. It returns
-// *NotHeld, ErrNoMember, ErrLastHolder, or ErrChanged if seen is not nil and no longer the member's permissions.
+// *NotHeld, ErrNoMember, ErrLastHolder, ErrUnproven (M6), or ErrChanged if seen is not nil and no longer the member's
+// permissions.
 func (s *Service) ChangePermissions(
 	ctx context.Context, by Actor, user uuid.UUID, permissions perm.Set, seen *perm.Set,
 ) (Member, error) {

@@ -70,7 +70,7 @@ func entrances() map[string]entrance {
 		"admin.ConfirmEmail":       {demands: nothing, why: "the operator's word proves it"},
 		"admin.SetEmail":           {demands: nothing, why: "leaves an unproven account unproven"},
 		"admin.SetPassword":        {demands: nothing, why: operates},
-		"admin.SetPermissions":     {demands: nothing, why: "of a member, who was added before"},
+		"admin.SetPermissions":     {demands: refused, test: "TestProven_OperatorAddsOnlyProvenUsers"},
 		"admin.SetDisabled":        {demands: nothing, why: operates},
 		"admin.ShowUser":           {demands: nothing, why: reads},
 		"admin.SignInMethods":      {demands: nothing, why: reads},

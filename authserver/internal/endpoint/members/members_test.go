@@ -143,6 +143,25 @@ func TestMembers_LastHolderStays(t *testing.T) {
 	b.wants("afterwards", b.send("DELETE", "/members/"+other.String(), ""), 403, "FORBIDDEN")
 }
 
+// Another person may have created the account of an address that was never proven.
+func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
+	b := newTestEnv(t)
+	user := b.Fixture.Member(perm.ProgrammesRead, perm.AccountReadMembers)
+	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user)
+	one := "/members/" + user.String()
+	more := body("", perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountAPIAccess)
+	b.wants("more", b.send("PATCH", one, more), 409, "conflict")
+	b.wants("others", b.send("PATCH", one, body("", perm.AccountAPIAccess)), 409, "conflict")
+	b.wants("the same", b.send("PATCH", one, body("", perm.ProgrammesRead, perm.AccountReadMembers)), 200, "")
+	b.wants("fewer", b.send("PATCH", one, body("", perm.ProgrammesRead)), 200, "")
+	if n := b.Count(`select count(*) from account.memberships where user_id = $1
+		and permissions = '{programmes:read:programmes}'`, user); n != 1 {
+		t.Error("the permissions are others")
+	}
+	b.Fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = $1`, user)
+	b.wants("more after the proof", b.send("PATCH", one, more), 200, "")
+}
+
 func TestInvitations_AreCreatedListedReplacedAndWithdrawn(t *testing.T) {
 	b := newTestEnv(t)
 	first := b.send("POST", "/invitations", body("Sam@example.org", perm.ProgrammesRead))

@@ -244,6 +244,31 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 	}
 }
 
+// The page says that the address of a member was never confirmed, and takes permissions away only.
+func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead, perm.EngageReadForms)
+	browser := site.SignedIn(ada)
+	if page := browser.Get(members); page.HasText("Address not confirmed") {
+		t.Errorf("of confirmed addresses: %s", page.Text())
+	}
+	site.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, sam.ID)
+	wantsWords(t, browser.Get(members), http.StatusOK, "Address not confirmed")
+	page := browser.Get(memberPath(site, sam))
+	wantsWords(t, page, http.StatusOK, "Address not confirmed", "you can only take permissions away",
+		"The person who runs this service can confirm it.")
+	form := page.Form(members + "/permissions")
+	form["permissions"] = []string{"engage:read:forms", "account:read:members"}
+	wantsWords(t, browser.Post(members+"/permissions", form), http.StatusConflict, "Nothing was changed.",
+		"while the e-mail address is not confirmed")
+	form["permissions"] = []string{"engage:read:forms"}
+	wantsWords(t, browser.Post(members+"/permissions", form).Follow(), http.StatusOK, "were saved.")
+	if held := heldBy(t, site, sam); held != "engage:read:forms" {
+		t.Errorf("holds %s", held)
+	}
+}
+
 func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)

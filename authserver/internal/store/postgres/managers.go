@@ -13,7 +13,7 @@ import (
 )
 
 // AppointManagers gives account:read:members and account:write:members to the enabled members of a workspace who have
-// account:api:access, unless an enabled member has account:write:members already. Each change has its event, which
+// account:api:access and a proven address (M6), unless an enabled member has account:write:members already. Each change has its event, which
 // event returns. It returns the changed members, with their new permissions.
 func (s *Store) AppointManagers(
 	ctx context.Context, workspaceID uuid.UUID, event func(user uuid.UUID, former, now perm.Set) audit.Event,
@@ -32,7 +32,7 @@ func (s *Store) AppointManagers(
 		}
 		rows, err := tx.Query(ctx, `
 select u.id, u.email, u.name, m.permissions, m.created_at
-from account.memberships m join account.users u on u.id = m.user_id and u.disabled_at is null
+from account.memberships m join account.users u on u.id = m.user_id and u.disabled_at is null and `+proven+`
 where m.tenant_id = $1 and $2 = any(m.permissions) order by u.email for update of m`,
 			workspaceID, string(perm.AccountAPIAccess))
 		if err != nil {
@@ -47,7 +47,7 @@ where m.tenant_id = $1 and $2 = any(m.permissions) order by u.email for update o
 		for i, m := range appointed {
 			former := perm.FromStrings(m.Permissions)
 			now := perm.NewSet(append(former, perm.AccountReadMembers, perm.AccountWriteMembers)...)
-			if err := setPermissions(ctx, tx, workspaceID, m.UserID, now); err != nil {
+			if err := setPermissions(ctx, tx, workspaceID, m.UserID, former, now); err != nil {
 				return err
 			}
 			if err := s.mailMember(ctx, tx, mail.PermissionsChanged, workspaceID, m.UserID, now); err != nil {

@@ -31,7 +31,7 @@ select u.id, u.name, u.email, m.permissions, m.created_at, u.disabled_at is not 
     where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()
       and ` + tokenNotEndingSQL + `),
   exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
-    or exists (select from account.authenticators a where a.user_id = u.id)
+    or exists (select from account.authenticators a where a.user_id = u.id), ` + proven + `
 from account.memberships m join account.users u on u.id = m.user_id
   left join connections c on c.user_id = m.user_id
 where m.tenant_id = @tenant and (@user::uuid is null or m.user_id = @user)
@@ -61,7 +61,7 @@ func (s *Store) workspaceMembers(
 		func(row pgx.CollectableRow) (m membership.Member, err error) {
 			var held []string
 			err = row.Scan(&m.UserID, &m.Name, &m.Email, &held, &m.Since, &m.Disabled, &m.LastSeen, &m.Connections,
-				&m.Tokens, &m.SecondFactor)
+				&m.Tokens, &m.SecondFactor, &m.Proven)
 			m.Permissions = perm.FromStrings(held)
 			return m, err
 		})
@@ -83,8 +83,8 @@ func (s *Store) changeMembers(
 	})
 }
 
-// ChangePermissions replaces a member's permissions with the event. It returns membership.ErrNoMember, ErrLastHolder
-// or ErrChanged.
+// ChangePermissions replaces a member's permissions with the event. It returns membership.ErrNoMember, ErrLastHolder,
+// ErrUnproven or ErrChanged.
 func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, event audit.Event) error {
 	return s.changeMembers(ctx, "change permissions", c.WorkspaceID, event, func(tx pgx.Tx) error {
 		former, found, err := lockMember(ctx, tx, c.WorkspaceID, c.UserID)
@@ -103,7 +103,7 @@ func (s *Store) ChangePermissions(ctx context.Context, c membership.Change, even
 		if err := checkOthersHold(ctx, tx, c.WorkspaceID, c.UserID, former.Without(c.Permissions)); err != nil {
 			return err
 		}
-		if err := setPermissions(ctx, tx, c.WorkspaceID, c.UserID, c.Permissions); err != nil {
+		if err := setPermissions(ctx, tx, c.WorkspaceID, c.UserID, former, c.Permissions); err != nil {
 			return err
 		}
 		event.Detail["former"] = former.Strings()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -66,7 +67,7 @@ from account.memberships m join account.users u on u.id = m.user_id where m.tena
 		})
 }
 
-// SetPermissions replaces a member's permissions with the event, or returns admin.ErrNoMember.
+// SetPermissions replaces a member's permissions with the event, or returns admin.ErrNoMember or admin.ErrUnproven.
 func (s *Store) SetPermissions(
 	ctx context.Context,
 	workspaceID, user uuid.UUID,
@@ -85,7 +86,11 @@ func (s *Store) SetPermissions(
 			return err
 		}
 		former = held
-		if err = setPermissions(ctx, tx, workspaceID, user, permissions); err != nil {
+		err = setPermissions(ctx, tx, workspaceID, user, former, permissions)
+		if errors.Is(err, membership.ErrUnproven) {
+			err = admin.ErrUnproven
+		}
+		if err != nil {
 			return err
 		}
 		event.Detail["former"] = former.Strings()
@@ -150,7 +155,16 @@ func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (he
 	return perm.FromStrings(permissions), err == nil, err
 }
 
-func setPermissions(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, permissions perm.Set) error {
+// setPermissions replaces the permissions of a locked member. It returns membership.ErrUnproven for an added permission
+// of a user whose address was never proven (M6).
+func setPermissions(
+	ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, former, permissions perm.Set,
+) error {
+	if len(permissions.Without(former)) > 0 {
+		if proven, err := isProven(ctx, tx, user); err != nil || !proven {
+			return cmp.Or(err, membership.ErrUnproven)
+		}
+	}
 	_, err := tx.Exec(ctx, `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`,
 		workspaceID, user, permissions.Strings())
 	return err

@@ -69,6 +69,7 @@ func (h *Handler) showMember(
 		Choices:   here.Permissions.Union(m.Permissions),
 		Chosen:    m.Permissions,
 		Seen:      m.Permissions.Scope(),
+		Mails:     h.members.Mailed(),
 	}
 	page.Title = m.Name
 	adjust(page)
@@ -104,6 +105,10 @@ func (h *Handler) setPermissions() http.Handler {
 			})
 		case errors.Is(err, membership.ErrLastHolder):
 			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastHolder })
+		case errors.Is(err, membership.ErrUnproven):
+			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) {
+				page.Problem = "You cannot add a permission while the e-mail address is not confirmed. Nothing was changed."
+			})
 		case errors.Is(err, membership.ErrNoMember):
 			return h.Done(v, here.Path(Section), gone)
 		case err != nil:

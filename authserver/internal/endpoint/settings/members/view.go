@@ -79,6 +79,7 @@ type memberPage struct {
 	Seen      string     // the permissions that the page showed, as a scope
 	Note      string     // the error of the permissions
 	Asked     *askedView // the request that selected permissions, or nil
+	Mails     bool       // the deployment sends mail
 }
 
 func (*memberPage) Template() string { return "member" }
