@@ -259,5 +259,8 @@ func EffectWords(e policy.Effect, end, lose, sooner string) []string {
 			out = append(out, fmt.Sprintf("%d connections %s.", part.n, part.does))
 		}
 	}
+	if e.More {
+		out = append(out, "Only the latest 10,000 connections were counted.")
+	}
 	return out
 }

@@ -40,6 +40,9 @@ type Effect struct {
 	End    int // revoked, because their platform, all their permissions or their age is not allowed
 	Lose   int // lose some of their permissions but stay active
 	Sooner int // end sooner but stay active
+	// More reports that the workspace has more active connections than are counted (10,000): the numbers are those of
+	// the latest, and others may be changed too.
+	More bool
 }
 
 // None reports whether no grant is changed.

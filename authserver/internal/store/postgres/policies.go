@@ -136,20 +136,20 @@ func (s *Store) ConnectorPolicyEffect(
 	return e, unavailable("evaluate connector policy", err)
 }
 
-// countAtMost is the most grants that a statement counts, the latest first. Larger numbers are not exact.
-const countAtMost = 100_000
+// countAtMost is the most grants that a statement counts, the latest first.
+const countAtMost = 10_000
 
 func policyEffect(
 	ctx context.Context, db queryRow, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
 ) (e policy.Effect, err error) {
 	args := policyArgs(workspaceID, p)
-	args["most"] = countAtMost
+	args["most"], args["next"] = countAtMost, countAtMost+1
 	err = db.QueryRow(ctx, `
 select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened
-  and not ends)
+  and not ends), count(*) > @most
 from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g
   where `+policyConcerns+` and g.state = 'active' and `+notOverSQL+` order by g.created_at desc, g.id desc
-  limit @most) g`, args).Scan(&e.End, &e.Lose, &e.Sooner)
+  limit @next) g`, args).Scan(&e.End, &e.Lose, &e.Sooner, &e.More)
 	return e, err
 }
 
