@@ -138,12 +138,14 @@ func (w *Database) User(t testing.TB) demo.User {
 	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
 	w.Exec(
 		t,
-		`insert into account.users (id, email, name, password_hash, email_proven_at, email_proven_by)
-			values ($1, $2, 'Ada Okafor', $3, now(), 'operator')`,
+		`insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`,
 		id,
 		user.Email,
 		passwordHash,
 	)
+	if _, err := w.rows.Exec(t.Context(), demo.MarkProven(id)); err != nil {
+		t.Fatal(err)
+	}
 	w.secrets.Add("password", password)
 	return user
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/alexedwards/argon2id"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/seed"
@@ -86,6 +87,17 @@ func (t Workspaces) all() []Workspace {
 	return []Workspace{t.Main, t.Empty, t.ProgrammesDisabled, t.Unprovisioned, t.LLMDisabled}
 }
 
+// MarkProven returns SQL that makes a user's address a proven one. In the schema of an earlier release, which has no
+// such column, it does nothing.
+func MarkProven(user string) string {
+	return fmt.Sprintf(`do $$ begin
+		if exists (select from information_schema.columns
+			where table_schema = 'account' and table_name = 'users' and column_name = 'email_proven_at') then
+			update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = '%s';
+		end if;
+	end $$`, uuid.MustParse(user))
+}
+
 func queuePeople(batch *pgx.Batch, d Demo) error {
 	for _, person := range []struct {
 		user       User
@@ -102,9 +114,9 @@ func queuePeople(batch *pgx.Batch, d Demo) error {
 		if err != nil {
 			return err
 		}
-		batch.Queue(`insert into account.users (id, email, name, password_hash, email_proven_at, email_proven_by)
-			values ($1, $2, $3, $4, now(), 'operator')`,
+		batch.Queue("insert into account.users (id, email, name, password_hash) values ($1, $2, $3, $4)",
 			person.user.ID, person.user.Email, person.name, hash)
+		batch.Queue(MarkProven(person.user.ID))
 		for _, workspace := range person.workspaces {
 			batch.Queue("insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)",
 				workspace.ID, person.user.ID, person.may.Strings())
