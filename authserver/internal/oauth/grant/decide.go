@@ -68,8 +68,9 @@ const (
 	commitPause  = 50 * time.Millisecond
 	commitWithin = time.Second // no further attempt starts after this time
 
-	undoTries = 4
-	undoTime  = 75 * time.Millisecond // the default limit of one call that undoes a decision in Redis
+	undoWithin = 3 * time.Second // no further call that undoes a decision in Redis starts after this time
+	undoPause  = 25 * time.Millisecond
+	undoTime   = 75 * time.Millisecond // the default limit of one such call
 )
 
 // takeStep is the idempotent update of Postgres for a step: Activate or Advance.
@@ -180,14 +181,15 @@ func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Rea
 	return k.end(ctx, g, reason, ending)
 }
 
-// undo repeats a call of Redis until it succeeds, a few times, and reports whether it did.
+// undo repeats a call of Redis until it succeeds or undoWithin is over, and reports whether it did. A request waits so
+// long because a client that tries again meanwhile, at another process, would be taken for a replay.
 func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
 	once := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.undoTime) // ctx may have ended
 		defer cancel()
 		return call(ctx)
 	}
-	for range undoTries {
+	for began := time.Now(); time.Since(began) < undoWithin; time.Sleep(undoPause) {
 		if once() == nil {
 			return true
 		}

@@ -43,7 +43,7 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 // Call it before the first decision.
 func (k *Service) WaitForStores(wait time.Duration) {
 	k.redisTime = max(redisTime, wait)
-	k.undoTime = max(undoTime, wait/undoTries)
+	k.undoTime = max(undoTime, wait/4)
 	k.limit = decisionTime + stepWaits*wait
 	k.undos.waitFor(wait)
 }
