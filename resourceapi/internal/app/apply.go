@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/pghealth"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -64,7 +65,7 @@ func (c ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 	if err != nil {
 		return err
 	}
-	store, err := postgres.Open(ctx, config.DatabaseURL.Reveal(), retentionConnections)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.MaxWait)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/pghealth"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
@@ -63,7 +64,7 @@ func (c RetentionCommand) Run(ctx context.Context, environ []string, out io.Writ
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
 	}
-	store, err := postgres.Open(ctx, config.DatabaseURL.Reveal(), retentionConnections)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.MaxWait)
 	if err != nil {
 		return err
 	}
