@@ -36,6 +36,7 @@ func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
 
 func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 	s := newResolverTest(t)
+	s.fetch.within = await.Long
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
 	var done sync.WaitGroup
@@ -71,6 +72,7 @@ func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 // URLs that an anonymous caller invents, at a slow host, must not delay a client in use, and wait in a bounded queue.
 func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	s := newResolverTest(t)
+	s.fetch.within = await.Long
 	s.wants(s.Resolver, "Claude", 1)
 	s.wait(time.Hour)
 	gate := make(chan struct{})
@@ -87,7 +89,7 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	if _, err := s.Client(t.Context(), s.at+"/late"); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("a request beyond the queue: %v", err)
 	}
-	if took := time.Since(started); took >= fetchTimeout { // it has waited for the slow host
+	if took := time.Since(started); took >= s.fetch.within { // it has waited for the slow host
 		t.Errorf("a client in use waited %s", took)
 	}
 	close(gate)

@@ -134,7 +134,7 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 	}
 	outcome := r.flights.DoChan(address, func() (any, error) {
 		// The first caller may be cancelled; the others still wait.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout+keysTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fetch.within+keysTimeout)
 		defer cancel()
 		c, err := r.queued(ctx, address, platform, known)
 		refused, _ := errors.AsType[*client.DocumentError](err)

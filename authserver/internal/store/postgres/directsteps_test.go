@@ -262,7 +262,7 @@ func TestDirectSteps_RaceAfterLostAdvanceHasWinner(t *testing.T) {
 func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	t.Parallel()
 	const steps = 2
-	l := newStoreTest(t)
+	l := newStoreTestWithWait(t, await.Long)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	began := time.Now()
 	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {

@@ -31,10 +31,16 @@ type storeTest struct {
 
 func newStoreTest(t *testing.T) *storeTest {
 	t.Helper()
+	return newStoreTestWithWait(t, testkit.SilentStoreWait)
+}
+
+// newStoreTestWithWait is newStoreTest with the time that statements wait for Postgres.
+func newStoreTestWithWait(t *testing.T, wait time.Duration) *storeTest {
+	t.Helper()
 	l := &storeTest{T: t, fixture: fixture.New(t)}
 	var err error
 	url := credential.Secret(l.fixture.Database.Authserver)
-	if l.Store, err = postgres.OpenWithWait(t.Context(), url, testkit.SilentStoreWait); err != nil {
+	if l.Store, err = postgres.OpenWithWait(t.Context(), url, wait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)

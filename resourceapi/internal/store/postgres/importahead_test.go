@@ -29,7 +29,7 @@ func newHeldImport(t *testing.T) *heldImport {
 	w := postgrestest.New(t)
 	i := &heldImport{t: t, fixture: w, store: open(t, w), workspaceID: w.Workspace(), ended: make(chan error, 1)}
 	w.Exec("create sequence resource.tries")
-	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer as $$
+	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer set lock_timeout = 0 as $$
 		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
 	w.Exec(
 		"create trigger held before insert on resource.programmes for each row when (new.name = 'Held') execute " +
@@ -123,7 +123,7 @@ func TestImport_OvertakenImportIsRetried(t *testing.T) {
 	i.createFor(600*firstPace + leadTime)
 	i.release()
 	i.awaitTry()
-	while := 600 * time.Duration(i.store.importPace.Load())
+	while := min(600*time.Duration(i.store.importPace.Load()), maxAhead)
 	made := i.createFor(while + leadTime)
 	i.release()
 	i.awaitTry()

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -21,7 +23,7 @@ func TestStore_DoesNotReadFromReplica(t *testing.T) {
 		query := address.Query()
 		query.Set("default_transaction_read_only", readOnly)
 		address.RawQuery = query.Encode()
-		store, err := Open(t.Context(), address.String(), 4)
+		store, err := OpenWithWait(t.Context(), address.String(), 4, testkit.SilentStoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 
@@ -39,7 +40,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	counter := &batchCounter{}
-	store, err := Open(t.Context(), w.Database.Resourceapi, 4, counter)
+	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait, counter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 		harmless bool
 	}{
 		"fails":  {company: bad("select 1/0", closing)},
-		"hangs":  {company: bad("select pg_sleep(3)", closing)},
+		"hangs":  {company: bad("select pg_sleep(30)", closing)},
 		"panics": {company: bad("select 1", func(pgx.Rows) (any, error) { panic("mine") })},
 		"alone":  {harmless: true, company: readQuery{standing: question}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
@@ -14,7 +15,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	ready := func() error {
-		store, err := postgres.Open(t.Context(), w.Database.Resourceapi, 2)
+		store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 2, testkit.SilentStoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}

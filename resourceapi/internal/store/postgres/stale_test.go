@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -33,7 +35,7 @@ func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	for _, connections := range []int32{1, 4} {
-		store, err := Open(t.Context(), w.Database.Resourceapi, connections)
+		store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, connections, testkit.SilentStoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}

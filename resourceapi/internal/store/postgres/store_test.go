@@ -20,7 +20,7 @@ import (
 
 func open(t *testing.T, w *postgrestest.Fixture) *Store {
 	t.Helper()
-	store, err := Open(t.Context(), w.Database.Resourceapi, 4)
+	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.SilentStoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	w := postgrestest.New(t)
 	pastSubmissionMonths(t, w)
 	seen := &seenStatements{}
-	store, err := Open(t.Context(), w.Database.Resourceapi, 4, seen)
+	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait, seen)
 	if err != nil {
 		t.Fatal(err)
 	}
