@@ -59,8 +59,9 @@ func TestAuthenticator_SecretsAreSealedAndResealed(t *testing.T) {
 	l := newStoreTest(t)
 	older, newer := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	l.withKeys(older)
-	proof := l.proving()["password"]
-	signIn, err := l.begin(proof)
+	proofs := l.proving()
+	proof := proofs["password"]
+	signIn, err := l.begin(proofs["passkey"]) // the user has a second factor
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +93,9 @@ func TestAuthenticator_CodeIsGoodOnceAtSameTime(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	l.withKeys(bytes.Repeat([]byte{1}, 32))
-	proof := l.proving()["password"]
-	signIn, err := l.begin(proof)
+	proofs := l.proving()
+	proof := proofs["password"]
+	signIn, err := l.begin(proofs["passkey"]) // the user has a second factor
 	if err != nil {
 		t.Fatal(err)
 	}
