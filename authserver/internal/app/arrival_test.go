@@ -97,8 +97,8 @@ func TestChromium_FollowsClientFromCallback(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
-	ada, ben := s.person(), s.person()
-	for _, who := range []browsertest.Person{ada, ben} {
+	ada, ben, carys := s.person(), s.person(), s.person() // Carys has no second factor
+	for _, who := range []browsertest.Person{ada, ben, carys} {
 		s.fixture.Join(s.fixture.WorkspaceID, who.ID, perm.ProgrammesRead)
 	}
 	p.vouching(map[string]any{"email": ada.Email, "auth_time": time.Now().Unix()})
@@ -145,7 +145,7 @@ func TestChromium_FollowsClientFromCallback(t *testing.T) {
 		},
 		"reauthentication": func(request string) {
 			c.open("/login")
-			c.password(ada)
+			c.password(carys)
 			c.sees("h2", "Workspaces")
 			c.open("/login/again?return=" + url.QueryEscape(request))
 			c.fill("password", browsertest.Password)
