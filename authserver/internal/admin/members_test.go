@@ -260,6 +260,7 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	if won != 1 {
 		t.Errorf("%d removals won", won)
 	}
+	b.endRest()
 	if n := b.Count(`select count(*) from account.audit_events where action = $1`, audit.GrantRevoked); n != 1000 {
 		t.Errorf("%d events of 1000 grants", n)
 	}

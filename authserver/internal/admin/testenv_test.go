@@ -14,7 +14,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -44,6 +47,22 @@ func newTestEnv(t *testing.T) *testEnv {
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
+}
+
+// endRest ends the grants that requests left over, as the service does in the background.
+func (b *testEnv) endRest() {
+	b.t.Helper()
+	database := credential.Secret(b.Fixture.Database.Authserver)
+	store, err := postgres.OpenWithWait(b.t.Context(), database, testkit.StoreWait)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer store.Close()
+	for left := true; left; {
+		if _, left, err = store.EndNext(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 }
 
 // values returns the values of an outcome, or the objects of a list as "list".

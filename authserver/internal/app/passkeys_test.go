@@ -158,7 +158,8 @@ func TestChallenge_IsBoundToPurpose(t *testing.T) {
 	s := serve(t, withPasskeys)
 	ada := s.person()
 	d := s.added(ada)
-	b := s.signedIn(ada)
+	b := s.browser()
+	d.signIn(b)
 	again := options(t, b, "/login/again/passkey/options")
 	options(t, b, "/login/passkey/options") // sets the browser's cookie
 	if page := present(b, d.signed(again)); page.Status != http.StatusBadRequest {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -90,7 +91,7 @@ func frame(tab context.Context, t *testing.T) *chromedp.Node {
 	return frames[0]
 }
 
-// in waits until the embedded page has the element, and returns its text.
+// in waits until the embedded page has the element, with text, and returns the text.
 func in(tab context.Context, t *testing.T, selector string) string {
 	t.Helper()
 	var text string
@@ -98,6 +99,9 @@ func in(tab context.Context, t *testing.T, selector string) string {
 		try, cancel := context.WithTimeout(tab, 10*time.Second) // the frame navigates between pages
 		defer cancel()
 		text, err = chromedp.Run(try, chromedp.Text(chromedp.CSS(selector), chromedp.FromNode(frame(tab, t))))
+		if err == nil && strings.TrimSpace(text) == "" { // the page was left meanwhile
+			err = errors.New("no text")
+		}
 		return err
 	})
 	return text

@@ -43,7 +43,7 @@ func TestStates_AreStoredSealed(t *testing.T) {
 	for _, text := range []string{secret, begun.Nonce, begun.Verifier} {
 		var found int
 		if err := f.Owner.QueryRow(t.Context(), `select count(*) from account.ceremonies c
-			where position($1 in convert_from(data, 'LATIN1')) > 0 or position($1 in c::text) > 0`, text).
+			where position(convert_to($1, 'UTF8') in data) > 0 or position($1 in c::text) > 0`, text).
 			Scan(&found); err != nil || found != 0 {
 			t.Errorf("found in %d rows, %v", found, err)
 		}

@@ -118,7 +118,7 @@ func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
 	for what, sql := range map[string]string{
 		"revoked": `select count(*) from account.grants where client_id = $1 and state = 'revoked'
 			and revoke_reason = $2`,
-		"audit events": `select count(*) from account.audit_events e where action = 'grant.revoked'
+		"audit events": `select count(*) from account.audit_events e where action = '` + string(audit.GrantRevoked) + `'
 			and e.detail ->> 'client_id' = $1::uuid::text and e.detail ->> 'reason' = $2`,
 		"events": `select count(distinct e.data ->> 'id') from account.events e join account.grants g
 			on g.id::text = e.data ->> 'id' where e.type = 'connection.ended' and g.client_id = $1 and $2 <> ''`,
@@ -255,7 +255,7 @@ func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
 	for what, sql := range map[string]string{
 		"narrowed": `select count(*) from account.grants
 			where narrowed_at is not null and cardinality(permissions) = 1`,
-		"audit": `select count(*) from account.audit_events where action = 'grant.narrowed'`,
+		"audit": `select count(*) from account.audit_events where action = '` + string(audit.GrantNarrowed) + `'`,
 	} {
 		if n := l.count(sql); n != tooMany {
 			t.Errorf("%s: %d, want %d", what, n, tooMany)
