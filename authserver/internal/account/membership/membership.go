@@ -31,18 +31,31 @@ import (
 
 // A Member is a user with a membership of one workspace.
 type Member struct {
-	UserID      uuid.UUID
-	Name        string
-	Email       string
-	Permissions perm.Set
+	ListedMember
 	Since       time.Time
 	LastSeen    *time.Time // at a browser, in any workspace; nil if never
 	Connections int        // active grants in the workspace
 	Tokens      int        // active personal access tokens in the workspace
-	Disabled    bool
+	Proven      bool       // the address is the user's (useraccount.Proof); otherwise the member gets no more permissions
+}
 
+// A ListedMember has what a list of all members is ordered, searched and counted by.
+type ListedMember struct {
+	UserID       uuid.UUID
+	Name         string
+	Email        string
+	Permissions  perm.Set
+	Disabled     bool
 	SecondFactor bool // the user has a passkey or an authenticator app
-	Proven       bool // the address is the user's (useraccount.Proof); otherwise the member gets no more permissions
+}
+
+// UserIDs returns the identifiers of the members.
+func UserIDs(members []ListedMember) []uuid.UUID {
+	ids := make([]uuid.UUID, 0, len(members))
+	for _, m := range members {
+		ids = append(ids, m.UserID)
+	}
+	return ids
 }
 
 // An Invitation is an invitation that was neither answered nor withdrawn.

@@ -18,8 +18,6 @@ import (
 // Members stores memberships. Its errors are those of Errors and audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
 // Each change checks the event's authorization in its transaction.
 type Members interface {
-	// WorkspaceMembers lists the members by name.
-	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (Member, error)
 	// ChangePermissions replaces a member's permissions. Each added permission must be one of those that the event's
 	// authorization names (M1), else ErrChanged. It returns ErrUnproven (M6).

@@ -12,11 +12,11 @@ import (
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-// show returns the JSON of the records, with these members alone unless fields is nil.
-func show[T, R any](page []T, of func(T) R, fields []string) ([]json.RawMessage, error) {
+// encode returns the JSON of the records, with these members alone unless fields is nil.
+func encode[R any](page []R, fields []string) ([]json.RawMessage, error) {
 	data := make([]json.RawMessage, 0, len(page))
 	for _, one := range page {
-		record, err := web.EncodeJSON(of(one))
+		record, err := web.EncodeJSON(one)
 		if err == nil && fields != nil {
 			record, err = listquery.Project(nil, record, fields)
 		}

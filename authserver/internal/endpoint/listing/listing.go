@@ -38,8 +38,19 @@ type List[T, R any] struct {
 	Omitted []string
 	// Key returns the position of a record, which no other has. The list is in the order of the keys, byte by byte.
 	Key func(T) string
-	// Show returns the record in its API form.
-	Show func(T) R
+	// Show returns the records of a page in their API form.
+	Show func(page []T) ([]R, error)
+}
+
+// Each returns a Show for records that need nothing but themselves.
+func Each[T, R any](show func(T) R) func([]T) ([]R, error) {
+	return func(page []T) ([]R, error) {
+		shown := make([]R, 0, len(page))
+		for _, one := range page {
+			shown = append(shown, show(one))
+		}
+		return shown, nil
+	}
 }
 
 type meta struct {
@@ -73,11 +84,15 @@ func (l List[T, R]) Write(w http.ResponseWriter, r *http.Request, c *Cursors, wo
 		all = slices.DeleteFunc(all, func(one T) bool { return l.Key(one) <= after })
 	}
 	page := all[:min(limit, len(all))]
-	data, err := show(page, l.Show, fields)
+	shown, err := l.Show(page)
 	if err != nil {
 		return err
 	}
-	m := meta{Count: len(page)}
+	data, err := encode(shown, fields)
+	if err != nil {
+		return err
+	}
+	m := meta{Count: len(data)}
 	if len(all) > len(page) {
 		m.NextCursor = c.box.Seal([]byte(name + l.Key(page[len(page)-1])))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
@@ -105,14 +106,20 @@ func showInvitation(i membership.Invitation) invitationBody {
 	}
 }
 
-// byName returns the list of a workspace's members.
-func byName() listing.List[membership.Member, memberBody] {
-	return listing.List[membership.Member, memberBody]{
+// byName returns the list of a workspace's members; read reads those of a page.
+func byName(read func([]uuid.UUID) ([]membership.Member, error)) listing.List[membership.ListedMember, memberBody] {
+	return listing.List[membership.ListedMember, memberBody]{
 		Name: "members",
-		Key: func(m membership.Member) string {
+		Key: func(m membership.ListedMember) string {
 			return strings.ToLower(m.Name) + "\x00" + m.Email + "\x00" + m.UserID.String()
 		},
-		Show: showMember,
+		Show: func(page []membership.ListedMember) ([]memberBody, error) {
+			members, err := read(membership.UserIDs(page))
+			if err != nil {
+				return nil, err
+			}
+			return listing.Each(showMember)(members)
+		},
 	}
 }
 
@@ -122,6 +129,6 @@ func newestFirst() listing.List[membership.Invitation, invitationBody] {
 		Name:    "invitations",
 		Omitted: []string{"url"},
 		Key:     func(i membership.Invitation) string { return listing.NewestFirst(i.Created, i.ID) },
-		Show:    showInvitation,
+		Show:    listing.Each(showInvitation),
 	}
 }

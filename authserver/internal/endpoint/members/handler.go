@@ -23,7 +23,8 @@ import (
 
 // Store reads members and invitations, and stores answers; postgres.Store implements it.
 type Store interface {
-	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
+	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
 	writes.Store
 }
@@ -143,11 +144,13 @@ func (h *Handler) List() http.Handler {
 	return h.serving(
 		perm.AccountReadMembers,
 		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			members, err := h.Store.WorkspaceMembers(r.Context(), by.WorkspaceID)
-			if err == nil {
-				err = byName().Write(w, r, h.Cursors, by.WorkspaceID, members)
+			all, err := h.Store.ListedMembers(r.Context(), by.WorkspaceID)
+			if err != nil {
+				return err
 			}
-			return err
+			return byName(func(users []uuid.UUID) ([]membership.Member, error) {
+				return h.Store.WorkspaceMembers(r.Context(), by.WorkspaceID, users)
+			}).Write(w, r, h.Cursors, by.WorkspaceID, all)
 		},
 	)
 }

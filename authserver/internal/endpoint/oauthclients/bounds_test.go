@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -88,4 +89,26 @@ func refusesBeyond64(t *testing.T, b *testEnv) bool {
 		}
 	}
 	return true
+}
+
+// Lists of applications are read whole, so their number is limited.
+func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	b.Fixture.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+			token_endpoint_auth_method)
+		select gen_random_uuid(), 'confidential', $1, 'Rota', '{https://rota.example/cb}', '{}', 'client_secret_post'
+		from generate_series(1, $2)`, b.Fixture.WorkspaceID, client.MaxInWorkspace-1)
+	if last := b.send("POST", b.path(), confidential(nil)); last.Status != 201 {
+		t.Fatalf("the last one: %d %s", last.Status, last.Body)
+	}
+	if beyond := b.send("POST", b.path(), confidential(nil)); beyond.Status != 409 ||
+		!strings.Contains(string(beyond.Body), "1,000 applications") {
+		t.Errorf("one more: %d %s", beyond.Status, beyond.Body)
+	}
+	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()
+		where id = (select id from account.oauth_clients where tenant_id = $1 limit 1)`, b.Fixture.WorkspaceID)
+	if again := b.send("POST", b.path(), confidential(nil)); again.Status != 201 {
+		t.Errorf("after one was deleted: %d %s", again.Status, again.Body)
+	}
 }

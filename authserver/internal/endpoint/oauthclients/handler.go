@@ -114,6 +114,9 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		)
 	case errors.Is(err, client.ErrUnknown):
 		apierr.Write(w, apierr.Flat, apierr.New(apierr.NotFound, "There is no such client in this workspace."))
+	case errors.Is(err, client.ErrTooMany):
+		apierr.Write(w, apierr.Flat, apierr.New(apierr.Conflict,
+			"The workspace has 1,000 applications, which is the maximum. Delete one first."))
 	case errors.Is(err, store.ErrUnavailable):
 		h.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
 		apierr.Write(
@@ -176,7 +179,7 @@ func applications() listing.List[client.Client, clientBody] {
 		Name:    "applications",
 		Omitted: []string{"clientSecret"},
 		Key:     func(c client.Client) string { return listing.NewestFirst(c.CreatedAt, c.ID) },
-		Show:    func(c client.Client) clientBody { return show(c, "") },
+		Show:    listing.Each(func(c client.Client) clientBody { return show(c, "") }),
 	}
 }
 

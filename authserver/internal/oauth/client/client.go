@@ -42,6 +42,12 @@ type Client struct {
 // ErrUnknown reports that the client does not exist or was deleted.
 var ErrUnknown = errors.New("no such client")
 
+// MaxInWorkspace is how many clients a workspace may register itself. Lists of them are read whole.
+const MaxInWorkspace = 1000
+
+// ErrTooMany reports that the workspace has MaxInWorkspace clients.
+var ErrTooMany = errors.New("the workspace has too many clients")
+
 // PublicID returns the client's client_id.
 func (c Client) PublicID() string {
 	if c.Address != "" {

@@ -135,7 +135,7 @@ func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Cl
 }
 
 // SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event,
-// in one transaction. It returns false if a client with this identifier already exists.
+// in one transaction. It returns false if a client with this identifier already exists, or client.ErrTooMany.
 func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
 	saved := false
 	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
@@ -146,6 +146,15 @@ func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []by
 		var err error
 		if saved, err = insertClient(ctx, tx, c, secretHash); err != nil || !saved {
 			return err
+		}
+		var others int
+		if err := tx.QueryRow(ctx, `select count(*) from (select from account.oauth_clients
+			where tenant_id = $1 and deleted_at is null and id <> $2 limit $3) c`,
+			c.WorkspaceID, c.ID, client.MaxInWorkspace).Scan(&others); err != nil {
+			return err
+		}
+		if others == client.MaxInWorkspace {
+			return client.ErrTooMany
 		}
 		return s.record(ctx, tx, event)
 	})

@@ -18,33 +18,49 @@ var (
 	_ membership.Answers     = (*Store)(nil)
 )
 
-// workspaceMembersSQL selects the members of a workspace, or one of them.
+// listedMemberFields are the columns of a membership.ListedMember.
+const listedMemberFields = `u.id, u.name, u.email, m.permissions, u.disabled_at is not null,
+  exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
+    or exists (select from account.authenticators a where a.user_id = u.id)`
+
+// workspaceMembersSQL selects some members of a workspace.
 const workspaceMembersSQL = `
 with connections as materialized (
   select g.user_id, count(*) as number from account.grants g
-  where g.tenant_id = @tenant and (@user::uuid is null or g.user_id = @user)
+  where g.tenant_id = @tenant and g.user_id = any(@users)
     and g.state = 'active' and g.ends_at > now() and ` + notOverSQL + ` group by g.user_id)
-select u.id, u.name, u.email, m.permissions, m.created_at, u.disabled_at is not null,
+select ` + listedMemberFields + `, m.created_at,
   (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id),
   coalesce(c.number, 0),
   (select count(*) from account.personal_access_tokens p
     where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()
       and ` + tokenNotEndingSQL + `),
-  exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
-    or exists (select from account.authenticators a where a.user_id = u.id), ` + proven + `
+  ` + proven + `
 from account.memberships m join account.users u on u.id = m.user_id
   left join connections c on c.user_id = m.user_id
-where m.tenant_id = @tenant and (@user::uuid is null or m.user_id = @user)
-order by lower(u.name), u.email`
+where m.tenant_id = @tenant and m.user_id = any(@users)
+order by array_position(@users::uuid[], m.user_id)`
 
-// WorkspaceMembers lists the members of a workspace by name.
-func (s *Store) WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error) {
-	return s.workspaceMembers(ctx, workspaceID, nil)
+// ListedMembers reads all members of a workspace, by name.
+func (s *Store) ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error) {
+	return listed(ctx, s, "list members", `select `+listedMemberFields+`
+		from account.memberships m join account.users u on u.id = m.user_id
+		where m.tenant_id = @tenant order by lower(u.name), u.email, u.id`, pgx.NamedArgs{"tenant": workspaceID},
+		func(row pgx.CollectableRow) (m membership.ListedMember, err error) {
+			var held []string
+			err = row.Scan(listedMemberTargets(&m, &held)...)
+			m.Permissions = perm.FromStrings(held)
+			return m, err
+		})
+}
+
+func listedMemberTargets(m *membership.ListedMember, held *[]string) []any {
+	return []any{&m.UserID, &m.Name, &m.Email, held, &m.Disabled, &m.SecondFactor}
 }
 
 // WorkspaceMember reads a member of a workspace, or returns membership.ErrNoMember.
 func (s *Store) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error) {
-	members, err := s.workspaceMembers(ctx, workspaceID, &user)
+	members, err := s.WorkspaceMembers(ctx, workspaceID, []uuid.UUID{user})
 	if err == nil && len(members) == 0 {
 		err = membership.ErrNoMember
 	}
@@ -54,14 +70,15 @@ func (s *Store) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID
 	return members[0], nil
 }
 
-func (s *Store) workspaceMembers(
-	ctx context.Context, workspaceID uuid.UUID, user *uuid.UUID,
+// WorkspaceMembers reads those of users who are members of a workspace, in the order of users.
+func (s *Store) WorkspaceMembers(
+	ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID,
 ) ([]membership.Member, error) {
-	return listed(ctx, s, "list members", workspaceMembersSQL, pgx.NamedArgs{"tenant": workspaceID, "user": user},
+	return listed(ctx, s, "read members", workspaceMembersSQL, pgx.NamedArgs{"tenant": workspaceID, "users": users},
 		func(row pgx.CollectableRow) (m membership.Member, err error) {
 			var held []string
-			err = row.Scan(&m.UserID, &m.Name, &m.Email, &held, &m.Since, &m.Disabled, &m.LastSeen, &m.Connections,
-				&m.Tokens, &m.SecondFactor, &m.Proven)
+			err = row.Scan(append(listedMemberTargets(&m.ListedMember, &held), &m.Since, &m.LastSeen, &m.Connections,
+				&m.Tokens, &m.Proven)...)
 			m.Permissions = perm.FromStrings(held)
 			return m, err
 		})

@@ -131,6 +131,13 @@ func (h *Handler) saveApp(v *settings.Request, here settings.Scope, c client.Cli
 		c.Required...,
 	)
 	saved, err := h.Store.SaveClient(v.R.Context(), c, hash, registered)
+	if errors.Is(err, client.ErrTooMany) {
+		return h.newApp(v, here, http.StatusConflict, func(page *newAppView) {
+			page.Refuse("The application was not registered.", appProblem("name", "This workspace has 1,000 "+
+				"applications, which is the maximum. Delete one first."))
+			page.appForm = typedApp(v)
+		})
+	}
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ func Subsections() []ui.Section { return []ui.Section{inviteSection} }
 
 // Store reads members and invitations; postgres.Store implements it.
 type Store interface {
-	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.Member, error)
+	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
 	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
@@ -105,7 +106,19 @@ const invitationsShown = 10
 
 // show shows the current list, changed by adjust.
 func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adjust func(*view)) error {
-	members, err := h.store.WorkspaceMembers(v.R.Context(), here.Workspace.ID)
+	all, err := h.store.ListedMembers(v.R.Context(), here.Workspace.ID)
+	if err != nil {
+		return err
+	}
+	query := v.R.URL.Query()
+	listed, list := settings.Listing[membership.ListedMember]{
+		Of:   "members",
+		Path: here.Path(Section),
+		Matches: func(m membership.ListedMember, words string) bool {
+			return settings.Contains(words, m.Name, m.Email, strings.Join(m.Permissions.Strings(), " "))
+		},
+	}.Select(query, all)
+	members, err := h.store.WorkspaceMembers(v.R.Context(), here.Workspace.ID, membership.UserIDs(listed))
 	if err != nil {
 		return err
 	}
@@ -122,6 +135,7 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 		Key:        h.NewKey(v),
 		Workspaces: here.Workspaces(),
 		Workspace:  here.View(),
+		List:       list,
 		Writes:     here.Permissions.Has(perm.AccountWriteMembers),
 		SecondFactor: secondFactorForm{
 			Required: here.Workspace.SecondFactor,
@@ -130,6 +144,8 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	}
 	for _, m := range members {
 		page.Members = append(page.Members, memberView{m, m.UserID == v.Current.User.ID})
+	}
+	for _, m := range all {
 		if !m.SecondFactor && !m.Disabled {
 			page.SecondFactor.Without++
 		}
@@ -137,14 +153,6 @@ func (h *Handler) show(v *settings.Request, here settings.Scope, status int, adj
 	for _, i := range invitations {
 		page.Invitations = append(page.Invitations, invitationView{i, i.Expired(h.Now())})
 	}
-	query := v.R.URL.Query()
-	page.Members, page.List = settings.Listing[memberView]{
-		Of:   "members",
-		Path: here.Path(Section),
-		Matches: func(m memberView, words string) bool {
-			return settings.Contains(words, m.Name, m.Email, strings.Join(m.Permissions.Strings(), " "))
-		},
-	}.Select(query, page.Members)
 	page.Invitations, page.Invited = settings.Listing[invitationView]{
 		Of:        "invitations",
 		Path:      here.Path(Section),
