@@ -12,6 +12,7 @@ import (
 
 // keysWithoutWorkspace are the tables with tenant_id whose primary key does not contain it, each with the reason.
 var keysWithoutWorkspace = map[string]string{
+	"account.endings":                "a row is found by its id; every node of a distributed database has a copy",
 	"account.oauth_clients":          "connectors have no workspace; every node of a distributed database has a copy",
 	"account.personal_access_tokens": "tokens are found by their hash; every node of a distributed database has a copy",
 }

@@ -54,12 +54,8 @@ func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo
 func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v view)) *inspector {
 	t.Helper()
 	site := harness.NewMetadataHost(t)
-	settings := map[string]string{ // of a provider that receives no requests
-		"ALMONER_UPSTREAM_ISSUER":        "https://sign-in.example.org",
-		"ALMONER_UPSTREAM_CLIENT_ID":     "almoner",
-		"ALMONER_UPSTREAM_CLIENT_SECRET": "not a secret",
-		"ALMONER_UPSTREAM_NAME":          "Riverside",
-	}
+	provider := harness.NewProvider(t)
+	settings := provider.Settings()
 	maps.Copy(settings, site.Settings("claude"))
 	s := harness.Private(t, harness.Options{Mailbox: true, Settings: settings})
 	p := harness.NewProduct(t, s, &met)
@@ -80,6 +76,7 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	began := time.Now()
 	i.findsViolations(p)
 	signedOutPages(i, p, to)
+	takeoverPage(i, p, provider)
 	consentPages(i, p, site, ws, user)
 	settingsPages(i, p, ws, user, to)
 	mailPages(i, s.Mailbox(), user)
@@ -123,6 +120,19 @@ func signedOutPages(i *inspector, p *harness.Product, to linked) {
 	i.Click("button[type=submit]")
 	i.See("#email-note")
 	i.look("forgotten, without an address")
+}
+
+// takeoverPage signs in with the identity provider as a user whose address was never confirmed.
+func takeoverPage(i *inspector, p *harness.Product, provider *harness.Provider) {
+	i.t.Helper()
+	user := p.Database.User(i.t)
+	p.Database.Exec(i.t,
+		`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user.ID)
+	provider.Email = user.Email
+	i.Open(p.AppURL + "/login")
+	i.Click(`a[href^="/login/upstream"]`)
+	i.See(`form[action="/login/upstream/confirm"]`)
+	i.look("confirmation of an e-mail address")
 }
 
 // consentPages signs in while it opens the pages.

@@ -92,6 +92,7 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 		e.passkey,
 		e.Owner.ID,
 	)
+	p.Database.Exec(t, `update account.sign_ins set second_factor_at = now() where id = $1`, e.signIn)
 	// The worker processes both before the inventory is read.
 	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
 		await.True(t, path+" is finished", func() bool {
