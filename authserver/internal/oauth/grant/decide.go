@@ -92,7 +92,7 @@ func (k *Service) commit(
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
 	}
-	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {
+	if err != nil && k.undoRotation(ctx, step) && uncertain {
 		k.undos.add(ctx, step)
 	}
 	return outcome, err
@@ -150,7 +150,9 @@ func (k *Service) update(
 
 // undoRotation undoes a step in Redis, where other processes can see that this try gave it to no client.
 func (k *Service) undoRotation(ctx context.Context, step Step) bool {
-	return k.undo(ctx, func(ctx context.Context) error { return k.rotations.Undo(ctx, step.GrantID, step.Nonce) })
+	return k.undo(ctx, step, func(ctx context.Context) error {
+		return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
+	})
 }
 
 // errOvertaken means that a slow request was decided in time, but a repetition of it has used the decision since. That
@@ -159,7 +161,7 @@ var errOvertaken = fmt.Errorf("%w: a later request has used the decision", store
 
 // undoRefused undoes a step that Postgres has refused. overtaken reports that a later request has used its decision.
 func (k *Service) undoRefused(ctx context.Context, step Step, former string) (undone, overtaken bool) {
-	undone = k.undo(ctx, func(ctx context.Context) (err error) {
+	undone = k.undo(ctx, step, func(ctx context.Context) (err error) {
 		overtaken, err = k.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
 		return err
 	})
@@ -175,24 +177,28 @@ func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Rea
 		return errOvertaken
 	}
 	if !undone {
-		k.undos.add(ctx, step)
 		return fmt.Errorf("%w: redis did not respond", store.ErrUnavailable)
 	}
 	return k.end(ctx, g, reason, ending)
 }
 
-// undo repeats a call of Redis until it succeeds or undoWithin is over, and reports whether it did. A request waits so
-// long because a client that tries again meanwhile, at another process, would be taken for a replay.
-func (k *Service) undo(ctx context.Context, call func(context.Context) error) bool {
+// undo undoes a step by a call of Redis, and reports whether that succeeded. If Redis does not respond, undo adds the
+// step to k.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request waits
+// so long because a client that tries again meanwhile, at another process, would be taken for a replay.
+func (k *Service) undo(ctx context.Context, step Step, call func(context.Context) error) bool {
 	once := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.undoTime) // ctx may have ended
 		defer cancel()
 		return call(ctx)
 	}
-	for began := time.Now(); time.Since(began) < undoWithin; time.Sleep(undoPause) {
-		if once() == nil {
-			return true
-		}
+	began := time.Now()
+	undone := once() == nil
+	if !undone {
+		k.undos.add(ctx, step)
 	}
-	return false
+	for !undone && k.undos.has(step.GrantID) && time.Since(began) < undoWithin {
+		time.Sleep(undoPause)
+		undone = once() == nil
+	}
+	return undone
 }

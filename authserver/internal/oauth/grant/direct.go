@@ -135,7 +135,7 @@ func (k *Service) direct(
 		unknown = true // Postgres has committed it
 	}
 	undone, overtaken := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)
-	if unknown || !undone {
+	if unknown && undone {
 		k.undos.add(ctx, step)
 	}
 	switch {

@@ -71,6 +71,13 @@ func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 	}
 }
 
+// has reports whether a step of the grant is left to undo.
+func (q *undoQueue) has(id uuid.UUID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.grants[id] != nil
+}
+
 // add undoes a step.
 func (q *undoQueue) add(ctx context.Context, step Step) {
 	q.mu.Lock()
