@@ -170,10 +170,16 @@ func SetPersonalData(
 		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
 }
 
+const findSQL = "select " + Columns + " from account.webhooks w where w.tenant_id = $1 and w.id = $2"
+
 // Find reads an endpoint of the workspace, or returns ErrNotFound.
 func Find(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
-	return one(ctx, q, "select "+Columns+" from account.webhooks w where w.tenant_id = $1 and w.id = $2",
-		workspaceID, id)
+	return one(ctx, q, findSQL, workspaceID, id)
+}
+
+// Lock is Find, and keeps others from changing the endpoint until the transaction ends.
+func Lock(ctx context.Context, q Querier, workspaceID, id uuid.UUID) (Endpoint, error) {
+	return one(ctx, q, findSQL+" for no key update", workspaceID, id)
 }
 
 // Delete deletes an endpoint of the workspace and returns it, or returns ErrNotFound.

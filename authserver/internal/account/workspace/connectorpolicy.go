@@ -71,6 +71,12 @@ func (p ConnectorPolicy) Equal(other ConnectorPolicy) bool {
 		p.Days == other.Days
 }
 
+// Includes reports whether the policy allows everything that another allows.
+func (p ConnectorPolicy) Includes(other ConnectorPolicy) bool {
+	return p.Permissions.HasAll(other.Permissions) && p.Days >= other.Days &&
+		!slices.ContainsFunc(other.Platforms, func(one Platform) bool { return !p.Allows(one) })
+}
+
 // Digest identifies a policy: equal policies have the same digest.
 func (p ConnectorPolicy) Digest() string {
 	sum := sha256.Sum256([]byte(fmt.Sprint(p.Platforms, p.Permissions.Strings(), p.Days)))

@@ -262,6 +262,9 @@ func enforce(
 	if change.Effect, err = policyEffect(ctx, tx, workspaceID, change.After); err != nil {
 		return err
 	}
+	if e := change.Effect; change.After.Includes(change.Before) && e.End+e.Lose+e.Sooner == 0 {
+		return nil
+	}
 	p, err := ending{
 		workspaceID: workspaceID,
 		policy:      &change.After,

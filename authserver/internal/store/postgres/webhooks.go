@@ -87,7 +87,7 @@ func (s *Store) SetWebhookPersonalData(
 	ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event,
 ) error {
 	return s.changeWebhook(ctx, "change a webhook endpoint", event, func(tx pgx.Tx) (webhook.Endpoint, error) {
-		former, err := webhook.Find(ctx, tx, workspaceID, id)
+		former, err := webhook.Lock(ctx, tx, workspaceID, id)
 		if err != nil {
 			return former, err
 		}
