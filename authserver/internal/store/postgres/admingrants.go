@@ -68,10 +68,11 @@ func (s *Store) EndClient(
 	return ended, more, err
 }
 
-// workspacesOfClient returns the workspaces in which a client that belongs to none has grants, in the order in which
-// transactions lock them.
+// workspacesOfClient returns the workspaces in which a client that belongs to none has grants that were not revoked, in
+// the order in which transactions lock them.
 func workspacesOfClient(ctx context.Context, tx pgx.Tx, id uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := tx.Query(ctx, `select distinct g.tenant_id from account.grants g where g.client_id = $1 order by 1`, id)
+	rows, err := tx.Query(ctx, `select distinct g.tenant_id from account.grants g
+		where g.client_id = $1 and g.state <> 'revoked' order by 1`, id)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
-	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -23,6 +22,7 @@ import (
 const (
 	endAtOnce     = 500   // grants that it revokes or narrows, and tokens that it revokes
 	examineAtOnce = 5_000 // grants that it reads, whether or not they have ended
+	beginAtOnce   = 20    // workspaces of a person or of a client that belongs to none
 )
 
 // An ending ends many grants and tokens of a workspace for one reason. Its transaction ends some. If more may be left,
@@ -219,28 +219,41 @@ func (e ending) begin(ctx context.Context, tx pgx.Tx, most int) (part, error) {
 	if err != nil || !p.more {
 		return p, err
 	}
-	args := e.args()
-	args["id"] = identity.New()
-	if e.policy == nil {
-		args["platforms"], args["permissions"], args["days"] = nil, nil, nil
-	} else { // the same policy again concerns all that it concerned before
+	if e.policy != nil { // the same policy again concerns all that it concerned before
 		_, err = tx.Exec(ctx, `delete from account.endings where tenant_id = @in and platforms = @platforms
-			and permissions = @permissions and days = @days`, args)
+			and permissions = @permissions and days = @days`, e.args())
 		if err != nil {
 			return part{}, err
 		}
 	}
-	_, err = tx.Exec(ctx, `
-insert into account.endings (id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
-  actor, request_id)
-values (@id, @in, clock_timestamp(), @client, @user, @keep, @platforms, @permissions, @days, @reason,
-  @actor, @request)`, args)
-	return p, err
+	return p, e.leave(ctx, tx, []uuid.UUID{e.workspaceID})
 }
 
-// beginIn is begin for each of the workspaces, with at most endAtOnce grants in all. They are in the order in which
-// transactions lock them.
+// leave leaves an ending in the workspaces to EndNext.
+func (e ending) leave(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) error {
+	args := e.args()
+	args["request"], args["workspaces"] = web.RequestID(ctx), workspaces
+	if e.policy == nil {
+		args["platforms"], args["permissions"], args["days"] = nil, nil, nil
+	}
+	_, err := tx.Exec(ctx, `
+insert into account.endings (id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
+  actor, request_id)
+select gen_random_uuid(), tenant_id, clock_timestamp(), @client, @user, @keep, @platforms, @permissions, @days, @reason,
+  @actor, @request from unnest(@workspaces::uuid[]) tenant_id`, args)
+	return err
+}
+
+// beginIn is begin for each of the workspaces, with at most endAtOnce grants in all, and leave for those after the first
+// beginAtOnce. They are in the order in which transactions lock them.
 func (e ending) beginIn(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (all part, err error) {
+	if len(workspaces) > beginAtOnce {
+		all.more = true
+		if err := e.leave(ctx, tx, workspaces[beginAtOnce:]); err != nil {
+			return part{}, err
+		}
+		workspaces = workspaces[:beginAtOnce]
+	}
 	for _, workspaceID := range workspaces {
 		e.workspaceID = workspaceID
 		p, err := e.begin(ctx, tx, max(0, endAtOnce-len(all.ended)-all.tokens))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -167,6 +168,49 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 	l.endAll(all, grant.ClientDeleted)
 	if l.standingOf(other).State != standing.Active {
 		t.Error("the grant of another client ended too")
+	}
+}
+
+func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
+	t.Parallel()
+	const workspaces = 60
+	l := newStoreTest(t)
+	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
+	g := l.consented(app, 0)
+	l.fixture.Exec(`update account.oauth_clients set tenant_id = null, metadata_url = 'https://app.example/client',
+		resource = '', document_read_at = now(), document_fresh_until = now() where id = $1`, app.ID)
+	l.fixture.Exec(`with added as (insert into account.tenants (id, organisation_id, name)
+			select gen_random_uuid(), organisation_id, name from account.tenants, generate_series(1, $2::int)
+			where id = $3 returning id)
+		insert into account.grants select one.* from account.grants original, added,
+			jsonb_populate_record(original, jsonb_build_object('id', gen_random_uuid(), 'tenant_id', added.id)) one
+		where original.id = $1`, g.ID, workspaces, g.WorkspaceID)
+	ended, more, err := l.EndClient(t.Context(), app.ID, l.event(audit.ClientDeleted))
+	if err != nil || !more || len(ended) == 0 || len(ended) > workspaces {
+		t.Fatal(len(ended), more, err)
+	}
+	rows, err := l.fixture.Owner.Query(t.Context(),
+		`select tenant_id, id from account.grants where client_id = $1`, app.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[grant.Key])
+	if err != nil || len(all) != 1+workspaces {
+		t.Fatal(len(all), err)
+	}
+	for _, key := range all {
+		if now, err := l.Snapshot(t.Context(), app.ID, key); err != nil || now.Grant.State != grant.Revoked {
+			t.Fatal("a grant of the deleted client is accepted", err)
+		}
+	}
+	for found := true; found; {
+		if _, found, err = l.EndNext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const revoked = `select count(*) from account.grants where client_id = $1 and state = 'revoked'`
+	if n := l.count(revoked, app.ID); n != len(all) {
+		t.Errorf("%d of %d grants were revoked", n, len(all))
 	}
 }
 
