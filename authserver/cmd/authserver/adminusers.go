@@ -10,7 +10,7 @@ import (
 type userCommands struct {
 	Add         usersAdd         `cmd:"" help:"Add a user without a password."`
 	List        usersList        `cmd:"" help:"List the users."`
-	Duplicates  usersDuplicates  `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each of them signs in with the spelling shown. Keep one of them, and delete the other with delete or change its address with set-email, both with the ID. Also lists users whose address has invisible characters, shown as \\u200b, who may be unable to sign in: give them the address that they confirm to be theirs. Then run migrate --finish."`
+	Duplicates  usersDuplicates  `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each user signs in with the spelling shown. Keep one, and run users delete ID or users set-email ID ADDRESS for the other. The list also has users whose address has invisible characters, shown as \\u200b. They may be unable to sign in: ask them for their address, and set it with users set-email. Then run migrate --finish."`
 	Show        usersShow        `cmd:"" help:"Show a user, and whether and how the user's address was confirmed."`
 	Disable     usersDisable     `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
 	Enable      usersEnable      `cmd:"" help:"Enable a user again."`

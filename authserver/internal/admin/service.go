@@ -33,8 +33,9 @@ var (
 	ErrNoMember       = refuse("that user is not a member of that workspace")
 	ErrMember         = refuse("that user is already a member: change their permissions with members set-permissions")
 	ErrUnproven       = refuse("the e-mail address of that user was never confirmed, so another person may have " +
-		"created the account. To end everything that gives access to it and confirm the address, run users " +
-		"reset-link. If you are sure that the account is the user's, run users confirm-email")
+		"created the account. To have the account's access ended and the address confirmed, run users reset-link " +
+		"and give the link to the user: both happen when the user sets a password. If you are sure that the " +
+		"account is the user's, run users confirm-email")
 	ErrEmailTaken = refuse("another user has that e-mail address")
 	ErrNoClient   = refuse("there is no client with that id, or it was deleted")
 	ErrNoGrant    = refuse("there is no grant with that id")

@@ -269,8 +269,8 @@ func TestMail_ReportsAddedWebhook(t *testing.T) {
 		}
 	}
 	for _, to := range []string{who.Email, manager.Email} {
-		m := p.mail(to, "A webhook endpoint gets personal data", 1)
-		for _, text := range []string{"Ada Okafor switched on", "at page.example.invalid of the workspace", "names"} {
+		m := p.mail(to, "A webhook endpoint now gets personal data", 1)
+		for _, text := range []string{"Ada Okafor chose to send", "at page.example.invalid of the workspace", "names"} {
 			if !strings.Contains(m.Text, text) || strings.Contains(m.Text, "secret-path") {
 				t.Errorf("%q does not have %q", m.Text, text)
 			}

@@ -63,8 +63,9 @@ func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
 		duplicates, err = postgres.FinishUpgrade(ctx, config.DatabaseURL)
 	}
 	if err == nil && duplicates > 0 {
-		_, err = fmt.Fprintf(out, "users whose address another user has in another spelling, or that has "+
-			"invisible characters: %d; authserver admin users duplicates lists them and says what to do\n", duplicates)
+		_, err = fmt.Fprintf(out, "users whose address has invisible characters or is another spelling of another "+
+			"user's address: %d; to list them, run authserver admin users duplicates; its --help says what to do\n",
+			duplicates)
 	}
 	if err != nil {
 		return err

@@ -182,13 +182,15 @@ var descriptions = []Description{
 		Action: UserEmailProven,
 		Text:   "Confirmed the e-mail address {ended}",
 		Meaning: "`by` says what proved that the address is the user's. Unless an operator confirmed it, everything " +
-			"that gave access to the account ended first: `methods`, `tokens` and `grants` count it.",
+			"that gave access to the account ended first. `methods`, `tokens` and `grants` count what ended in the " +
+			"same transaction; `more` is true if other tokens or grants are ended in the background.",
 	},
 	{
 		Action: UserDeleted,
 		Text:   "Deleted the account",
-		Meaning: "The name, the address and all access of the user ended. The details count the workspaces, " +
-			"grants and tokens that ended.",
+		Meaning: "The name, the address and all access of the user ended. The details count the workspaces and " +
+			"tokens, and the grants that ended in the same transaction. `more` is true if other grants or tokens are " +
+			"ended in the background.",
 	},
 
 	{Action: ProgrammeErased, Text: "Deleted a draft of a programme"},

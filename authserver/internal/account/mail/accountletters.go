@@ -92,7 +92,7 @@ func addressProven(s site, m Message) letter {
 	}
 }
 
-func memberTakenOver(s site, m Message) letter {
+func memberAddressProven(s site, m Message) letter {
 	d := m.Data
 	return letter{
 		Subject: "A member of " + d.Workspace + " confirmed their e-mail address",
@@ -100,9 +100,9 @@ func memberTakenOver(s site, m Message) letter {
 			d.Person + ", a member of the workspace " + d.Workspace + ", confirmed the address of their account at " +
 				s.host() + " on " + moment(d.At) + ".",
 			"The address had never been confirmed before, so another person may have used the account. We ended " +
-				"everything that gave access to it, with its connections, personal access tokens, webhooks and open " +
-				"invitations. The membership stays.",
-			"Look at the audit log if you do not know what the account was used for.",
+				"everything that gave access to it, and its connections, personal access tokens, webhooks and open " +
+				"invitations. " + d.Person + " is still a member.",
+			"To see what the account was used for, open the audit log.",
 		},
 		Button: "Open the member",
 		Link:   s.page(d.Path),

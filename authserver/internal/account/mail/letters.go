@@ -85,7 +85,7 @@ func kinds() []kind {
 		{name: EmailChanged, title: "Your e-mail address was changed", life: 2 * day, write: emailChanged},
 		{name: WrongCodes, title: "Wrong codes after your password", life: 2 * day, write: wrongCodes},
 		{name: AddressProven, title: "Your e-mail address was confirmed", life: 2 * day, write: addressProven},
-		{name: MemberTakenOver, life: 2 * day, write: memberTakenOver},
+		{name: MemberAddressProven, life: 2 * day, write: memberAddressProven},
 	}
 	for _, n := range notes {
 		all = append(all, kind{name: n.kind, life: 2 * day, write: n.write})
@@ -311,12 +311,12 @@ func webhookAdded(s site, m Message) letter {
 func webhookPersonal(s site, m Message) letter {
 	d := m.Data
 	return letter{
-		Subject: "A webhook endpoint gets personal data",
+		Subject: "A webhook endpoint now gets personal data",
 		Lines: []string{
-			fmt.Sprintf("%s switched on personal data for the webhook endpoint at %s of the workspace %s on %s.",
+			fmt.Sprintf("%s chose to send personal data to the webhook endpoint at %s of the workspace %s on %s.",
 				d.Person, d.Host, d.Workspace, moment(d.At)),
 			"From now on, events are sent there with names, e-mail addresses and answers.",
-			"If you do not want this, open the endpoint and switch personal data off.",
+			"If you do not want this, open the endpoint and choose “Send no personal data”.",
 		},
 		Button: "Open the webhooks",
 		Link:   s.page(d.Path),

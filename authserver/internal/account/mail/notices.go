@@ -45,7 +45,8 @@ var notices = []Notice{
 	{Action: audit.UserResetRequested, Mail: Reset, Page: securityPage},
 	{Action: audit.UserEmailRequested, Mail: EmailChangeOld, Page: userPage}, // and EmailChangeNew
 	{Action: audit.UserEmailChanged, Mail: EmailChanged, Page: userPage},     // to both addresses
-	// if it ended what the account had; and MemberTakenOver to who manages the members of the user's workspaces
+	// if it ended what the account had; and MemberAddressProven to the members who can manage members of the user's
+	// workspaces
 	{Action: audit.UserEmailProven, Mail: AddressProven, Page: securityPage},
 	{Action: audit.CodeFailed, Mail: WrongCodes, Page: securityPage}, // after several within a day
 	{Action: audit.UserDeleted, Mail: AccountDeleted},                // nothing is left to show

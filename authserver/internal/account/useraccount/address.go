@@ -24,7 +24,7 @@ const (
 // A Takeover is what ended when the address of an account was proven: the password, passkeys, linked accounts and the
 // authenticator app, sign-ins, personal access tokens, grants, webhooks, links and sent invitations.
 type Takeover struct {
-	Credentials
+	EndedCredentials
 	Methods int // passkeys, linked accounts and the authenticator app
 }
 

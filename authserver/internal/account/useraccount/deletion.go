@@ -37,15 +37,15 @@ func (s Summary) Unmanaged() (left []Workspace) {
 // Ended describes what ended with an account.
 type Ended struct {
 	Summary
-	Grants []EndedGrant // revoked, and to be revoked in Redis
-	More   bool         // others are refused from now on, and revoked in the background
+	Grants []EndedGrant // revoked in Postgres; the caller revokes them in Redis
+	More   bool         // there are more, which are refused at once and revoked in the background
 }
 
-// Credentials are the grants and personal access tokens that ended.
-type Credentials struct {
-	Grants []EndedGrant // revoked, and to be revoked in Redis
+// EndedCredentials are the grants and personal access tokens that ended.
+type EndedCredentials struct {
+	Grants []EndedGrant // revoked in Postgres; the caller revokes them in Redis
 	Tokens int          // revoked
-	More   bool         // others are refused from now on, and revoked in the background
+	More   bool         // there are more, which are refused at once and revoked in the background
 }
 
 // An EndedGrant is a grant that ended with an account.

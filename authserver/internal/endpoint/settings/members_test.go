@@ -81,7 +81,7 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	withdrawn := browser.Post(members+"/withdraw", again.Form(members+"/withdraw"))
 	wantsWords(t, withdrawn.Follow(), http.StatusOK, "The invitation was withdrawn.", "No open invitations")
 	wantsWords(t, browser.Post(members+"/withdraw", again.Form(members+"/withdraw")).Follow(), http.StatusOK,
-		"answered or withdrawn already")
+		"already answered or withdrawn")
 	wantsWords(t, browser.Post(members+"/renew", again.Form(members+"/renew")).Follow(), http.StatusOK,
 		"already sent again, answered or withdrawn")
 }
@@ -244,7 +244,7 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 	}
 }
 
-// The page says that the address of a member was never confirmed, and takes permissions away only.
+// The page says that the address of a member was never confirmed, and only allows permissions to be removed.
 func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 	t.Parallel()
 	site := browsertest.Start(t)

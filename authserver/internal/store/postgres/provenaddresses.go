@@ -26,8 +26,8 @@ func isProven(ctx context.Context, tx pgx.Tx, user uuid.UUID) (bool, error) {
 }
 
 // takeOver proves the address of a user whose account another person may have created: it ends everything that gives
-// access to the account, except the linked account at the issuer keep, records the event and mails the user and who
-// manages the members of the user's workspaces. The caller's transaction must hold the user's row.
+// access to the account, except the linked account at the issuer keep, records the event and mails the user and the
+// members who can manage members of the user's workspaces. The caller's transaction must hold the user's row.
 func (s *Store) takeOver(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, by useraccount.Proof, keep string, event audit.Event,
 ) (*useraccount.Takeover, error) {
@@ -52,7 +52,7 @@ func (s *Store) takeOver(
 		`update account.email_changes set ended_at = now(), outcome = 'replaced'
 			where user_id = $1 and ended_at is null`,
 		`delete from account.idempotency_keys where user_id = $1`,
-		`delete from account.webhooks where user_id = $1`, // they get what their user may read
+		`delete from account.webhooks where user_id = $1`, // they would send what this user may read
 		`update account.invitations set ended_at = now(), outcome = 'withdrawn'
 			where invited_by = $1 and ended_at is null`,
 	} {
@@ -61,7 +61,7 @@ func (s *Store) takeOver(
 		}
 	}
 	over := &useraccount.Takeover{Methods: len(methods)}
-	over.Credentials, err = endCredentials(ctx, tx, user, nil, grant.AddressProven, event.Actor)
+	over.EndedCredentials, err = endCredentials(ctx, tx, user, nil, grant.AddressProven, event.Actor)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (s *Store) takeOver(
 	return over, s.mailTakeover(ctx, tx, user)
 }
 
-// mailTakeover mails those who manage the members of a user's workspaces that the account was taken over.
+// mailTakeover mails the members who can manage members of a user's workspaces that the account was taken over.
 func (s *Store) mailTakeover(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
 	if s.mails == nil {
 		return nil
@@ -109,7 +109,7 @@ func (s *Store) mailTakeover(ctx context.Context, tx pgx.Tx, user uuid.UUID) err
 	readers, err := pgx.CollectRows(rows, pgx.RowToStructByPos[reader])
 	for i := 0; err == nil && i < len(readers); i++ {
 		r := readers[i]
-		err = s.queueMail(ctx, tx, r.ID, mail.Message{Kind: mail.MemberTakenOver, Data: mail.Data{
+		err = s.queueMail(ctx, tx, r.ID, mail.Message{Kind: mail.MemberAddressProven, Data: mail.Data{
 			Person:    r.Member,
 			Workspace: r.Workspace,
 			Path:      "/settings/members/member?tenant=" + r.WorkspaceID + "&id=" + user.String(),
@@ -123,7 +123,7 @@ func (s *Store) mailTakeover(ctx context.Context, tx pgx.Tx, user uuid.UUID) err
 // the others.
 func endCredentials(
 	ctx context.Context, tx pgx.Tx, user uuid.UUID, keep []uuid.UUID, reason grant.Reason, actor string,
-) (ended useraccount.Credentials, err error) {
+) (ended useraccount.EndedCredentials, err error) {
 	rows, err := tx.Query(ctx, `select g.tenant_id from account.grants g where g.user_id = $1
 		union select p.tenant_id from account.personal_access_tokens p where p.user_id = $1 order by 1`, user)
 	if err != nil {

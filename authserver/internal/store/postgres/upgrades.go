@@ -30,8 +30,8 @@ const brokenSQL = `select exists (select from pg_index
 
 // FinishUpgrade completes the upgrade after the last process of the previous release has ended. It connects as the
 // owner of the database, whose schema must be up to date. The previous release no longer works afterwards. It returns
-// the number of users whose address another user has in another spelling, or that has invisible characters; it leaves
-// these as they are.
+// the number of users whose address has invisible characters or is another spelling of another user's address; it
+// leaves these as they are.
 func FinishUpgrade(ctx context.Context, url credential.Secret) (duplicates int, err error) {
 	config, err := migrate.Config(url.Reveal())
 	if err != nil {

@@ -155,8 +155,8 @@ func refusePersonalData(object strictjson.Object) error {
 	}
 	return apierr.New(
 		apierr.Forbidden,
-		"Only the page can include personal data: Settings, Developers, Webhooks. It asks you to confirm your "+
-			"identity.",
+		"Personal data cannot be included with a credential. Include it in Settings, Developers, Webhooks, after "+
+			"confirming your identity.",
 	)
 }
 

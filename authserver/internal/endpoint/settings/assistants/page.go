@@ -129,8 +129,8 @@ func missingModule(allowed perm.Set, states map[string]workspace.ModuleState) st
 		state, name := states[p.Module()], strings.ToUpper(p.Module()[:1])+p.Module()[1:]
 		switch {
 		case !state.Enabled:
-			return "The module " + name + " is off in this workspace, so assistants cannot use it. Ask the operator " +
-				"of this deployment to enable it."
+			return "The module " + name + " is off in this workspace, so assistants cannot use it. Ask the person " +
+				"who runs this service to enable it."
 		case !state.Provisioned:
 			return "The module " + name + " is not set up in this workspace yet, so assistants cannot use it. Ask " +
 				"the person who runs this service to set it up."

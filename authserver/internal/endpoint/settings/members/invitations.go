@@ -247,7 +247,7 @@ func (h *Handler) withdraw() http.Handler {
 		}
 		switch {
 		case errors.Is(err, membership.ErrNoInvitation):
-			return h.Done(v, here.Path(Section), "The invitation was answered or withdrawn already.")
+			return h.Done(v, here.Path(Section), "The invitation was already answered or withdrawn.")
 		case err != nil:
 			return err
 		}
