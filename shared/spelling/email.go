@@ -24,7 +24,7 @@ var domains = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.VerifyDNSLengt
 // Email returns the canonical spelling of an address that a person typed or pasted, in which addresses are stored,
 // compared and shown: lower case, Unicode form C, and the domain in Unicode, or in Punycode if it could be taken for
 // another domain. Both are the same domain. It returns false for text that is no bare address, and for a local part
-// with characters that people do not see and Pasted does not remove: two addresses would look the same.
+// with invisible characters that Pasted does not remove, because two addresses could look the same.
 func Email(text string) (string, bool) {
 	local, domain, ok := parts(Pasted(text))
 	if !ok || !utf8.ValidString(text) {
@@ -56,9 +56,9 @@ func Claimed(text string) (string, bool) {
 	return Email(text)
 }
 
-// Unseen reports whether a stored address has characters that people do not see, as earlier releases allowed. Without
-// them, it may be another mailbox.
-func Unseen(email string) bool {
+// HasInvisible reports whether a stored address has invisible characters, as earlier releases allowed. Without them, it
+// may be another mailbox.
+func HasInvisible(email string) bool {
 	return Pasted(email) != email || strings.ContainsFunc(email, displayname.Hidden)
 }
 
@@ -102,7 +102,7 @@ func OnWire(email string) string {
 	return email[:at+1] + ascii
 }
 
-// inUnicode returns an address with its domain in Unicode, however it looks.
+// inUnicode returns an address with its domain in Unicode, even if it could be taken for another domain.
 func inUnicode(email string) string {
 	at := strings.LastIndexByte(email, '@')
 	if _, shown, ok := domainOf(email[at+1:]); ok {

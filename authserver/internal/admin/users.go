@@ -125,14 +125,14 @@ type Duplicate struct {
 func (Duplicate) columns() []string { return append([]string{"ADDRESS"}, User{}.columns()...) }
 
 func (d Duplicate) cells() []string {
-	if spelling.Unseen(d.Email) {
+	if spelling.HasInvisible(d.Email) {
 		d.Email = strconv.QuoteToASCII(d.Email)
 	}
 	return append([]string{d.Address}, d.User.cells()...)
 }
 
-// DuplicateUsers lists the users whose addresses look like or are spellings of one address. Nothing merges them: the operator
-// decides.
+// DuplicateUsers lists the users whose addresses are spellings of one address or have invisible characters. The
+// operator decides what happens to them.
 func (d *Service) DuplicateUsers(ctx context.Context) (Result, error) {
 	found, err := d.Store.DuplicateUsers(ctx)
 	return List[Duplicate](found), err

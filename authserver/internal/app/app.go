@@ -345,9 +345,9 @@ func (a *App) sendMails(ctx context.Context) (wait func()) {
 	}
 }
 
-// changeInBackground starts the deletion of records that are no longer needed, and the end of grants and tokens that
-// requests left over. Both stop when ctx ends. The returned function waits until they have stopped.
-func (a *App) changeInBackground(ctx context.Context) (wait func()) {
+// runMaintenance starts the deletion of records that are no longer needed, and the revocation of grants and tokens that
+// a request left to the background. Both stop when ctx ends. The returned function waits until they have stopped.
+func (a *App) runMaintenance(ctx context.Context) (wait func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var worker sync.WaitGroup
 	worker.Go(func() { a.Retention.Run(ctx, a.deleted, a.log) })
@@ -358,18 +358,20 @@ func (a *App) changeInBackground(ctx context.Context) (wait func()) {
 	}
 }
 
-// endGrantsInterval is how often the database is queried for grants and tokens that a request left over.
+// endGrantsInterval is how often the database is queried for grants and tokens that a request left to the
+// background.
 const endGrantsInterval = time.Second
 
-// endGrants ends the grants and tokens that requests left over (postgres.Store.EndNext) until ctx ends. After each part
-// it rests as long as the part took, so that requests get at least half of the time of Postgres.
+// endGrants ends the grants and tokens that a request left to the background (postgres.Store.EndNext) until ctx ends.
+// After each part it waits as long as the part took, so that each process does this for at most half of the time.
 func (a *App) endGrants(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
 		began := time.Now()
 		ended, found, err := a.Store.EndNext(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "grants not revoked, but refused; retrying", "error", err)
+			a.log.WarnContext(ctx, "cannot revoke grants in the background yet; they are already refused; retrying",
+				"error", err)
 		}
 		failing = err != nil
 		for _, g := range ended {
@@ -398,7 +400,7 @@ func (a *App) Serve(ctx context.Context) error {
 	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
 	go a.keys.Run(ctx)
 	go a.Keyring.Run(ctx, a.log)
-	defer a.changeInBackground(ctx)()
+	defer a.runMaintenance(ctx)()
 	go a.Failures.Share(ctx)
 	return web.Serve(ctx, a.server, a.Handler, a.log, func(address net.Addr) {
 		a.log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)

@@ -205,7 +205,7 @@ func TestPassword_LastSignInMethodIsNotRemoved(t *testing.T) {
 		t.Errorf("long after the sign-in: %d", page.Status)
 	}
 	b = s.signedIn(ada)
-	s.confirmed(ada)
+	s.usedSecondFactor(ada)
 	if page := s.signedIn(s.person()).Post(removal, form); page.Status != http.StatusForbidden {
 		t.Errorf("another user's form: %d", page.Status)
 	}

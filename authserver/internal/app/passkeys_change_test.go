@@ -20,7 +20,7 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	ada := s.person()
 	s.added(ada)
 	b, d := s.signedIn(ada), newDevice(s)
-	s.confirmed(ada)
+	s.usedSecondFactor(ada)
 	page := b.Get("/settings/passkeys")
 	remove := page.Form("/settings/passkeys/remove")
 	creation := options(t, b, "/settings/passkeys/options")
@@ -125,7 +125,7 @@ func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 	ada, bob := s.person(), s.person()
 	first, others := s.added(ada), s.added(bob)
 	b := s.signedIn(ada)
-	s.confirmed(ada)
+	s.usedSecondFactor(ada)
 	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
 	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
 	if page.Status != http.StatusConflict || !page.HasText("You need this passkey to sign in") {
@@ -166,7 +166,7 @@ func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 		from generate_series(1, 19) n`,
 		ada.ID,
 	)
-	s.confirmed(ada)
+	s.usedSecondFactor(ada)
 	statuses := map[int]int{}
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -195,7 +195,7 @@ func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
 	ada := s.person()
 	d := s.added(ada)
 	b, elsewhere := s.signedIn(ada), s.signedIn(ada)
-	s.confirmed(ada)
+	s.usedSecondFactor(ada)
 	form := elsewhere.Get("/settings/passkeys").Form("/settings/passkeys/remove")
 	if page := b.Post("/settings/passkeys/remove", form); page.Status != http.StatusForbidden {
 		t.Errorf("another session's form: %d", page.Status)

@@ -136,7 +136,7 @@ func TestProven_LinkedUnprovenAccountIsTakenOverAtSignIn(t *testing.T) {
 	}
 }
 
-// takesOver signs in at the provider and confirms what that ends.
+// takesOver signs in at the provider and confirms the takeover.
 func (p *provider) takesOver(s *site, b *browsertest.Browser) *browsertest.Page {
 	p.t.Helper()
 	asked := p.through(s, b)
@@ -160,7 +160,8 @@ func TestProven_UpstreamTakeoverIsConfirmedFirst(t *testing.T) {
 	form := p.through(s, b).Form(confirmTakeover)
 	unchanged := func(what string, page *browsertest.Page, status int) {
 		t.Helper()
-		if got := s.accessOf(ceo.ID); page.Status != status || got != wholeAccess || s.provenBy(ceo.ID) != "" || inside(b) {
+		got := s.accessOf(ceo.ID)
+		if page.Status != status || got != wholeAccess || s.provenBy(ceo.ID) != "" || inside(b) {
 			t.Errorf("%s: %d, %s, proven by %q", what, page.Status, got, s.provenBy(ceo.ID))
 		}
 	}

@@ -121,8 +121,8 @@ func (s *site) signedIn(who browsertest.Person) *browsertest.Browser {
 	return b
 }
 
-// confirmed records that a user used a second factor at every sign-in.
-func (s *site) confirmed(who browsertest.Person) {
+// usedSecondFactor records that a user used a second factor at every sign-in.
+func (s *site) usedSecondFactor(who browsertest.Person) {
 	s.t.Helper()
 	s.fixture.Exec(`update account.sign_ins set second_factor_at = now() where user_id = $1`, who.ID)
 }

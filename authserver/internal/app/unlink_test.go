@@ -86,7 +86,7 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	}
 }
 
-// A thief with the password of a user who has a passkey cannot take the linked account away.
+// A thief with the password of a user who has a passkey cannot unlink the account.
 func TestUnlink_PasswordAloneIsNotEnoughForUserWithPasskey(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

@@ -82,7 +82,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, next string, wh
 		h.fail(w, r, err)
 		return
 	case verdict == unconfirmed:
-		h.ask(w, r, user, unanswered{Identity: who, Return: next})
+		h.askToTakeOver(w, r, user, pendingTakeover{Identity: who, Return: next})
 		return
 	case verdict != welcome && verdict != tookOver:
 		h.refuse(w, r, begun{Return: next}, verdict)

@@ -30,8 +30,8 @@ const (
 
 // decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
 // has verified an e-mail address of the user. It records every refusal. If the user's address was not proven before,
-// all that the account had ends first: another person may have created it. Without the confirmation of the person at the
-// browser, it does not: a link on another site can begin a sign-in, and a session at the provider completes it.
+// all that the account had ends first: another person may have created it. That needs the confirmation of the person at
+// the browser, because a link on another site can begin a sign-in that a session at the provider completes.
 func (h *Handler) decide(r *http.Request, who oidc.Identity, confirmed bool) (workspace.User, verdict, error) {
 	ctx := r.Context()
 	user, known, err := h.Identities.UserByIdentity(ctx, who.Issuer, who.Subject)

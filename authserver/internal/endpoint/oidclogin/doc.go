@@ -3,7 +3,7 @@
 //	GET  /login/upstream            Start     ?return= is the local path that follows: 303 to the provider
 //	GET  /login/again/upstream      Again     the same, to authenticate again while signed in
 //	GET  /login/upstream/callback   Callback  code, state: 303 to the return path, else a page
-//	POST /login/upstream/confirm    Confirm   key: 303 to the return path, after a page that says what the sign-in ends
+//	POST /login/upstream/confirm    Confirm   key: 303 to the return path, after a page that says what this ends
 //	GET  /settings/provider         Page      whether the user's account there is linked
 //	POST /settings/provider/unlink  Unlink    key: refused if the user could not sign in without it
 //

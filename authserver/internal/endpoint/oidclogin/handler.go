@@ -156,7 +156,7 @@ func (h *Handler) getOnly(w http.ResponseWriter, r *http.Request) {
 	h.Pages.NotAllowed(w, r)
 }
 
-// failAttempt is fail for an attempt, after which the user can return to what they came for.
+// failAttempt is fail. If the provider does not respond, it has a link back to the page that the user came from.
 func (h *Handler) failAttempt(w http.ResponseWriter, r *http.Request, b begun, err error) {
 	if !errors.Is(err, oidc.ErrUnreachable) {
 		h.fail(w, r, err)

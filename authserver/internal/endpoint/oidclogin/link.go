@@ -54,7 +54,7 @@ func (h *Handler) unlink(w http.ResponseWriter, r *http.Request, current session
 		goOn(w, "/login?return="+url.QueryEscape(pagePath))
 		return
 	}
-	if errors.Is(err, session.ErrSecondFactor) { // added by another sign-in during the request
+	if errors.Is(err, session.ErrSecondFactor) { // a second factor was added at another browser during the request
 		goOn(w, "/login/again?return="+url.QueryEscape(pagePath))
 		return
 	}

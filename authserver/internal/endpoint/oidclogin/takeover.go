@@ -10,21 +10,21 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 )
 
-// unanswered is the stored state of a sign-in that waits for the confirmation of a takeover.
-type unanswered struct {
+// pendingTakeover is the stored state of a sign-in until the person confirms the takeover.
+type pendingTakeover struct {
 	Identity oidc.Identity
 	Return   string
 }
 
-// ask shows what a takeover ends. The form completes the sign-in, once and at this browser.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request, user workspace.User, u unanswered) {
+// askToTakeOver shows what a takeover ends. The form completes the sign-in, once and at this browser.
+func (h *Handler) askToTakeOver(w http.ResponseWriter, r *http.Request, user workspace.User, p pendingTakeover) {
 	key := rand.Text()
 	by := h.Ceremonies.BindToBrowser(w, r)
-	if err := h.Ceremonies.Begin(r.Context(), loginstate.OIDCTakeover, by, key, attemptLife, u); err != nil {
+	if err := h.Ceremonies.Begin(r.Context(), loginstate.OIDCTakeover, by, key, attemptLife, p); err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	page := &ui.Takeover{Key: key, Email: user.Email, Return: u.Return}
+	page := &ui.Takeover{Key: key, Email: user.Email, Return: p.Return}
 	page.Title = "Confirm your e-mail address"
 	h.Pages.Show(w, r, http.StatusOK, page)
 }
@@ -36,11 +36,11 @@ func (h *Handler) Confirm() http.Handler {
 		if !ok {
 			return
 		}
-		var u unanswered
+		var p pendingTakeover
 		by, known := h.Ceremonies.BoundToBrowser(r)
 		if key := form.Get("key"); known && key != "" {
 			var err error
-			if known, err = h.Ceremonies.Take(r.Context(), loginstate.OIDCTakeover, by, key, &u); err != nil {
+			if known, err = h.Ceremonies.Take(r.Context(), loginstate.OIDCTakeover, by, key, &p); err != nil {
 				h.fail(w, r, err)
 				return
 			}
@@ -52,7 +52,7 @@ func (h *Handler) Confirm() http.Handler {
 		case err != nil:
 			h.fail(w, r, err)
 		case known:
-			h.signIn(w, r, u.Return, u.Identity, true)
+			h.signIn(w, r, p.Return, p.Identity, true)
 		case signedIn: // the form was sent twice
 			goOn(w, home)
 		default:

@@ -42,7 +42,8 @@ type Client struct {
 // ErrUnknown reports that the client does not exist or was deleted.
 var ErrUnknown = errors.New("no such client")
 
-// MaxInWorkspace is how many clients a workspace may register itself. Lists of them are read whole.
+// MaxInWorkspace is the number of clients of a workspace from which on it cannot register another. Lists of clients are
+// read in one query.
 const MaxInWorkspace = 1000
 
 // ErrTooMany reports that the workspace has MaxInWorkspace clients.

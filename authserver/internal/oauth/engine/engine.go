@@ -16,8 +16,8 @@ import (
 // A Signer returns the key that signs access tokens now.
 type Signer interface {
 	Current(ctx context.Context) (accesstoken.SigningKey, error)
-	// CurrentAmong is like Current, for a token request that has read from Postgres which keys are not removed. Its
-	// error wraps store.ErrUnavailable.
+	// CurrentAmong is like Current, for a token request that has read from Postgres which keys are not removed. It
+	// returns keyring.ErrNoKey, or an error that wraps store.ErrUnavailable.
 	CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error)
 }
 

@@ -37,7 +37,7 @@ func (e *Engine) sender(x *exchange) grant.Sender {
 	sender := grant.Sender{
 		Network:   x.request.Network,
 		UserAgent: x.request.UserAgent,
-		Ready: func(ctx context.Context, keyIDs []string) (err error) {
+		LoadKey: func(ctx context.Context, keyIDs []string) (err error) {
 			x.key, err = e.Signer.CurrentAmong(ctx, keyIDs)
 			return err
 		},

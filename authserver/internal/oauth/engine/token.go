@@ -173,8 +173,8 @@ func mapTokenError(err error) error {
 	return err
 }
 
-// issue signs the access token and fills in the response. The key was loaded before the decision, so nothing is
-// consumed if there is no key to sign with.
+// issue signs the access token and fills in the response. The key is loaded by Sender.LoadKey. Without a key the step
+// is undone, so the credential works again (G10).
 func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 	g, now := issued.Grant, issued.Now.Truncate(time.Second)
 	expires := now.Add(g.Kind.Traits().AccessLife)

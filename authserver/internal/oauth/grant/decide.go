@@ -77,7 +77,8 @@ const (
 type takeStep func(context.Context, Step) (UpdateResult, error)
 
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
-// committed is undone, so that the client's credential works again after the 503. So is one whose sender is not ready.
+// committed is undone, so that the client's credential works again after the 503. A step is also undone if its signing
+// key cannot be loaded.
 func (k *Service) commit(
 	ctx context.Context,
 	step Step,
@@ -86,7 +87,7 @@ func (k *Service) commit(
 	take takeStep,
 ) (outcome UpdateResult, err error) {
 	uncertain := false
-	if err = sender.ready(ctx, snapshot); err == nil {
+	if err = sender.loadKey(ctx, snapshot); err == nil {
 		outcome, uncertain, err = k.update(ctx, step, take)
 	}
 	if err == nil && outcome == Refused {

@@ -91,8 +91,9 @@ type directStep struct {
 	take   func(context.Context, Step) (Snapshot, UpdateResult, error)
 }
 
-// direct takes a step in Redis and then in Postgres. done reports that both have taken it and the sender is ready.
-// Otherwise it is undone: a refusal must not use up the credential. The caller then reads a snapshot, which shows the reason.
+// direct takes a step in Redis and then in Postgres. done reports that both have taken it and the signing key is
+// loaded. Otherwise it is undone: a refusal must not use up the credential. The caller then reads a snapshot, which
+// shows the reason.
 func (k *Service) direct(
 	ctx context.Context,
 	step Step,
@@ -129,7 +130,7 @@ func (k *Service) direct(
 		done = err == nil && outcome == Updated
 	}
 	if done {
-		if err = sender.ready(ctx, snapshot); err == nil {
+		if err = sender.loadKey(ctx, snapshot); err == nil {
 			return snapshot, true, nil
 		}
 		unknown = true // Postgres has committed it

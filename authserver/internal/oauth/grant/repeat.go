@@ -12,16 +12,16 @@ type Sender struct {
 	Network   string // shortened; "" if it is unknown
 	UserAgent string // shortened
 
-	// Ready prepares to sign the access token with one of these keys, which are not removed. If it returns an error, the
+	// LoadKey loads one of these keys, none of which is removed, to sign the access token. If it returns an error, the
 	// credential is not used up (G10). It may be nil.
-	Ready func(ctx context.Context, keyIDs []string) error
+	LoadKey func(ctx context.Context, keyIDs []string) error
 }
 
-func (s Sender) ready(ctx context.Context, snapshot Snapshot) error {
-	if s.Ready == nil {
+func (s Sender) loadKey(ctx context.Context, snapshot Snapshot) error {
+	if s.LoadKey == nil {
 		return nil
 	}
-	return s.Ready(ctx, snapshot.KeyIDs)
+	return s.LoadKey(ctx, snapshot.KeyIDs)
 }
 
 // newStep returns the step to the successor of a presented credential.

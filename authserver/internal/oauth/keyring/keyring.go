@@ -170,9 +170,9 @@ func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 	return accesstoken.SigningKey{}, ErrNoKey
 }
 
-// CurrentAmong returns the private key that signs now, given the keys that were not removed at a read after the last
-// Load: if the key that this process would sign with was removed meanwhile, the next one signs already. It loads the
-// keys only if that was removed too. An empty list changes nothing.
+// CurrentAmong is like Current, given keyIDs, the keys that Postgres has and that are not removed. If the current key
+// is missing among them, it returns the next one. If that is missing too, it loads the keys and returns the current
+// one. With an empty list it is Current. It returns ErrNoKey, or an error that wraps store.ErrUnavailable.
 func (r *Keyring) CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
 	s := r.loaded.Load()
 	if s == nil {

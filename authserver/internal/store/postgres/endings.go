@@ -43,7 +43,8 @@ type ending struct {
 	at        *time.Time // what was created later is not concerned
 }
 
-// The grants g that a row e of account.endings concerns, and conditions on those that none does.
+// concernedSQL is the condition that a row e of account.endings applies to the grant g. The next three are conditions
+// that no row applies.
 const (
 	concernedSQL = `e.tenant_id = g.tenant_id and g.created_at <= e.until
   and (e.client_id is null or e.client_id = g.client_id) and (e.user_id is null or e.user_id = g.user_id)
@@ -51,7 +52,7 @@ const (
 	// notEndingSQL is true unless the grant g ends, or is narrowed, by a row of account.endings.
 	notEndingSQL = `not exists (select from account.endings e where ` + concernedSQL + `
   and (e.days is null or g.kind = 'connector'))`
-	// notOverSQL is notEndingSQL, but true of grants that a policy concerns.
+	// notOverSQL is true unless a row ends the grant g. It ignores policies.
 	notOverSQL = `not exists (select from account.endings e where ` + concernedSQL + ` and e.days is null)`
 	// tokenNotEndingSQL is notEndingSQL for a personal access token p.
 	tokenNotEndingSQL = `not exists (select from account.endings e where e.tenant_id = p.tenant_id
@@ -126,8 +127,8 @@ func (e ending) conditions() (revokes, narrows string) {
 	return policyEndingSQL, policyNarrowingSQL
 }
 
-// found selects the grants that examine reads. Without a row in account.endings it reads them in an index, whichever
-// there is for the client, the user or the workspace; later it goes through the workspace.
+// found selects the grants that examine reads. The first part uses the index on the client, the user or the workspace.
+// Later parts read the workspace's grants by id.
 func (e ending) found() string {
 	switch {
 	case e.id != uuid.Nil:
@@ -211,15 +212,15 @@ func (e ending) next(ctx context.Context, tx pgx.Tx, most int) (part, error) {
 	return p, nil
 }
 
-// begin does the first part of an ending, and leaves the others to EndNext. The caller's transaction holds what a new
-// grant or token of the same kind would need: none is created that is concerned and not yet visible.
+// begin does the first part of an ending, and leaves the others to EndNext. The caller's transaction holds a lock
+// that the creation of such a grant or token needs, so there is none that this transaction cannot see.
 func (e ending) begin(ctx context.Context, tx pgx.Tx, most int) (part, error) {
 	e.request = web.RequestID(ctx)
 	p, err := e.next(ctx, tx, most)
 	if err != nil || !p.more {
 		return p, err
 	}
-	if e.policy != nil { // the same policy again concerns all that it concerned before
+	if e.policy != nil { // the new row also covers what the earlier row of the same policy covers
 		_, err = tx.Exec(ctx, `delete from account.endings where tenant_id = @in and platforms = @platforms
 			and permissions = @permissions and days = @days`, e.args())
 		if err != nil {
@@ -265,11 +266,12 @@ func (e ending) beginIn(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) 
 	return all, nil
 }
 
-// EndNext does the next part of an ending that its request left over, and returns the grants that it revoked so that
-// the caller can update Redis. It returns false if there is none, or if other processes are at work on all of them.
-func (s *Store) EndNext(ctx context.Context) (ended []grant.Grant, any bool, err error) {
+// EndNext does the next part of an ending that its request left to the background, and returns the grants that it
+// revoked so that the caller can update Redis. It returns false if there is none, or if other processes are at work on
+// all of them.
+func (s *Store) EndNext(ctx context.Context) (ended []grant.Grant, found bool, err error) {
 	err = s.atomically(ctx, "end grants", func(tx pgx.Tx) error {
-		ended, any = nil, false
+		ended, found = nil, false
 		if err := sequentially(ctx, tx); err != nil {
 			return err
 		}
@@ -284,7 +286,7 @@ func (s *Store) EndNext(ctx context.Context) (ended []grant.Grant, any bool, err
 		if err != nil {
 			return err
 		}
-		ended, any = p.ended, true
+		ended, found = p.ended, true
 		if !p.more {
 			_, err = tx.Exec(ctx, `delete from account.endings where id = $1`, e.id)
 			return err
@@ -296,7 +298,7 @@ func (s *Store) EndNext(ctx context.Context) (ended []grant.Grant, any bool, err
 			p.last)
 		return err
 	})
-	return ended, any && err == nil, err
+	return ended, found && err == nil, err
 }
 
 // nextEnding locks the ending that has waited longest, or returns pgx.ErrNoRows.

@@ -17,11 +17,11 @@ import (
 	"github.com/almonerhq/almoner/shared/standing"
 )
 
-// tooMany is a number of grants that one transaction does not end.
+// tooMany is more grants than one transaction revokes.
 const tooMany = 700
 
-// crowd returns grants of the app: the first was redeemed, the others are copies of it.
-func (l *storeTest) crowd(app client.Client) []grant.Grant {
+// manyGrants returns grants of the app: the first was redeemed, the others are copies of it.
+func (l *storeTest) manyGrants(app client.Client) []grant.Grant {
 	l.Helper()
 	all := []grant.Grant{l.consented(app, 0)}
 	for range tooMany - 1 {
@@ -33,7 +33,8 @@ func (l *storeTest) crowd(app client.Client) []grant.Grant {
 	for i, g := range all {
 		ids[i] = g.ID
 	}
-	l.fixture.Exec(`insert into account.grants select one.* from account.grants original, unnest($2::uuid[]) copies (copy),
+	l.fixture.Exec(`insert into account.grants
+		select one.* from account.grants original, unnest($2::uuid[]) copies (copy),
 		jsonb_populate_record(original, jsonb_build_object('id', copy)) one where original.id = $1`, all[0].ID, ids[1:])
 	return all
 }
@@ -87,7 +88,7 @@ func (l *storeTest) unchanged(all []grant.Grant) (left []grant.Grant) {
 	return left
 }
 
-// wantLeftOver checks that the request has left some grants to EndNext, which none of all statements accepts.
+// wantLeftOver checks that the request has left some grants to EndNext, and that no statement accepts them.
 func (l *storeTest) wantLeftOver(all []grant.Grant, reason grant.Reason) {
 	l.Helper()
 	left := l.unchanged(all)
@@ -113,7 +114,7 @@ func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
 			break
 		}
 		if parts > 2*tooMany {
-			l.Fatal("the end does not end")
+			l.Fatal("EndNext never finishes")
 		}
 	}
 	for what, sql := range map[string]string{
@@ -148,7 +149,7 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 	l := newStoreTest(t)
 	l.publish("key")
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
-	all := l.crowd(app)
+	all := l.manyGrants(app)
 	if accepted := l.accepts(all[1:2]); len(accepted) != 1 {
 		t.Fatal("a copied grant is not accepted")
 	}
@@ -219,7 +220,7 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 	l := newStoreTest(t)
 	l.publish("key")
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
-	all := l.crowd(app)
+	all := l.manyGrants(app)
 	user := all[0].UserID
 	token := standing.Query{PATHash: credential.Hash(l.fixture.Token(user, perm.ProgrammesRead).Reveal())}
 	l.fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,
@@ -258,7 +259,7 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 	}
 	if s, err := l.Standing(t.Context(), fresh); err != nil || s.State != standing.Active ||
 		l.standingOf(again).State != standing.Active {
-		t.Error("what began after the return ended too", s.State, err)
+		t.Error("a grant or token of the new membership was revoked", s.State, err)
 	}
 }
 
@@ -267,8 +268,8 @@ func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
 	l := newStoreTest(t)
 	l.publish("key")
 	l.fixture.Exec(`update account.memberships set permissions = $1`, perm.NewSet(both...).Strings())
-	narrowed := l.crowd(l.fixture.Connector(l.grant.Resource, both...))
-	ended := l.crowd(l.fixture.Connector(l.grant.Resource, perm.ProgrammesWrite))
+	narrowed := l.manyGrants(l.fixture.Connector(l.grant.Resource, both...))
+	ended := l.manyGrants(l.fixture.Connector(l.grant.Resource, perm.ProgrammesWrite))
 	limit := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	change := l.limit(limit)
 	if want := (policy.Effect{End: tooMany, Lose: tooMany, Sooner: tooMany}); change.Effect != want {

@@ -42,7 +42,7 @@ func respell(ctx context.Context, connection *pgx.Conn) (left int, err error) {
 	}
 	for _, u := range users {
 		email := spelling.Key(u.Email)
-		if spelling.Unseen(u.Email) {
+		if spelling.HasInvisible(u.Email) {
 			left++
 			continue
 		}
@@ -112,7 +112,7 @@ where email = any(@keys)`, pgx.NamedArgs{"keys": keys}, scanAdminUser)
 	}
 	var found []admin.Duplicate
 	for _, users := range same {
-		if len(users) > 1 || spelling.Unseen(users[0].Email) {
+		if len(users) > 1 || spelling.HasInvisible(users[0].Email) {
 			found = append(found, users...)
 		}
 	}
