@@ -58,8 +58,9 @@ func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
 			}
 		}
 		forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
-		if e, err := forms.WaitForErasure(t.Context(), accepted.Object(t)["id"].(string)); err != nil || e.DeletedSubmissions != many {
-			t.Errorf("%s: %+v %v", what, e, err)
+		ended, err := forms.WaitForErasure(t.Context(), accepted.Object(t)["id"].(string))
+		if err != nil || ended.DeletedSubmissions != many {
+			t.Errorf("%s: %+v %v", what, ended, err)
 		}
 		if s := api.Get(t, status).Wants(t, http.StatusOK).Object(t)["status"]; s != "processed" {
 			t.Errorf("%s: the status is %v", what, s)

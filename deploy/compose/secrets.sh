@@ -1,7 +1,8 @@
 #!/bin/sh
-# Creates the missing secrets of deploy/compose.yaml, one file each. It prints no secret, and replaces only the Redis
-# URL with which earlier releases gave authserver the operator's password. Only the owner can enter the directory. The files are readable by all, because the containers run as other users; each container gets
-# the files it needs.
+# Creates the missing secrets of deploy/compose.yaml, one file each. It prints no secret. It replaces a secret only if an
+# earlier release gave authserver the operator's Redis password: then redis_url and redis_users.conf are created again.
+# Only the owner can enter the directory. The files are readable by all, because the containers run as other users; each
+# container gets the files it needs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-"$here/../secrets"}

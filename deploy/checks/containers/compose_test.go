@@ -294,7 +294,7 @@ func TestSecretsScript_GivesAuthserverItsOwnRedisUser(t *testing.T) {
 	for _, kept := range []string{address.String(), "rediss://:" + operators + "@redis.example.org:6379/0"} {
 		write("redis_url", kept)
 		if makeSecrets(t, dir); read("redis_url") != kept || read("redis_users.conf") != users {
-			t.Error("a URL was replaced that does not have the operator's password")
+			t.Error("a URL was replaced that secrets.sh of an earlier release did not write")
 		}
 	}
 }
