@@ -27,8 +27,8 @@ type Erasure struct {
 	DeletedSubmissions int    `json:"deletedSubmissions"` // so far
 }
 
-// Erase deletes a form and its submissions. If there are more than 1,000, the erasure is only accepted: use
-// WaitForErasure for its end.
+// Erase deletes a form and its submissions. If there are more than 1,000, the erasure is only accepted: call
+// WaitForErasure to wait until it is processed.
 func (f Forms) Erase(ctx context.Context, form string, options ...WriteOption) (Erasure, error) {
 	return f.erase(ctx, f.c.write(http.MethodDelete, f.path(form), "application/json", nil, options))
 }

@@ -43,8 +43,8 @@ type Clients interface {
 	) error
 	// EveryClient lists the clients of one workspace, or all clients and services.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
-	// EndClient deletes a client of any kind and workspace and ends its grants, in one transaction. It sets the client's
-	// workspace in the event. It returns the grants that it revoked, and whether the servers revoke others.
+	// EndClient deletes a client of any kind and workspace and ends its grants, in one transaction. It sets the
+	// client's workspace in the event. It returns the grants that it revoked, and whether the servers revoke others.
 	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) (ended []grant.Grant, more bool, err error)
 }
 

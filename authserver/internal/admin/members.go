@@ -26,7 +26,7 @@ type Member struct {
 type Removal struct {
 	Grants []grant.Grant
 	Tokens int  // personal access tokens
-	More   bool // others are refused from now on, and revoked in the background
+	More   bool // there are more, which are refused at once and revoked in the background
 }
 
 // Members stores memberships.

@@ -98,7 +98,7 @@ func (q *queued) Add(_ context.Context, _ pgx.Tx, m mail.Message) error {
 	return nil
 }
 
-// The user did nothing, so a mail must not advise as if a thief had.
+// An operator made these changes, so the mails must not suggest that an attacker did.
 func TestMails_SayThatOperatorChangedTheAccount(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)

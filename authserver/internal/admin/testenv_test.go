@@ -49,7 +49,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	return b
 }
 
-// endRest ends the grants that requests left over, as the service does in the background.
+// endRest ends the grants that a request left to the background, as the service does.
 func (b *testEnv) endRest() {
 	b.t.Helper()
 	database := credential.Secret(b.Fixture.Database.Authserver)

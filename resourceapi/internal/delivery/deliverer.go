@@ -25,7 +25,7 @@ const (
 	turn = 5 * time.Second
 	// DisableAfter is how long an endpoint may accept no event (W5).
 	DisableAfter = 72 * time.Hour
-	// Lateness bounds how long before an endpoint was added an event may have been written that is sent to it: the
+	// Lateness is a limit: an event written up to Lateness before an endpoint was added may be sent to it, because the
 	// event's transaction may have ended afterwards.
 	Lateness = 10 * time.Minute
 
@@ -52,8 +52,8 @@ type Store interface {
 	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
 	// Event returns an event of the workspace, and false if it is no longer stored.
 	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e event.Event, stored bool, err error)
-	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence: no
-	// such event precedes it, and others may follow it if it is greater than the position.
+	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence, up
+	// to which there is no such event. If it equals the position, there are no more events.
 	Next(ctx context.Context, t Target, types []string) (e event.Event, found bool, err error)
 	// PersonalData returns the current personal data of an event of the workspace. It does not check permissions.
 	PersonalData(ctx context.Context, workspaceID uuid.UUID, e event.Event) (PersonalData, error)

@@ -36,10 +36,10 @@ type Member struct {
 	LastSeen    *time.Time // at a browser, in any workspace; nil if never
 	Connections int        // active grants in the workspace
 	Tokens      int        // active personal access tokens in the workspace
-	Proven      bool       // the address is the user's (useraccount.Proof); otherwise the member gets no more permissions
+	Proven      bool       // the address is the user's (useraccount.Proof); if not, the member gets no more permissions
 }
 
-// A ListedMember has what a list of all members is ordered, searched and counted by.
+// A ListedMember is the part of a Member that is read for all members of a workspace, to sort, search and count them.
 type ListedMember struct {
 	UserID       uuid.UUID
 	Name         string
@@ -89,7 +89,7 @@ type Offer struct {
 type Removal struct {
 	Grants []EndedGrant
 	Tokens int
-	More   bool // others are refused from now on, and revoked in the background
+	More   bool // there are more, which are refused at once and revoked in the background
 }
 
 // An EndedGrant is a grant that ended with a membership.

@@ -18,5 +18,6 @@
 //	F6 A new password ends the user's personal access tokens and grants in its transaction, except those that the page
 //	   listed and the user kept.
 //	F7 If the address was never proven, a new password first ends all that the account had (useraccount.Takeover), and
-//	   proves it. A second factor does not prevent that, and a required one neither: another person may have added it.
+//	   proves it. A second factor does not prevent that, even if a workspace requires one, because another person may
+//	   have added it.
 package forgotten

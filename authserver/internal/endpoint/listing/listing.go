@@ -42,7 +42,7 @@ type List[T, R any] struct {
 	Show func(page []T) ([]R, error)
 }
 
-// Each returns a Show for records that need nothing but themselves.
+// Each returns a Show that converts each record separately.
 func Each[T, R any](show func(T) R) func([]T) ([]R, error) {
 	return func(page []T) ([]R, error) {
 		shown := make([]R, 0, len(page))

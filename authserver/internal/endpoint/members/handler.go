@@ -100,8 +100,8 @@ func messages() map[error]*apierr.Error {
 			"This is the last member with account:api:access, account:read:members or account:write:members. Give " +
 				"that permission to another member first."),
 		membership.ErrUnproven: conflict(
-			"The member's e-mail address was never confirmed, so another person may have created the account. Until it " +
-				"is confirmed, permissions can only be removed."),
+			"The member's e-mail address was never confirmed, so another person may have created the account. Until " +
+				"it is confirmed, permissions can only be removed."),
 		membership.ErrTooManyInvited: conflict("The workspace has too many open invitations. Withdraw some first."),
 		audit.ErrNotAuthorized: apierr.New(apierr.Forbidden,
 			"This credential or a permission of its user ended during the request. Nothing was changed."),

@@ -156,7 +156,7 @@ func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 	b.wants("fewer", b.send("PATCH", one, body("", perm.ProgrammesRead)), 200, "")
 	if n := b.Count(`select count(*) from account.memberships where user_id = $1
 		and permissions = '{programmes:read:programmes}'`, user); n != 1 {
-		t.Error("the permissions are others")
+		t.Error("the member's permissions are not those that were set")
 	}
 	b.Fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = $1`, user)
 	b.wants("more after the proof", b.send("PATCH", one, more), 200, "")

@@ -38,7 +38,7 @@ func (h *Handler) form(next string, serve func(request) error) http.Handler {
 			goOn(w, signIn(next))
 			return
 		}
-		if errors.Is(err, session.ErrSecondFactor) { // added by another sign-in during the request
+		if errors.Is(err, session.ErrSecondFactor) { // a second factor was added at another browser during the request
 			goOn(w, again(pagePath))
 			return
 		}

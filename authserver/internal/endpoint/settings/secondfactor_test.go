@@ -201,8 +201,8 @@ func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
 		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
 		key, ada.ID, key[:])
 	for _, path := range []string{password, authenticatorPath} {
-		if page := thief.Get(path); len(linksTo(page, "/login/again")) == 0 || strings.Contains(page.Body, `name="code"`) ||
-			strings.Contains(page.Body, `name="new-password"`) {
+		if page := thief.Get(path); len(linksTo(page, "/login/again")) == 0 ||
+			strings.Contains(page.Body, `name="code"`) || strings.Contains(page.Body, `name="new-password"`) {
 			t.Errorf("%s does not ask for the second factor: %s", path, page.Text())
 		}
 	}

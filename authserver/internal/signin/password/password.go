@@ -27,7 +27,7 @@ const (
 const minEntropy = 30
 
 // maxEstimated is the number of characters of a password that are estimated. The time of an estimate grows faster than
-// the square of the length, and the first characters decide.
+// the square of the length, and the first characters are enough.
 const maxEstimated = 32
 
 const easy = "This password is easy to guess. Choose one that is less common, for example a few unrelated words."

@@ -19,11 +19,11 @@ import (
 // apply to the account at any address, with a separate allowance for browsers that have signed in to it: an attacker
 // cannot lock those out. A new password has a new allowance.
 //
-// Within attemptWindow all tries count, before they are checked; longer limits count wrong codes. They grow, so that
-// an attacker who keeps trying gets two tries a day instead of eighty an hour.
+// Within attemptWindow all tries count, before they are checked; over longer times, only wrong codes count. The waits
+// grow, so that an attacker who keeps trying gets two tries a day instead of eighty an hour.
 const (
 	codesPerUser    = 20
-	wrongBeforeMail = 4 // within a day; the next wrong code mails the user
+	wrongBeforeMail = 4 // within a day; the user gets a mail at the next wrong code
 	mailInterval    = 24 * time.Hour
 )
 
@@ -46,7 +46,7 @@ type CodeTry struct {
 	Device   string // see DeviceName
 }
 
-// PasswordDigest returns a digest of the stored hash of a password. It differs once the password was replaced.
+// PasswordDigest returns a digest of the stored hash of a password. It changes when the password is replaced.
 func PasswordDigest(hash credential.Secret) []byte {
 	sum := sha256.Sum256([]byte("sign-in ticket\x00" + hash.Reveal()))
 	return sum[:]
@@ -73,7 +73,8 @@ func (w codeWait) key(t CodeTry) string { return t.key() + ":" + w.within.String
 
 // A CodeStore stores wrong codes.
 type CodeStore interface {
-	// RecordWrongCode stores the event of a wrong code. With mail, it mails the user in the same transaction.
+	// RecordWrongCode stores the event of a wrong code. If mail is true, it also queues a mail to the user in the
+	// same transaction.
 	RecordWrongCode(ctx context.Context, t CodeTry, mail bool, e audit.Event) error
 }
 

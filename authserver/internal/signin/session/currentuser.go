@@ -52,8 +52,8 @@ type SecondFactor struct {
 // Satisfies reports whether the sign-in may use a workspace that requires a second factor.
 func (f SecondFactor) Satisfies() bool { return f.Has && f.Used }
 
-// MustConfirm reports whether the user must use the second factor before changing any factor, whether or not a workspace
-// requires one: else a stolen password would be enough to replace it.
+// MustConfirm reports whether the user must use the second factor before changing any factor, whether or not a
+// workspace requires one: else a stolen password would be enough to replace it.
 func (f SecondFactor) MustConfirm() bool { return f.Has && !f.Used }
 
 // Freshness is how long after an authentication a browser may create new credentials.

@@ -25,8 +25,8 @@ const (
 		where user_id = $1 and id = $2 and revoked_at is null and expires_at > now() and ` + tokenNotEndingSQL + `
 		for share`
 	allowedGrantSQL = `select permissions from account.grants g
-		where tenant_id = $3 and user_id = $1 and id = $2 and state = 'active' and ends_at > now() and ` + notEndingSQL + `
-		for share of g`
+		where tenant_id = $3 and user_id = $1 and id = $2 and state = 'active' and ends_at > now()
+		and ` + notEndingSQL + ` for share of g`
 )
 
 // allowedFactorSQL selects a row unless the workspace requires a second factor that the sign-in lacks.

@@ -93,8 +93,8 @@ func (s *Store) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) 
 
 // LinkIdentity links an account at another provider to an enabled user who has the e-mail address, which the provider
 // has verified, with its audit event. If the user's address was not proven, it ends what the account had (takeOver), or
-// returns useraccount.ErrTakeover if confirmed is false. It returns false and changes nothing if the account is linked to
-// another user, the user has another account of that issuer, or the user is disabled or has another address by now.
+// returns useraccount.ErrTakeover if confirmed is false. It returns false and changes nothing if the account is linked
+// to another user, the user has another account of that issuer, or the user is disabled or has another address by now.
 func (s *Store) LinkIdentity(
 	ctx context.Context,
 	user uuid.UUID,

@@ -13,8 +13,8 @@ import (
 )
 
 // AppointManagers gives account:read:members and account:write:members to the enabled members of a workspace who have
-// account:api:access and a proven address (M6), unless an enabled member has account:write:members already. Each change has its event, which
-// event returns. It returns the changed members, with their new permissions.
+// account:api:access and a proven address (M6), unless an enabled member has account:write:members already. Each change
+// has its event, which event returns. It returns the changed members, with their new permissions.
 func (s *Store) AppointManagers(
 	ctx context.Context, workspaceID uuid.UUID, event func(user uuid.UUID, former, now perm.Set) audit.Event,
 ) (appointed []admin.Member, err error) {

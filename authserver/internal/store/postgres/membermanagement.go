@@ -70,7 +70,7 @@ func (s *Store) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID
 	return members[0], nil
 }
 
-// WorkspaceMembers reads those of users who are members of a workspace, in the order of users.
+// WorkspaceMembers reads the members of a workspace that are among users, in the order of users.
 func (s *Store) WorkspaceMembers(
 	ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID,
 ) ([]membership.Member, error) {

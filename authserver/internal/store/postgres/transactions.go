@@ -110,8 +110,8 @@ with chosen as (
 select ` + grantColumns + ` from g`
 
 // revokeWhere revokes every grant g that matches the condition, in the caller's transaction, and records an audit event
-// for each. The condition selects at most endAtOnce grants. It goes through the workspaces in the order of their ids, so
-// that two calls cannot deadlock.
+// for each. The condition selects at most endAtOnce grants. It goes through the workspaces in the order of their ids,
+// so that two calls cannot deadlock.
 func revokeWhere(
 	ctx context.Context,
 	tx pgx.Tx,

@@ -107,7 +107,8 @@ func (h *Handler) setPermissions() http.Handler {
 			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) { page.Problem = lastHolder })
 		case errors.Is(err, membership.ErrUnproven):
 			return h.showMember(v, here, id, http.StatusConflict, func(page *memberPage) {
-				page.Problem = "You cannot add a permission while the e-mail address is not confirmed. Nothing was changed."
+				page.Problem = "You cannot add a permission while the e-mail address is not confirmed. Nothing was " +
+					"changed."
 			})
 		case errors.Is(err, membership.ErrNoMember):
 			return h.Done(v, here.Path(Section), gone)

@@ -1,9 +1,9 @@
 -- +goose NO TRANSACTION
--- The addresses that earlier data prove: an operator added the user, a mailed link changed the address, or an account at the identity
--- provider with that verified address is linked or a mailed link set the password, and nothing that gives access to the account is older:
--- an inviter may have made it. A password that a linked account found, and any password that no mailed link set, has no known age. Others
--- stay unproven: an invitation does not say whether its link was mailed. A reset within the half hour after an operator's link may have
--- used that link. A few hundred users at a time.
+-- An address counts as proven if an operator added the user or a mailed link changed the address. A linked account at the identity
+-- provider, or a mailed link that set the password, also proves it if nothing that gives access to the account is older, because an inviter
+-- may have created older access. A linked account proves nothing if the account has a password, whose age is unknown. Others stay unproven:
+-- an invitation does not say whether its link was mailed. A reset within the half hour after an operator's link may have used that link. A
+-- few hundred users at a time.
 
 -- +goose Up
 -- +goose StatementBegin

@@ -1,6 +1,7 @@
--- What ends many grants and tokens at once (a deleted client, an ended membership, a lower connector policy, a reset) ends some in its own
--- transaction and adds a row here for the others. From then on each statement that decides about a grant or a token treats those that the
--- row concerns as ended. Each is then revoked in the background, a bounded number in each transaction, and at last the row is deleted.
+-- A change that ends many grants and tokens (a deleted client, an ended membership, a lower connector policy, a reset) revokes some of
+-- them in its own transaction and adds a row here for the rest. From then on each statement that decides about a grant or a token treats
+-- those that the row concerns as ended. Each is then revoked in the background, a bounded number in each transaction, and at last the row is
+-- deleted.
 --
 -- The previous release adds no rows. It does not look at them either, but the functions below do: the access tokens that it still gives
 -- are refused.
@@ -219,7 +220,7 @@ begin
   if made.grant_id is not null then
     select g.permissions into given from grants g
       where g.tenant_id = tenant and g.id = made.grant_id and g.state = 'active' and g.ends_at > now()
-        -- Of a policy that is being applied, this knows no more than that the connection is concerned: it waits.
+        -- While a policy is being applied to a connector's grant, the webhook waits: this function does not evaluate the policy.
         and not exists (select from endings e where e.tenant_id = tenant and g.created_at <= e.until
           and (e.client_id is null or e.client_id = g.client_id) and (e.user_id is null or e.user_id = g.user_id)
           and g.id <> all (e.keep) and (e.days is null or g.kind = 'connector'));
