@@ -11,8 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -94,9 +92,7 @@ func TestEventMonths_MigrationRunsWhilePreviousReleaseWorks(t *testing.T) {
 		}
 		return err
 	})
-	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err != nil {
-		t.Error(err)
-	}
+	migrateWhileUsed(t, database)
 	stop()
 	if err := work.Wait(); err != nil {
 		t.Errorf("an event was refused: %v", err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // While the primary of a URL with several hosts is down, a replica may lack the latest revocations. The read-only
@@ -22,7 +23,7 @@ func TestStore_DoesNotReadFromReplica(t *testing.T) {
 		query := address.Query()
 		query.Set("default_transaction_read_only", readOnly)
 		address.RawQuery = query.Encode()
-		store, err := postgres.Open(t.Context(), credential.Secret(address.String()))
+		store, err := postgres.OpenWithWait(t.Context(), credential.Secret(address.String()), testkit.SilentStoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}
