@@ -247,7 +247,7 @@ func TestForgotten_WithoutMailSaysSo(t *testing.T) {
 		s.browser().Get("/login/forgotten"),
 		s.browser().Post("/login/forgotten", url.Values{"email": {"ada@example.org"}}),
 	} {
-		if page.Status != 200 || !page.HasText("sends no mail") || !page.HasText("operator") {
+		if page.Status != 200 || !page.HasText("sends no mail") || !page.HasText("the person who runs this service") {
 			t.Errorf("%d %s", page.Status, page.Text())
 		}
 	}
