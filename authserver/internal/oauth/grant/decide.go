@@ -184,8 +184,8 @@ func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Rea
 }
 
 // undo undoes a step by a call of Redis, and reports whether that succeeded. If Redis does not respond, undo adds the
-// step to k.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request waits
-// so long because a client that tries again meanwhile, at another process, would be taken for a replay.
+// step to k.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request
+// waits so long because a client that tries again meanwhile, at another process, would be taken for a replay.
 func (k *Service) undo(ctx context.Context, step Step, call func(context.Context) error) bool {
 	once := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.undoTime) // ctx may have ended

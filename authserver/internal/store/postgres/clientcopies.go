@@ -50,7 +50,8 @@ values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @au
   nullif(@keys_url, ''), @read, @fresh)
 on conflict (id) do update set name = excluded.name, redirect_uris = excluded.redirect_uris,
   required_permissions = excluded.required_permissions,
-  connector_platform = excluded.connector_platform, token_endpoint_auth_method = excluded.token_endpoint_auth_method,
+  connector_platform = `+platformSQL+`excluded.connector_platform end,
+  token_endpoint_auth_method = excluded.token_endpoint_auth_method,
   keys = excluded.keys, keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
   document_fresh_until = excluded.document_fresh_until
 where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
@@ -83,13 +84,19 @@ where c.deleted_at is null and c.metadata_url = excluded.metadata_url`,
 	return nil
 }
 
-// SetClientPlatform sets the connector platform of a client that has a metadata document; "" means none.
+// platformSQL is the beginning of the new platform of a client c. While a connector policy is being applied, the client
+// keeps its platform: with another one, grants that the policy has ended could be accepted again (P3).
+const platformSQL = `case when exists (select from account.endings where days is not null) then c.connector_platform
+  else `
+
+// SetClientPlatform sets the connector platform of a client that has a metadata document; "" means none. It changes
+// nothing while a connector policy is being applied.
 func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(
 		ctx,
-		`update account.oauth_clients set connector_platform = nullif($2, '') where id = $1
+		`update account.oauth_clients c set connector_platform = `+platformSQL+`nullif($2, '') end where id = $1
 			and metadata_url is not null`,
 		id,
 		platform,

@@ -245,8 +245,8 @@ select gen_random_uuid(), tenant_id, clock_timestamp(), @client, @user, @keep, @
 	return err
 }
 
-// beginIn is begin for each of the workspaces, with at most endAtOnce grants in all, and leave for those after the first
-// beginAtOnce. They are in the order in which transactions lock them.
+// beginIn is begin for each of the workspaces, with at most endAtOnce grants in all, and leave for those after the
+// first beginAtOnce. They are in the order in which transactions lock them.
 func (e ending) beginIn(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (all part, err error) {
 	if len(workspaces) > beginAtOnce {
 		all.more = true

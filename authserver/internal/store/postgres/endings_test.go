@@ -172,14 +172,41 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 	}
 }
 
+// toMetadataClient makes a client one that has a metadata document and belongs to no workspace.
+const toMetadataClient = `update account.oauth_clients set tenant_id = null,
+	metadata_url = 'https://app.example/client', resource = '', document_read_at = now(), document_fresh_until = now()
+	where id = $1`
+
+// The platform decides which grants a policy ends. A setting that changes it meanwhile must not give them back.
+func TestP3_ClientKeepsPlatformWhilePolicyIsApplied(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
+	l.fixture.Exec(toMetadataClient, app.ID)
+	wants := func(want string) {
+		t.Helper()
+		if err := l.SetClientPlatform(t.Context(), app.ID, "chatgpt"); err != nil {
+			t.Fatal(err)
+		}
+		if l.count(`select count(*) from account.oauth_clients where id = $1 and connector_platform = $2`,
+			app.ID, want) != 1 {
+			t.Errorf("the platform is not %s", want)
+		}
+	}
+	l.fixture.Exec(`insert into account.endings (id, tenant_id, platforms, permissions, days, reason, actor)
+		values (gen_random_uuid(), $1, '{}', '{}', 1, 'policy', 'admin')`, l.fixture.WorkspaceID)
+	wants("claude")
+	l.fixture.Exec(`delete from account.endings`)
+	wants("chatgpt")
+}
+
 func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 	t.Parallel()
 	const workspaces = 60
 	l := newStoreTest(t)
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 	g := l.consented(app, 0)
-	l.fixture.Exec(`update account.oauth_clients set tenant_id = null, metadata_url = 'https://app.example/client',
-		resource = '', document_read_at = now(), document_fresh_until = now() where id = $1`, app.ID)
+	l.fixture.Exec(toMetadataClient, app.ID)
 	l.fixture.Exec(`with added as (insert into account.tenants (id, organisation_id, name)
 			select gen_random_uuid(), organisation_id, name from account.tenants, generate_series(1, $2::int)
 			where id = $3 returning id)
