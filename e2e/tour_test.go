@@ -54,8 +54,8 @@ func links(t *testing.T, p *harness.Product, ws harness.TestWorkspace, user demo
 func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v view)) *inspector {
 	t.Helper()
 	site := harness.NewMetadataHost(t)
-	provider := harness.NewProvider(t)
-	settings := provider.Settings()
+	riverside := newProvider(t)
+	settings := riverside.settings()
 	maps.Copy(settings, site.Settings("claude"))
 	s := harness.Private(t, harness.Options{Mailbox: true, Settings: settings})
 	p := harness.NewProduct(t, s, &met)
@@ -76,7 +76,7 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	began := time.Now()
 	i.findsViolations(p)
 	signedOutPages(i, p, to)
-	takeoverPage(i, p, provider)
+	takeoverPage(i, p, riverside)
 	consentPages(i, p, site, ws, user)
 	settingsPages(i, p, ws, user, to)
 	mailPages(i, s.Mailbox(), user)
@@ -123,12 +123,12 @@ func signedOutPages(i *inspector, p *harness.Product, to linked) {
 }
 
 // takeoverPage signs in with the identity provider as a user whose address was never confirmed.
-func takeoverPage(i *inspector, p *harness.Product, provider *harness.Provider) {
+func takeoverPage(i *inspector, p *harness.Product, riverside *provider) {
 	i.t.Helper()
 	user := p.Database.User(i.t)
 	p.Database.Exec(i.t,
 		`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user.ID)
-	provider.Email = user.Email
+	riverside.email = user.Email
 	i.Open(p.AppURL + "/login")
 	i.Click(`a[href^="/login/upstream"]`)
 	i.See(`form[action="/login/upstream/confirm"]`)

@@ -136,7 +136,7 @@ var scriptsAssumedLoaded = []harness.Fault{
 var undoOff = []harness.Fault{
 	{
 		File: decideFile,
-		Old:  "	if err != nil && (!k.undoRotation(ctx, step) || uncertain) {\n",
+		Old:  "	if err != nil && k.undoRotation(ctx, step) && uncertain {\n",
 		New:  "	if err != nil && uncertain {\n",
 	},
 	{

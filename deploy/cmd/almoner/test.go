@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -226,11 +227,13 @@ func (t *testRun) inBackground(run func(*testRun)) (wait func()) {
 	}
 }
 
-// testEndToEnd runs the tests of e2e, two packages at once. More would slow down the services and browsers of a test
-// until its requests time out. The packages that take longest start first, then runbooks, which mostly waits.
+// testEndToEnd runs the tests of e2e, two packages at once, or one if there is one processor. More would slow down the
+// services and browsers of a test until its requests time out. The packages that take longest start first, then
+// runbooks, which mostly waits.
 func (t *testRun) testEndToEnd(ctx context.Context) {
 	packages := []string{".", "./torture", "./runbooks", "./..."}
-	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, append([]string{"-p=2"}, packages...)...)
+	atOnce := fmt.Sprintf("-p=%d", min(2, runtime.NumCPU()))
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, append([]string{atOnce}, packages...)...)
 }
 
 // endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.

@@ -1,4 +1,4 @@
-package harness
+package e2e
 
 import (
 	"crypto/ecdsa"
@@ -17,9 +17,9 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jws"
 )
 
-// A Provider is an OpenID Connect provider that signs everyone in at once, with the address Email.
-type Provider struct {
-	Email string // set it before a sign-in
+// A provider is an OpenID Connect provider that signs everyone in at once, with the address email.
+type provider struct {
+	email string // set it before a sign-in
 
 	server *httptest.Server
 	key    *ecdsa.PrivateKey
@@ -29,21 +29,21 @@ type Provider struct {
 
 const providerClient = "almoner"
 
-// NewProvider starts a Provider.
-func NewProvider(t testing.TB) *Provider {
+// newProvider starts a provider.
+func newProvider(t testing.TB) *provider {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Provider{key: key}
+	p := &provider{key: key}
 	p.server = httptest.NewServer(p)
 	t.Cleanup(p.server.Close)
 	return p
 }
 
-// Settings are those of a deployment with this provider, which it calls by the name Riverside.
-func (p *Provider) Settings() map[string]string {
+// settings are those of a deployment with this provider, which it calls by the name Riverside.
+func (p *provider) settings() map[string]string {
 	return map[string]string{
 		"ALMONER_UPSTREAM_ISSUER":        p.server.URL,
 		"ALMONER_UPSTREAM_CLIENT_ID":     providerClient,
@@ -53,7 +53,7 @@ func (p *Provider) Settings() map[string]string {
 }
 
 // ServeHTTP serves the provider's metadata, keys, authorization endpoint and token endpoint.
-func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answer := func(body any) {
@@ -82,11 +82,11 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		claims, _ := json.Marshal(map[string]any{
 			"iss":            p.server.URL,
 			"aud":            providerClient,
-			"sub":            p.Email,
+			"sub":            p.email,
 			"nonce":          p.nonce,
 			"iat":            time.Now().Unix(),
 			"exp":            time.Now().Add(time.Minute).Unix(),
-			"email":          p.Email,
+			"email":          p.email,
 			"email_verified": true,
 		})
 		headers := jws.NewHeaders()
