@@ -3,6 +3,7 @@ package grant_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A stalledStore loses its responses while it is stalled: it commits steps, and cannot undo them.
@@ -115,6 +117,41 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	if err != nil {
 		t.Errorf("the grant does not work: %v", err)
 	}
+	b.wantActive(g.ID)
+}
+
+// cutRotations has no connection to Redis for undos. It counts them.
+type cutRotations struct {
+	grant.RotationStore
+	undos int
+}
+
+func (r *cutRotations) Undo(context.Context, uuid.UUID, string) error {
+	r.undos++
+	return store.ErrUnavailable
+}
+
+// Redis has decided, Postgres certainly did not commit, and Redis then confirms no undo. Postgres gets the undo at
+// once, so that the request ends without a second call to Redis, and the client's retry at another process is no
+// replay.
+func TestG10_PostgresHasUndoThatRedisDoesNotConfirm(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	rotations := &cutRotations{RotationStore: redis.NewGrants(b.rdb)}
+	cut := *b
+	cut.grants = grant.NewService(&aroundStore{b.store, func(
+		context.Context, grant.Step, stepFunc,
+	) (grant.UpdateResult, error) {
+		return grant.Refused, fmt.Errorf("%w: %w", grant.ErrNotCommitted, store.ErrUnavailable)
+	}}, rotations, b.codec, slog.New(slog.DiscardHandler))
+	cut.grants.WaitForStores(await.Long)
+	g, refresh := b.active()
+	_, err := cut.rotate(refresh)
+	unavailable(t, "refresh", err)
+	if rotations.undos != 1 {
+		t.Errorf("Redis got %d calls to undo the step, want 1", rotations.undos)
+	}
+	b.anotherProcess().mustRotate(refresh)
 	b.wantActive(g.ID)
 }
 
