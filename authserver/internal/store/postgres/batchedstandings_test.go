@@ -68,6 +68,12 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 	if distributed := many(questions, true); !reflect.DeepEqual(distributed, all) {
 		t.Errorf("%+v one by one, %+v in one statement", distributed, all)
 	}
+	l.fixture.Exec(endingOfNothing, l.fixture.WorkspaceID)
+	for _, distributed := range []bool{false, true} {
+		if limited := many(questions, distributed); !reflect.DeepEqual(limited, all) {
+			t.Errorf("%+v during an ending that concerns none of them, %+v before", limited, all)
+		}
+	}
 	for i, q := range questions {
 		if alone := many(questions[i:i+1], false)[0]; !reflect.DeepEqual(alone, all[i]) {
 			t.Errorf("%+v: %+v in a batch, %+v alone", q, all[i], alone)

@@ -172,6 +172,36 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 	}
 }
 
+// endingOfNothing adds an ending to a workspace. It concerns no grant and no token.
+const endingOfNothing = `insert into account.endings (id, tenant_id, client_id, reason, actor)
+	values (gen_random_uuid(), $1, gen_random_uuid(), 'client_deleted', 'admin')`
+
+// Requests for several grants share a statement, in a workspace with an ending too.
+func TestG7_EndingConcernsItsClientAlone(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	all := l.many(16)
+	over := all[0]
+	l.fixture.Exec(endingOfNothing, l.fixture.WorkspaceID)
+	l.fixture.Exec(`update account.endings set client_id = $1`, over.ClientID)
+	concurrently(len(all), func(i int) {
+		g := all[i]
+		state, result := grant.Active, grant.Updated
+		if g.ID == over.ID {
+			state, result = grant.Revoked, grant.Refused
+		}
+		snapshot, err := l.Snapshot(t.Context(), g.ClientID, g.Key())
+		if err != nil || snapshot.Grant.State != state {
+			t.Errorf("%+v %v, want the state %s", snapshot.Grant, err, state)
+		}
+		step := grant.Step{GrantID: g.ID, WorkspaceID: g.WorkspaceID, Generation: 2, Hash: hash(2), Nonce: "n"}
+		_, got, err := l.AdvanceDirectly(t.Context(), step, g.ClientID, grant.RefreshTerms{Resource: g.Resource})
+		if err != nil || got != result {
+			t.Errorf("advance: %v %v, want %v", got, err, result)
+		}
+	})
+}
+
 // toMetadataClient makes a client one that has a metadata document and belongs to no workspace.
 const toMetadataClient = `update account.oauth_clients set tenant_id = null,
 	metadata_url = 'https://app.example/client', resource = '', document_read_at = now(), document_fresh_until = now()

@@ -16,29 +16,32 @@ import (
 // Statements that read the snapshot of an exchange or refresh in one round trip, with one row per query. The
 // arrays come from subqueries so that a custom plan is never better: otherwise Postgres plans each time,
 // which takes longer than the rest.
+//
+// snapshotSQL and snapshotsSQL report whether a workspace of the queries has a row in account.endings. Only then does
+// limitedSnapshotSQL read what concerns the grant.
 const (
-	snapshotSQL = snapshotColumns + `from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret,
-		$4::uuid tenant_id, 1 place) asked` + snapshotJoins
-	snapshotsSQL = snapshotColumns + `from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]),
-		(select $4::uuid[]))
-  with ordinality asked (client_id, grant_id, secret, tenant_id, place)` + snapshotJoins
+	snapshotSQL = snapshotColumns + liveKeysSQL + `, exists (select from account.endings where tenant_id = $4), null` +
+		snapshotFrom + snapshotJoins
+	snapshotsSQL = snapshotColumns + `about.key_ids, about.ending, null
+from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]), (select $4::uuid[]))
+  with ordinality asked (client_id, grant_id, secret, tenant_id, place)` + snapshotJoins + `
+cross join (select ` + liveKeysSQL + ` key_ids,
+  exists (select from account.endings where tenant_id = any ((select $4::uuid[])::uuid[])) ending) about`
+	limitedSnapshotSQL = snapshotColumns + liveKeysSQL + `, false, ` + pendingEndsSQL + snapshotFrom + snapshotJoins
 
 	snapshotColumns = `
 select asked.place, now(), ` + clientFields + presentedSecret + `, ` + grantColumns + `,
-  u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false),
-  signing.key_ids, ` + pendingEndsSQL + `
-`
+  u.disabled_at is not null, m.user_id is not null, coalesce(m.permissions, '{}'), coalesce(f.enabled, false), `
+	snapshotFrom = `
+from (select $1::uuid client_id, $2::uuid grant_id, $3::bytea secret, $4::uuid tenant_id, 1 place) asked`
 	snapshotJoins = `
 left join account.oauth_clients c on c.id = asked.client_id and c.deleted_at is null
 left join account.grants g on g.tenant_id = asked.tenant_id and g.id = asked.grant_id
 left join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
-left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'
-cross join ` + signingSQL
-	// signingSQL has one row with the signing keys that are not removed. It is no subquery of a column, which a
-	// distributed Postgres does not accept everywhere.
-	signingSQL = `(select coalesce(array_agg(kid), '{}') key_ids from account.signing_keys
-  where state <> 'removed') signing`
+left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'`
+	// liveKeysSQL is the signing keys that are not removed.
+	liveKeysSQL = `array(select kid from account.signing_keys where state <> 'removed')`
 )
 
 type snapshotQuery struct {
@@ -84,34 +87,55 @@ func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([
 		return nil, err
 	}
 	defer rows.Close()
-	all := make([]grant.Snapshot, len(questions))
+	all, ending := make([]grant.Snapshot, len(questions)), false
 	for range questions {
 		if !rows.Next() {
 			return nil, cmp.Or(rows.Err(), errShort)
 		}
-		place, snapshot, err := scanSnapshot(rows)
+		place, snapshot, pending, err := scanSnapshot(rows)
 		if err != nil {
 			return nil, err
 		}
-		all[place-1] = snapshot
+		all[place-1], ending = snapshot, ending || pending
 	}
 	rows.Close()
+	if rows.Err() == nil && ending {
+		return s.readLimitedSnapshots(ctx, questions)
+	}
 	return all, rows.Err()
+}
+
+// readLimitedSnapshots reads snapshots with what account.endings says about their grants, in one round trip.
+func (s *Store) readLimitedSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
+	batch := &pgx.Batch{}
+	for _, q := range questions {
+		batch.Queue(limitedSnapshotSQL, q.client, q.grant.ID, q.secretHash, q.grant.WorkspaceID)
+	}
+	results := s.refreshes.SendBatch(ctx, batch)
+	defer func() { _ = results.Close() }()
+	all := make([]grant.Snapshot, len(questions))
+	for i := range questions {
+		var err error
+		if _, all[i], _, err = scanSnapshot(results.QueryRow()); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // errShort reports that Postgres returned fewer rows than queries. None of our statements allows that.
 var errShort = errors.New("fewer rows than requests")
 
-func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
+func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, ending bool, err error) {
 	var c clientRow
 	var g grantRow
 	var held, keyIDs pgtype.FlatArray[string] // pgx would plan the scan of []string for each row
 	targets := append([]any{&place, &snapshot.Now}, c.targets()...)
 	targets = append(targets, g.targets()...)
 	var ends []pendingEnd
-	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs, &ends)
+	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs, &ending, &ends)
 	if err := row.Scan(targets...); err != nil {
-		return 0, grant.Snapshot{}, err
+		return 0, grant.Snapshot{}, false, err
 	}
 	snapshot.Client, snapshot.Grant = c.client(), g.grant()
 	if len(ends) > 0 {
@@ -120,5 +144,5 @@ func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, err error) {
 	}
 	snapshot.UserDisabled = g.userDisabled != nil && *g.userDisabled
 	snapshot.Held, snapshot.KeyIDs = perm.FromStrings(held), keyIDs
-	return place, snapshot, nil
+	return place, snapshot, ending, nil
 }

@@ -56,8 +56,8 @@ const (
 		(select $10::text[]))
   with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, tenant_id, scope, place)`
 	lockedSQL = `with step as (
-  select asked.*, now() as taken_at, signing.key_ids
-  from %[1]s join account.grants g using (tenant_id, id) cross join ` + signingSQL + ` %[2]s
+  select asked.*, now() as taken_at, ` + liveKeysSQL + ` key_ids
+  from %[1]s join account.grants g using (tenant_id, id) %[2]s
   for no key update of g %[3]s
 )`
 )
@@ -73,7 +73,15 @@ const directSQL = `
         where one = any (m.permissions) and one = any (string_to_array(asked.usable, ' ')))
     join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration' and f.enabled
   where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'
-    and g.permissions @> string_to_array(asked.scope, ' ') and ` + notEndingSQL
+    and g.permissions @> string_to_array(asked.scope, ' ')`
+
+// Conditions that refuse all steps in a workspace that has a row in account.endings. Postgres evaluates them once in a
+// statement, and plans them in a third of the time of notEndingSQL.
+const (
+	noEndingsSQL     = ` and not exists (select from account.endings where tenant_id = $9)`
+	noneOfEndingsSQL = ` and not exists (select from account.endings
+    where tenant_id = any ((select $9::uuid[])::uuid[]))`
+)
 
 // ownSQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
 // just decided it. If Postgres holds it nevertheless, Redis has lost data.
@@ -118,29 +126,31 @@ where g.tenant_id = step.tenant_id and g.id = step.id%[5]s and g.state = 'active
     or (g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
 
 // A stepBatcher batches the steps of one kind. Steps whose grants are not locked run together in one
-// transaction. Steps of locked rows are retried individually: they wait for the lock, or read why they were
-// refused.
+// transaction. Those of locked rows, and those that it refuses, are retried individually: they wait for the lock, or
+// read why they were refused.
 type stepBatcher struct {
-	pool            *pgxpool.Pool
-	limit           time.Duration // of each wait for a batch or a connection, and of each statement
-	op              string
-	many, one, wait string // one skips locked rows, like many
+	pool  *pgxpool.Pool
+	limit time.Duration // of each wait for a batch or a connection, and of each statement
+	op    string
+	// one skips locked rows, and direct steps in workspaces with endings, like many.
+	many, one, wait string
 	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
 	// workspace.
 	single  atomic.Bool
 	batches batch.Batcher[updateStep, takenStep]
 }
 
-// newStepBatcher returns the batcher of a statement. checks is "" or directSQL.
-func (s *Store) newStepBatcher(pool *pgxpool.Pool, op, sql, checks string) *stepBatcher {
-	own := ""
-	if checks != "" {
+// newStepBatcher returns the batcher of a statement for direct steps or for others.
+func (s *Store) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) *stepBatcher {
+	var many, one, wait, own string
+	if direct {
+		many, one, wait = directSQL+noneOfEndingsSQL, directSQL+noEndingsSQL, directSQL+` and `+notEndingSQL
 		own = ownSQL
 	}
 	b := &stepBatcher{pool: pool, limit: s.operationLimit, op: op}
-	b.many = fmt.Sprintf(sql, stepsSQL, checks, "skip locked", own, "")
-	b.one = fmt.Sprintf(sql, stepSQL, checks, "skip locked", own, oneWorkspaceSQL)
-	b.wait = fmt.Sprintf(sql, stepSQL, checks, "", own, oneWorkspaceSQL)
+	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", own, "")
+	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", own, oneWorkspaceSQL)
+	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", own, oneWorkspaceSQL)
 	b.batches = batch.Batcher[updateStep, takenStep]{
 		Answer: b.updateBatch,
 		Most:   maxBatch,

@@ -160,10 +160,10 @@ func (s *Store) makeBatchers() {
 		AtOnce: 1,
 		Within: s.operationLimit,
 	}
-	s.activations = s.newStepBatcher(s.pool, "activate grant", activateSQL, "")
-	s.advances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, "")
-	s.directActivations = s.newStepBatcher(s.pool, "activate grant", activateSQL, directSQL)
-	s.directAdvances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, directSQL)
+	s.activations = s.newStepBatcher(s.pool, "activate grant", activateSQL, false)
+	s.advances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, false)
+	s.directActivations = s.newStepBatcher(s.pool, "activate grant", activateSQL, true)
+	s.directAdvances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, true)
 }
 
 // poolOptions are what differs between the pools.
