@@ -14,7 +14,7 @@ import (
 // Postgres is stopped, killed and paused, and the services are killed, one after the other.
 func TestOutage_Postgres(t *testing.T) {
 	t.Parallel()
-	running := harness.Private(t, harness.Options{})
+	running := harness.Private(t, harness.Options{StopsStores: true})
 	p := harness.NewProduct(t, running, &met)
 	t.Run("stopped", func(t *testing.T) {
 		s := prepare(t, p)

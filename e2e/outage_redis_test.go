@@ -11,7 +11,7 @@ import (
 // Redis is stopped, killed, paused, and loses its data, one after the other.
 func TestOutage_Redis(t *testing.T) {
 	t.Parallel()
-	running := harness.Private(t, harness.Options{})
+	running := harness.Private(t, harness.Options{StopsStores: true})
 	p := harness.NewProduct(t, running, &met)
 	t.Run("stopped", func(t *testing.T) {
 		s := prepare(t, p)

@@ -14,7 +14,7 @@ import (
 func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := harness.NewRedisRelay(t)
-	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir})
+	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir, StopsStores: true})
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)

@@ -38,6 +38,7 @@ type Options struct {
 	Settings    map[string]string // additional settings of the services, ALMONER_… → value
 	Durable     bool              // stores write durably, as in production: for measurements
 	Fresh       bool              // Binaries migrate the schema, which they may not know if it is newer
+	StopsStores bool              // requests wait for testkit.SilentStoreWait, because the test stops a store
 	// Binaries is the directory of the services' binaries if they are not built from the repository (see Broken).
 	Binaries string
 	RedisURL string // URL of a running Redis; "" to start one
@@ -246,7 +247,11 @@ func withStoreWait(options Options) map[string]string {
 	if options.Durable || Long() {
 		return options.Settings
 	}
-	settings := map[string]string{storeWait: testkit.SilentStoreWait.String()}
+	wait := testkit.StoreWait
+	if options.StopsStores || options.EarlierBinaries != "" {
+		wait = testkit.SilentStoreWait
+	}
+	settings := map[string]string{storeWait: wait.String()}
 	maps.Copy(settings, options.Settings)
 	return settings
 }

@@ -34,6 +34,7 @@ type operator struct {
 
 func newOperator(t *testing.T, options harness.Options) *operator {
 	t.Helper()
+	options.StopsStores = true
 	running := harness.Private(t, options)
 	home, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)

@@ -28,6 +28,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 		Authservers: 2,
 		RedisURL:    cluster.URL,
 		RedisDir:    cluster.Dir,
+		StopsStores: true,
 	})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)

@@ -18,7 +18,7 @@ import (
 func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	parallelIfShort(t)
 	times := harness.Rounds(1, 200)
-	running := harness.Private(t, harness.Options{Worker: true})
+	running := harness.Private(t, harness.Options{Worker: true, StopsStores: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	victims := victimsOf(running)
 	const what = "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres"

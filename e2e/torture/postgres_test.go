@@ -30,7 +30,7 @@ type postgresStage struct {
 func newPostgresStage(t *testing.T) *postgresStage {
 	t.Helper()
 	relay := harness.NewRelay(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay})
+	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay, StopsStores: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	return &postgresStage{

@@ -40,7 +40,7 @@ func newRecoveryStage(t *testing.T) *recoveryStage {
 			s.primary.Stop()
 		}
 	})
-	s.running = harness.Private(t, harness.Options{Authservers: 2, Worker: true})
+	s.running = harness.Private(t, harness.Options{Authservers: 2, Worker: true, StopsStores: true})
 	s.primary = s.running.Postgres
 	s.standby, err = localstore.StartReplica(t.Context(), s.primary, localstore.Options{Dir: dir, Volatile: true})
 	must(t, err)

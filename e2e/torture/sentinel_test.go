@@ -34,6 +34,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 		Authservers: 2,
 		RedisURL:    redis.URL,
 		RedisDir:    redis.Dir,
+		StopsStores: true,
 	})
 	s := &sentinelStage{newCrowd(t, harness.NewProduct(t, running, &seenSecrets)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)

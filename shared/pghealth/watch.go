@@ -21,7 +21,7 @@ const (
 	DefaultWait = 270 * time.Millisecond
 
 	// MaxWait is the longest wait that a service may be configured to have.
-	MaxWait = 3 * time.Second
+	MaxWait = 10 * time.Second
 
 	laterWithin = time.Second           // for a probe while the server is silent
 	probePause  = 20 * time.Millisecond // between two probes

@@ -30,11 +30,10 @@ type Database struct {
 const makeWithin = 20 * time.Minute // includes a build
 
 const (
-	// StoreWait is how long services in a test's process wait for a store that does not respond, unless the test is
-	// about that: on a busy machine, a store needs longer than the default allows.
+	// StoreWait is how long services wait for a store that does not respond, unless the test is about that: on a busy
+	// machine, a store needs longer than the default allows. ALMONER_STORE_WAIT accepts no longer time.
 	StoreWait = 10 * time.Second
 	// SilentStoreWait is StoreWait for tests that often wait so long because they stop a store or hold what it needs.
-	// It is also the longest wait that the services accept from ALMONER_STORE_WAIT.
 	SilentStoreWait = 3 * time.Second
 )
 
