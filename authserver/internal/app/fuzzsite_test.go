@@ -88,11 +88,11 @@ func newFuzzed(t testing.TB) *fuzzed {
 		UpstreamClientID:     "x",
 		UpstreamClientSecret: "x",
 		UpstreamName:         "Riverside",
+		StoreWait:            testkit.StoreWait,
 	}
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
-	config.StoreWait = testkit.StoreWait // longer than a deployment may wait
 	built, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
 	s.must(err)
 	s.t.Cleanup(built.Close)

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -10,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,14 +53,21 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
 		UpstreamName:   "Riverside",
 		TrustedProxies: "127.0.0.1",
+		StoreWait:      testkit.StoreWait,
 	}
 	change(&config)
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
-	config.StoreWait = cmp.Or(config.StoreWait, testkit.StoreWait) // longer than a deployment may wait
 	made, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
 	s.must(err)
+	t.Cleanup(func() {
+		for line := range strings.Lines(s.log.String()) {
+			if t.Failed() && strings.Contains(line, "level=ERROR") {
+				t.Log(line)
+			}
+		}
+	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- made.Serve(ctx) }()
