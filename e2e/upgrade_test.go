@@ -9,14 +9,11 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-// earlier is a commit before the newest migrations. A change that adds a migration sets it to the last deployed
-// commit.
-const earlier = "a292184063ab5031d0e597ff34236a37886fee90"
-
 // During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/UPGRADING.md).
 func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, EarlierBinaries: harness.Earlier(t, earlier)})
+	earlier := harness.Earlier(t, harness.PreviousRelease())
+	s := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, EarlierBinaries: earlier})
 	through := func(i int) *harness.Product {
 		return harness.NewProductWithTransport(
 			t,
@@ -91,7 +88,7 @@ func TestFinish_EarlierTokensStayValid(t *testing.T) {
 // Without a migration between the two commits, the test above would prove nothing.
 func TestEarlierPrograms_PrecedeNewestMigrations(t *testing.T) {
 	t.Parallel()
-	newer := false
+	earlier, newer := harness.PreviousRelease(), false
 	for _, service := range []string{"authserver", "resourceapi"} {
 		folder := service + "/internal/store/postgres/migrations"
 		all, err := filepath.Glob(filepath.Join("..", folder, "*.sql"))
@@ -103,7 +100,7 @@ func TestEarlierPrograms_PrecedeNewestMigrations(t *testing.T) {
 		newer = newer || !slices.Contains(harness.Committed(t, earlier, folder), newest)
 	}
 	if !newer {
-		t.Errorf("commit %.10s has the newest migrations: set earlier to a commit before them", earlier)
+		t.Errorf("commit %.10s has the newest migrations: set previousRelease to a commit before them", earlier)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// previousRelease is the commit of the last release that was installed.
-const previousRelease = "a292184063ab5031d0e597ff34236a37886fee90"
+// previousRelease is the commit of the last release that was installed. Its schema is older than the newest migrations.
+const previousRelease = "0cfcdfceca13daaa21b244cb62d9e932ccd72816"
 
 // PreviousRelease returns the commit from which installations are upgraded: the one that ALMONER_UPGRADE_FROM names, or
 // the last release that was installed.
