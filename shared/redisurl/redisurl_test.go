@@ -142,12 +142,14 @@ func TestOpen_HooksSeeCommands(t *testing.T) {
 }
 
 // The client finds the new master by itself after a master dies, even if a Sentinel stops at the same time
-// with its connections still open.
+// with its connections still open. Connecting takes longer then than a server takes to respond.
 func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	t.Parallel()
 	s := startSentinel(t)
 	const name = "follower"
-	client, err := Open(credential.Secret(s.URL+"&client_name="+name), limits())
+	within := limits()
+	within.Dial /= 4
+	client, err := Open(credential.Secret(s.URL+"&client_name="+name), within)
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	await.NoError(t, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })

@@ -20,7 +20,9 @@ func openSentinel(source credential.Source, limits Limits, hooks []goredis.Hook)
 	}
 	options.MaxRetries, options.DialerRetries = retriesNever, 1
 	options.DisableIdentity, options.ContextTimeoutEnabled = true, true
-	options.DialTimeout, options.PoolTimeout = limits.Dial, limits.Pool
+	// To connect, the client asks its Sentinel for the master twice, and then all Sentinels. With less time it would
+	// never leave a Sentinel that does not respond.
+	options.DialTimeout, options.PoolTimeout = limits.Dial+3*limits.Call, limits.Pool
 	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
 	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
 	options.CredentialsProviderContext = credentials(source)
