@@ -20,8 +20,11 @@ const (
 	// DefaultWait is how long callers wait for a server that does not respond, unless NewWatch gets another value.
 	DefaultWait = 270 * time.Millisecond
 
-	// MaxWait is the longest wait that a service may be configured to have.
-	MaxWait = 10 * time.Second
+	// MaxWait is the longest wait that a service may be configured to have. Responses must begin within 30 s.
+	MaxWait = 20 * time.Second
+
+	// CommandWait is how long an operator's command waits.
+	CommandWait = 10 * time.Second
 
 	laterWithin = time.Second           // for a probe while the server is silent
 	probePause  = 20 * time.Millisecond // between two probes

@@ -45,7 +45,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 			return nil, nil, err
 		}
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL, pghealth.MaxWait)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL, pghealth.CommandWait)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -55,7 +55,7 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 		{"ALMONER_NOTICE", "11s"},
 		{"ALMONER_NOTICE", "-1s"},
 		{"ALMONER_STORE_WAIT", "200ms"},
-		{"ALMONER_STORE_WAIT", "11s"},
+		{"ALMONER_STORE_WAIT", "21s"},
 		{"ALMONER_TRUSTED_PROXIES", "hush"},
 		{"ALMONER_PASSKEYS", "hush"},
 		{"ALMONER_LOG_LEVEL", "hush"},

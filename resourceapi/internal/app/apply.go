@@ -65,7 +65,7 @@ func (c ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 	if err != nil {
 		return err
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.MaxWait)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.CommandWait)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (c RetentionCommand) Run(ctx context.Context, environ []string, out io.Writ
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.MaxWait)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.CommandWait)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const makeWithin = 20 * time.Minute // includes a build
 const (
 	// StoreWait is how long services wait for a store that does not respond, unless the test is about that: on a busy
 	// machine, a store needs longer than the default allows. ALMONER_STORE_WAIT accepts no longer time.
-	StoreWait = 10 * time.Second
+	StoreWait = 20 * time.Second
 	// SilentStoreWait is StoreWait for tests that often wait so long because they stop a store or hold what it needs.
 	SilentStoreWait = 3 * time.Second
 )

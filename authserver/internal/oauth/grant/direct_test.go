@@ -2,7 +2,6 @@ package grant_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/google/uuid"
@@ -271,8 +270,7 @@ func TestDirect_BothStoresMustRespond(t *testing.T) {
 		tries           int
 	}{{true, true, 1}, {true, false, 0}, {false, true, 0}} {
 		rotations := &quietRotations{RotationStore: redis.NewGrants(b.rdb), responds: c.redis}
-		b.grants = grant.NewService(
-			quietStore{b.store, c.postgres}, rotations, b.codec, slog.New(slog.DiscardHandler))
+		b.grants = b.serviceOf(quietStore{b.store, c.postgres}, rotations)
 		refresh = b.mustRotate(refresh)
 		if rotations.tries != c.tries {
 			t.Errorf("Postgres responds %t, Redis %t: %d direct tries, want %d", c.postgres, c.redis,

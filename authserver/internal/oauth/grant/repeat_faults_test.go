@@ -2,7 +2,6 @@ package grant_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -160,7 +159,7 @@ func TestG11_LateCallIsUnavailable(t *testing.T) {
 	b.lost(b.rotateWith(first, someKey))
 	late := *b
 	rotations := lateRotations{redis.NewGrants(b.rdb)}
-	late.grants = grant.NewService(b.store, rotations, b.codec, slog.New(slog.DiscardHandler))
+	late.grants = b.serviceOf(b.store, rotations)
 	_, err := late.rotateWith(first, someKey)
 	unavailable(t, "with the key", err)
 	_, err = late.rotate(first)

@@ -82,7 +82,7 @@ func newTestEnv(t *testing.T) *testEnv {
 
 func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
 	t.Helper()
-	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.SilentStoreWait)
+	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
 }
 
 func (b *testEnv) terms() grant.CodeTerms {
@@ -339,8 +339,13 @@ func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 
 // service returns a Service over a store and the test's Redis, which waits for both as long as a busy machine needs.
 func (b *testEnv) service(store grant.GrantStore) *grant.Service {
-	service := grant.NewService(store, redis.NewGrants(b.rdb), b.codec, slog.New(slog.DiscardHandler))
+	return b.serviceOf(store, redis.NewGrants(b.rdb))
+}
+
+func (b *testEnv) serviceOf(store grant.GrantStore, rotations grant.RotationStore) *grant.Service {
+	service := grant.NewService(store, rotations, b.codec, slog.New(slog.DiscardHandler))
 	service.WaitForStores(testkit.SilentStoreWait)
+	service.SetLimit(await.Long) // Postgres waits for longer
 	return service
 }
 

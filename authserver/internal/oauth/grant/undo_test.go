@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
-	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A stalledStore loses its responses while it is stalled: it commits steps, and cannot undo them.
@@ -139,12 +137,11 @@ func TestG10_PostgresHasUndoThatRedisDoesNotConfirm(t *testing.T) {
 	b := newTestEnv(t)
 	rotations := &cutRotations{RotationStore: redis.NewGrants(b.rdb)}
 	cut := *b
-	cut.grants = grant.NewService(&aroundStore{b.store, func(
+	cut.grants = b.serviceOf(&aroundStore{b.store, func(
 		context.Context, grant.Step, stepFunc,
 	) (grant.UpdateResult, error) {
 		return grant.Refused, fmt.Errorf("%w: %w", grant.ErrNotCommitted, store.ErrUnavailable)
-	}}, rotations, b.codec, slog.New(slog.DiscardHandler))
-	cut.grants.WaitForStores(await.Long)
+	}}, rotations)
 	g, refresh := b.active()
 	_, err := cut.rotate(refresh)
 	unavailable(t, "refresh", err)
@@ -183,7 +180,7 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	stalled.grants = b.service(grants)
 	rotations := &silentRotations{RotationStore: redis.NewGrants(b.rdb)}
 	other := *b
-	other.grants = grant.NewService(b.store, rotations, b.codec, slog.New(slog.DiscardHandler))
+	other.grants = b.serviceOf(b.store, rotations)
 	g, code := b.consent()
 
 	grants.stalled.Store(true)

@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 )
@@ -185,7 +186,7 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 
 func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
 	grants := l.many(12)
 	held := grants[0]
 	release := l.hold(held.ID)
@@ -208,7 +209,7 @@ func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 // if no connection became free, and if the remaining time would end during the statement.
 func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
 	one := l.many(1)[0]
 	release, err := l.TakeAll(t.Context())
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A request gets its 503 before the server closes its connection. An operator's command waits longer.
 func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
 	release, err := l.TakeAll(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ type storeTest struct {
 
 func newStoreTest(t *testing.T) *storeTest {
 	t.Helper()
-	return newStoreTestWithWait(t, testkit.SilentStoreWait)
+	return newStoreTestWithWait(t, testkit.StoreWait)
 }
 
 // newStoreTestWithWait is newStoreTest with the time that statements wait for Postgres.
@@ -266,7 +266,7 @@ func TestAudit_RoleCannotRewriteLog(t *testing.T) {
 // (G8).
 func TestG8_LockTimeoutIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))

@@ -11,7 +11,7 @@ import (
 // With ALMONER_STORE_WAIT, steps of grants wait that long for a connection, and two fifths of it for a lock.
 func TestSteps_WaitAsConfigured(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	release, err := l.TakeAll(t.Context())
 	if err != nil {
