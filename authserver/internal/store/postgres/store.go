@@ -96,7 +96,7 @@ func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer
 
 // OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch). If
 // wait is longer than a second, it is also the time limit of new connections, and of operations that atomically does
-// not run.
+// not run; if it is longer than requestTime, of those that it runs too.
 func OpenWithWait(
 	ctx context.Context,
 	url credential.Secret,
@@ -113,7 +113,7 @@ func OpenFromSources(
 	wait time.Duration,
 	tracers ...pgx.QueryTracer,
 ) (*Store, error) {
-	s := &Store{limit: requestTime, operationLimit: max(acquireTimeout, wait)}
+	s := &Store{limit: max(requestTime, wait), operationLimit: max(acquireTimeout, wait)}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
