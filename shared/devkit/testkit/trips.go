@@ -9,7 +9,8 @@ import (
 )
 
 // Trips counts the round trips of a client to a store on all its connections, including logins. What is sent
-// without waiting for a response, such as a batch, counts as one.
+// without waiting for a response, such as a batch, counts as one. Pings do not count: how many a service sends depends
+// on how long the store takes to respond.
 type Trips struct {
 	listener net.Listener
 	target   string
@@ -62,23 +63,29 @@ func (c *Trips) accept() {
 		}
 		var answered atomic.Bool
 		answered.Store(true)
-		go relay(client, server, func() {
-			if answered.Swap(false) {
+		go relay(client, server, func(part []byte) {
+			if !isPing(part) && answered.Swap(false) {
 				c.count.Add(1)
 			}
 		})
-		go relay(server, client, func() { answered.Store(true) })
+		go relay(server, client, func([]byte) { answered.Store(true) })
 	}
 }
 
+// isPing reports whether a client sent only the ping of pgx or of go-redis.
+func isPing(part []byte) bool {
+	sent := string(part)
+	return sent == "Q\x00\x00\x00\x0c-- ping\x00" || sent == "*1\r\n$4\r\nping\r\n"
+}
+
 // relay copies data and calls seen first for each part, until one side ends; then it closes both.
-func relay(from, to net.Conn, seen func()) {
+func relay(from, to net.Conn, seen func(part []byte)) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
-			seen()
+			seen(buffer[:n])
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -50,6 +50,11 @@ func (i *heldImport) awaitTry() {
 	i.t.Helper()
 	i.tries++
 	await.True(i.t, fmt.Sprintf("try %d begins", i.tries), func() bool {
+		select {
+		case err := <-i.ended:
+			i.t.Fatalf("the import ended before try %d: %v", i.tries, err)
+		default:
+		}
 		return i.fixture.Count(
 			"select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int",
 			i.tries,
@@ -59,41 +64,36 @@ func (i *heldImport) awaitTry() {
 
 func (i *heldImport) release() { i.fixture.Exec("select pg_advisory_unlock(1000 + $1::int)", i.tries) }
 
-// create adds a programme and returns its time.
-func (i *heldImport) create() time.Time {
+// create adds a programme.
+func (i *heldImport) create() programme.Programme {
 	i.t.Helper()
 	p, err := create(i.t.Context(), i.store, i.workspaceID)
 	if err != nil {
 		i.t.Fatalf("a write during try %d of an import: %v", i.tries, err)
 	}
-	return p.CreatedAt
+	return p
 }
 
-// createFor adds programmes for the given time and returns the last one's time.
-func (i *heldImport) createFor(while time.Duration) time.Time {
+// overtake adds a programme with the time that it would get a minute later.
+func (i *heldImport) overtake() {
 	i.t.Helper()
-	for first := i.create(); ; time.Sleep(10 * time.Millisecond) {
-		if last := i.create(); last.Sub(first) > while {
-			return last
-		}
-	}
+	i.fixture.Exec("update resource.programmes set created_at = created_at + interval '1 minute' where id = $1",
+		i.create().ID)
 }
 
-// expectAfter checks that the import was done once, with times later than made, and that later writes get later
-// times.
-func (i *heldImport) expectAfter(made time.Time) {
+// expectLatest checks that the import was done once, with times later than those of the other programmes, and that
+// later writes get later times.
+func (i *heldImport) expectLatest() {
 	i.t.Helper()
 	if err := <-i.ended; err != nil {
 		i.t.Fatal(err)
 	}
 	const imported = "select count(*) from resource.programmes where name in ('Row', 'Held')"
-	if n := i.fixture.Count(imported+" and created_at > $1", made); n != 600 {
+	if n := i.fixture.Count(imported + ` and created_at > (
+		select max(created_at) from resource.programmes where name not in ('Row', 'Held'))`); n != 600 {
 		i.t.Errorf("%d of 600 programmes are later than the existing ones", n)
 	}
-	if n := i.fixture.Count(imported+" and created_at > clock_timestamp() + $1::interval", leadTime); n > 0 {
-		i.t.Errorf("%d programmes are too far ahead of the clock", n)
-	}
-	if later := i.create(); i.fixture.Count(imported+" and created_at < $1", later) != 600 {
+	if later := i.create().CreatedAt; i.fixture.Count(imported+" and created_at < $1", later) != 600 {
 		i.t.Error("a later write has an earlier time")
 	}
 }
@@ -105,9 +105,13 @@ func TestImport_LongImportDoesNotBlockWrites(t *testing.T) {
 	t.Parallel()
 	i := newHeldImport(t)
 	i.awaitTry()
-	made := i.create()
+	i.create()
 	i.release()
-	i.expectAfter(made)
+	i.expectLatest()
+	const ahead = "select count(*) from resource.programmes where created_at > clock_timestamp() + $1::interval"
+	if n := i.fixture.Count(ahead, leadTime); n > 0 {
+		t.Errorf("%d programmes are too far ahead of the clock", n)
+	}
 	if i.tries != 1 {
 		t.Errorf("%d tries", i.tries)
 	}
@@ -120,16 +124,15 @@ func TestImport_OvertakenImportIsRetried(t *testing.T) {
 	t.Parallel()
 	i := newHeldImport(t)
 	i.awaitTry()
-	i.createFor(600*firstPace + leadTime)
+	i.overtake()
 	i.release()
 	i.awaitTry()
-	while := min(600*time.Duration(i.store.importPace.Load()), maxAhead)
-	made := i.createFor(while + leadTime)
+	i.overtake()
 	i.release()
 	i.awaitTry()
 	if _, err := create(t.Context(), i.store, i.workspaceID); err == nil {
 		t.Error("the list is not locked")
 	}
 	i.release()
-	i.expectAfter(made)
+	i.expectLatest()
 }
