@@ -18,15 +18,17 @@ import (
 // which takes longer than the rest.
 //
 // snapshotSQL and snapshotsSQL report whether a workspace of the queries has a row in account.endings. Only then does
-// limitedSnapshotSQL read what concerns the grant.
+// limitedSnapshotSQL read what concerns the grant. snapshotsSQL has aggregates in its from clause, because a
+// distributed Postgres does not accept subqueries everywhere.
 const (
 	snapshotSQL = snapshotColumns + liveKeysSQL + `, exists (select from account.endings where tenant_id = $4), null` +
 		snapshotFrom + snapshotJoins
-	snapshotsSQL = snapshotColumns + `about.key_ids, about.ending, null
+	snapshotsSQL = snapshotColumns + `signing.key_ids, pending.ending, null
 from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::bytea[]), (select $4::uuid[]))
   with ordinality asked (client_id, grant_id, secret, tenant_id, place)` + snapshotJoins + `
-cross join (select ` + liveKeysSQL + ` key_ids,
-  exists (select from account.endings where tenant_id = any ((select $4::uuid[])::uuid[])) ending) about`
+cross join (select coalesce(array_agg(kid), '{}') key_ids from account.signing_keys where state <> 'removed') signing
+cross join (select count(*) > 0 ending from account.endings
+  where tenant_id = any ((select $4::uuid[])::uuid[])) pending`
 	limitedSnapshotSQL = snapshotColumns + liveKeysSQL + `, false, ` + pendingEndsSQL + snapshotFrom + snapshotJoins
 
 	snapshotColumns = `
