@@ -249,8 +249,13 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 }
 
 // testsAtOnce returns the flags for the number of parallel packages and of parallel tests of a package. Most tests wait
-// for a store.
-func testsAtOnce() []string { return []string{"-p=3", "-parallel=4"} }
+// for a store, but with one processor more of them would slow down each other until they time out.
+func testsAtOnce() []string {
+	if runtime.NumCPU() == 1 {
+		return []string{"-p=2", "-parallel=2"}
+	}
+	return []string{"-p=3", "-parallel=4"}
+}
 
 // testsWithin is the time limit of one package. The longest take 4 minutes on two processors, and ten times as long on
 // one that has other work.

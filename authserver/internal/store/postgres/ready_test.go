@@ -7,13 +7,14 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestReady_RequiresEveryMigration(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
 	ready := func() error {
-		store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
+		store, err := postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 func TestReady_DoesNotWaitForCallersConnections(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
-	store, err := postgres.Open(t.Context(), credential.Secret(f.Database.Authserver))
+	store, err := postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

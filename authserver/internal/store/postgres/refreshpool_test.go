@@ -50,7 +50,7 @@ func (l *storeTest) reopen(refreshes credential.Secret) {
 	l.Store, err = postgres.OpenFromSources(l.Context(), postgres.Sources{
 		Database:  credential.Fixed(credential.Secret(l.fixture.Database.Authserver)),
 		Refreshes: credential.Fixed(refreshes),
-	}, testkit.SilentStoreWait)
+	}, testkit.StoreWait)
 	if err != nil {
 		l.Fatal(err)
 	}

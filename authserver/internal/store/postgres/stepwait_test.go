@@ -8,20 +8,21 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// With ALMONER_STORE_WAIT, steps of grants wait that long for a connection, and two fifths of it for a lock.
+// With ALMONER_STORE_WAIT, steps of grants wait longer for a connection, and for a lock, than without it: a second, and
+// 400 ms.
 func TestSteps_WaitAsConfigured(t *testing.T) {
 	t.Parallel()
-	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
+	l := newStoreTestWithWait(t, testkit.StoreWait)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	release, err := l.TakeAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(testkit.SilentStoreWait*2/3, release) // more than a second
+	time.AfterFunc(1500*time.Millisecond, release)
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
 
 	unlock, unlocked := l.hold(l.grant.ID), make(chan struct{})
-	time.AfterFunc(testkit.SilentStoreWait*3/10, func() { // more than 400 ms
+	time.AfterFunc(800*time.Millisecond, func() {
 		defer close(unlocked)
 		unlock()
 	})
