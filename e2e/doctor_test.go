@@ -25,6 +25,14 @@ var doctorsCallbacks = []string{
 	"https://chatgpt.com/connector_platform_oauth_redirect",
 	"http://127.0.0.1:33418/",
 	"http://127.0.0.1:33420/callback",
+	"http://127.0.0.1:33421/callback",
+	"cursor://anysphere.cursor-mcp/oauth/callback",
+	"http://127.0.0.1:19876/mcp/oauth/callback",
+	"http://localhost:7777/oauth/callback",
+}
+
+var doctorsProfiles = []string{
+	"claude", "claude-code", "chatgpt", "codex", "cursor", "gemini-cli", "opencode", "vscode", "generic",
 }
 
 // A doctor runs the doctor command against the product.
@@ -106,8 +114,12 @@ func (d *doctor) signedIn(user demo.User) []string {
 // doctorsClient registers a connector with the redirect URIs of all profiles.
 func doctorsClient(t *testing.T, p *harness.Product, ws harness.TestWorkspace) string {
 	t.Helper()
-	body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
-	body["redirectUris"] = doctorsCallbacks
+	return doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes), doctorsCallbacks...)
+}
+
+func doctorsClientOf(t *testing.T, ws harness.TestWorkspace, body map[string]any, callbacks ...string) string {
+	t.Helper()
+	body["redirectUris"] = callbacks
 	id, _ := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	return id
 }
@@ -118,7 +130,7 @@ func TestDoctor_AllProfilesPass(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	client := doctorsClient(t, p, ws)
-	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode", "generic"} {
+	for _, as := range doctorsProfiles {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
 		found, status := d.diagnose(append(d.signedIn(ws.Owner), "--as", as, "--client-id", client, "--replay")...)
 		bad := slices.DeleteFunc(found.bad(), func(code string) bool { return code == "warn not_on_the_internet" })
@@ -147,7 +159,7 @@ func TestDoctor_AllProfilesPass(t *testing.T) {
 		`select count(*) from account.grants where client_id = $1 and state <> 'revoked'`,
 		client,
 	)
-	if made := grantsOf(t, p, client); left != 0 || made != 5 {
+	if made := grantsOf(t, p, client); left != 0 || made != len(doctorsProfiles) {
 		t.Errorf("%d of %d grants are not revoked", left, made)
 	}
 }
@@ -240,6 +252,12 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 	stranger := p.Database.User(t)
 	wrong := ws.Owner
 	wrong.Password = "not the password at all"
+	generic := doctorsCallbacks[4]
+	ofV1 := doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes), generic)
+	withSecret := doctorsClientOf(t, ws, harness.ConfidentialBody(harness.ReadProgrammes), generic)
+	ofOnePort := doctorsClientOf(
+		t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes), "http://localhost:3118/callback",
+	)
 	for _, c := range []struct {
 		url, code string
 		user      *demo.User
@@ -266,6 +284,10 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 			code: "token_unknown_client",
 			args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"},
 		},
+		{url: p.BaseURL + "/mcp", code: "other_resource", user: &ws.Owner, args: []string{"--client-id", ofV1}},
+		{url: p.BaseURL + "/mcp", code: "confidential_client", args: []string{"--client-id", withSecret}},
+		{url: p.BaseURL + "/mcp", code: "any_port", args: []string{"--as", "claude-code", "--client-id", ofOnePort}},
+		{url: p.BaseURL + "/mcp", code: "registers_itself", args: []string{"--as", "opencode"}},
 		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
 		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
 		{

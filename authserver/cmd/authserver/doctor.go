@@ -23,7 +23,7 @@ const maxPasswordFile = 4 << 10
 
 // doctorCommand needs no configuration and no database: it makes the requests of a connector.
 type doctorCommand struct {
-	As            string `enum:"claude,claude-code,chatgpt,vscode,generic" default:"generic" help:"Client to replay: ${enum}."`
+	As            string `enum:"claude,claude-code,chatgpt,codex,cursor,gemini-cli,opencode,vscode,generic" default:"generic" help:"Client to replay: ${enum}."`
 	URL           string `arg:"" name:"url" help:"URL of the MCP server, as entered into the client."`
 	ClientID      string `name:"client-id" placeholder:"ID" help:"Use this registered client instead of the client's metadata document."`
 	RedirectURI   string `name:"redirect-uri" placeholder:"URI" help:"Use this redirect URI instead of the client's usual one."`

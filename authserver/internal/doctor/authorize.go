@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
@@ -15,6 +16,7 @@ import (
 
 // An attempt is one authorization request.
 type attempt struct {
+	refused  *wire.Answer // of the token endpoint, if that does not know the client
 	state    string
 	verifier credential.Secret
 	address  string // of the request
@@ -23,10 +25,10 @@ type attempt struct {
 
 // authorize sends the client's request and gets a code, if the user can consent.
 func (w *run) authorize(ctx context.Context) error {
+	w.attempt = w.newAttempt()
 	if err := w.probeToken(ctx); err != nil {
 		return err
 	}
-	w.attempt = w.newAttempt()
 	if err := w.probeAuthorize(ctx); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (w *run) probeToken(ctx context.Context) error {
 	case code == "":
 		w.find("token_no_oauth_error", answer)
 	case code == "invalid_client" && !w.byDocument(): // the server may fetch a document at the first consent
-		w.find("token_unknown_client", answer, w.described(answer))
+		w.attempt.refused = answer
 	case answer.Status != http.StatusBadRequest && answer.Status != http.StatusUnauthorized:
 		w.find("token_probe_status", answer, w.described(answer))
 	default:
@@ -136,6 +138,13 @@ func (w *run) probeAuthorize(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if refused := w.attempt.refused; refused != nil {
+		if knowsClient(answer) {
+			w.find("confidential_client", refused, w.described(refused))
+			return errStop
+		}
+		w.find("token_unknown_client", refused, w.described(refused))
+	}
 	location := answer.Header.Get("Location")
 	switch {
 	case answer.Status >= 300 && answer.Status < 400 && strings.HasPrefix(location, w.redirect):
@@ -158,6 +167,9 @@ func (w *run) probeAuthorize(ctx context.Context) error {
 	case answer.Status >= 500:
 		w.find("authorize_fails", answer, saidBy(answer))
 		return errStop
+	case w.profile.port != "" && w.RedirectURI == "" && w.attempt.refused == nil:
+		w.find("any_port", answer, saidBy(answer), "the setting is "+w.profile.port, "redirect_uri "+quote(w.redirect))
+		return errStop
 	default:
 		w.find(
 			"authorize_refused",
@@ -169,6 +181,15 @@ func (w *run) probeAuthorize(ctx context.Context) error {
 		return errStop
 	}
 	return nil
+}
+
+// knowsClient reports whether the authorization endpoint asks for a sign-in, or returns to the client.
+func knowsClient(answer *wire.Answer) bool {
+	if answer.Status != http.StatusOK {
+		return answer.Status >= 300 && answer.Status < 400
+	}
+	p, ok := readPage(answer)
+	return ok && slices.ContainsFunc(p.forms(), func(f form) bool { return f.password != "" })
 }
 
 // judgeEarly judges a response that returned to the client before the sign-in.
@@ -183,8 +204,16 @@ func (w *run) judgeEarly(answer *wire.Answer, location string) error {
 		w.find("code_without_consent", answer)
 		return errStop
 	}
-	w.find("authorize_error", answer, parsed.Query().Get("error")+": "+parsed.Query().Get("error_description"))
+	w.findError("authorize_error", answer, parsed.Query())
 	return errStop
+}
+
+// findError records an error that was returned to the client.
+func (w *run) findError(code string, answer *wire.Answer, query url.Values) {
+	if query.Get("error") == "invalid_target" { // RFC 8707, section 2
+		code = "other_resource"
+	}
+	w.find(code, answer, query.Get("error")+": "+query.Get("error_description"))
 }
 
 // open makes a request for a page, as a browser does.
@@ -223,7 +252,7 @@ func (w *run) judgeCallback(address string) error {
 	}
 	switch {
 	case query.Get("error") != "":
-		w.find("callback_error", nil, query.Get("error")+": "+query.Get("error_description"))
+		w.findError("callback_error", nil, query)
 		return errStop
 	case w.attempt.code == "":
 		w.find("callback_without_code", nil)

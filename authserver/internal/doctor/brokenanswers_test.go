@@ -100,7 +100,8 @@ func discoverySymptoms() []symptom {
 		{"guess_token", at("/token", body(404, "text/html", "no")), as("claude")},
 		{"guess_token_redirects", at("/token", location(307, "/oauth/token")), as("claude")},
 		{"guess_register", at("/register", status(200)), as("claude")},
-		{"unknown_client", nil, unknown("generic")},
+		{"no_client_id", nil, unknown("generic")},
+		{"registers_itself", nil, unknown("opencode")},
 		{"unknown_client", everywhere(set("client_id_metadata_document_supported", false)), unknown("vscode")},
 		{
 			"registration_broken",
@@ -122,7 +123,21 @@ func consentSymptoms() []symptom {
 	return []symptom{
 		{"token_redirects", at("/oauth/token", location(308, "/oauth/token/")), nil},
 		{"token_no_oauth_error", at("/oauth/token", body(403, "text/html", "<h1>Are you a robot?</h1>")), nil},
-		{"token_unknown_client", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), nil},
+		{"token_unknown_client", func(s *sound, r request, a answer) {
+			at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`))(s, r, a)
+			at("/oauth/authorize", body(400, "text/html", "<h1>Unknown application</h1>"))(s, r, a)
+		}, nil},
+		{"confidential_client", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), nil},
+		{
+			"any_port",
+			at("/oauth/authorize", body(400, "text/html", "<h1>This redirect URI is not registered</h1>")),
+			func(_ *sound, o *doctor.Options) { o.As, o.RedirectURI = "codex", "" },
+		},
+		{
+			"other_resource",
+			at("/oauth/authorize", location(302, callback+"?error=invalid_target&error_description=other")),
+			nil,
+		},
 		{"token_probe_status", at("/oauth/token", body(500, "application/json", `{"error":"server_error"}`)), nil},
 		{"authorize_307", at("/oauth/authorize", location(307, "/login")), nil},
 		{

@@ -22,6 +22,26 @@ func ofAuthorizeEndpoints() map[string]diagnosis {
 			"If the page is about the client, check --client-id. If it is about the redirect URI, register " +
 				"redirect_uri exactly, or pass the registered one with --redirect-uri.",
 		},
+		"any_port": {
+			Fail,
+			"The authorization endpoint refuses the redirect URI of a registered client: its port is not registered.",
+			"{client} uses another port each time, and redirect URIs of registered clients are compared exactly.",
+			"Set a fixed port in {client}, in the setting above. Register the redirect URI with that port, and pass " +
+				"it with --redirect-uri.",
+		},
+		"other_resource": {
+			Fail,
+			"The client is registered for another resource.",
+			"{client} shows the error and stops.",
+			"Register a connector with the resource that is typed into {client}, or type in the resource for which " +
+				"this one is registered.",
+		},
+		"confidential_client": {
+			Fail,
+			"The token endpoint refuses a client that the authorization endpoint knows: the client has a secret.",
+			"{client} is a public client. It sends no secret and gets no token.",
+			"Register a connector for it, and pass its id with --client-id.",
+		},
 		"document_not_taken": {
 			Fail,
 			"The authorization endpoint does not accept the client that its metadata document describes.",

@@ -21,7 +21,8 @@ func ofTokenEndpoints() map[string]diagnosis {
 			Fail,
 			"The token endpoint does not know the client.",
 			"{client} discards its registration.",
-			"Check --client-id. For a metadata document, check that its domain is allowed and its server responds.",
+			"Check --client-id: a client with a secret is refused too. For a metadata document, check that its " +
+				"domain is allowed and its server responds.",
 		},
 		"token_probe_status": {
 			Fail,

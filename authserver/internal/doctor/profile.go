@@ -10,6 +10,8 @@ type profile struct {
 	origin      string // of its pages, for requests from a browser
 	rootFirst   bool   // reads the resource's document without the path first
 	wantsIss    bool   // uses its metadata document only if iss is advertised
+	clientID    string // setting for a client_id, of a client that otherwise only registers itself; "" for others
+	port        string // setting for the port of redirectURI, of a client that otherwise uses any; "" for others
 }
 
 // The connectors (their makers' documentation and public issue threads, autumn 2026).
@@ -29,6 +31,7 @@ func profiles() []profile {
 			document:    "https://claude.ai/oauth/claude-code-client-metadata",
 			redirectURI: "http://localhost:33419/callback",
 			origin:      "https://claude.ai",
+			port:        "callbackPort, in oauth of the server's entry in .mcp.json",
 		},
 		{
 			name:        "chatgpt",
@@ -46,6 +49,35 @@ func profiles() []profile {
 			document:    "https://vscode.dev/oauth/client-metadata.json",
 			redirectURI: "http://127.0.0.1:33418/",
 			origin:      "https://vscode.dev",
+		},
+		{
+			name:        "codex",
+			title:       "Codex",
+			document:    "https://chatgpt.com/oauth/codex/client.json",
+			redirectURI: "http://127.0.0.1:33421/callback",
+			origin:      "https://chatgpt.com",
+			port:        "mcp_oauth_callback_port, in config.toml",
+		},
+		{
+			name:        "cursor",
+			title:       "Cursor",
+			redirectURI: "cursor://anysphere.cursor-mcp/oauth/callback",
+			origin:      "http://localhost:6274",
+			clientID:    "auth.CLIENT_ID, in the server's entry in mcp.json",
+		},
+		{
+			name:        "opencode",
+			title:       "opencode",
+			redirectURI: "http://127.0.0.1:19876/mcp/oauth/callback",
+			origin:      "http://localhost:4096",
+			clientID:    "oauth.clientId, in the server's entry in opencode.json",
+		},
+		{
+			name:        "gemini-cli",
+			title:       "Gemini CLI",
+			redirectURI: "http://localhost:7777/oauth/callback",
+			origin:      "http://localhost:6274",
+			clientID:    "oauth.clientId, in the server's entry in settings.json",
 		},
 		{
 			name:        "generic",

@@ -135,7 +135,14 @@ func (w *run) identify(ctx context.Context) error {
 		w.ClientID = w.profile.document
 		w.find("metadata_client", nil, "client_id "+quote(w.ClientID))
 	default:
-		w.find("unknown_client", nil)
+		switch {
+		case w.profile.clientID != "":
+			w.find("registers_itself", nil, "the setting is "+w.profile.clientID, "redirect_uri "+quote(w.redirect))
+		case w.profile.document == "":
+			w.find("no_client_id", nil)
+		default:
+			w.find("unknown_client", nil)
+		}
 		w.report.Stopped = "Without a client_id the client cannot ask for consent. To continue, pass --client-id."
 		return errStop
 	}
