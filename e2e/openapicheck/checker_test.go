@@ -2,6 +2,7 @@ package openapicheck
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -166,6 +167,31 @@ func TestCheck_FindsDifferences(t *testing.T) {
 		change(&x)
 		if problems := strings.Join(b.Check(x), "\n"); !strings.Contains(problems, want) {
 			t.Errorf("want %q, got %q", want, problems)
+		}
+	}
+}
+
+// The items of a list have the members that `fields` names, which may lack required ones. They have no others.
+func TestCheck_FieldsChooseMembers(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	list := func(query, item string) string {
+		x := created()
+		x.Method, x.Status, x.Body, x.Query = "GET", 200, nil, url.Values{}
+		if query != "" {
+			x.Query.Set("fields", query)
+		}
+		x.Answer = []byte(`{"data":[` + item + `],"meta":{"count":1}}`)
+		return strings.Join(b.Check(x), "\n")
+	}
+	if problems := list("", record) + list("name", `{"name":"Winter shelter"}`); problems != "" {
+		t.Error(problems)
+	}
+	for _, wrong := range []string{
+		list("", `{"name":"Winter shelter"}`), list("name", `{"name":1}`), list("name", `{"secret":"x"}`),
+	} {
+		if !strings.Contains(wrong, "body, at /data/0") {
+			t.Errorf("%q", wrong)
 		}
 	}
 }

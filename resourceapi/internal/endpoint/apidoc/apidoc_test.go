@@ -225,9 +225,9 @@ func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 	for schema, want := range map[string][]string{
 		"NewProgramme": {
 			"name string, up to 200 characters",
-			"status draft | active | completed | archived, default draft",
+			"status draft | active | completed | archived",
 		},
-		"NewForm": {"allowedOrigins array of string, up to 20 items", "enabled boolean, default true"},
+		"NewForm": {"allowedOrigins array of string, up to 20 items", "retentionMonths integer, default 24"},
 		"ProgrammePage": {
 			"data array of object, up to 200 items",
 			"data[].status draft | active | completed | archived",
