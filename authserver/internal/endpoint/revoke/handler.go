@@ -61,8 +61,7 @@ func New(d Deps) http.Handler {
 			token.Refuse(w, r, err, d.Log)
 			return
 		}
-		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusOK)
+		web.JSON(w, http.StatusOK, struct{}{}) // libraries parse the body, which RFC 7009, section 2.2, leaves open
 	})
 }
 

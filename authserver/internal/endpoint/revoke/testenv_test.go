@@ -34,11 +34,11 @@ func (b *testEnv) revoke(c client.Client, token credential.Secret) apitest.Answe
 	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
 }
 
-// wantOK requires the response of success (RFC 7009, section 2.2): 200 without a body.
+// wantOK requires the response of success (RFC 7009, section 2.2): 200 with an empty object.
 func (b *testEnv) wantOK(what string, answer apitest.Answer) {
 	b.t.Helper()
-	if answer.Status != 200 || answer.Body != "" || answer.Header.Get("Cache-Control") != "no-store" {
-		b.t.Errorf("%s: %d %q, want 200 and no body", what, answer.Status, answer.Body)
+	if answer.Status != 200 || answer.Body != "{}\n" || answer.Header.Get("Cache-Control") != "no-store" {
+		b.t.Errorf("%s: %d %q, want 200 {}", what, answer.Status, answer.Body)
 	}
 }
 
