@@ -61,6 +61,7 @@ type clientsSet struct {
 	Client      string   `arg:"" help:"Id of the client."`
 	Name        *string  `help:"New name."`
 	RedirectURI []string `name:"redirect-uri" sep:"none" placeholder:"URI" help:"Redirect URI; repeat it for several. They replace all present ones."`
+	AddRedirect []string `name:"add-redirect-uri" sep:"none" placeholder:"URI" help:"Redirect URI to add to the present ones; repeat it for several."`
 	Permission  []string `placeholder:"P" help:"Required permission; repeat it for several. They replace all present ones."`
 	AuthMethod  *string  `placeholder:"METHOD" help:"Authentication at the token endpoint."`
 	Platform    *string  `help:"Platform of a connector: claude or chatgpt."`
@@ -72,6 +73,7 @@ func (c clientsSet) Run(ctx context.Context, a *adminCommands) error {
 		return d.SetClient(ctx, c.Client, admin.ClientUpdate{
 			Name:        c.Name,
 			Redirects:   c.RedirectURI,
+			Added:       c.AddRedirect,
 			Permissions: c.Permission,
 			AuthMethod:  c.AuthMethod,
 			Platform:    c.Platform,

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,6 +218,11 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 	}
 	if g := b.Stored(held.Grant); g.State != "active" {
 		t.Errorf("the grant is %s", g.State)
+	}
+	const another = "https://new.example.org/cb"
+	b.values(b.service.SetClient(t.Context(), id, admin.ClientUpdate{Added: []string{another, fixture.Callback}}))
+	if c := b.client(id); !slices.Equal(c.Redirects, []string{fixture.Callback, another}) {
+		t.Errorf("%v", c.Redirects)
 	}
 	bad := "netscape"
 	result, err = b.service.SetClient(t.Context(), id, admin.ClientUpdate{Platform: &bad})

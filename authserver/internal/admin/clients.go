@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,6 +110,7 @@ func shownOnce(c client.Client, secret credential.Secret) Outcome {
 type ClientUpdate struct {
 	Name        *string
 	Redirects   []string
+	Added       []string // redirect URIs to add to the present ones, or to Redirects
 	Permissions []string
 	AuthMethod  *string
 	Platform    *string
@@ -141,6 +143,11 @@ func (d *Service) SetClient(ctx context.Context, id string, update ClientUpdate)
 	}
 	if update.Redirects != nil {
 		spec.Redirects = update.Redirects
+	}
+	for _, uri := range update.Added {
+		if !slices.Contains(spec.Redirects, uri) {
+			spec.Redirects = append(spec.Redirects, uri)
+		}
 	}
 	if update.Permissions != nil {
 		spec.Permissions = update.Permissions
