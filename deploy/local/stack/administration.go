@@ -24,6 +24,7 @@ func (s *Stack) writeSettingsFiles() error {
 		{"ALMONER_REDIS_URL", s.RedisURL},
 		{"ALMONER_KEYS", s.home.seed.Key(authserver)},
 		{"ALMONER_APP_URL", s.AppURL},
+		{"ALMONER_BASE_URL", s.BaseURL},
 		{"ALMONER_SMTP_URL", s.mailSettings()["ALMONER_SMTP_URL"]},
 	})
 	if err != nil {
