@@ -310,7 +310,11 @@ func TestTools_AreDescribed(t *testing.T) {
 			}
 		}
 	}
-	s.post(assistant(token), request("tools/list", nil)).decode(t, &list)
+	tools := s.post(assistant(token), request("tools/list", nil))
+	tools.decode(t, &list)
+	if strings.Contains(tools.Body, `"type":[`) {
+		t.Error("a schema has a list of types, which some models refuse")
+	}
 	var names []string
 	for _, tool := range list.Result.Tools {
 		names = append(names, tool.Name)
