@@ -58,7 +58,8 @@ func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		"The key " + kid + " now signs. The previous key stays published until its last token has expired.",
+		"Every process signs with the key " + kid + " within 5 seconds. The previous key stays published until its " +
+			"last token has expired.",
 		map[string]any{"kid": kid},
 	}, nil
 }
@@ -80,8 +81,8 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 	}
 	return Outcome{
 		fmt.Sprintf(
-			"Removed the key. %s now signs. Both services refuse the removed key's tokens from now on. Programs that "+
-				"verify tokens themselves may cache the key set for 5 minutes.",
+			"Removed the key. Both services refuse its tokens from now on, and every process signs with %s within "+
+				"5 seconds. Programs that verify tokens themselves may cache the key set for 5 minutes.",
 			signing.KeyID(),
 		),
 		map[string]any{"removed": kid, "signing": signing.KeyID()},
