@@ -71,7 +71,8 @@ func refuseRedirect(kind Kind, uri string) string {
 		return "A redirect URI must use https, or a scheme that only the application uses, such as " +
 			"com.example.app:/callback."
 	case !private && parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
-		return "A redirect URI must use https. Only localhost, 127.0.0.1 and [::1] can use http."
+		return "A redirect URI must use https. Only localhost, 127.0.0.1 and [::1] can use http. If the application " +
+			"is behind a proxy, its library has a setting for its public address (deploy/docs/libraries.md)."
 	case strings.Contains(uri, "#"):
 		return "A redirect URI must not contain a fragment (#)."
 	case strings.Contains(uri, "*"):

@@ -29,9 +29,9 @@ func checkCode(x *exchange) error {
 	traits := x.snapshot.Client.Kind.Traits()
 	switch {
 	case traits.ResourceNeeded && x.request.Parameters["resource"] == "":
-		return tokenError("invalid_request", "resource is required.")
+		return tokenError("invalid_request", "resource is required."+librariesHelp)
 	case traits.PKCERequired && x.request.Parameters["code_verifier"] == "":
-		return tokenError("invalid_request", "code_verifier is required.")
+		return tokenError("invalid_request", "code_verifier is required."+librariesHelp)
 	case x.forged:
 		return tokenError("invalid_grant", "The authorization code is unknown.")
 	}

@@ -77,6 +77,9 @@ const maxState = 2048
 // An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
 var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
+// librariesHelp ends the messages about parameters that many libraries send only if they are told to.
+const librariesHelp = " Libraries that do not send it have a setting for it (deploy/docs/libraries.md)."
+
 // ParseAuthorization checks the rest of the request. It returns a *RedirectError if the request is refused.
 func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (consent.Request, error) {
 	query := app.query
@@ -88,7 +91,7 @@ func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (conse
 		return consent.Request{}, &RedirectError{Code: code, Description: description, State: state}
 	}
 	if state := query.Get("state"); state == "" || len(state) > maxState {
-		return refuse("invalid_request", "state is required and must have 1 to 2,048 characters.")
+		return refuse("invalid_request", "state is required and must have 1 to 2,048 characters."+librariesHelp)
 	}
 	switch {
 	case query.Get("request") != "":
@@ -136,7 +139,7 @@ func readChallenge(app Application) (challenge, problem string) {
 	case challenge == "" && method == "" && !app.Client.Kind.Traits().PKCERequired:
 		return "", ""
 	case challenge == "":
-		return "", "code_challenge is required."
+		return "", "code_challenge is required." + librariesHelp
 	case method != "S256":
 		return "", "code_challenge_method must be S256."
 	case !challengePattern.MatchString(challenge):
@@ -157,7 +160,7 @@ func (e *Engine) readResource(app Application) (resource, problem string) {
 	case requested == "" && !app.Client.Kind.Traits().ResourceNeeded:
 		return offered[0], ""
 	case requested == "":
-		return "", "resource is required. It identifies the resource that the client requests access to."
+		return "", "resource is required. It identifies what the client requests access to." + librariesHelp
 	case !slices.Contains(offered, requested):
 		return "", "resource must exactly match a resource that this client can request."
 	}

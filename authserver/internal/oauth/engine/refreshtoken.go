@@ -45,7 +45,7 @@ func checkRefresh(x *exchange) error {
 			"This client has no refresh tokens. Send the user to the consent page again.",
 		)
 	case x.request.Parameters["resource"] == "":
-		return tokenError("invalid_request", "resource is required.")
+		return tokenError("invalid_request", "resource is required."+librariesHelp)
 	case x.forged:
 		return tokenError("invalid_grant", "The refresh token is unknown.")
 	}
