@@ -13,6 +13,7 @@ func rooms() map[string][]string {
 			forTests,
 			stores,
 			"*/internal/app",
+			"authserver/internal/backup",
 			"shared/standing",
 			"shared/webhook",
 			"shared/pghealth",

@@ -109,7 +109,9 @@ func pointsUpOrSideways(importer, imported string) string {
 		sharedByEndpoints = append(sharedByEndpoints, "authserver/internal/endpoint/settings")
 	}
 	// The doctor is not part of the service: it calls a service from outside.
-	forCommands := []string{"*/internal/app", "authserver/internal/admin", "authserver/internal/doctor"}
+	forCommands := []string{
+		"*/internal/app", "authserver/internal/admin", "authserver/internal/backup", "authserver/internal/doctor",
+	}
 	stores := []string{"*/internal/store/postgres", "*/internal/store/redis"}
 	switch {
 	case !isOurs(imported):
@@ -125,7 +127,7 @@ func pointsUpOrSideways(importer, imported string) string {
 	case matches(importer, []string{"*/cmd/..."}) &&
 		matches(imported, []string{"*/internal/..."}) &&
 		!matches(imported, forCommands):
-		return "cmd may import app, admin and doctor only"
+		return "cmd may import app, admin, backup and doctor only"
 	case matches(imported, stores) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
 		return "only app may import stores"
 	case matches(importer, []string{"*/internal/endpoint/ui"}) && matches(imported, []string{"*/internal/..."}):

@@ -70,7 +70,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 	})
 	t.Run("a client's secret", func(t *testing.T) {
 		app := ws.Confidential(t, "", harness.ReadProgrammes)
-		must(t, os.WriteFile(filepath.Join(o.secrets, "token"), []byte(ws.Token+"\n"), 0o600))
+		o.writeSecret(t, "token", ws.Token)
 		o.run(t, "keys.md", "client-secret", "WORKSPACE="+ws.Workspace.ID, "CLIENT="+app.ClientID)
 		content, err := os.ReadFile(filepath.Join(o.secrets, "client-secret.json"))
 		must(t, err)

@@ -56,8 +56,13 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	must(t, err)
 	tools, environ, err := localstore.Tools(os.Getenv("ALMONER_TEST_TOOLS"))
 	must(t, err)
-	binaries, err := filepath.Abs(filepath.Dir(running.Authserver()))
-	must(t, err)
+	binaries := filepath.Join(home, "bin") // which other users can enter
+	must(t, os.Mkdir(binaries, 0o755))
+	for _, program := range []string{"authserver", "resourceapi"} {
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(running.Authserver()), program))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(binaries, program), content, 0o755))
+	}
 	path := append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin")
 	redis := o.address(t, running.RedisURL)
 	o.environ = append(
@@ -75,6 +80,7 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 		"REDIS_HOST="+redis.Hostname(),
 		"REDIS_PORT="+redis.Port(),
 		"API="+running.BaseURL,
+		"APP="+running.AppURL,
 		"AUTHSERVER="+running.Authservers[0].URL,
 	)
 	return o
@@ -91,7 +97,7 @@ func (o *operator) address(t *testing.T, text string) *url.URL {
 	return address
 }
 
-// writeFiles writes the files that the README lists, owned by the user that PostgreSQL runs as.
+// writeFiles writes the files that the README lists, with their owners.
 func (o *operator) writeFiles(t *testing.T) {
 	t.Helper()
 	o.writeServices(
@@ -114,16 +120,42 @@ func (o *operator) writeFiles(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(o.etc, name), []byte(content), 0o600))
 	}
 	if os.Geteuid() == 0 {
-		for _, dir := range []string{o.etc, o.backups} {
-			must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-				if err != nil {
-					return err
-				}
-				return os.Chown(path, int(o.postgresUser(t).Uid), int(o.postgresUser(t).Gid))
-			}))
-		}
+		o.chown(t, *o.self(), o.etc, o.backups)
+		must(t, os.Chmod(o.etc, 0o755))
+		must(t, os.Chmod(o.backups, 0o770))
+		must(t, os.Chown(o.backups, int(o.self().Uid), int(o.postgresUser(t).Gid)))
+		o.chown(t, *o.postgresUser(t), filepath.Join(o.backups, "wal"), filepath.Join(o.etc, passwordsOfPostgres))
 	}
 }
+
+// writeSecret writes a file as the operator would.
+func (o *operator) writeSecret(t *testing.T, name, content string) {
+	t.Helper()
+	path := filepath.Join(o.secrets, name)
+	must(t, os.WriteFile(path, []byte(content+"\n"), 0o600))
+	if os.Geteuid() == 0 {
+		o.chown(t, *o.self(), path)
+	}
+}
+
+// chown gives files and folders to a user.
+func (o *operator) chown(t *testing.T, to syscall.Credential, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		must(t, filepath.WalkDir(name, func(path string, _ os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Chown(path, int(to.Uid), int(to.Gid))
+		}))
+	}
+}
+
+// self returns the user who runs the blocks, if the test runs as root: someone who is neither root nor postgres.
+func (o *operator) self() *syscall.Credential { return &syscall.Credential{Uid: 65534, Gid: 65534} }
+
+// passwordsOfPostgres is the password file of the user postgres.
+const passwordsOfPostgres = "pgpass-postgres"
 
 // writeServices writes psql's service file with the database names of the pages, and the password file.
 func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
@@ -143,8 +175,10 @@ func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
 		)
 		fmt.Fprintf(&passwords, "%s:%s:*:%s:%s\n", host, port, user, password)
 	}
-	must(t, os.WriteFile(filepath.Join(o.etc, "pg_service.conf"), []byte(services.String()), 0o600))
-	must(t, os.WriteFile(filepath.Join(o.etc, "pgpass"), []byte(passwords.String()), 0o600))
+	must(t, os.WriteFile(filepath.Join(o.etc, "pg_service.conf"), []byte(services.String()), 0o644))
+	for _, name := range []string{"pgpass", passwordsOfPostgres} { // those that are there keep their owners
+		must(t, os.WriteFile(filepath.Join(o.etc, name), []byte(passwords.String()), 0o600))
+	}
 }
 
 // postgresUser returns the owner of PostgreSQL's data directory.
@@ -160,7 +194,8 @@ func (o *operator) services() map[string][]*stack.Service {
 	return map[string][]*stack.Service{"authserver": o.running.Authservers, "resourceapi": {o.running.Resourceapi}}
 }
 
-// run runs one block of a page with additional environment variables and returns its output.
+// run runs one block of a page with additional environment variables, as a shell does into which it is pasted, and
+// returns its output.
 func (o *operator) run(t *testing.T, page, name string, further ...string) string {
 	t.Helper()
 	return o.runWithInput(t, page, name, "", further...)
@@ -169,33 +204,52 @@ func (o *operator) run(t *testing.T, page, name string, further ...string) strin
 // runWithInput is run with standard input. The block has no terminal, so a prompt reads standard input.
 func (o *operator) runWithInput(t *testing.T, page, name, input string, further ...string) string {
 	t.Helper()
+	out, complaint, err := o.try(t, page, name, input, further...)
+	if err != nil {
+		t.Fatalf("%s#%s: %v\n%s", page, name, err, harness.Redact(out+complaint))
+	}
+	return out
+}
+
+// try is runWithInput for a block that may fail. It also returns what the block prints to standard error.
+func (o *operator) try(t *testing.T, page, name, input string, further ...string) (out, complaint string, err error) {
+	t.Helper()
 	all, err := blocks(page)
 	must(t, err)
 	at := slices.IndexFunc(all, func(b block) bool { return b.name == name })
 	if at < 0 {
 		t.Fatalf("%s has no block %s", page, name)
 	}
+	executed.Store(page+"#"+name, true)
+	out, complaint, err = o.shell(t, all[at].asPostgres, input, all[at].text, further...)
+	if found := met.FoundIn([]byte(out + complaint)); len(found) > 0 {
+		t.Fatalf("%s#%s prints secrets: %v", page, name, found)
+	}
+	return out, complaint, err
+}
+
+// shell runs lines in a new shell, after the block of the README.
+func (o *operator) shell(
+	t *testing.T, asPostgres bool, input, lines string, further ...string,
+) (out, complaint string, err error) {
+	t.Helper()
 	first, err := blocks("README.md")
 	must(t, err)
 	begin := first[0]
 	executed.Store("README.md#"+begin.name, true)
-	executed.Store(page+"#"+name, true)
-	command := exec.CommandContext(t.Context(), "bash", "-c", "set -eu -o pipefail\n"+begin.text+all[at].text)
+	command := exec.CommandContext(t.Context(), "bash", "-c", begin.text+lines)
 	command.Env, command.Dir = append(slices.Clone(o.environ), further...), "/"
 	command.Stdin, command.SysProcAttr = strings.NewReader(input), &syscall.SysProcAttr{Setsid: true}
-	if all[at].asPostgres && os.Geteuid() == 0 {
-		command.SysProcAttr.Credential = o.postgresUser(t)
+	if os.Geteuid() == 0 {
+		command.SysProcAttr.Credential = o.self()
+		if asPostgres {
+			command.SysProcAttr.Credential = o.postgresUser(t)
+		}
 	}
-	var out, complaint bytes.Buffer
-	command.Stdout, command.Stderr = &out, &complaint
+	var printed, complained bytes.Buffer
+	command.Stdout, command.Stderr = &printed, &complained
 	err = command.Run()
-	if found := met.FoundIn([]byte(out.String() + complaint.String())); len(found) > 0 {
-		t.Fatalf("%s#%s prints secrets: %v", page, name, found)
-	}
-	if err != nil {
-		t.Fatalf("%s#%s: %v\n%s", page, name, err, harness.Redact(out.String()+complaint.String()))
-	}
-	return out.String()
+	return printed.String(), complained.String(), err
 }
 
 func (o *operator) stopServices() {

@@ -28,6 +28,7 @@ func TestPostgres_MovesToNewServer(t *testing.T) {
 	o.run(t, "backup.md", "dump")
 	o.buy(t)
 	o.run(t, "postgres-move.md", "fill")
+	o.run(t, "postgres-move.md", "filled")
 	o.run(t, "postgres-move.md", "new-host")
 	for _, service := range []string{"authserver", "resourceapi"} {
 		o.run(t, "store-passwords.md", "database-login", "SERVICE="+service, "BY=almoner")
@@ -44,7 +45,8 @@ func TestPostgres_MovesToNewServer(t *testing.T) {
 // may create roles. It writes them to the files.
 func (o *operator) buy(t *testing.T) {
 	t.Helper()
-	address := o.address(t, o.newServer(t))
+	bought, _ := o.newServer(t)
+	address := o.address(t, bought)
 	provider, err := pgx.Connect(t.Context(), address.String())
 	must(t, err)
 	defer func() { _ = provider.Close(t.Context()) }()
@@ -62,8 +64,8 @@ func (o *operator) buy(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(o.secrets, "owner-database-url"), []byte(owner.String()+"\n"), 0o600))
 }
 
-// newServer starts another, empty PostgreSQL and returns its superuser's URL.
-func (o *operator) newServer(t *testing.T) string {
+// newServer starts another, empty PostgreSQL and returns its superuser's URL and its log.
+func (o *operator) newServer(t *testing.T) (url, log string) {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)
@@ -74,5 +76,5 @@ func (o *operator) newServer(t *testing.T) string {
 	)
 	must(t, err)
 	t.Cleanup(server.Stop)
-	return server.URL
+	return server.URL, filepath.Join(dir, "postgres.log")
 }

@@ -26,7 +26,6 @@ func TestRecovery_DumpOfManyGrants(t *testing.T) {
 	steps.do("dump", func() { o.run(t, "backup.md", "dump") })
 	o.happen(t, e)
 	o.stopServices()
-	o.run(t, "restore.md", "aside")
 	steps.do("restore", func() { o.run(t, "restore.md", "restore") })
 	steps.do("migrate", func() { o.run(t, "after-restore.md", "migrate") })
 	steps.do("revoke all grants", func() { o.run(t, "after-restore.md", "grants") })

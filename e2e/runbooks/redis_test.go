@@ -3,8 +3,6 @@ package runbooks
 import (
 	"context"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,7 +40,7 @@ func TestRedis_LosesDataAndMoves(t *testing.T) {
 		"Sentinels": harness.Sentinel(t).URL,
 	} {
 		t.Run("moves to "+name, func(t *testing.T) {
-			must(t, os.WriteFile(filepath.Join(o.secrets, "redis-url.new"), []byte(address+"\n"), 0o600))
+			o.writeSecret(t, "redis-url.new", address)
 			o.stopServices()
 			o.run(t, "redis-move.md", "new-url")
 			o.startServices(t)

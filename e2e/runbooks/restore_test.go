@@ -100,10 +100,10 @@ func TestRestore_Dump(t *testing.T) {
 	o := newOperator(t, harness.Options{})
 	e := o.prepare(t)
 	o.run(t, "backup.md", "dump")
+	o.run(t, "backup.md", "verify-dump")
 	o.happen(t, e)
 	o.stopServices()
-	o.run(t, "restore.md", "aside")
-	if output := o.run(t, "restore.md", "restore"); !strings.HasSuffix(output, " users\n") {
+	if output := o.run(t, "restore.md", "restore"); !strings.Contains(output, " users.\nComplete.") {
 		t.Errorf("restored: %s", output)
 	}
 	o.afterRestore(t)
@@ -120,13 +120,28 @@ func TestRestore_DumpOnNewServer(t *testing.T) {
 	o.happen(t, e)
 	o.stopServices()
 	o.running.Postgres.Stop()
-	superuser := o.address(t, o.newServer(t))
+	address, log := o.newServer(t)
+	superuser := o.address(t, address)
+	server, err := pgx.Connect(t.Context(), address)
+	must(t, err)
+	defer func() { _ = server.Close(context.WithoutCancel(t.Context())) }()
+	for _, sql := range []string{"alter system set log_statement = 'all'", "select pg_reload_conf()"} {
+		_, err := server.Exec(t.Context(), sql)
+		must(t, err)
+	}
 	owner := o.address(t, o.running.DatabaseURL)
 	owner.Host = superuser.Host
 	o.writeServices(t, map[string]*url.URL{"almoner": owner, "almoner_admin": superuser})
-	o.run(t, "restore.md", "roles")
 	o.run(t, "restore.md", "new-host", "NEW="+superuser.Host)
-	o.run(t, "restore.md", "restore")
+	o.run(t, "restore.md", "restore-with-roles")
+	logged, err := os.ReadFile(log)
+	must(t, err)
+	if strings.Contains(string(logged), "SCRAM-SHA-256$") {
+		t.Error("the server's log has the hashes of passwords")
+	}
+	if !strings.Contains(string(logged), "CREATE TABLE account.") {
+		t.Error("the server logs no statements")
+	}
 	o.afterRestore(t)
 	o.wantsNothing(t, e)
 
@@ -156,6 +171,7 @@ func TestRestore_PointInTime(t *testing.T) {
 	must(t, o.running.Postgres.Restart(ctx))
 	o.Database.Reconnect()
 	o.run(t, "backup.md", "base")
+	o.run(t, "backup.md", "verify-base")
 	e := o.prepare(t)
 	moment := o.Database.Text(t, "select clock_timestamp()::text")
 	o.happen(t, e)

@@ -83,7 +83,7 @@ func (o *operator) addStandby(t *testing.T) *localstore.Postgres {
 	authority := o.encryptConnections(t)
 	primary, dir := o.address(t, o.running.Postgres.URL), o.standbyDir()
 	o.runWithInput(t, recovery, "replication-role", strings.Repeat(password+"\n", 2), "STANDBYS=127.0.0.1/32")
-	file, err := os.OpenFile(filepath.Join(o.etc, "pgpass"), os.O_APPEND|os.O_WRONLY, 0)
+	file, err := os.OpenFile(filepath.Join(o.etc, passwordsOfPostgres), os.O_APPEND|os.O_WRONLY, 0)
 	must(t, err)
 	_, err = fmt.Fprintf(file, "localhost:%s:*:almoner_replica:%s\n", primary.Port(), password)
 	must(t, err)

@@ -11,7 +11,8 @@ import (
 )
 
 // adminCommands are the operator's commands. They work on the database of ALMONER_DATABASE_URL. If ALMONER_REDIS_URL is
-// set, revocations are propagated to Redis. keys rotate, remove and reseal need ALMONER_KEYS.
+// set, revocations are propagated to Redis. keys rotate, remove and reseal need ALMONER_KEYS. backup uses none of
+// these.
 type adminCommands struct {
 	JSON bool `name:"json" help:"Write JSON."`
 
@@ -36,6 +37,7 @@ type adminCommands struct {
 	ConnectorPolicy policyCommands `cmd:"" help:"Manage what connectors may be granted in a workspace."`
 	Keys            keyCommands    `cmd:"" help:"Manage the keys that sign access tokens."`
 	Grants          grantCommands  `cmd:"" help:"Manage grants: what users consented to."`
+	Backup          backupCommands `cmd:"" help:"Make, check and restore backups of the database, with PostgreSQL's programs (deploy/runbooks)."`
 	Retention       struct {
 		Show retentionShow `cmd:"" help:"Show how long records are kept, and how many are due to be deleted."`
 		Run  retentionRun  `cmd:"" help:"Delete the records that are due now. The service also does this every hour."`
