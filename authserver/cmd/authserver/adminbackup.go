@@ -66,7 +66,7 @@ type backupRestore struct {
 }
 
 func (c backupRestore) Run(ctx context.Context) error {
-	return c.folder().Restore(ctx, c.Dump, c.Roles)
+	return own(c.folder().Restore(ctx, c.Dump, c.Roles))
 }
 
 type backupRecover struct {

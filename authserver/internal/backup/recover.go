@@ -54,8 +54,7 @@ func (r Recovery) Recover(ctx context.Context) error {
 	if err := r.prepare(ctx, made); err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), os.RemoveAll(made))
 	}
-	err = os.Rename(r.Data, r.Data+beforeRecovery)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Rename(r.Data, r.Data+beforeRecovery); err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), os.RemoveAll(made))
 	}
 	if err := os.Rename(made, r.Data); err != nil {
@@ -88,8 +87,8 @@ func (r Recovery) check(ctx context.Context, made string) error {
 		return fmt.Errorf("there is no base backup: %w", explainPermission(err))
 	}
 	if made := manifest.ModTime(); r.Moment.Before(made) {
-		return fmt.Errorf("the base backup was made at %s, after the moment: use an earlier one. If it was copied "+
-			"without its times, copy it again with cp -a or rsync -a", inUTC(made))
+		return fmt.Errorf("the base backup was made at %s, after the moment: pass a folder with an earlier one. If it "+
+			"was copied without its times, copy it again with cp -a or rsync -a", inUTC(made))
 	}
 	if r.Moment.After(time.Now()) {
 		return errors.New("the moment is in the future")
@@ -113,7 +112,8 @@ func (r Recovery) checkData(made string) error {
 		return fmt.Errorf("an earlier recovery was interrupted: rename %s to %s, then begin again",
 			r.Data+beforeRecovery, r.Data)
 	case errors.Is(err, os.ErrNotExist):
-		data = parent // the disk is new
+		return fmt.Errorf("there is no folder %s: \"show data_directory\" prints PostgreSQL's. If its disk is new, "+
+			"make an empty folder first", r.Data)
 	case err != nil:
 		return err
 	case earlier == nil:
@@ -128,8 +128,8 @@ func (r Recovery) checkData(made string) error {
 		return errors.New("run this as the user that PostgreSQL runs as, who owns its data")
 	}
 	if is.Dev != above.Dev {
-		return fmt.Errorf("%s is a disk of its own, which cannot be renamed: recover into a folder in it, and start "+
-			"PostgreSQL with that one", r.Data)
+		return fmt.Errorf("%s is a mount point and cannot be renamed: pass a folder inside it as --pgdata, and "+
+			"start PostgreSQL with that folder", r.Data)
 	}
 	if pid, err := os.ReadFile(filepath.Join(r.Data, "postmaster.pid")); err == nil {
 		number, _, _ := strings.Cut(string(pid), "\n")

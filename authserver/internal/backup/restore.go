@@ -8,8 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The names of the database that is restored, until it is complete, and of the one that it replaces, afterwards, follow
-// the name of the database.
+// Suffixes of the name of the database: one while it is being restored, one for the database that it replaces.
 const (
 	unfinished = "_restored"
 	replaced   = "_before"
@@ -19,7 +18,9 @@ const (
 // The database that has this name is renamed when the restored one is complete. With roles, for a new server, it first
 // makes the roles of the dump's server, with their passwords.
 func (f Folder) Restore(ctx context.Context, name string, roles bool) error {
-	if err := f.restore(ctx, name, roles); err != nil {
+	if err := f.restore(ctx, name, roles); errors.Is(err, errUnknownOutcome) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("nothing was restored, and the database is as it was: %w", err)
 	}
 	f.say("Complete. Continue with after-restore.md before you start the services.")
@@ -62,16 +63,22 @@ func (f Folder) restore(ctx context.Context, name string, roles bool) (err error
 			return err
 		}
 		f.say("Made the roles of %s.", f.path(rolesOf(name)))
+		defer func() {
+			if err != nil {
+				err = fmt.Errorf("only the roles were made: %w", err)
+			}
+		}()
 	}
 	if err := r.create(ctx, db); err != nil {
 		return errors.Join(err, r.drop())
 	}
 	users, err := r.fill(ctx, tools, f.path(name))
-	if err == nil {
-		err = r.swap(ctx, replaces)
-	}
 	if err != nil {
 		return errors.Join(err, r.drop())
+	}
+	// Once it has begun, an interrupt does not stop it, so that its outcome is known.
+	if err := r.swap(context.WithoutCancel(ctx), replaces); err != nil {
+		return r.afterSwap(err)
 	}
 	if replaces {
 		f.say("Renamed the database %s to %s.", r.name, r.name+replaced)
@@ -109,8 +116,8 @@ select exists (select from pg_database where datname = $1), exists (select from 
 	return replaces, nil
 }
 
-// create makes an empty database, to which only its owner and the services can connect. One with its name is what an
-// interrupted restore has left.
+// create makes an empty database, to which only its owner and the services can connect. It first drops what an
+// interrupted restore left.
 func (r restoration) create(ctx context.Context, db *pgx.Conn) error {
 	name := identifier(r.name + unfinished)
 	for _, sql := range []string{
@@ -145,8 +152,29 @@ func (r restoration) fill(ctx context.Context, tools programs, file string) (use
 	return users, err
 }
 
-// swap gives the restored database its name, and the one that has the name another one, both or neither. The connection
-// is a new one, since a restore can take hours.
+// errUnknownOutcome reports that the databases may or may not have been renamed.
+var errUnknownOutcome = errors.New("it is not known whether the restored database is in place: list the databases. " +
+	"If one ends in " + unfinished + ", nothing was restored")
+
+// afterSwap returns the error of a failed swap: errUnknownOutcome if the connection was lost and the databases were
+// renamed all the same, or if that is not known.
+func (r restoration) afterSwap(failed error) error {
+	db, _, err := connect(context.Background(), adminService)
+	if err != nil {
+		return errors.Join(errUnknownOutcome, failed, err)
+	}
+	defer func() { disconnect(db) }()
+	var left bool
+	err = db.QueryRow(context.Background(), "select exists (select from pg_database where datname = $1)",
+		r.name+unfinished).Scan(&left)
+	if err != nil || !left {
+		return errors.Join(errUnknownOutcome, failed, err)
+	}
+	return errors.Join(failed, r.drop())
+}
+
+// swap renames the current database and the restored one in one transaction. It opens a new connection, because a
+// restore can take hours.
 func (r restoration) swap(ctx context.Context, replaces bool) error {
 	db, _, err := connect(ctx, adminService)
 	if err != nil {
