@@ -2,8 +2,10 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +22,16 @@ type footprint struct {
 	goroutines int
 }
 
-const mebibyte = 1 << 20
+const (
+	mebibyte = 1 << 20
+	// soakConnections is the number of connections of each load. Four loads are at authserver.
+	soakConnections = 8
+	// residentAtMost is the goal for the resident memory of a service (F95), in MiB.
+	residentAtMost = 120
+)
 
-// TestSoak runs all loads for ten minutes, and compares the memory at the end with the memory after a minute.
+// TestSoak runs all loads for ten minutes with the memory limit of the manifests, and compares the memory at the end
+// with the memory after a minute. authserver gets 32 connections.
 func TestSoak(t *testing.T) {
 	r := begin(t, "soak")
 	during, first, every := 10*time.Minute, time.Minute, time.Minute
@@ -30,13 +39,15 @@ func TestSoak(t *testing.T) {
 		during, first, every = 40*time.Second, 12*time.Second, 12*time.Second
 	}
 	dir := t.TempDir()
-	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{profilesSetting: dir}}))
+	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{
+		profilesSetting: dir, "GOMEMLIMIT": "80MiB",
+	}}))
 	loads := b.soakers(t)
 	var group sync.WaitGroup
 	asked, failed := make([]sample, len(loads)), make([]error, len(loads))
 	began := time.Now()
 	for i, l := range loads {
-		group.Go(func() { asked[i], failed[i] = l.try(t, 4, during) })
+		group.Go(func() { asked[i], failed[i] = l.try(t, soakConnections, during) })
 	}
 	prints := map[string][]footprint{}
 	for at := first; at < during; at += every {
@@ -93,11 +104,24 @@ func (b *bench) soakers(t *testing.T) []load {
 		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
 		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
 		wrong[0],
+		{what: "sign-in", at: b.account, worker: b.signIn(), statuses: []int{
+			http.StatusSeeOther, http.StatusTooManyRequests,
+		}},
 	}
 }
 
+// signIn sends the form of the login page. Each accepted request hashes a password.
+func (b *bench) signIn() func(int) (makeRequest, takeBody) {
+	owner := b.product.Demo.Users.Owner
+	return constant(func() *http.Request {
+		form := url.Values{"email": {owner.Email}, "password": {owner.Password}}
+		return post(b.product.AppURL+"/login", form, http.Header{})
+	})
+}
+
 func (r *report) soak(loads []load, asked []sample, prints map[string][]footprint, during time.Duration) {
-	r.line("%s, 4 connections for each kind of request, all at once; generator and stores included.\n", during)
+	r.line("%s, %d connections for each kind of request, all at once; generator and stores included.\n", during,
+		soakConnections)
 	r.line("| what | requests | requests/s |\n|---|---|---|")
 	for i, l := range loads {
 		r.line("| %s | %d | %.0f |", l.what, len(asked[i].latencies), asked[i].perSecond())
@@ -132,6 +156,12 @@ func (r *report) soak(loads []load, asked []sample, prints map[string][]footprin
 			)
 		}
 		grown("memory resident", start.resident, end.resident)
+		most := 0.0
+		for _, f := range all {
+			most = max(most, f.resident)
+		}
+		asked := fmt.Sprintf("at most %d MiB", residentAtMost)
+		r.wants(service+", memory resident", asked, most, " MiB", most <= residentAtMost)
 		grown("heap in use after a collection", start.in, end.in)
 	}
 }
