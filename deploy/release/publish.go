@@ -143,6 +143,8 @@ func shipped() []string {
 		"SETTINGS.md",
 		"UPGRADING.md",
 		"citus",
+		"compose/redis-authserver.acl",
+		"compose/redis-resourceapi.acl",
 		"compose/roles.sql",
 		"docs",
 		"gateway/Caddyfile",
@@ -150,6 +152,7 @@ func shipped() []string {
 		"kubernetes",
 		"observability",
 		"runbooks",
+		"setup.sh",
 		"systemd",
 	} {
 		all = append(all, "deploy/"+name)

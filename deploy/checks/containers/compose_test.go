@@ -294,14 +294,14 @@ func TestSecretsScript_GivesAuthserverItsOwnRedisUser(t *testing.T) {
 	for _, kept := range []string{address.String(), "rediss://:" + operators + "@redis.example.org:6379/0"} {
 		write("redis_url", kept)
 		if makeSecrets(t, dir); read("redis_url") != kept || read("redis_users.conf") != users {
-			t.Error("a URL was replaced that secrets.sh of an earlier release did not write")
+			t.Error("a URL was replaced that the script of an earlier release did not write")
 		}
 	}
 }
 
 func makeSecrets(t *testing.T, dir string) {
 	t.Helper()
-	if output, err := exec.Command("sh", root+"/deploy/compose/secrets.sh", dir).CombinedOutput(); err != nil {
+	if output, err := exec.Command("sh", root+"/deploy/setup.sh", "compose", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 }
