@@ -104,7 +104,11 @@ func TestBackup_FailureLeavesWhatWasThere(t *testing.T) {
 		o.fails(t, what, "backup.md", c.block, o.replaced(t, c.program, c.lines))
 		unchanged(what)
 	}
-	must(t, os.Mkdir(filepath.Join(o.backups, "base.part"), 0o700)) // from a backup that was interrupted
+	interrupted := filepath.Join(o.backups, "base.part")
+	must(t, os.Mkdir(interrupted, 0o700))
+	if os.Geteuid() == 0 {
+		o.chown(t, *o.postgresUser(t), interrupted)
+	}
 	o.run(t, "backup.md", "base")
 
 	users := o.Database.Text(t, "select count(*)::text from account.users")

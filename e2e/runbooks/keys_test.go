@@ -109,7 +109,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			before[service] = o.login(t, service)
 			o.run(t, "store-passwords.md", "database-login", "SERVICE="+service)
 		}
-		o.run(t, "store-passwords.md", "redis-password")
+		o.run(t, "store-passwords.md", "redis-password", "SERVICE=authserver")
 		alive("the new passwords")
 		for service, login := range before {
 			if output := o.run(t, "store-passwords.md", "database-logins"); !strings.Contains(output, login) {
@@ -125,11 +125,16 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			})
 			o.wantsChanged(t, service, "ALMONER_DATABASE_URL")
 		}
-		o.run(t, "store-passwords.md", "redis-old-password-out")
+		o.run(t, "store-passwords.md", "redis-old-password-out", "SERVICE=authserver")
 		if users := strings.TrimSpace(o.run(t, "store-passwords.md", "redis-users")); users != "default" {
 			t.Errorf("the users of Redis are %q", users)
 		}
 		o.run(t, "store-passwords.md", "redis-sessions-out")
+		// Here both services use the operator's password. deploy/checks/systemd replaces it where they do not.
+		_, complaint, err := o.try(t, "store-passwords.md", "redis-operator-password", "")
+		if err == nil || !strings.Contains(complaint, "uses it") {
+			t.Errorf("the operator's password is replaced while services use it: %v %s", err, complaint)
+		}
 		alive("the old passwords went")
 	})
 }

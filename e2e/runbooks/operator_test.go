@@ -122,7 +122,7 @@ func (o *operator) writeFiles(t *testing.T) {
 	if os.Geteuid() == 0 {
 		o.chown(t, *o.self(), o.etc, o.backups)
 		must(t, os.Chmod(o.etc, 0o755))
-		must(t, os.Chmod(o.backups, 0o770))
+		must(t, os.Chmod(o.backups, 0o770|os.ModeSticky))
 		must(t, os.Chown(o.backups, int(o.self().Uid), int(o.postgresUser(t).Gid)))
 		o.chown(t, *o.postgresUser(t), filepath.Join(o.backups, "wal"), filepath.Join(o.etc, passwordsOfPostgres))
 	}
@@ -204,6 +204,9 @@ func (o *operator) run(t *testing.T, page, name string, further ...string) strin
 // runWithInput is run with standard input. The block has no terminal, so a prompt reads standard input.
 func (o *operator) runWithInput(t *testing.T, page, name, input string, further ...string) string {
 	t.Helper()
+	if _, before := failed.LoadOrStore(page+"#"+name, true); !before {
+		o.failEach(t, page, name, input, further...)
+	}
 	out, complaint, err := o.try(t, page, name, input, further...)
 	if err != nil {
 		t.Fatalf("%s#%s: %v\n%s", page, name, err, harness.Redact(out+complaint))
@@ -221,7 +224,7 @@ func (o *operator) try(t *testing.T, page, name, input string, further ...string
 		t.Fatalf("%s has no block %s", page, name)
 	}
 	executed.Store(page+"#"+name, true)
-	out, complaint, err = o.shell(t, all[at].asPostgres, input, all[at].text, further...)
+	out, complaint, err = o.shell(t.Context(), t, all[at].asPostgres, input, all[at].text, further...)
 	if found := met.FoundIn([]byte(out + complaint)); len(found) > 0 {
 		t.Fatalf("%s#%s prints secrets: %v", page, name, found)
 	}
@@ -230,16 +233,17 @@ func (o *operator) try(t *testing.T, page, name, input string, further ...string
 
 // shell runs lines in a new shell, after the block of the README.
 func (o *operator) shell(
-	t *testing.T, asPostgres bool, input, lines string, further ...string,
+	ctx context.Context, t *testing.T, asPostgres bool, input, lines string, further ...string,
 ) (out, complaint string, err error) {
 	t.Helper()
 	first, err := blocks("README.md")
 	must(t, err)
 	begin := first[0]
 	executed.Store("README.md#"+begin.name, true)
-	command := exec.CommandContext(t.Context(), "bash", "-c", begin.text+lines)
+	command := exec.CommandContext(ctx, "bash", "-c", begin.text+lines)
 	command.Env, command.Dir = append(slices.Clone(o.environ), further...), "/"
 	command.Stdin, command.SysProcAttr = strings.NewReader(input), &syscall.SysProcAttr{Setsid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) } // with what it runs
 	if os.Geteuid() == 0 {
 		command.SysProcAttr.Credential = o.self()
 		if asPostgres {

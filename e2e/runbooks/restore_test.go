@@ -132,7 +132,7 @@ func TestRestore_DumpOnNewServer(t *testing.T) {
 	owner := o.address(t, o.running.DatabaseURL)
 	owner.Host = superuser.Host
 	o.writeServices(t, map[string]*url.URL{"almoner": owner, "almoner_admin": superuser})
-	o.run(t, "restore.md", "new-host", "NEW="+superuser.Host)
+	o.run(t, "restore.md", "new-host", "NEW_SERVER="+superuser.Host)
 	o.run(t, "restore.md", "restore-with-roles")
 	logged, err := os.ReadFile(log)
 	must(t, err)

@@ -43,11 +43,11 @@ func TestSecrets_FailingCommandLeavesThem(t *testing.T) {
 		{"keys.md", "keys-old-out", key, "one,two", "-"},
 		{"keys.md", "client-secret", []string{"WORKSPACE=w", "CLIENT=c"}, "one", "curl cat mv"},
 		{"keys.md", "service-new", []string{"NAME=Reporting"}, "one", "authserver mv"},
-		{"restore.md", "new-host", []string{"NEW=db2.internal:5432"}, "one", "cat mv"},
+		{"restore.md", "new-host", []string{"NEW_SERVER=db2.internal:5432"}, "one", "cat mv"},
 		{"restore.md", "new-host", nil, "one", "-"},
 		{"postgres-move.md", "new-host", nil, "one", "cat mv"},
 		{"store-passwords.md", "database-login", key, "one", "head basenc psql cat mv"},
-		{"store-passwords.md", "redis-password", nil, "one", "head basenc redis-cli cat mv"},
+		{"store-passwords.md", "redis-password", key, "one", "head basenc redis-cli cat mv"},
 		{"redis-move.md", "new-url", nil, "one", "cat mv"},
 	} {
 		o.writeSecret(t, "authserver-keys", c.keys)
@@ -92,7 +92,7 @@ func TestReadme_AdminHasItsSettings(t *testing.T) {
 	for _, line := range []string{
 		"admin apply --file=-", "admin users reset-link " + ws.Owner.Email, "admin users list", "admin keys list",
 	} {
-		out, complaint, err := o.shell(t, false, clients, line+"\n")
+		out, complaint, err := o.shell(t.Context(), t, false, clients, line+"\n")
 		if err != nil || out == "" {
 			t.Errorf("%s: %v\n%s", line, err, harness.Redact(complaint))
 		}
