@@ -66,6 +66,14 @@ func (w *Database) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
+// Analyze gathers statistics, as autovacuum, which is off in tests, does within a minute of large changes.
+func (w *Database) Analyze(t testing.TB) {
+	t.Helper()
+	if _, err := w.rows.Exec(context.WithoutCancel(t.Context()), "analyze"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Hold runs SQL in a transaction that stays open, with its locks, until release is called.
 func (w *Database) Hold(t testing.TB, sql string, args ...any) (release func()) {
 	t.Helper()

@@ -323,6 +323,20 @@ func TestEventStatements_ReadNoMoreForBacklog(t *testing.T) {
 			}
 		}
 	}
+	// With statistics, the plans for a workspace without a backlog do not read those of others either.
+	idle := prepare(2)
+	w.Exec("select account.number_events($1, 10)", idle)
+	w.Exec("analyze")
+	for _, session := range sessions {
+		if _, err := session.Exec(t.Context(), "discard plans"); err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range eventStatements {
+			if n := blocks(t, session, statement, idle); n > 500 {
+				t.Errorf("%s: %d blocks in a workspace with 2 events", statement, n)
+			}
+		}
+	}
 }
 
 // eventStatements are the statements on the events of a workspace.
