@@ -286,8 +286,9 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 		},
 		{url: p.BaseURL + "/mcp", code: "other_resource", user: &ws.Owner, args: []string{"--client-id", ofV1}},
 		{url: p.BaseURL + "/mcp", code: "confidential_client", args: []string{"--client-id", withSecret}},
-		{url: p.BaseURL + "/mcp", code: "any_port", args: []string{"--as", "claude-code", "--client-id", ofOnePort}},
-		{url: p.BaseURL + "/mcp", code: "registers_itself", args: []string{"--as", "opencode"}},
+		{url: p.BaseURL + "/mcp", code: "port_not_registered",
+			args: []string{"--as", "claude-code", "--client-id", ofOnePort}},
+		{url: p.BaseURL + "/mcp", code: "needs_registration", args: []string{"--as", "opencode"}},
 		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
 		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
 		{

@@ -100,7 +100,6 @@ func TestGeneratedClients_GoCompilesAndCalls(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	dir := generatedClients(t)
-	must(t, os.Mkdir(filepath.Join(dir, "oapi"), 0o755))
 	generate(t, p, dir, "go")
 	step(t, dir, ws.Token, "go", "run", ".", p.BaseURL, ws.Workspace.ID)
 }

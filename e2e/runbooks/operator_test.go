@@ -151,7 +151,7 @@ func (o *operator) chown(t *testing.T, to syscall.Credential, names ...string) {
 	}
 }
 
-// self returns the user who runs the blocks, if the test runs as root: someone who is neither root nor postgres.
+// self returns the user who runs the blocks, if the test runs as root: a user other than root and postgres.
 func (o *operator) self() *syscall.Credential { return &syscall.Credential{Uid: 65534, Gid: 65534} }
 
 // passwordsOfPostgres is the password file of the user postgres.

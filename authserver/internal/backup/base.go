@@ -20,7 +20,7 @@ const (
 func (f Folder) Base(ctx context.Context) error {
 	unlock, err := f.lockBase()
 	if err != nil {
-		return fmt.Errorf("no base backup was made: %w\nThe one that was there, if any, is unchanged", err)
+		return fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err)
 	}
 	defer unlock()
 	if err := f.makeBase(ctx); err != nil {
@@ -32,7 +32,7 @@ func (f Folder) Base(ctx context.Context) error {
 }
 
 // lockBase locks the folder and cleans up after a Base that was interrupted: an incomplete backup is removed, and the
-// earlier one gets its name back if the new one has not got it.
+// earlier one gets its name back if the new one does not have it yet.
 func (f Folder) lockBase() (unlock func(), err error) {
 	if os.Geteuid() == 0 {
 		return nil, errors.New("run this as the user that PostgreSQL runs as: sudo -u postgres …")
@@ -63,7 +63,7 @@ func (f Folder) makeBase(ctx context.Context) error {
 	made := f.path(base + part)
 	if err := f.writeBase(ctx, made); err != nil {
 		return errors.Join(
-			fmt.Errorf("no base backup was made: %w\nThe one that was there, if any, is unchanged", err),
+			fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err),
 			os.RemoveAll(made),
 		)
 	}
@@ -76,7 +76,7 @@ func (f Folder) makeBase(ctx context.Context) error {
 	}
 	if err != nil {
 		return errors.Join(
-			fmt.Errorf("no base backup was made: %w\nThe one that was there, if any, is unchanged", err),
+			fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err),
 			f.settle(),
 		)
 	}

@@ -35,7 +35,7 @@ var errNoDump = errors.New("there is no dump (almoner-TIME.dump)")
 func (f Folder) path(name string) string { return filepath.Join(f.Dir, name) }
 
 func (f Folder) say(format string, values ...any) {
-	_, _ = fmt.Fprintf(f.Out, format+"\n", values...) // an error means that nobody reads it
+	_, _ = fmt.Fprintf(f.Out, format+"\n", values...) // output is best effort
 }
 
 // DumpOptions are what differs between dumps.
@@ -52,7 +52,7 @@ func (f Folder) Dump(ctx context.Context, o DumpOptions) error {
 		err = f.dump(ctx, o)
 	}
 	if err != nil {
-		return fmt.Errorf("no dump was made: %w\nThe dumps that were there are unchanged", err)
+		return fmt.Errorf("no dump was made: %w\nEarlier dumps are unchanged", err)
 	}
 	f.say(complete)
 	return nil

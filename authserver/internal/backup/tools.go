@@ -59,7 +59,7 @@ func find(ctx context.Context, major int, which choice, names ...string) (progra
 		switch {
 		case found[name] != "":
 		case has > 0:
-			return nil, fmt.Errorf("%s is from PostgreSQL %d, but the one from PostgreSQL %d is needed: install "+
+			return nil, fmt.Errorf("found %s of PostgreSQL %d, but PostgreSQL %d is needed: install "+
 				"postgresql-client-%d or postgresql-%d", name, has, major, major, major)
 		default:
 			return nil, fmt.Errorf("%s is not installed: install postgresql-client-%d or postgresql-%d",

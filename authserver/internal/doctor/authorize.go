@@ -168,7 +168,8 @@ func (w *run) probeAuthorize(ctx context.Context) error {
 		w.find("authorize_fails", answer, saidBy(answer))
 		return errStop
 	case w.profile.port != "" && w.RedirectURI == "" && w.attempt.refused == nil:
-		w.find("any_port", answer, saidBy(answer), "the setting is "+w.profile.port, "redirect_uri "+quote(w.redirect))
+		w.find("port_not_registered", answer, saidBy(answer), "the setting is "+w.profile.port,
+			"redirect_uri "+quote(w.redirect))
 		return errStop
 	default:
 		w.find(

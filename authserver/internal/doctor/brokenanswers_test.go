@@ -101,7 +101,7 @@ func discoverySymptoms() []symptom {
 		{"guess_token_redirects", at("/token", location(307, "/oauth/token")), as("claude")},
 		{"guess_register", at("/register", status(200)), as("claude")},
 		{"no_client_id", nil, unknown("generic")},
-		{"registers_itself", nil, unknown("opencode")},
+		{"needs_registration", nil, unknown("opencode")},
 		{"unknown_client", everywhere(set("client_id_metadata_document_supported", false)), unknown("vscode")},
 		{
 			"registration_broken",
@@ -129,7 +129,7 @@ func consentSymptoms() []symptom {
 		}, nil},
 		{"confidential_client", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), nil},
 		{
-			"any_port",
+			"port_not_registered",
 			at("/oauth/authorize", body(400, "text/html", "<h1>This redirect URI is not registered</h1>")),
 			func(_ *sound, o *doctor.Options) { o.As, o.RedirectURI = "codex", "" },
 		},

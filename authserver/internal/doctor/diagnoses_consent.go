@@ -22,7 +22,7 @@ func ofAuthorizeEndpoints() map[string]diagnosis {
 			"If the page is about the client, check --client-id. If it is about the redirect URI, register " +
 				"redirect_uri exactly, or pass the registered one with --redirect-uri.",
 		},
-		"any_port": {
+		"port_not_registered": {
 			Fail,
 			"The authorization endpoint refuses the redirect URI of a registered client: its port is not registered.",
 			"{client} uses another port each time, and redirect URIs of registered clients are compared exactly.",

@@ -277,19 +277,19 @@ func ofClients() map[string]diagnosis {
 			verdict: OK,
 			says:    "The server accepts client metadata documents. {client} needs no registration.",
 		},
-		"registers_itself": {
+		"needs_registration": {
 			Fail,
-			"{client} has no client_id here. It only registers itself, which this server does not offer.",
+			"{client} has no client_id here. It uses dynamic client registration, which this server does not support.",
 			"{client} stops before it opens a browser. It says that the server does not support dynamic client " +
 				"registration.",
 			"Register a connector with {client}'s redirect URI in Settings, Developers. Enter its client_id in the " +
-				"setting above, and pass it with --client-id.",
+				"client's setting that is named above, and pass it with --client-id.",
 		},
 		"no_client_id": {
 			Warn,
 			"{client} has no client_id: none was given, and it has no metadata document.",
 			"{client} asks its user for a client_id.",
-			"Register it in Settings, Developers, and pass its id with --client-id.",
+			"Register a connector in Settings, Developers, and pass its id with --client-id.",
 		},
 		"unknown_client": {
 			Warn,

@@ -137,7 +137,7 @@ func (w *run) identify(ctx context.Context) error {
 	default:
 		switch {
 		case w.profile.clientID != "":
-			w.find("registers_itself", nil, "the setting is "+w.profile.clientID, "redirect_uri "+quote(w.redirect))
+			w.find("needs_registration", nil, "the setting is "+w.profile.clientID, "redirect_uri "+quote(w.redirect))
 		case w.profile.document == "":
 			w.find("no_client_id", nil)
 		default:
