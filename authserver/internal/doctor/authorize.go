@@ -139,7 +139,7 @@ func (w *run) probeAuthorize(ctx context.Context) error {
 		return err
 	}
 	if refused := w.attempt.refused; refused != nil {
-		if knowsClient(answer) {
+		if w.knowsClient(answer) {
 			w.find("confidential_client", refused, w.described(refused))
 			return errStop
 		}
@@ -184,10 +184,11 @@ func (w *run) probeAuthorize(ctx context.Context) error {
 	return nil
 }
 
-// knowsClient reports whether the authorization endpoint asks for a sign-in, or returns to the client.
-func knowsClient(answer *wire.Answer) bool {
+// knowsClient reports whether the authorization endpoint shows a sign-in page, or returns to the client. A redirect to
+// a sign-in page says nothing about the client.
+func (w *run) knowsClient(answer *wire.Answer) bool {
 	if answer.Status != http.StatusOK {
-		return answer.Status >= 300 && answer.Status < 400
+		return strings.HasPrefix(answer.Header.Get("Location"), w.redirect)
 	}
 	p, ok := readPage(answer)
 	return ok && slices.ContainsFunc(p.forms(), func(f form) bool { return f.password != "" })

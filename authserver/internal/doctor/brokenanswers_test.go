@@ -127,6 +127,10 @@ func consentSymptoms() []symptom {
 			at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`))(s, r, a)
 			at("/oauth/authorize", body(400, "text/html", "<h1>Unknown application</h1>"))(s, r, a)
 		}, nil},
+		{"token_unknown_client", func(s *sound, r request, a answer) { // a sign-in comes before the check of the client
+			at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`))(s, r, a)
+			at("/oauth/authorize", location(302, "/login"))(s, r, a)
+		}, nil},
 		{"confidential_client", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), nil},
 		{
 			"port_not_registered",
