@@ -120,6 +120,9 @@ func TestBackup_FailureLeavesWhatWasThere(t *testing.T) {
 		`case $* in *dbname=*) exit 1 ;; *) exec "$REAL" "$@" ;; esac`,
 		`"$REAL" "$@" || exit; case $* in *dbname=*) exit 1 ;; esac`,          // the data is there, but not complete
 		`case $* in *dbname=*) kill -9 $PPID ;; *) exec "$REAL" "$@" ;; esac`, // the command is killed
+		// a service starts before the restored database gets its name
+		`"$REAL" "$@" || exit; case $* in *dbname=*) PGAPPNAME=almoner-late psql --dbname=service=almoner \
+			--command='select pg_sleep(5)' >/dev/null 2>&1 & sleep 1 ;; esac`,
 	} {
 		out, complaint, err := o.try(t, "restore.md", "restore", "", o.replaced(t, "pg_restore", lines))
 		if err == nil || strings.Contains(out, "Complete.") ||
@@ -142,6 +145,7 @@ func TestBackup_FailureLeavesWhatWasThere(t *testing.T) {
 		"no archive":             "ARCHIVE=" + filepath.Join(o.backups, "none"),
 		"no base backup":         "BACKUPS=" + o.etc,
 		"before the base backup": "MOMENT=2026-01-01 00:00:00+00",
+		"no folder":              "PGDATA=" + o.data() + ".none",
 		"no zone":                "MOMENT=2026-01-01 00:00:00",
 	} {
 		o.fails(t, what, "point-in-time.md", "recover", moment, further)

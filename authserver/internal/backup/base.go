@@ -20,7 +20,7 @@ const (
 func (f Folder) Base(ctx context.Context) error {
 	unlock, err := f.lockBase()
 	if err != nil {
-		return fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err)
+		return noBase(err)
 	}
 	defer unlock()
 	if err := f.makeBase(ctx); err != nil {
@@ -29,6 +29,10 @@ func (f Folder) Base(ctx context.Context) error {
 	f.say("Wrote %s.", f.path(base))
 	f.say(complete)
 	return nil
+}
+
+func noBase(err error) error {
+	return fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err)
 }
 
 // lockBase locks the folder and cleans up after a Base that was interrupted: an incomplete backup is removed, and the
@@ -62,10 +66,7 @@ func (f Folder) settle() error {
 func (f Folder) makeBase(ctx context.Context) error {
 	made := f.path(base + part)
 	if err := f.writeBase(ctx, made); err != nil {
-		return errors.Join(
-			fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err),
-			os.RemoveAll(made),
-		)
+		return errors.Join(noBase(err), os.RemoveAll(made))
 	}
 	err := os.Rename(f.path(base), f.path(former))
 	if errors.Is(err, os.ErrNotExist) {
@@ -75,10 +76,7 @@ func (f Folder) makeBase(ctx context.Context) error {
 		err = os.Rename(made, f.path(base))
 	}
 	if err != nil {
-		return errors.Join(
-			fmt.Errorf("no base backup was made: %w\nThe earlier base backup, if any, is unchanged", err),
-			f.settle(),
-		)
+		return errors.Join(noBase(err), f.settle())
 	}
 	if err := sync(f.Dir); err != nil {
 		return fmt.Errorf("the new base backup has replaced the earlier one, which is %s: %w", f.path(former), err)
