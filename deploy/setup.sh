@@ -4,7 +4,8 @@
 #
 #   setup.sh systemd API_HOST APP_HOST   As root, for PostgreSQL and Redis of this machine: /etc/almoner with settings
 #                                        and secrets, the database and its roles, the Redis users, and
-#                                        /var/backups/almoner. OPERATOR=name owns the files of the runbooks; otherwise root
+#                                        /var/backups/almoner. OPERATOR=name owns the files of the runbooks; otherwise
+#                                        root, or the owner of an earlier run
 #   setup.sh compose [DIRECTORY]         The secrets of compose.yaml, in deploy/secrets or another directory. Only the
 #                                        owner can enter it. The files are readable by all, because the containers run as
 #                                        other users; each container gets the files it needs

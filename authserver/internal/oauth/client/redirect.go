@@ -72,7 +72,7 @@ func refuseRedirect(kind Kind, uri string) string {
 			"com.example.app:/callback."
 	case !private && parsed.Scheme != "https" && (parsed.Scheme != "http" || !loopback(parsed.Hostname())):
 		return "A redirect URI must use https. Only localhost, 127.0.0.1 and [::1] can use http. If the application " +
-			"is behind a proxy, its library has a setting for its public address (deploy/docs/libraries.md)."
+			"is behind a proxy, set its public address in its OAuth library (deploy/docs/libraries.md)."
 	case strings.Contains(uri, "#"):
 		return "A redirect URI must not contain a fragment (#)."
 	case strings.Contains(uri, "*"):

@@ -77,8 +77,8 @@ const maxState = 2048
 // An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
 var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
-// librariesHelp ends the messages about parameters that many libraries send only if they are told to.
-const librariesHelp = " Libraries that do not send it have a setting for it (deploy/docs/libraries.md)."
+// librariesHelp ends the messages about parameters that many libraries do not send by default.
+const librariesHelp = " Many libraries send it only if configured to (deploy/docs/libraries.md)."
 
 // ParseAuthorization checks the rest of the request. It returns a *RedirectError if the request is refused.
 func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (consent.Request, error) {
