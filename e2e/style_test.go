@@ -103,11 +103,11 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 	}
 }
 
-// textsOf returns the string literals of a Go file, or the content of a page or a script.
+// textsOf returns the string literals of a Go file, or the content of a page, a script or a table of texts.
 func textsOf(t *testing.T, name string) (found []string) {
 	t.Helper()
 	switch filepath.Ext(name) {
-	case ".html", ".js":
+	case ".html", ".js", ".json":
 		content, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

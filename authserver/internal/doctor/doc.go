@@ -14,7 +14,7 @@
 //	7 refresh    the new tokens, the old ones, a replay if requested        refresh.go
 //	8 clean up   revocation of the grant and sign-out                       refresh.go
 //
-// The table of possible findings is in diagnoses*.go. Invariants:
+// The possible findings are in findings.json. Invariants:
 //
 //	D1 No secret is shown: codes, tokens, cookies, passwords, verifiers (wire.Secrets).
 //	D2 Every response is bounded in time and size, and nothing in it is executed: a hostile server is a finding too

@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	_ "embed" // for the table
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,13 +24,13 @@ const (
 type Finding struct {
 	Step         string  `json:"step"`
 	Verdict      Verdict `json:"verdict"`
-	Code         string  `json:"code"`             // stable, for programs
-	Says         string  `json:"says"`             // the symptom in words
+	Code         string  `json:"code"` // stable, for programs
+	Symptom      string  `json:"says"`
 	Detail       string  `json:"detail,omitempty"` // the values seen
 	Sent         string  `json:"sent,omitempty"`
 	Got          string  `json:"got,omitempty"`
-	Effect       string  `json:"effect,omitempty"` // the effect on the client; not for ok
-	Mend         string  `json:"mend,omitempty"`   // not for ok
+	Effect       string  `json:"effect,omitempty"` // on the client; not for ok
+	Remedy       string  `json:"mend,omitempty"`   // not for ok
 	Milliseconds int64   `json:"milliseconds"`     // of the response, 0 for none
 }
 
@@ -62,24 +64,32 @@ func (r *Report) judge() {
 	}
 }
 
+// The possible findings, in the format of the report. {client} stands for the client's name.
+//
+//go:embed findings.json
+var findingsJSON []byte
+
+func possibleFindings() (map[string]Finding, error) {
+	var all []Finding
+	if err := json.Unmarshal(findingsJSON, &all); err != nil {
+		return nil, fmt.Errorf("read the findings: %w", err)
+	}
+	table := map[string]Finding{}
+	for _, f := range all {
+		table[f.Code] = f
+	}
+	return table, nil
+}
+
 // find records a finding of the table, about a response or nil, with the values seen.
-func (w *run) find(code string, about *wire.Answer, detail ...string) {
-	d, known := diagnoses()[code]
+func (w *run) find(code string, about *wire.Answer, details ...string) {
+	f, known := w.table[code]
 	if !known {
-		d = diagnosis{Fail, code, "", ""} // TestDiagnoses_MatchCode prevents this
+		f = Finding{Verdict: Fail, Code: code, Symptom: code} // TestFindings_MatchCode prevents this
 	}
-	f := Finding{
-		Step:    w.step,
-		Verdict: d.verdict,
-		Code:    code,
-		Says:    w.named(d.says),
-		Effect:  w.named(d.effect),
-		Mend:    w.named(d.mend),
-		Detail: w.secrets.Show(
-			strings.Join(slices.DeleteFunc(detail, func(s string) bool { return s == "" }), "; "),
-			400,
-		),
-	}
+	f.Step, f.Symptom, f.Effect, f.Remedy = w.step, w.named(f.Symptom), w.named(f.Effect), w.named(f.Remedy)
+	details = slices.DeleteFunc(details, func(s string) bool { return s == "" })
+	f.Detail = w.secrets.Show(strings.Join(details, "; "), 400)
 	if about != nil {
 		f.Sent, f.Got, f.Milliseconds = w.sent(about.Request), w.got(about), about.Took.Milliseconds()
 	}

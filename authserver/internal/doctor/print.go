@@ -40,9 +40,9 @@ func (t *Text) Tell(f Finding) {
 	if f.Verdict == Fail {
 		mark = "FAIL"
 	}
-	_, _ = fmt.Fprintf(t.Out, "  %-4s  %s\n", mark, f.Says)
+	_, _ = fmt.Fprintf(t.Out, "  %-4s  %s\n", mark, f.Symptom)
 	for _, line := range []struct{ name, text string }{
-		{"sent", f.Sent}, {"got", f.Got}, {"seen", f.Detail}, {"effect", f.Effect}, {"fix", f.Mend},
+		{"sent", f.Sent}, {"got", f.Got}, {"seen", f.Detail}, {"effect", f.Effect}, {"fix", f.Remedy},
 	} {
 		if line.text != "" {
 			_, _ = fmt.Fprintf(t.Out, "        %-6s %s\n", line.name, line.text)

@@ -55,6 +55,7 @@ var errStop = errors.New("the run cannot continue")
 type run struct {
 	Options
 	profile profile
+	table   map[string]Finding // the possible findings
 	typed   *url.URL
 	line    *wire.Line
 	secrets *wire.Secrets
@@ -155,6 +156,9 @@ func begin(o Options) (*run, error) {
 		secrets:  &wire.Secrets{},
 		redirect: redirect,
 		report:   &Report{URL: o.URL, As: p.name, Findings: []Finding{}},
+	}
+	if w.table, err = possibleFindings(); err != nil {
+		return nil, err
 	}
 	w.secrets.Add(o.Password)
 	return w, nil

@@ -120,8 +120,8 @@ func TestRun_DiagnosesEachSymptom(t *testing.T) {
 			if !ok {
 				t.Fatalf("not found; findings: %s", codes(report))
 			}
-			if f.Says == "" || (f.Verdict != doctor.OK) != (f.Effect != "" && f.Mend != "") ||
-				strings.Contains(f.Says+f.Effect+f.Mend, "{client}") {
+			if f.Symptom == "" || (f.Verdict != doctor.OK) != (f.Effect != "" && f.Remedy != "") ||
+				strings.Contains(f.Symptom+f.Effect+f.Remedy, "{client}") {
 				t.Errorf("incomplete diagnosis: %+v", f)
 			}
 			if want := report.Count(doctor.Fail) > 0; (report.Verdict == doctor.Fail) != want {

@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,34 +36,57 @@ func source(t *testing.T, pattern string) string {
 	return all.String()
 }
 
+// codes matches the codes in the calls that record findings.
+var codes = regexp.MustCompile(`find\("(\w+)"`)
+
 // Every code in the source is in the table, and every entry of the table is used, worded and tested.
-func TestDiagnoses_MatchCode(t *testing.T) {
+func TestFindings_MatchCode(t *testing.T) {
 	t.Parallel()
 	code, tests := source(t, "*.go"), source(t, "*_test.go")
-	table := diagnoses()
-	for _, found := range regexp.MustCompile(`find\("(\w+)"`).FindAllStringSubmatch(code, -1) {
-		if _, ok := table[found[1]]; !ok {
-			t.Errorf("%s has no diagnosis", found[1])
+	var list []Finding
+	readStrictly(t, findingsJSON, &list)
+	table, err := possibleFindings()
+	if err != nil || len(table) != len(list) {
+		t.Errorf("a code occurs twice in the table: %v", err)
+	}
+	for _, found := range codes.FindAllStringSubmatch(code, -1) {
+		for _, name := range found[1:] {
+			if _, ok := table[name]; !ok && name != "" {
+				t.Errorf("%s is not in the table", name)
+			}
 		}
 	}
 	if len(table) < 120 {
-		t.Errorf("only %d diagnoses", len(table))
+		t.Errorf("only %d findings", len(table))
 	}
-	for name, d := range table {
-		if strings.Count(code, `"`+name+`"`) < 2 {
+	for name, f := range table {
+		if !strings.Contains(code, `"`+name+`"`) {
 			t.Errorf("%s is not used", name)
 		}
 		if !strings.Contains(tests, `"`+name+`"`) {
 			t.Errorf("no test for %s", name)
 		}
-		for _, sentence := range []string{d.says, d.effect, d.mend} {
+		for _, sentence := range []string{f.Symptom, f.Effect, f.Remedy} {
 			if sentence != "" && !strings.HasSuffix(sentence, ".") {
 				t.Errorf("%s: not a sentence: %q", name, sentence)
 			}
 		}
-		if d.says == "" || (d.verdict == OK) != (d.effect == "" && d.mend == "") {
+		if f.Symptom == "" || (f.Verdict == OK) != (f.Effect == "" && f.Remedy == "") {
 			t.Errorf("%s: warnings and failures need effect and mend, ok has neither", name)
 		}
+		if !slices.Contains([]Verdict{OK, Warn, Fail}, f.Verdict) {
+			t.Errorf("%s: the verdict is %q", name, f.Verdict)
+		}
+	}
+}
+
+// readStrictly parses an embedded table, and refuses misspelled members.
+func readStrictly(t *testing.T, table []byte, into any) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(table))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		t.Fatal(err)
 	}
 }
 
