@@ -1,22 +1,31 @@
 package doctor
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 	"github.com/almonerhq/almoner/shared/credential"
+)
+
+const (
+	userTimeout = 10 * time.Minute // for a user at a browser
+	maxPasted   = 16 << 10         // bytes
 )
 
 // An attempt is one authorization request.
 type attempt struct {
-	refused  *wire.Answer // of the token endpoint, if that does not know the client
+	refusal  *response // of the token endpoint, if that does not know the client
 	state    string
 	verifier credential.Secret
 	address  string // of the request
@@ -24,254 +33,286 @@ type attempt struct {
 }
 
 // authorize sends the client's request and gets a code, if the user can consent.
-func (w *run) authorize(ctx context.Context) error {
-	w.attempt = w.newAttempt()
-	if err := w.probeToken(ctx); err != nil {
+func (r *run) authorize(ctx context.Context) error {
+	r.attempt = r.newAttempt()
+	if err := r.probeToken(ctx); err != nil {
 		return err
 	}
-	if err := w.probeAuthorize(ctx); err != nil {
+	if err := r.probeAuthorize(ctx); err != nil {
 		return err
 	}
-	var answered string // the address that the browser was sent to
+	var callback string // the address that the browser was sent to
 	var err error
 	switch {
-	case w.Email != "":
-		answered, err = w.consent(ctx)
-	case w.Browser:
-		answered, err = w.await(ctx)
-	case w.Pasted != nil:
-		answered, err = w.readPasted(ctx)
+	case r.Email != "":
+		callback, err = r.consent(ctx)
+	case r.Browser:
+		callback, err = r.awaitBrowser(ctx)
+	case r.Pasted != nil:
+		callback, err = r.readPasted(ctx)
 	default:
-		w.report.Stopped = "No user signed in. To continue, use --browser, --callback-stdin, or --email and " +
+		r.report.Stopped = "No user signed in. To continue, use --browser, --callback-stdin, or --email and " +
 			"--password-file."
 		return errStop
 	}
 	if err != nil {
 		return err
 	}
-	return w.judgeCallback(answered)
+	return r.checkCallback(callback)
 }
 
 // newAttempt makes the request as the connectors send it: with a space before the scope, offline_access,
 // prompt=consent, and an unknown parameter.
-func (w *run) newAttempt() attempt {
+func (r *run) newAttempt() attempt {
 	a := attempt{state: rand.Text(), verifier: credential.Secret(rand.Text() + rand.Text())}
-	w.secrets.Add(a.verifier)
+	r.secrets.add(a.verifier)
 	sum := sha256.Sum256([]byte(a.verifier.Reveal()))
-	scopes := strings.Fields(w.offered.scope)
+	scopes := strings.Fields(r.offered.scope)
 	if len(scopes) == 0 {
-		scopes = w.offered.scopes
+		scopes = r.offered.scopes
 	}
 	query := url.Values{
-		"response_type": {"code"}, "client_id": {w.ClientID}, "redirect_uri": {w.redirect}, "state": {a.state},
-		"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"},
-		"resource": {w.offered.resource}, "almoner_doctor": {"1"},
+		"response_type":         {"code"},
+		"client_id":             {r.ClientID},
+		"redirect_uri":          {r.redirect},
+		"state":                 {a.state},
+		"code_challenge":        {base64.RawURLEncoding.EncodeToString(sum[:])},
+		"code_challenge_method": {"S256"},
+		"resource":              {r.offered.resource},
+		"almoner_doctor":        {"1"},
 	}
-	if w.server.offlineable {
-		query.Set("scope", " "+strings.Join(append(scopes[:len(scopes):len(scopes)], "offline_access"), " "))
+	if r.server.offline {
+		query.Set("scope", " "+strings.Join(slices.Concat(scopes, []string{"offline_access"}), " "))
 		query.Set("prompt", "consent")
 	} else if len(scopes) > 0 {
 		query.Set("scope", strings.Join(scopes, " "))
 	}
-	separator := "?"
-	if strings.Contains(w.server.authorize, "?") {
-		separator = "&"
-	}
-	a.address = w.server.authorize + separator + query.Encode()
+	a.address = r.server.authorize + either(strings.Contains(r.server.authorize, "?"), "&", "?") + query.Encode()
 	return a
 }
 
 // probeToken sends a code that was never issued. Clients act on the error of the token endpoint, so it must
 // be an OAuth error.
-func (w *run) probeToken(ctx context.Context) error {
-	answer, err := w.send(ctx, wire.Form(w.server.token, url.Values{
+func (r *run) probeToken(ctx context.Context) error {
+	resp, err := r.send(ctx, formRequest(r.server.token, "", url.Values{
 		"grant_type":    {"authorization_code"},
-		"client_id":     {w.ClientID},
+		"client_id":     {r.ClientID},
 		"code":          {"almoner-doctor"},
-		"redirect_uri":  {w.redirect},
+		"redirect_uri":  {r.redirect},
 		"code_verifier": {strings.Repeat("almoner-doctor-", 4)},
-		"resource":      {w.offered.resource},
-	}.Encode(), tokenLimit))
+		"resource":      {r.offered.resource},
+	}, tokenTimeout))
 	if err != nil {
 		return err
 	}
-	answer.Request.Note = "an unknown code"
-	switch code := oauthError(answer); {
-	case answer.Status >= 300 && answer.Status < 400:
-		w.find("token_redirects", answer)
-	case code == "":
-		w.find("token_no_oauth_error", answer)
-	case code == "invalid_client" && !w.byDocument(): // the server may fetch a document at the first consent
-		w.attempt.refused = answer
-	case answer.Status != http.StatusBadRequest && answer.Status != http.StatusUnauthorized:
-		w.find("token_probe_status", answer, w.described(answer))
-	default:
-		w.find("token_probe_ok", answer, w.described(answer))
+	resp.request.note = "an unknown code"
+	code, text := resp.oauthError(), resp.errorText()
+	if code == "invalid_client" && !resp.redirects() && !r.byDocument() {
+		r.attempt.refusal = resp // the server may fetch a document at the first consent
+		return nil
 	}
+	refused := resp.status == http.StatusBadRequest || resp.status == http.StatusUnauthorized
+	r.findFirst(resp, []check{
+		{resp.redirects(), "token_redirects", ""},
+		{code == "", "token_no_oauth_error", ""},
+		{!refused, "token_probe_status", text},
+		{true, "token_probe_ok", text},
+	})
 	return nil
 }
 
 // byDocument reports whether the client is known by its metadata document.
-func (w *run) byDocument() bool { return strings.HasPrefix(w.ClientID, "https://") }
-
-// described returns the error of a response, in the format of OAuth or of a resource server.
-func (w *run) described(answer *wire.Answer) string {
-	values, err := readObject(answer.Body)
-	if err != nil {
-		return ""
-	}
-	code, _ := values["error"].(string)
-	text, _ := values["error_description"].(string)
-	if nested, ok := values["error"].(map[string]any); ok { // the format of resource servers
-		code, _ = nested["code"].(string)
-		text, _ = nested["message"].(string)
-	}
-	if code == "" || text == "" {
-		return code + text
-	}
-	return code + ": " + text
-}
+func (r *run) byDocument() bool { return strings.HasPrefix(r.ClientID, "https://") }
 
 // probeAuthorize opens the request without a sign-in.
-func (w *run) probeAuthorize(ctx context.Context) error {
-	answer, err := w.send(ctx, w.open(w.attempt.address, "not signed in", false))
+func (r *run) probeAuthorize(ctx context.Context) error {
+	resp, err := r.send(ctx, pageRequest(r.attempt.address, "not signed in", false))
 	if err != nil {
 		return err
 	}
-	if refused := w.attempt.refused; refused != nil {
-		if w.knowsClient(answer) {
-			w.find("confidential_client", refused, w.described(refused))
-			return errStop
+	if refusal := r.attempt.refusal; refusal != nil {
+		if r.knowsClient(resp) {
+			return r.stop("confidential_client", refusal, refusal.errorText())
 		}
-		w.find("token_unknown_client", refused, w.described(refused))
+		r.find("token_unknown_client", refusal, refusal.errorText())
 	}
-	location := answer.Header.Get("Location")
+	location, said := resp.header.Get("Location"), messageOf(resp)
+	client, redirect := "client_id "+quote(r.ClientID), "redirect_uri "+quote(r.redirect)
 	switch {
-	case answer.Status >= 300 && answer.Status < 400 && strings.HasPrefix(location, w.redirect):
-		return w.judgeEarly(answer, location)
-	case answer.Status == http.StatusTemporaryRedirect || answer.Status == http.StatusPermanentRedirect:
-		w.find("authorize_307", answer)
-	case answer.Status >= 300 && answer.Status < 400:
-		w.find("authorize_ok", answer)
-	case answer.Status == http.StatusOK:
-		w.find("authorize_ok", answer, saidBy(answer))
-	case w.byDocument() && answer.Status >= 400:
-		w.find(
-			"document_not_taken",
-			answer,
-			saidBy(answer),
-			"client_id "+quote(w.ClientID),
-			"redirect_uri "+quote(w.redirect),
-		)
-		return errStop
-	case answer.Status >= 500:
-		w.find("authorize_fails", answer, saidBy(answer))
-		return errStop
-	case w.profile.port != "" && w.RedirectURI == "" && w.attempt.refused == nil:
-		w.find("port_not_registered", answer, saidBy(answer), "the setting is "+w.profile.port,
-			"redirect_uri "+quote(w.redirect))
-		return errStop
+	case resp.redirects() && strings.HasPrefix(location, r.redirect):
+		return r.checkEarlyCallback(resp, location)
+	case resp.status == http.StatusTemporaryRedirect || resp.status == http.StatusPermanentRedirect:
+		r.find("authorize_307", resp)
+	case resp.redirects():
+		r.find("authorize_ok", resp)
+	case resp.status == http.StatusOK:
+		r.find("authorize_ok", resp, said)
+	case r.byDocument() && resp.status >= 400:
+		return r.stop("document_not_taken", resp, said, client, redirect)
+	case resp.status >= 500:
+		return r.stop("authorize_fails", resp, said)
+	case r.profile.PortSetting != "" && r.RedirectURI == "" && r.attempt.refusal == nil:
+		return r.stop("port_not_registered", resp, said, "the setting is "+r.profile.PortSetting, redirect)
 	default:
-		w.find(
-			"authorize_refused",
-			answer,
-			saidBy(answer),
-			"client_id "+quote(w.ClientID),
-			"redirect_uri "+quote(w.redirect),
-		)
-		return errStop
+		return r.stop("authorize_refused", resp, said, client, redirect)
 	}
 	return nil
 }
 
 // knowsClient reports whether the authorization endpoint shows a sign-in page, or returns to the client. A redirect to
 // a sign-in page says nothing about the client.
-func (w *run) knowsClient(answer *wire.Answer) bool {
-	if answer.Status != http.StatusOK {
-		return strings.HasPrefix(answer.Header.Get("Location"), w.redirect)
+func (r *run) knowsClient(resp *response) bool {
+	if resp.status != http.StatusOK {
+		return strings.HasPrefix(resp.header.Get("Location"), r.redirect)
 	}
-	p, ok := readPage(answer)
-	return ok && slices.ContainsFunc(p.forms(), func(f form) bool { return f.password != "" })
+	p, err := readPage(resp)
+	return err == nil && asksPassword(p.forms())
 }
 
-// judgeEarly judges a response that returned to the client before the sign-in.
-func (w *run) judgeEarly(answer *wire.Answer, location string) error {
+// checkEarlyCallback checks a response that returned to the client before the sign-in.
+func (r *run) checkEarlyCallback(resp *response, location string) error {
 	parsed, err := url.Parse(location)
 	if err != nil {
-		w.find("callback_unreadable", answer)
-		return errStop
+		return r.stop("callback_unreadable", resp)
 	}
 	if code := parsed.Query().Get("code"); code != "" {
-		w.secrets.Add(credential.Secret(code))
-		w.find("code_without_consent", answer)
-		return errStop
+		r.secrets.add(credential.Secret(code))
+		return r.stop("code_without_consent", resp)
 	}
-	w.findError("authorize_error", answer, parsed.Query())
-	return errStop
+	return r.stopOnError("authorize_error", resp, parsed.Query())
 }
 
-// findError records an error that was returned to the client.
-func (w *run) findError(code string, answer *wire.Answer, query url.Values) {
+// stopOnError records an error that was returned to the client.
+func (r *run) stopOnError(code string, resp *response, query url.Values) error {
 	if query.Get("error") == "invalid_target" { // RFC 8707, section 2
 		code = "other_resource"
 	}
-	w.find(code, answer, query.Get("error")+": "+query.Get("error_description"))
+	return r.stop(code, resp, query.Get("error")+": "+query.Get("error_description"))
 }
 
-// open makes a request for a page, as a browser does.
-func (w *run) open(address, note string, browsing bool) wire.Request {
-	return wire.Request{
-		Method:   http.MethodGet,
-		URL:      address,
-		Note:     note,
-		Within:   callLimit,
-		Browsing: browsing,
-		Header:   map[string]string{"Accept": "text/html"},
-	}
-}
-
-// judgeCallback checks the final address of the browser (RFC 6749, section 4.1.2; RFC 9207).
-func (w *run) judgeCallback(address string) error {
+// checkCallback checks the final address of the browser (RFC 6749, section 4.1.2; RFC 9207).
+func (r *run) checkCallback(address string) error {
 	parsed, err := url.Parse(address)
 	if err != nil {
-		w.find("callback_unreadable", nil)
-		return errStop
+		return r.stop("callback_unreadable", nil)
 	}
 	query := parsed.Query()
-	w.attempt.code = credential.Secret(query.Get("code"))
-	w.secrets.Add(w.attempt.code)
-	if before, _, _ := strings.Cut(address, "?"); before != strings.SplitN(w.redirect, "?", 2)[0] {
-		w.find("callback_elsewhere", nil, w.secrets.Address(address))
-		return errStop
+	r.attempt.code = credential.Secret(query.Get("code"))
+	r.secrets.add(r.attempt.code)
+	if withoutQuery(address) != withoutQuery(r.redirect) {
+		return r.stop("callback_elsewhere", nil, r.secrets.address(address))
 	}
 	if len(query["code"]) > 1 || len(query["state"]) > 1 || len(query["iss"]) > 1 {
-		w.find("callback_twice", nil)
+		r.find("callback_twice", nil)
 	}
-	w.judgeIss(query)
-	if query.Get("state") != w.attempt.state {
-		w.find("state_differs", nil)
-		return errStop
-	}
+	iss := query.Get("iss")
+	r.findFirst(nil, []check{
+		{iss == "" && r.server.sendsIss, "iss_missing", ""},
+		{iss != "" && !r.server.sendsIss, "iss_not_advertised", ""},
+		{iss != "" && iss != r.server.issuer, "iss_differs", difference(iss, r.server.issuer)},
+	})
 	switch {
+	case query.Get("state") != r.attempt.state:
+		return r.stop("state_differs", nil)
 	case query.Get("error") != "":
-		w.findError("callback_error", nil, query)
-		return errStop
-	case w.attempt.code == "":
-		w.find("callback_without_code", nil)
-		return errStop
+		return r.stopOnError("callback_error", nil, query)
+	case r.attempt.code == "":
+		return r.stop("callback_without_code", nil)
 	}
-	w.find("callback_ok", nil)
+	r.find("callback_ok", nil)
 	return nil
 }
 
-func (w *run) judgeIss(query url.Values) {
-	iss := query.Get("iss")
-	switch {
-	case iss == "" && w.server.saysIss:
-		w.find("iss_missing", nil)
-	case iss != "" && !w.server.saysIss:
-		w.find("iss_not_advertised", nil)
-	case iss != "" && iss != w.server.issuer:
-		w.find("iss_differs", nil, difference(iss, w.server.issuer))
+func withoutQuery(address string) string {
+	before, _, _ := strings.Cut(address, "?")
+	return before
+}
+
+// An arrival is the final address of the browser.
+type arrival struct {
+	address string
+	posted  bool // the browser also sent the consent page's form
+}
+
+// awaitBrowser waits on loopback for the browser to return.
+func (r *run) awaitBrowser(ctx context.Context) (string, error) {
+	callback, err := url.Parse(r.redirect)
+	if err != nil {
+		return "", errStop
 	}
+	listener, err := listen(ctx, callback)
+	if err != nil {
+		return "", r.stop("cannot_listen", nil, callback.Host)
+	}
+	arrivals := make(chan arrival, 1)
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path != callback.EscapedPath() && !(req.URL.Path == "/" && callback.Path == "") {
+				http.NotFound(w, req)
+				return
+			}
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = io.WriteString(w, "The doctor received the response. You can close this page.\n")
+			select {
+			case arrivals <- arrival{withoutQuery(r.redirect) + "?" + req.URL.RawQuery, req.Method == http.MethodPost}:
+			default: // a second call changes nothing
+			}
+		}),
+	}
+	go func() { _ = server.Serve(listener) }()
+	defer func() { _ = server.Close() }()
+	r.Prompt("Open this address in a browser, sign in and consent:\n\n  " + r.attempt.address +
+		"\n\nWaiting for the browser to return to " + r.redirect + " …")
+	return r.await(ctx, arrivals)
+}
+
+// listen opens the port of a loopback callback. For localhost it uses the IPv4 address, which browsers also
+// try.
+func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
+	host, port := callback.Hostname(), callback.Port()
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if port == "" {
+		port = "80"
+	}
+	var config net.ListenConfig
+	return config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+}
+
+// readPasted reads the final address of the browser from a user who pastes it.
+func (r *run) readPasted(ctx context.Context) (string, error) {
+	r.Prompt("Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" +
+		r.redirect + " and may show an error there: paste that whole address here.\n\n  " +
+		r.attempt.address + "\n")
+	arrivals := make(chan arrival, 1)
+	go func() {
+		line, err := bufio.NewReader(io.LimitReader(r.Pasted, maxPasted)).ReadString('\n')
+		if line = strings.TrimSpace(line); err != nil && line == "" {
+			close(arrivals)
+			return
+		}
+		arrivals <- arrival{address: line}
+	}()
+	return r.await(ctx, arrivals)
+}
+
+// await waits for the browser to arrive, and returns the final address.
+func (r *run) await(ctx context.Context, arrivals <-chan arrival) (string, error) {
+	timer := time.NewTimer(userTimeout)
+	defer timer.Stop()
+	select {
+	case last, ok := <-arrivals:
+		if ok && last.posted {
+			r.find("approval_307", nil)
+		}
+		if ok {
+			return last.address, nil
+		}
+	case <-timer.C:
+	case <-ctx.Done():
+		return "", fmt.Errorf("waiting for consent: %w", ctx.Err())
+	}
+	return "", r.stop("nobody_consented", nil)
 }

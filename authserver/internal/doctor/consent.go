@@ -1,13 +1,15 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
+	"github.com/PuerkitoBio/goquery"
+	"golang.org/x/net/html"
 )
 
 // maxPages is the maximum number of pages between the request and the callback.
@@ -25,181 +27,180 @@ type browser struct {
 
 // consent signs in, chooses a workspace if the page offers a choice, and approves. It returns the address of
 // the callback.
-func (w *run) consent(ctx context.Context) (string, error) {
-	place, err := url.Parse(w.server.authorize)
+func (r *run) consent(ctx context.Context) (string, error) {
+	page, err := url.Parse(r.server.authorize)
 	if err != nil {
 		return "", errStop
 	}
 	// D3: the operator of the named server also receives the password.
-	issuer, err := url.Parse(w.server.issuer)
-	if err != nil || origin(issuer) != origin(w.typed) || (place.Scheme != "https" && !isLoopback(place.Hostname())) {
-		w.find("password_not_sent", nil, "the sign-in page is at "+origin(place))
-		return "", errStop
+	issuer, err := url.Parse(r.server.issuer)
+	if err != nil || origin(issuer) != origin(r.typed) || (page.Scheme != "https" && !isLoopback(page.Hostname())) {
+		return "", r.stop("password_not_sent", nil, "the sign-in page is at "+origin(page))
 	}
-	b := &browser{run: w, origin: origin(place)}
-	answer, err := w.send(ctx, w.open(w.attempt.address, "as a browser", true))
+	b := &browser{run: r, origin: origin(page)}
+	resp, err := r.send(ctx, pageRequest(r.attempt.address, "as a browser", true))
 	for range maxPages {
 		if err != nil {
 			return "", err
 		}
-		var next wire.Request
+		var next request
 		var callback string
-		next, callback, err = b.turn(answer)
+		next, callback, err = b.next(resp)
 		if callback != "" || err != nil {
 			return callback, err
 		}
-		answer, err = w.send(ctx, next)
+		resp, err = r.send(ctx, next)
 	}
-	w.find("endless_pages", answer)
-	return "", errStop
+	return "", r.stop("endless_pages", resp)
 }
 
-// turn decides how to continue after a response: with the next request, or with the callback's address.
-func (b *browser) turn(answer *wire.Answer) (wire.Request, string, error) {
-	if answer.Status >= 300 && answer.Status < 400 {
-		return b.follow(answer)
+// pageRequest makes a request for a page, as a browser does.
+func pageRequest(address, note string, cookies bool) request {
+	return request{
+		method:  http.MethodGet,
+		url:     address,
+		note:    note,
+		timeout: callTimeout,
+		cookies: cookies,
+		header:  map[string]string{"Accept": "text/html"},
 	}
-	p, ok := readPage(answer)
-	if !ok || answer.Status >= 500 {
-		b.run.find("page_fails", answer, saidBy(answer))
-		return wire.Request{}, "", errStop
+}
+
+// next decides how to continue after a response: with the next request, or with the callback's address.
+func (b *browser) next(resp *response) (request, string, error) {
+	if resp.redirects() {
+		return b.follow(resp)
 	}
-	for _, f := range p.forms() {
-		if strings.HasSuffix(f.action.Path, "/logout") && f.post && origin(f.action) == b.origin {
-			b.run.leave = &f
+	p, err := readPage(resp)
+	if err != nil || resp.status >= 500 {
+		return request{}, "", b.run.stop("page_fails", resp, messageOf(resp))
+	}
+	forms := slices.DeleteFunc(p.forms(), func(f form) bool { return origin(f.action) != b.origin })
+	for _, f := range forms {
+		if strings.HasSuffix(f.action.Path, "/logout") && f.post {
+			b.run.signOut = &f
 		}
 	}
-	for _, f := range p.forms() {
-		if origin(f.action) != b.origin || answer.Status != http.StatusOK {
-			continue
-		}
-		switch _, decides := f.button("approve"); {
+	for _, f := range forms {
+		switch {
+		case resp.status != http.StatusOK:
 		case f.post && f.password != "" && f.login != "" && !b.signedIn:
-			b.judgeFormAction(answer)
+			b.checkFormAction(resp)
 			return b.signIn(f), "", nil
-		case f.post && decides && !b.approved:
-			return b.approve(answer, f)
+		case f.post && f.hasButton("approve") && !b.approved:
+			b.checkFormAction(resp)
+			next, err := b.approve(resp, f)
+			return next, "", err
 		case len(f.open()) > 0 && !b.chose:
-			b.judgeFormAction(answer)
-			return b.choose(f)
+			b.checkFormAction(resp)
+			next, err := b.choose(f)
+			return next, "", err
 		}
 	}
-	again := slices.ContainsFunc(p.forms(), func(f form) bool { return f.password != "" })
-	return wire.Request{}, "", b.stuck(answer, again)
+	return request{}, "", b.stuck(resp, asksPassword(p.forms()))
 }
 
 // stuck records why it cannot continue. again reports that there is a sign-in form.
-func (b *browser) stuck(answer *wire.Answer, again bool) error {
+func (b *browser) stuck(resp *response, again bool) error {
+	refused := resp.status != http.StatusOK
+	code := "page_not_understood"
 	switch {
-	case b.signedIn && (again || (answer.Status != http.StatusOK && b.run.leave == nil)):
-		b.run.find("sign_in_failed", answer, saidBy(answer))
-	case b.signedIn && answer.Status != http.StatusOK:
-		b.run.find("consent_refused", answer, saidBy(answer))
-	default:
-		b.run.find("page_not_understood", answer, saidBy(answer))
+	case b.signedIn && (again || (refused && b.run.signOut == nil)):
+		code = "sign_in_failed"
+	case b.signedIn && refused:
+		code = "consent_refused"
 	}
-	return errStop
+	return b.run.stop(code, resp, messageOf(resp))
 }
 
-func (b *browser) follow(answer *wire.Answer) (wire.Request, string, error) {
-	location := answer.Header.Get("Location")
-	before, _, _ := strings.Cut(b.run.redirect, "?")
-	if at, _, _ := strings.Cut(location, "?"); at == before {
+func (b *browser) follow(resp *response) (request, string, error) {
+	location := resp.header.Get("Location")
+	if withoutQuery(location) == withoutQuery(b.run.redirect) {
 		if b.approved {
-			b.judgeReturn(answer)
+			b.checkReturn(resp)
 		}
-		return wire.Request{}, location, nil
+		return request{}, location, nil
 	}
-	at, err := url.Parse(answer.Request.URL)
+	at, err := url.Parse(resp.request.url)
 	if err == nil {
 		at, err = at.Parse(location)
 	}
 	if err != nil || origin(at) != b.origin {
-		b.run.find("led_elsewhere", answer)
-		return wire.Request{}, "", errStop
+		return request{}, "", b.run.stop("led_elsewhere", resp)
 	}
-	return b.run.open(at.String(), "as a browser", true), "", nil
+	return pageRequest(at.String(), "as a browser", true), "", nil
 }
 
-// judgeReturn expects a status after which the browser uses GET: with 307 it would send the consent page's
+// checkReturn expects a status after which the browser uses GET: with 307 it would send the consent page's
 // form to the client.
-func (b *browser) judgeReturn(answer *wire.Answer) {
-	switch answer.Status {
-	case http.StatusFound, http.StatusSeeOther:
-		b.run.find("approval_redirects", answer)
-	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		b.run.find("approval_307", answer)
-	default:
-		b.run.find("approval_301", answer)
-	}
+func (b *browser) checkReturn(resp *response) {
+	repeats := resp.status == http.StatusTemporaryRedirect || resp.status == http.StatusPermanentRedirect
+	b.run.findFirst(resp, []check{
+		{resp.status == http.StatusFound || resp.status == http.StatusSeeOther, "approval_redirects", ""},
+		{repeats, "approval_307", ""},
+		{true, "approval_301", ""},
+	})
 }
 
-func (b *browser) submit(f form, note string) wire.Request {
-	if !f.post {
-		address := *f.action
-		address.RawQuery = f.fields.Encode()
-		return b.run.open(address.String(), note, true)
-	}
-	r := wire.Form(f.action.String(), f.fields.Encode(), callLimit)
-	r.Note, r.Browsing = note, true
-	r.Header["Accept"], r.Header["Origin"], r.Header["Sec-Fetch-Site"] = "text/html", b.origin, "same-origin"
-	return r
-}
-
-func (b *browser) signIn(f form) wire.Request {
-	f.fields.Set(f.login, b.run.Email)
-	f.fields.Set(f.password, b.run.Password.Reveal())
-	b.signedIn = true
-	return b.submit(f, "sign-in as "+b.run.Email)
-}
-
-func (b *browser) approve(answer *wire.Answer, f form) (wire.Request, string, error) {
-	b.judgeFormAction(answer)
-	if !b.restricted {
-		b.run.find("form_action_ok", answer)
-	}
-	if len(f.open()) > 0 {
-		if err := b.pick(&f); err != nil {
-			return wire.Request{}, "", err
-		}
-	}
-	button, _ := f.button("approve")
-	f.fields.Set(button.name, button.value)
-	b.approved = true
-	return b.submit(f, "approve"), "", nil
-}
-
-// judgeFormAction expects a page without form-action: Chromium applies it to every redirect after the form was sent,
+// checkFormAction expects a page without form-action: Chromium applies it to every redirect after the form was sent,
 // also to those of the client (CSP level 3, section 6.4.1), and no source covers the client's own schemes.
-func (b *browser) judgeFormAction(answer *wire.Answer) {
-	for _, policy := range answer.Header.Values("Content-Security-Policy") {
-		for directive := range strings.FieldsFuncSeq(policy, func(r rune) bool { return r == ';' || r == ',' }) {
+func (b *browser) checkFormAction(resp *response) {
+	for _, policy := range resp.header.Values("Content-Security-Policy") {
+		for directive := range strings.FieldsFuncSeq(policy, func(c rune) bool { return c == ';' || c == ',' }) {
 			if words := strings.Fields(directive); len(words) > 0 && strings.EqualFold(words[0], "form-action") {
 				b.restricted = true
-				b.run.find("form_action", answer, quote(strings.Join(words, " ")))
+				b.run.find("form_action", resp, quote(strings.Join(words, " ")))
 				return
 			}
 		}
 	}
 }
 
-func (b *browser) choose(f form) (wire.Request, string, error) {
-	if err := b.pick(&f); err != nil {
-		return wire.Request{}, "", err
+func (b *browser) submit(f form, note string) request {
+	if !f.post {
+		address := *f.action
+		address.RawQuery = f.fields.Encode()
+		return pageRequest(address.String(), note, true)
 	}
-	for _, button := range f.buttons {
-		if button.value != "deny" && button.value != "cancel" {
-			f.fields.Set(button.name, button.value)
-			break
+	req := formRequest(f.action.String(), note, f.fields, callTimeout)
+	req.cookies = true
+	req.header["Accept"], req.header["Origin"], req.header["Sec-Fetch-Site"] = "text/html", b.origin, "same-origin"
+	return req
+}
+
+func (b *browser) signIn(f form) request {
+	f.fields.Set(f.login, b.run.Email)
+	f.fields.Set(f.password, b.run.Password.Reveal())
+	b.signedIn = true
+	return b.submit(f, "sign-in as "+b.run.Email)
+}
+
+func (b *browser) approve(resp *response, f form) (request, error) {
+	if !b.restricted {
+		b.run.find("form_action_ok", resp)
+	}
+	if len(f.open()) > 0 {
+		if err := b.pick(f); err != nil {
+			return request{}, err
 		}
 	}
+	f.press(func(button choice) bool { return button.value == "approve" })
+	b.approved = true
+	return b.submit(f, "approve"), nil
+}
+
+func (b *browser) choose(f form) (request, error) {
+	if err := b.pick(f); err != nil {
+		return request{}, err
+	}
+	f.press(func(button choice) bool { return button.value != "deny" && button.value != "cancel" })
 	b.chose = true
-	return b.submit(f, "the workspace chosen"), "", nil
+	return b.submit(f, "the workspace chosen"), nil
 }
 
 // pick selects the choice that the user named: by its value, by its label, or by an unambiguous prefix of its
 // label.
-func (b *browser) pick(f *form) error {
+func (b *browser) pick(f form) error {
 	offered, wanted := f.open(), b.run.Workspace
 	for _, fits := range []func(choice) bool{
 		func(c choice) bool { return c.value == wanted },
@@ -207,13 +208,8 @@ func (b *browser) pick(f *form) error {
 		func(c choice) bool { return strings.HasPrefix(c.label, wanted+" ") },
 		func(c choice) bool { return strings.HasPrefix(c.label, wanted) },
 	} {
-		var fitting []choice
-		for _, c := range offered {
-			if wanted != "" && fits(c) {
-				fitting = append(fitting, c)
-			}
-		}
-		if len(fitting) == 1 {
+		fitting := slices.DeleteFunc(slices.Clone(offered), func(c choice) bool { return !fits(c) })
+		if wanted != "" && len(fitting) == 1 {
 			f.fields.Set(fitting[0].name, fitting[0].value)
 			return nil
 		}
@@ -222,6 +218,156 @@ func (b *browser) pick(f *form) error {
 	for i, c := range offered {
 		labels[i] = quote(c.label)
 	}
-	b.run.find("workspace_not_chosen", nil, "offered: "+strings.Join(labels, ", "))
-	return errStop
+	return b.run.stop("workspace_not_chosen", nil, "offered: "+strings.Join(labels, ", "))
+}
+
+// A page is a parsed HTML page.
+type page struct {
+	*goquery.Document
+	at *url.URL
+}
+
+// A form holds what a form of a page sends by default, and its choices.
+type form struct {
+	action   *url.URL
+	post     bool
+	fields   url.Values
+	password string   // name of the password field, "" for none
+	login    string   // name of the field for the user name
+	buttons  []choice // submit buttons, by name and value
+	choices  []choice // radio buttons and options of selects
+}
+
+// A choice is one value of a field, with its label.
+type choice struct{ name, value, label string }
+
+func readPage(resp *response) (page, error) {
+	at, err := url.Parse(resp.request.url)
+	if err != nil {
+		return page{}, err
+	}
+	document, err := goquery.NewDocumentFromReader(bytes.NewReader(resp.body))
+	return page{document, at}, err
+}
+
+// messageOf returns the message of a page: its alert, its heading with the following paragraph, or its title.
+func messageOf(resp *response) string {
+	p, err := readPage(resp)
+	if err != nil {
+		return ""
+	}
+	for _, alert := range p.Find(`[role="alert"]`).EachIter() {
+		if text := visibleText(alert); text != "" { // a script fills an empty one
+			return "the page says " + quote(text)
+		}
+	}
+	heading := p.Find("h1").First()
+	text := visibleText(heading)
+	if next := visibleText(heading.Next().Filter("p, div")); next != "" {
+		text += ": " + next
+	}
+	title := p.Find("title").First()
+	switch {
+	case heading.Length() > 0:
+		return "the page says " + quote(text)
+	case title.Length() > 0:
+		return "the page says " + quote(visibleText(title))
+	}
+	return ""
+}
+
+// visibleText returns the text of an element without scripts and styles, with a space between two elements.
+func visibleText(s *goquery.Selection) string {
+	var out strings.Builder
+	for _, n := range s.Nodes {
+		for child := range n.Descendants() {
+			if child.Type == html.TextNode && child.Parent.Data != "script" && child.Parent.Data != "style" {
+				out.WriteString(child.Data + " ")
+			}
+		}
+	}
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// forms returns the forms of a page in order.
+func (p page) forms() []form {
+	var all []form
+	for _, s := range p.Find("form").EachIter() {
+		f := form{fields: url.Values{}, post: strings.EqualFold(s.AttrOr("method", ""), "post"), action: p.at}
+		if action, err := p.at.Parse(s.AttrOr("action", "")); err == nil {
+			f.action = action
+		}
+		for _, field := range s.Find(`[name]:not([name=""])`).EachIter() {
+			f.add(field, field.AttrOr("name", ""), field.AttrOr("value", ""))
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func (f *form) add(field *goquery.Selection, name, value string) {
+	kind := field.AttrOr("type", "")
+	_, checked := field.Attr("checked")
+	switch element := goquery.NodeName(field); {
+	case element == "button" && (kind == "" || kind == "submit"):
+		f.buttons = append(f.buttons, choice{name, value, visibleText(field)})
+	case element == "select":
+		f.addOptions(field, name)
+	case element == "textarea":
+		f.fields.Add(name, visibleText(field))
+	case element != "input" || slices.Contains([]string{"button", "reset", "image", "file"}, kind):
+	case kind == "submit":
+		f.buttons = append(f.buttons, choice{name, value, value})
+	case kind == "radio":
+		f.choices = append(f.choices, choice{name, value, visibleText(field.Closest("label"))})
+		if checked {
+			f.fields.Set(name, value)
+		}
+	case kind == "checkbox":
+		if checked {
+			f.fields.Add(name, value)
+		}
+	case kind == "password":
+		f.password = name
+	case kind == "email":
+		f.login = name
+	default:
+		if name == "email" || name == "username" {
+			f.login = name
+		}
+		f.fields.Add(name, value)
+	}
+}
+
+func (f *form) addOptions(list *goquery.Selection, name string) {
+	for _, option := range list.Find("option").EachIter() {
+		label := visibleText(option)
+		value := option.AttrOr("value", label)
+		if value != "" {
+			f.choices = append(f.choices, choice{name, value, label})
+		}
+		if _, selected := option.Attr("selected"); selected {
+			f.fields.Set(name, value)
+		}
+	}
+}
+
+func asksPassword(forms []form) bool {
+	return slices.ContainsFunc(forms, func(f form) bool { return f.password != "" })
+}
+
+func (f form) hasButton(value string) bool {
+	return slices.ContainsFunc(f.buttons, func(c choice) bool { return c.value == value })
+}
+
+// press presses the first button of a kind, if there is one.
+func (f form) press(is func(choice) bool) {
+	if at := slices.IndexFunc(f.buttons, is); at >= 0 {
+		f.fields.Set(f.buttons[at].name, f.buttons[at].value)
+	}
+}
+
+// open returns the choices of fields without a selected value.
+func (f form) open() []choice {
+	return slices.DeleteFunc(slices.Clone(f.choices), func(c choice) bool { return f.fields.Has(c.name) })
 }

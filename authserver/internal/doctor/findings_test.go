@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
 func source(t *testing.T, pattern string) string {
@@ -36,8 +34,8 @@ func source(t *testing.T, pattern string) string {
 	return all.String()
 }
 
-// codes matches the codes in the calls that record findings.
-var codes = regexp.MustCompile(`find\("(\w+)"`)
+// codes matches the codes in the calls that record findings, and in the tables of checks.
+var codes = regexp.MustCompile(`(?m)(?:find|stop)\("(\w+)"|either\(.*"(\w+)", "(\w+)"\)|^\t\t\{.*?, "(\w+)", .*\},$`)
 
 // Every code in the source is in the table, and every entry of the table is used, worded and tested.
 func TestFindings_MatchCode(t *testing.T) {
@@ -90,40 +88,51 @@ func readStrictly(t *testing.T, table []byte, into any) {
 	}
 }
 
+func TestProfiles_AreComplete(t *testing.T) {
+	t.Parallel()
+	var all []profile
+	readStrictly(t, profilesJSON, &all)
+	for _, p := range all {
+		if p.Name == "" || p.Title == "" || p.RedirectURI == "" || p.Origin == "" {
+			t.Errorf("incomplete: %+v", p)
+		}
+	}
+}
+
 // Findings that cannot be provoked between two programs on one machine.
 func TestFind_FindingsBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	begun := func(url string) *run {
-		w, err := begin(Options{URL: url, As: "claude"})
+		r, err := begin(Options{URL: url, As: "claude"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return w
+		return r
 	}
-	for code, provoke := range map[string]func(w *run){
-		"names_localhost": func(w *run) { w.usable("http://localhost:8080", "authorization_servers[0]", nil) },
-		"names_http":      func(w *run) { w.usable("http://api.example.org", "authorization_servers[0]", nil) },
-		"not_an_address":  func(w *run) { w.usable("https://ada@api.example.org", "token_endpoint", nil) },
-		"slow":            func(w *run) { w.judgeTime(&wire.Answer{Status: 200, Took: 4 * time.Second}) },
-		"certificate_expires": func(w *run) {
-			w.judgeCertificate(&wire.Answer{
-				TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}},
+	for code, provoke := range map[string]func(r *run){
+		"names_localhost": func(r *run) { r.usable("http://localhost:8080", "authorization_servers[0]", nil) },
+		"names_http":      func(r *run) { r.usable("http://api.example.org", "authorization_servers[0]", nil) },
+		"not_an_address":  func(r *run) { r.usable("https://ada@api.example.org", "token_endpoint", nil) },
+		"slow":            func(r *run) { r.checkTime(&response{status: 200, took: 4 * time.Second}) },
+		"certificate_expires": func(r *run) {
+			r.checkCertificate(&response{
+				tls: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}},
 			})
 		},
-		"no_scopes_anywhere": func(w *run) {
-			w.judgeResource(document{answer: &wire.Answer{}, values: map[string]any{"resource": "x"}})
+		"no_scopes_anywhere": func(r *run) {
+			r.checkResource(document{resp: &response{}, object: object{"resource": "x"}})
 		},
 	} {
-		w := begun("https://api.example.org/mcp")
-		if provoke(w); w.report.Count(OK) > 0 || w.report.Findings[len(w.report.Findings)-1].Code != code {
-			t.Errorf("%s: %+v", code, w.report.Findings)
+		r := begun("https://api.example.org/mcp")
+		if provoke(r); r.report.Count(OK) > 0 || r.report.Findings[len(r.report.Findings)-1].Code != code {
+			t.Errorf("%s: %+v", code, r.report.Findings)
 		}
 	}
-	w := begun("http://api.example.org/mcp")
-	if w.judgeTyped(); len(w.report.Findings) != 1 || w.report.Findings[0].Code != "no_https" {
-		t.Errorf("%+v", w.report.Findings)
+	r := begun("http://api.example.org/mcp")
+	if r.checkURL(); len(r.report.Findings) != 1 || r.report.Findings[0].Code != "no_https" {
+		t.Errorf("%+v", r.report.Findings)
 	}
-	if w := begun("http://10.0.0.7/mcp"); !isPrivate(w.typed.Hostname()) || !isPrivate("169.254.169.254") ||
+	if r := begun("http://10.0.0.7/mcp"); !isPrivate(r.typed.Hostname()) || !isPrivate("169.254.169.254") ||
 		!isPrivate("::ffff:10.0.0.7") ||
 		!isPrivate("0.0.0.0") ||
 		isPrivate("8.8.8.8") ||

@@ -3,11 +3,10 @@ package doctor
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 )
 
 const (
@@ -29,156 +28,143 @@ type offered struct {
 }
 
 // reach makes the first call, without a token (RFC 9728, section 5; connectors, Discovery).
-func (w *run) reach(ctx context.Context) error {
-	w.judgeTyped()
-	answer, err := w.send(ctx, w.initialize("no token", ""))
+func (r *run) reach(ctx context.Context) error {
+	r.checkURL()
+	resp, err := r.send(ctx, r.initialize("no token", ""))
 	if err != nil {
 		return err
 	}
-	w.judgeCertificate(answer)
-	if err := w.judgeFirst(ctx, answer); err != nil {
+	r.checkCertificate(resp)
+	if err := r.checkFirst(ctx, resp); err != nil {
 		return err
 	}
-	w.judgeChallenge(answer)
-	w.judgeTime(answer)
-	return w.fromAPage(ctx)
+	r.checkChallenge(resp)
+	r.checkTime(resp)
+	return r.reachFromPage(ctx)
 }
 
-func (w *run) judgeTyped() {
-	host := w.typed.Hostname()
-	switch {
-	case w.profile.hosted && isPrivate(host):
-		w.find("not_on_the_internet", nil, host)
-	case w.typed.Scheme == "http" && !isLoopback(host):
-		w.find("no_https", nil)
-	}
+func (r *run) checkURL() {
+	host := r.typed.Hostname()
+	r.findFirst(nil, []check{
+		{r.profile.Hosted && isPrivate(host), "not_on_the_internet", host},
+		{r.typed.Scheme == "http" && !isLoopback(host), "no_https", ""},
+	})
 }
 
-func (w *run) judgeCertificate(answer *wire.Answer) {
-	if answer.TLS == nil || len(answer.TLS.PeerCertificates) == 0 {
+func (r *run) checkCertificate(resp *response) {
+	if resp.tls == nil || len(resp.tls.PeerCertificates) == 0 {
 		return
 	}
-	if ends := answer.TLS.PeerCertificates[0].NotAfter; time.Until(ends) < expiresSoon {
-		w.find("certificate_expires", nil, "it expires at "+ends.UTC().Format(time.RFC3339))
+	if ends := resp.tls.PeerCertificates[0].NotAfter; time.Until(ends) < expiresSoon {
+		r.find("certificate_expires", nil, "it expires at "+ends.UTC().Format(time.RFC3339))
 	}
 }
 
-func (w *run) judgeTime(answer *wire.Answer) {
-	if answer.Took > slow {
-		w.find("slow", answer)
+func (r *run) checkTime(resp *response) {
+	if resp.took > slow {
+		r.find("slow", resp)
 	}
 }
 
 // initialize makes the first message of every MCP client (MCP, Lifecycle). bearer is a token or "".
-func (w *run) initialize(note, bearer string) wire.Request {
-	r := wire.Request{ // to the URL byte for byte
-		Method: http.MethodPost,
-		URL:    w.Options.URL,
-		Note:   "initialize, " + note,
-		Body:   initializeRPC,
-		Within: w.DiscoveryTimeout,
-		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream"},
-		Enough: hasResponse(1),
-	}
+func (r *run) initialize(note, bearer string) request {
+	req := jsonRequest(r.Options.URL, "initialize, "+note, initializeRPC, r.DiscoveryTimeout) // the URL byte for byte
+	req.header["Accept"] = "application/json, text/event-stream"
+	req.complete = hasResponse(1)
 	if bearer != "" {
-		r.Header["Authorization"] = "Bearer " + bearer
+		req.header["Authorization"] = "Bearer " + bearer
 	}
-	return r
+	return req
 }
 
-// judgeFirst expects 401: no other status makes a client sign in.
-func (w *run) judgeFirst(ctx context.Context, answer *wire.Answer) error {
-	_, challenged := wire.Bearer(answer.Header)
-	status := answer.Status
-	switch {
-	case status == http.StatusUnauthorized:
-		w.find("refused_401", answer)
+// checkFirst expects 401: no other status makes a client sign in.
+func (r *run) checkFirst(ctx context.Context, resp *response) error {
+	challenged := bearerChallenge(resp.header) != nil
+	switch resp.status {
+	case http.StatusUnauthorized:
+		r.find("refused_401", resp)
 		return nil
-	case status >= 300 && status < 400:
-		w.find("mcp_redirects", answer)
-	case status >= 200 && status < 300 && challenged:
-		w.find("challenge_on_200", answer)
-	case status >= 200 && status < 300:
-		w.find("open_to_all", answer)
-	case status == http.StatusForbidden && challenged:
-		w.find("challenge_on_403", answer)
-	case status == http.StatusForbidden:
-		w.find("refused_403", answer)
-	case status == http.StatusNotFound:
-		w.find("nothing_there", answer, w.elsewhere(ctx))
-	case status == http.StatusMethodNotAllowed:
-		w.find("no_post", answer)
-	case status == http.StatusTooManyRequests:
-		w.find("rate_limited", answer)
-	case status >= 500:
-		w.find("server_fails", answer)
-	default:
-		w.find("judged_before_401", answer)
+	case http.StatusNotFound:
+		return r.stop("nothing_there", resp, r.elsewhere(ctx))
 	}
+	r.findFirst(resp, []check{
+		{resp.redirects(), "mcp_redirects", ""},
+		{resp.succeeded() && challenged, "challenge_on_200", ""},
+		{resp.succeeded(), "open_to_all", ""},
+		{resp.status == http.StatusForbidden && challenged, "challenge_on_403", ""},
+		{resp.status == http.StatusForbidden, "refused_403", ""},
+		{resp.status == http.StatusMethodNotAllowed, "no_post", ""},
+		{resp.status == http.StatusTooManyRequests, "rate_limited", ""},
+		{resp.status >= 500, "server_fails", ""},
+		{true, "judged_before_401", ""},
+	})
 	return errStop
 }
 
-// judgeChallenge checks WWW-Authenticate. Without it a client can only guess how to continue.
-func (w *run) judgeChallenge(answer *wire.Answer) {
-	challenge, ok := wire.Bearer(answer.Header)
-	if !ok {
-		w.find("no_challenge", answer)
-		return
+// elsewhere returns the resource URL in the server's own metadata, if it differs from the typed one.
+func (r *run) elsewhere(ctx context.Context) string {
+	url := origin(r.typed) + resourceWellKnown
+	resp, err := r.sender.send(ctx, request{method: http.MethodGet, url: url, timeout: r.DiscoveryTimeout})
+	if err != nil {
+		return ""
 	}
-	w.offered.metadata, w.offered.scope = challenge.Parameters["resource_metadata"], challenge.Parameters["scope"]
-	switch {
-	case w.offered.metadata == "":
-		w.find("no_resource_metadata", answer)
-	case w.offered.scope == "":
-		w.find("no_scope_in_challenge", answer)
-	default:
-		w.find("challenge_ok", nil, "scope "+strconv.Quote(w.offered.scope))
+	values, _ := readObject(resp.body)
+	if resource := values.text("resource"); resource != "" && resource != r.Options.URL {
+		return "the server's own metadata contains " + quote(resource)
 	}
-	if code := challenge.Parameters["error"]; code != "" {
-		w.find("error_in_first_challenge", answer, "error="+strconv.Quote(code))
-	}
-	if has(strings.Fields(w.offered.scope), "offline_access") {
-		w.find("offline_access_in_challenge", answer)
-	}
+	return ""
 }
 
-// fromAPage calls as a client in a browser does: it sees the challenge only if the server exposes it.
-func (w *run) fromAPage(ctx context.Context) error {
-	r := w.initialize("from a page of "+w.profile.origin, "")
-	r.Header["Origin"] = w.profile.origin
-	answer, err := w.send(ctx, r)
+// checkChallenge checks WWW-Authenticate. Without it a client can only guess how to continue.
+func (r *run) checkChallenge(resp *response) {
+	challenge := bearerChallenge(resp.header)
+	if challenge == nil {
+		r.find("no_challenge", resp)
+		return
+	}
+	r.offered.metadata, r.offered.scope = challenge["resource_metadata"], challenge["scope"]
+	if r.offered.metadata != "" && r.offered.scope != "" {
+		r.find("challenge_ok", nil, "scope "+strconv.Quote(r.offered.scope))
+	}
+	r.findAll(resp, []check{
+		{r.offered.metadata == "", "no_resource_metadata", ""},
+		{r.offered.metadata != "" && r.offered.scope == "", "no_scope_in_challenge", ""},
+		{challenge["error"] != "", "error_in_first_challenge", "error=" + strconv.Quote(challenge["error"])},
+		{hasWord(r.offered.scope, "offline_access"), "offline_access_in_challenge", ""},
+	})
+}
+
+func hasWord(text, word string) bool { return slices.Contains(strings.Fields(text), word) }
+
+// reachFromPage calls as a client in a browser does: it sees the challenge only if the server exposes it.
+func (r *run) reachFromPage(ctx context.Context) error {
+	req := r.initialize("from a page of "+r.profile.Origin, "")
+	req.header["Origin"] = r.profile.Origin
+	resp, err := r.send(ctx, req)
 	if err != nil {
 		return err
 	}
-	allowed := answer.Header.Get("Access-Control-Allow-Origin")
-	switch {
-	case answer.Status == http.StatusForbidden:
-		w.find("origin_refused", answer, w.profile.origin)
-	case allowed != "*" && allowed != w.profile.origin:
-		w.find("no_cors", answer)
-	case !exposes(answer.Header, "WWW-Authenticate"):
-		w.find("challenge_not_exposed", answer)
-	default:
-		w.find("cors_ok", answer)
-	}
+	r.findFirst(resp, []check{
+		{resp.status == http.StatusForbidden, "origin_refused", r.profile.Origin},
+		{!r.mayRead(resp), "no_cors", ""},
+		{!exposes(resp.header, "WWW-Authenticate"), "challenge_not_exposed", ""},
+		{true, "cors_ok", ""},
+	})
 	return nil
+}
+
+// mayRead reports whether the client's pages may read a response.
+func (r *run) mayRead(resp *response) bool {
+	allowed := resp.header.Get("Access-Control-Allow-Origin")
+	return allowed == "*" || allowed == r.profile.Origin
 }
 
 func exposes(header http.Header, name string) bool {
 	for _, line := range header.Values("Access-Control-Expose-Headers") {
-		for one := range strings.SplitSeq(line, ",") {
-			if one = strings.TrimSpace(one); strings.EqualFold(one, name) || one == "*" {
+		for exposed := range strings.SplitSeq(line, ",") {
+			if exposed = strings.TrimSpace(exposed); strings.EqualFold(exposed, name) || exposed == "*" {
 				return true
 			}
-		}
-	}
-	return false
-}
-
-func has(all []string, one string) bool {
-	for _, s := range all {
-		if s == one {
-			return true
 		}
 	}
 	return false

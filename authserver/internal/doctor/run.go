@@ -1,31 +1,57 @@
+// Package doctor finds out why a connector cannot connect.
+//
+// It runs the steps of one connector against a running server, from the first call without a token to the
+// refresh, checks each response, and describes what is wrong, how it affects the connector, and how to fix
+// it. It uses no configuration and no database: it sees what a connector sees.
+//
+//	1 reach      the URL, the refusal without a token and its challenge     reach.go
+//	2 resource   the metadata of the protected resource (RFC 9728)          metadata.go
+//	3 server     the metadata of the authorization server (RFC 8414)        server.go
+//	4 authorize  the request, sign-in, consent and callback                 authorize.go, consent.go
+//	5 token      the exchange of the code                                   token.go
+//	6 call       initialize, tools, one call, an invalid token              mcp.go
+//	7 refresh    the new tokens, the old ones, a replay if requested        token.go
+//	8 clean up   revocation of the grant and sign-out                       token.go
+//
+// The possible findings are in findings.json, the connectors in profiles.json. Invariants:
+//
+//	D1 No secret is shown: codes, tokens, cookies, passwords, verifiers (secrets.go).
+//	D2 Every response is bounded in time and size, and nothing in it is executed: a hostile server is a finding too
+//	   (http.go).
+//	D3 The password is sent only to a page of the named server, over TLS or on loopback.
+//	D4 The grant is revoked at the end, also if a later step fails or the user cancels.
+//
+// The caller is cmd/authserver.
 package doctor
 
 import (
 	"cmp"
 	"context"
+	_ "embed" // for the tables
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
 // The time limits of the connector platforms.
 const (
-	discoveryLimit = 10 * time.Second
-	tokenLimit     = 30 * time.Second
-	callLimit      = 30 * time.Second
+	discoveryTimeout = 10 * time.Second
+	tokenTimeout     = 30 * time.Second
+	callTimeout      = 30 * time.Second
 )
 
 // Options configures a run.
 type Options struct {
 	URL         string // of the MCP server, as typed into the client
-	As          string // claude, claude-code, chatgpt, vscode or generic
+	As          string // name of a profile, such as claude or generic
 	ClientID    string // of a registered client, "" for the profile's metadata document
 	RedirectURI string // "" for the profile's
 
@@ -51,14 +77,33 @@ var ErrUsage = errors.New("usage")
 // errStop ends a run that cannot continue; the reason is in the findings.
 var errStop = errors.New("the run cannot continue")
 
+// A profile describes one connector: what it sends and what it requires.
+type profile struct {
+	Name            string `json:"name"`
+	Title           string `json:"title"`
+	Hosted          bool   `json:"hosted"`          // calls from its vendor's servers, not from the user's computer
+	Document        string `json:"document"`        // its client id metadata document, "" for none
+	RedirectURI     string `json:"redirectURI"`     // the port can be replaced
+	Origin          string `json:"origin"`          // of its pages, for requests from a browser
+	RootFirst       bool   `json:"rootFirst"`       // reads the resource's document without the path first
+	NeedsIss        bool   `json:"needsIss"`        // uses its metadata document only if iss is advertised
+	ClientIDSetting string `json:"clientIDSetting"` // of a client that otherwise only registers itself; "" for others
+	PortSetting     string `json:"portSetting"`     // for the port of RedirectURI, of a client that otherwise uses any
+}
+
+// The connectors (their makers' documentation and public issue threads, autumn 2026).
+//
+//go:embed profiles.json
+var profilesJSON []byte
+
 // A run is one replay of a connector.
 type run struct {
 	Options
 	profile profile
 	table   map[string]Finding // the possible findings
 	typed   *url.URL
-	line    *wire.Line
-	secrets *wire.Secrets
+	sender  *sender
+	secrets secrets
 	report  *Report
 	step    string
 
@@ -68,103 +113,116 @@ type run struct {
 	attempt  attempt
 	tokens   tokens     // of the grant, once there is one
 	session  mcpSession // with the MCP server
-	leave    *form      // the sign-out form, once signed in
+	signOut  *form      // once signed in
+}
+
+// A step is one part of a run.
+type step struct {
+	name, title string
+	do          func(*run, context.Context) error // nil for the last step, which always runs
+}
+
+func steps() []step {
+	return []step{
+		{"reach", "1 Reach the server", (*run).reach},
+		{"resource", "2 The protected resource's metadata", (*run).readResource},
+		{"server", "3 The authorization server's metadata", (*run).discover},
+		{"authorize", "4 Authorize", (*run).authorize},
+		{"token", "5 Tokens", (*run).exchange},
+		{"call", "6 First calls", (*run).call},
+		{"refresh", "7 Refresh", (*run).refresh},
+		{"clean up", "8 Clean up", nil},
+	}
+}
+
+func titleOf(name string) string {
+	for _, s := range steps() {
+		if s.name == name {
+			return s.title
+		}
+	}
+	return ""
 }
 
 // Run runs the steps and returns the findings. Its error wraps ErrUsage.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	w, err := begin(o)
+	r, err := begin(o)
 	if err != nil {
 		return nil, err
 	}
-	defer w.line.Close()
-	err = w.all(ctx)
-	w.cleanUp(context.WithoutCancel(ctx))
+	defer r.sender.close()
+	for _, s := range steps() {
+		r.step = s.name
+		if s.do != nil && err == nil && ctx.Err() == nil {
+			err = s.do(r, ctx)
+		}
+	}
+	r.cleanUp(context.WithoutCancel(ctx))
 	if ctx.Err() != nil {
-		w.report.Stopped = "The run was cancelled."
-	} else if err != nil && w.report.Stopped == "" {
-		w.report.Stopped = "The client cannot continue from here."
+		r.report.Stopped = "The run was cancelled."
+	} else if err != nil && r.report.Stopped == "" {
+		r.report.Stopped = "The client cannot continue from here."
 	}
-	w.report.judge()
-	return w.report, nil
-}
-
-func (w *run) all(ctx context.Context) error {
-	for _, one := range []struct {
-		step string
-		do   func(context.Context) error
-	}{
-		{"reach", w.reach},
-		{"resource", w.resource},
-		{"server", w.discover},
-		{"authorize", w.authorize},
-		{"token", w.exchange},
-		{"call", w.call},
-		{"refresh", w.refresh},
-	} {
-		w.step = one.step
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := one.do(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	r.report.judge()
+	return r.report, nil
 }
 
 func begin(o Options) (*run, error) {
-	p, known := profileNamed(o.As)
-	if !known {
-		return nil, fmt.Errorf("%w: unknown client %q", ErrUsage, o.As)
+	p, err := profileNamed(o.As)
+	if err != nil {
+		return nil, err
 	}
 	typed, err := url.Parse(o.URL)
 	switch {
-	case err != nil || typed.Host == "" || (typed.Scheme != "https" && typed.Scheme != "http"):
+	case err != nil || !isHTTP(typed):
 		return nil, fmt.Errorf("%w: the URL of the MCP server must look like https://api.example.org/mcp", ErrUsage)
 	case typed.User != nil || strings.ContainsAny(o.URL, "?#"):
 		return nil, fmt.Errorf("%w: the URL must have no user name, query or fragment", ErrUsage)
-	case o.Email != "" && o.Password == "", o.Email == "" && o.Password != "":
+	case (o.Email == "") != (o.Password == ""):
 		return nil, fmt.Errorf("%w: --email and --password-file must be given together", ErrUsage)
 	}
-	redirect := p.redirectURI
-	if o.RedirectURI != "" {
-		redirect = o.RedirectURI
-	}
+	redirect := cmp.Or(o.RedirectURI, p.RedirectURI)
 	if callback, err := url.Parse(redirect); err != nil || !callback.IsAbs() {
 		return nil, fmt.Errorf("%w: the redirect URI must be absolute", ErrUsage)
 	} else if o.Browser && !(callback.Scheme == "http" && isLoopback(callback.Hostname())) {
 		const format = "%w: the doctor cannot listen at %s: use --callback-stdin and paste the final address"
 		return nil, fmt.Errorf(format, ErrUsage, redirect)
 	}
-	o.DiscoveryTimeout = cmp.Or(o.DiscoveryTimeout, discoveryLimit)
-	line, err := wire.NewLine("almoner-doctor (as " + p.name + ")")
-	if err != nil {
-		return nil, err
-	}
+	o.DiscoveryTimeout = cmp.Or(o.DiscoveryTimeout, discoveryTimeout)
 	if o.Tell == nil {
 		o.Tell = func(Finding) {}
 	}
 	if o.Prompt == nil {
 		o.Prompt = func(string) {}
 	}
-	w := &run{
+	r := &run{
 		Options:  o,
 		profile:  p,
 		typed:    typed,
-		line:     line,
-		secrets:  &wire.Secrets{},
 		redirect: redirect,
-		report:   &Report{URL: o.URL, As: p.name, Findings: []Finding{}},
+		report:   &Report{URL: o.URL, As: p.Name, Findings: []Finding{}},
 	}
-	if w.table, err = possibleFindings(); err != nil {
+	if r.table, err = possibleFindings(); err != nil {
 		return nil, err
 	}
-	w.secrets.Add(o.Password)
-	return w, nil
+	if r.sender, err = newSender("almoner-doctor (as " + p.Name + ")"); err != nil {
+		return nil, err
+	}
+	r.secrets.add(o.Password)
+	return r, nil
 }
 
-func (w *run) tell(f Finding) { w.Tell(f) }
+func profileNamed(name string) (profile, error) {
+	var profiles []profile
+	if err := json.Unmarshal(profilesJSON, &profiles); err != nil {
+		return profile{}, fmt.Errorf("read the profiles: %w", err)
+	}
+	at := slices.IndexFunc(profiles, func(p profile) bool { return p.Name == name })
+	if at < 0 {
+		return profile{}, fmt.Errorf("%w: unknown client %q", ErrUsage, name)
+	}
+	return profiles[at], nil
+}
 
 // origin returns scheme and host of an address, or "" if it has none.
 func origin(u *url.URL) string {
@@ -173,6 +231,9 @@ func origin(u *url.URL) string {
 	}
 	return strings.ToLower(u.Scheme + "://" + u.Host)
 }
+
+// isHTTP reports whether an address is an absolute http or https URL.
+func isHTTP(u *url.URL) bool { return u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") }
 
 func isLoopback(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
@@ -186,29 +247,4 @@ func isPrivate(host string) bool {
 	address = address.Unmap()
 	return isLoopback(host) ||
 		(err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
-}
-
-// send sends a request, and records a finding if there is no response.
-func (w *run) send(ctx context.Context, r wire.Request) (*wire.Answer, error) {
-	answer, err := w.line.Send(ctx, r)
-	if err == nil {
-		return &answer, nil
-	}
-	codes := map[wire.Trouble]string{
-		wire.NoName:      "no_such_name",
-		wire.Refused:     "connection_refused",
-		wire.Unreachable: "unreachable",
-		wire.Certificate: "bad_certificate",
-		wire.NoTLS:       "no_tls",
-		wire.Late:        "too_slow",
-		wire.Large:       "too_large",
-		wire.Broken:      "broken_answer",
-	}
-	if code, ok := codes[wire.Diagnose(err)]; ok {
-		if at, ok := errors.AsType[*url.Error](err); ok {
-			err = at.Err // without the address, whose query may be private
-		}
-		w.find(code, &answer, err.Error())
-	}
-	return &answer, errStop
 }

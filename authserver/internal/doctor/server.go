@@ -3,173 +3,264 @@ package doctor
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
+)
 
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
+const (
+	serverWellKnown = "/.well-known/oauth-authorization-server"
+	openIDWellKnown = "/.well-known/openid-configuration"
 )
 
 // server is the authorization server as its document describes it.
 type server struct {
-	issuer      string
-	authorize   string // endpoint
-	token       string // endpoint
-	revoke      string // endpoint, "" for none
-	saysIss     bool
-	documents   bool // client id metadata documents
-	register    string
-	scopes      []string
-	sound       bool // the required endpoints are usable
-	offlineable bool // offers offline_access
-	repeats     bool // supports Idempotency-Key at the token endpoint
+	issuer    string
+	authorize string // endpoint
+	token     string // endpoint
+	revoke    string // endpoint, "" for none
+	register  string // endpoint, "" for none
+	scopes    []string
+	sendsIss  bool
+	documents bool // accepts client id metadata documents
+	repeats   bool // supports Idempotency-Key at the token endpoint
+	offline   bool // offers offline_access
+	usable    bool // has usable endpoints
 }
 
-// readServer judges the members of the document (RFC 8414, section 2; connectors, Discovery).
-func (w *run) readServer(d document) {
+// discover reads the metadata of the authorization server in the client's order (RFC 8414, section 3; MCP,
+// Authorization Server Metadata Discovery), checks it, and checks the places used by other clients and
+// earlier versions.
+func (r *run) discover(ctx context.Context) error {
+	addresses := serverAddresses(r.offered.issuer)
+	var first document
+	for _, address := range addresses {
+		d, fault := r.fetch(ctx, address)
+		switch {
+		case fault == "" && first.resp == nil:
+			first = d
+			r.checkServing(d)
+			r.readServer(d)
+		case fault == "":
+			r.checkAlias(first, d)
+		case fault != missing && fault != silent:
+			r.find(fault, d.resp)
+		}
+	}
+	if first.resp == nil {
+		r.find("no_server_document", nil, "looked at "+strings.Join(addresses, ", "))
+	} else if err := r.checkAliases(ctx, first, addresses); err != nil {
+		return err
+	}
+	if err := r.guessEndpoints(ctx); err != nil {
+		return err
+	}
+	if !r.server.usable {
+		return errStop
+	}
+	return r.identify(ctx)
+}
+
+// serverAddresses returns the metadata addresses of an issuer, with or without a path.
+func serverAddresses(issuer string) []string {
+	parsed, err := url.Parse(issuer)
+	if err != nil {
+		return nil
+	}
+	base, path := origin(parsed), strings.TrimSuffix(parsed.EscapedPath(), "/")
+	if path == "" {
+		return []string{base + serverWellKnown, base + openIDWellKnown}
+	}
+	return []string{base + serverWellKnown + path, base + openIDWellKnown + path, base + path + openIDWellKnown}
+}
+
+// checkAliases checks the addresses on the API's host that are used by clients which skip the resource's document.
+func (r *run) checkAliases(ctx context.Context, first document, done []string) error {
+	base, path := origin(r.typed), strings.TrimSuffix(r.typed.EscapedPath(), "/")
+	for _, address := range []string{
+		base + serverWellKnown,
+		base + serverWellKnown + path,
+		base + openIDWellKnown + path,
+		base + path + openIDWellKnown,
+		base + path + serverWellKnown,
+	} {
+		if slices.Contains(done, address) {
+			continue
+		}
+		done = append(done, address)
+		d, fault := r.fetch(ctx, address)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case fault == "":
+			r.checkAlias(first, d)
+		case fault == missing && r.profile.RootFirst && address == base+serverWellKnown+path:
+			r.find("alias_missing", d.resp)
+		case fault != missing && fault != silent:
+			r.find("alias_strange", d.resp)
+		}
+	}
+	return nil
+}
+
+// checkAlias expects the same document at every address.
+func (r *run) checkAlias(first, alias document) {
+	r.checkSame(first, alias, "alias_ok", "alias_differs", "issuer", "authorization_endpoint", "token_endpoint",
+		"code_challenge_methods_supported", "scopes_supported")
+}
+
+// readServer checks the members of the document (RFC 8414, section 2; connectors, Discovery).
+func (r *run) readServer(d document) {
 	s := server{
 		issuer:    d.text("issuer"),
 		authorize: d.text("authorization_endpoint"),
 		token:     d.text("token_endpoint"),
 		revoke:    d.text("revocation_endpoint"),
 		register:  d.text("registration_endpoint"),
-		saysIss:   d.values["authorization_response_iss_parameter_supported"] == true,
-		documents: d.values["client_id_metadata_document_supported"] == true,
 		scopes:    d.list("scopes_supported"),
-		repeats:   d.values["token_endpoint_idempotency_key_supported"] == true,
+		sendsIss:  d.object["authorization_response_iss_parameter_supported"] == true,
+		documents: d.object["client_id_metadata_document_supported"] == true,
+		repeats:   d.object["token_endpoint_idempotency_key_supported"] == true,
 	}
-	s.offlineable = has(s.scopes, "offline_access")
-	before := w.report.Count(Fail)
-	w.judgeIdentity(d, s)
-	s.sound = w.judgeEndpoints(d, s)
-	w.judgeAbilities(d, s)
-	w.server = s
-	if w.report.Count(Fail) == before {
-		w.find(
-			"server_ok",
-			d.answer,
-			"issuer "+quote(s.issuer)+", authorization endpoint "+s.authorize+", token endpoint "+s.token,
-		)
-	}
-}
-
-func (w *run) judgeIdentity(d document, s server) {
-	switch {
-	case s.issuer == "":
-		w.find("no_issuer", d.answer)
-	case s.issuer != w.offered.issuer:
-		w.find("issuer_differs", d.answer, difference(s.issuer, w.offered.issuer))
-	}
-	switch {
-	case !s.saysIss && w.profile.wantsIss && w.ClientID == "":
-		w.find("no_iss_no_document", d.answer)
-	case !s.saysIss:
-		w.find("no_iss", d.answer)
-	}
-}
-
-// judgeEndpoints reports whether the required endpoints are usable.
-func (w *run) judgeEndpoints(d document, s server) bool {
-	sound := true
-	for _, e := range []struct{ name, address, code string }{
-		{"authorization_endpoint", s.authorize, "no_authorization_endpoint"},
-		{"token_endpoint", s.token, "no_token_endpoint"},
-	} {
-		if e.address == "" {
-			w.find(e.code, d.answer)
-			sound = false
-		} else if !w.usable(e.address, e.name, d.answer) {
-			sound = false
-		}
-	}
+	s.offline = slices.Contains(s.scopes, "offline_access")
+	failures := r.report.Count(Fail)
+	noDocument := !s.sendsIss && r.profile.NeedsIss && r.ClientID == ""
+	r.findAll(d.resp, []check{
+		{s.issuer == "", "no_issuer", ""},
+		{s.issuer != "" && s.issuer != r.offered.issuer, "issuer_differs", difference(s.issuer, r.offered.issuer)},
+		{noDocument, "no_iss_no_document", ""},
+		{!s.sendsIss && !noDocument, "no_iss", ""},
+	})
+	authorize := r.required("authorization_endpoint", s.authorize, "no_authorization_endpoint", d.resp)
+	token := r.required("token_endpoint", s.token, "no_token_endpoint", d.resp)
+	s.usable = authorize && token
 	if s.revoke != "" {
-		w.usable(s.revoke, "revocation_endpoint", d.answer)
+		r.usable(s.revoke, "revocation_endpoint", d.resp)
 	}
-	return sound
+	r.checkAbilities(d, s)
+	r.server = s
+	if r.report.Count(Fail) == failures {
+		endpoints := ", authorization endpoint " + s.authorize + ", token endpoint " + s.token
+		r.find("server_ok", d.resp, "issuer "+quote(s.issuer)+endpoints)
+	}
 }
 
-func (w *run) judgeAbilities(d document, s server) {
+// required reports whether a required endpoint is present and usable. absent is the code of the finding if it is not
+// present.
+func (r *run) required(name, address, absent string, about *response) bool {
+	if address == "" {
+		r.find(absent, about)
+		return false
+	}
+	return r.usable(address, name, about)
+}
+
+func (r *run) checkAbilities(d document, s server) {
 	methods := d.list("code_challenge_methods_supported")
-	switch {
-	case len(methods) == 0:
-		w.find("no_pkce", d.answer)
-	case !has(methods, "S256"):
-		w.find("no_s256", d.answer, "offered: "+strings.Join(methods, ", "))
-	}
-	if !has(d.list("token_endpoint_auth_methods_supported"), "none") {
-		w.find(
-			"no_public_clients",
-			d.answer,
-			"offered: "+strings.Join(d.list("token_endpoint_auth_methods_supported"), ", "),
-		)
-	}
-	if !has(d.list("response_types_supported"), "code") {
-		w.find("no_code", d.answer)
-	}
-	if grants := d.list("grant_types_supported"); !has(grants, "refresh_token") {
-		w.find("no_refresh", d.answer)
-	}
-	if !s.offlineable {
-		w.find("no_offline_access", d.answer)
-	}
+	authentication := d.list("token_endpoint_auth_methods_supported")
 	var unknown []string
-	for _, scope := range strings.Fields(w.offered.scope) {
-		if len(s.scopes) > 0 && !has(s.scopes, scope) {
+	for _, scope := range strings.Fields(r.offered.scope) {
+		if len(s.scopes) > 0 && !slices.Contains(s.scopes, scope) {
 			unknown = append(unknown, scope)
 		}
 	}
-	if len(unknown) > 0 {
-		w.find("scopes_disagree", d.answer, "not in scopes_supported: "+strings.Join(unknown, " "))
-	}
+	noS256 := len(methods) > 0 && !slices.Contains(methods, "S256")
+	noPublic := !slices.Contains(authentication, "none")
+	r.findAll(d.resp, []check{
+		{len(methods) == 0, "no_pkce", ""},
+		{noS256, "no_s256", "offered: " + strings.Join(methods, ", ")},
+		{noPublic, "no_public_clients", "offered: " + strings.Join(authentication, ", ")},
+		{!slices.Contains(d.list("response_types_supported"), "code"), "no_code", ""},
+		{!slices.Contains(d.list("grant_types_supported"), "refresh_token"), "no_refresh", ""},
+		{!s.offline, "no_offline_access", ""},
+		{len(unknown) > 0, "scopes_disagree", "not in scopes_supported: " + strings.Join(unknown, " ")},
+	})
 }
 
-// identify determines the client_id: the given one, the client's metadata document, or open registration.
-func (w *run) identify(ctx context.Context) error {
-	if w.server.register != "" {
-		if err := w.tryRegistration(ctx); err != nil {
-			return err
-		}
+// guessEndpoints checks /authorize, /token and /register on the API's origin, which hosted clients use if discovery
+// fails.
+func (r *run) guessEndpoints(ctx context.Context) error {
+	if !r.profile.Hosted {
+		return nil
 	}
-	switch {
-	case w.ClientID != "":
-		w.find("registered_client", nil, "client_id "+quote(w.ClientID))
-	case w.profile.document != "" && w.server.documents && (w.server.saysIss || !w.profile.wantsIss):
-		w.ClientID = w.profile.document
-		w.find("metadata_client", nil, "client_id "+quote(w.ClientID))
-	default:
-		switch {
-		case w.profile.clientID != "":
-			w.find("needs_registration", nil, "the setting is "+w.profile.clientID, "redirect_uri "+quote(w.redirect))
-		case w.profile.document == "":
-			w.find("no_client_id", nil)
-		default:
-			w.find("unknown_client", nil)
-		}
-		w.report.Stopped = "Without a client_id the client cannot ask for consent. To continue, pass --client-id."
-		return errStop
+	if err := r.guessAuthorize(ctx); err != nil {
+		return err
 	}
+	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {"almoner-doctor"}, "code": {"guess"}}
+	resp, err := r.send(ctx, formRequest(origin(r.typed)+"/token", "", form, r.DiscoveryTimeout))
+	if err != nil {
+		return err
+	}
+	r.findFirst(resp, []check{
+		{resp.redirects(), "guess_token_redirects", ""},
+		{resp.oauthError() == "", "guess_token", ""},
+		{true, "guess_token_ok", ""},
+	})
+	if r.server.register != "" {
+		return nil
+	}
+	resp, err = r.send(ctx, r.registration(origin(r.typed)+"/register", "a guess"))
+	if err != nil {
+		return err
+	}
+	r.find(either(resp.status == http.StatusNotFound, "guess_register_ok", "guess_register"), resp)
 	return nil
 }
 
-// tryRegistration sends a registration that must be refused, so that nothing is created: it only checks
-// whether the endpoint responds (RFC 7591, section 3.2.2).
-func (w *run) tryRegistration(ctx context.Context) error {
-	if !w.usable(w.server.register, "registration_endpoint", nil) {
-		return nil
-	}
-	answer, err := w.send(ctx, wire.Request{
-		Method: http.MethodPost,
-		URL:    w.server.register,
-		Note:   "a registration without redirect URIs",
-		Body:   `{"redirect_uris":[]}`,
-		Within: w.DiscoveryTimeout,
-		Header: map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
+func (r *run) guessAuthorize(ctx context.Context) error {
+	guess := origin(r.typed) + "/authorize"
+	resp, err := r.send(ctx, request{
+		method:  http.MethodGet,
+		url:     guess + "?state=guess",
+		note:    "a guess",
+		timeout: r.DiscoveryTimeout,
 	})
 	if err != nil {
 		return err
 	}
-	if answer.Status == http.StatusBadRequest || answer.Status == http.StatusCreated {
-		w.find("registration_ok", answer)
-	} else {
-		w.find("registration_broken", answer)
+	location, query, _ := strings.Cut(resp.header.Get("Location"), "?")
+	endpoint, _, _ := strings.Cut(r.server.authorize, "?")
+	leads := (resp.status == http.StatusFound || resp.status == http.StatusSeeOther) &&
+		location == endpoint && strings.Contains(query, "state=guess")
+	if endpoint != guess {
+		r.find(either(leads, "guess_authorize_ok", "guess_authorize"), resp)
 	}
 	return nil
+}
+
+// registration makes a registration that must be refused, so that nothing is created: it only checks whether the
+// endpoint responds (RFC 7591, section 3.2.2).
+func (r *run) registration(address, note string) request {
+	return jsonRequest(address, note, `{"redirect_uris":[]}`, r.DiscoveryTimeout)
+}
+
+// identify determines the client_id: the given one, the client's metadata document, or open registration.
+func (r *run) identify(ctx context.Context) error {
+	register := r.server.register
+	if register != "" && r.usable(register, "registration_endpoint", nil) {
+		resp, err := r.send(ctx, r.registration(register, "a registration without redirect URIs"))
+		if err != nil {
+			return err
+		}
+		responds := resp.status == http.StatusBadRequest || resp.status == http.StatusCreated
+		r.find(either(responds, "registration_ok", "registration_broken"), resp)
+	}
+	if r.ClientID != "" {
+		r.find("registered_client", nil, "client_id "+quote(r.ClientID))
+		return nil
+	}
+	if r.profile.Document != "" && r.server.documents && (r.server.sendsIss || !r.profile.NeedsIss) {
+		r.ClientID = r.profile.Document
+		r.find("metadata_client", nil, "client_id "+quote(r.ClientID))
+		return nil
+	}
+	r.report.Stopped = "Without a client_id the client cannot ask for consent. To continue, pass --client-id."
+	switch {
+	case r.profile.ClientIDSetting != "":
+		setting, redirect := "the setting is "+r.profile.ClientIDSetting, "redirect_uri "+quote(r.redirect)
+		return r.stop("needs_registration", nil, setting, redirect)
+	case r.profile.Document == "":
+		return r.stop("no_client_id", nil)
+	}
+	return r.stop("unknown_client", nil)
 }

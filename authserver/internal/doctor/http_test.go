@@ -1,4 +1,4 @@
-package wire_test
+package doctor
 
 import (
 	"net/http"
@@ -6,11 +6,10 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/almonerhq/almoner/authserver/internal/doctor/wire"
 	"github.com/almonerhq/almoner/shared/credential"
 )
 
-func TestBearer_ParsesChallenge(t *testing.T) {
+func TestBearerChallenge_ParsesHeader(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]map[string]string{
 		`Bearer`: {},
@@ -32,18 +31,18 @@ func TestBearer_ParsesChallenge(t *testing.T) {
 		},
 		`Negotiate, Bearer resource_metadata="m", DPoP algs="ES256"`: {"resource_metadata": "m"},
 	} {
-		got, ok := wire.Bearer(http.Header{"Www-Authenticate": {line}})
-		if !ok || len(got.Parameters) != len(want) {
-			t.Errorf("%s: %v %v", line, ok, got)
+		got := bearerChallenge(http.Header{"Www-Authenticate": {line}})
+		if got == nil || len(got) != len(want) {
+			t.Errorf("%s: %v", line, got)
 		}
 		for name, value := range want {
-			if got.Parameters[name] != value {
-				t.Errorf("%s: %s is %q", line, name, got.Parameters[name])
+			if got[name] != value {
+				t.Errorf("%s: %s is %q", line, name, got[name])
 			}
 		}
 	}
 	for _, line := range []string{"", "Basic realm=x", `"Bearer"`, ", ,", "=Bearer"} {
-		if got, ok := wire.Bearer(http.Header{"Www-Authenticate": {line}}); ok {
+		if got := bearerChallenge(http.Header{"Www-Authenticate": {line}}); got != nil {
 			t.Errorf("%s: %v", line, got)
 		}
 	}
@@ -51,11 +50,11 @@ func TestBearer_ParsesChallenge(t *testing.T) {
 
 func TestShow_HidesSecrets(t *testing.T) {
 	t.Parallel()
-	var s wire.Secrets
-	s.Add("pass word/+=")
-	s.Add("token-1")
-	s.Add("token-1-longer")
-	s.Add("") // ignored
+	var s secrets
+	s.add("pass word/+=")
+	s.add("token-1")
+	s.add("token-1-longer")
+	s.add("") // ignored
 	for text, want := range map[string]string{
 		"to\x00ken-\u200b1":                                "[redacted]",
 		"I said pass word/+= to you":                       "I said [redacted] to you",
@@ -68,32 +67,32 @@ func TestShow_HidesSecrets(t *testing.T) {
 		"\xff\xfe":                                         "",
 		"Bearer realm=\"almoner\"":                         "Bearer realm=\"almoner\"",
 	} {
-		if got := s.Show(text, 200); got != want {
+		if got := s.show(text, 200); got != want {
 			t.Errorf("%q is shown as %q", text, got)
 		}
 	}
-	if got := s.Show(strings.Repeat("ä", 300), 10); got != strings.Repeat("ä", 10)+"…" {
+	if got := s.show(strings.Repeat("ä", 300), 10); got != strings.Repeat("ä", 10)+"…" {
 		t.Error(got)
 	}
-	if got := s.Show("12345 token-1", 8); strings.Contains(got, "to") {
+	if got := s.show("12345 token-1", 8); strings.Contains(got, "to") {
 		t.Errorf("a part of a secret is shown: %q", got)
 	}
-	if got := s.Address("https://x/cb?code=abc&state=def"); got != "https://x/cb?code=…&state=…" {
+	if got := s.address("https://x/cb?code=abc&state=def"); got != "https://x/cb?code=…&state=…" {
 		t.Error(got)
 	}
 }
 
 func FuzzChallenge(f *testing.F) {
 	f.Add(`Bearer a="b", c=d`)
-	f.Fuzz(func(_ *testing.T, line string) { wire.Bearer(http.Header{"Www-Authenticate": {line}}) })
+	f.Fuzz(func(_ *testing.T, line string) { bearerChallenge(http.Header{"Www-Authenticate": {line}}) })
 }
 
 func FuzzShow(f *testing.F) {
 	f.Add("text with a-secret-value", "a-secret-value")
 	f.Fuzz(func(t *testing.T, text, secret string) {
-		var s wire.Secrets
-		s.Add(credential.Secret(secret))
-		shown := s.Show(text, 1000)
+		var s secrets
+		s.add(credential.Secret(secret))
+		shown := s.show(text, 1000)
 		for _, r := range shown {
 			if !unicode.IsPrint(r) {
 				t.Errorf("%q", shown)

@@ -1,0 +1,259 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	maxBody    = 256 << 10 // bytes of one response, decompressed
+	maxHeaders = 64 << 10  // bytes
+)
+
+// A request is what the doctor sends.
+type request struct {
+	method, url string
+	note        string // describes the request if the address does not
+	header      map[string]string
+	body        string
+	timeout     time.Duration          // for the whole response
+	cookies     bool                   // as a browser does
+	complete    func(body []byte) bool // ends the reading of a stream; nil to read to its end
+}
+
+// jsonRequest makes a request that sends JSON.
+func jsonRequest(address, note, body string, timeout time.Duration) request {
+	return request{
+		method:  http.MethodPost,
+		url:     address,
+		note:    note,
+		body:    body,
+		timeout: timeout,
+		header:  map[string]string{"Content-Type": "application/json", "Accept": "application/json"},
+	}
+}
+
+// formRequest makes a request that sends a form.
+func formRequest(address, note string, form url.Values, timeout time.Duration) request {
+	req := jsonRequest(address, note, form.Encode(), timeout)
+	req.header["Content-Type"] = "application/x-www-form-urlencoded"
+	return req
+}
+
+// A response is what the server sent, as far as it was received.
+type response struct {
+	request request
+	status  int // 0 for none
+	header  http.Header
+	body    []byte
+	took    time.Duration
+	tls     *tls.ConnectionState // nil without TLS
+}
+
+func (r *response) succeeded() bool { return r.status >= 200 && r.status < 300 }
+
+func (r *response) redirects() bool { return r.status >= 300 && r.status < 400 }
+
+func (r *response) isJSON() bool {
+	kind, _, err := mime.ParseMediaType(r.header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
+// oauthError returns the OAuth error code of a response (RFC 6749, section 5.2), or "".
+func (r *response) oauthError() string {
+	values, _ := readObject(r.body)
+	return values.text("error")
+}
+
+// errorText returns the error of a response, in the format of OAuth or of a resource server.
+func (r *response) errorText() string {
+	values, _ := readObject(r.body)
+	code, text := values.text("error"), values.text("error_description")
+	if nested, ok := values["error"].(map[string]any); ok { // the format of resource servers
+		code, text = object(nested).text("code"), object(nested).text("message")
+	}
+	if code == "" || text == "" {
+		return code + text
+	}
+	return code + ": " + text
+}
+
+// A sender sends requests to untrusted servers, which may be broken or hostile. So every response is bounded in time
+// and size, and no redirect is followed (D2).
+type sender struct {
+	browser   *http.Client // with cookies
+	plain     *http.Client
+	userAgent string
+}
+
+func newSender(userAgent string) (*sender, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, fmt.Errorf("create cookie jar: %w", err)
+	}
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		MaxResponseHeaderBytes: maxHeaders,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        30 * time.Second,
+	}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &sender{
+		browser:   &http.Client{Transport: transport, CheckRedirect: stay, Jar: jar},
+		plain:     &http.Client{Transport: transport, CheckRedirect: stay},
+		userAgent: userAgent,
+	}, nil
+}
+
+// close closes idle connections.
+func (s *sender) close() { s.plain.CloseIdleConnections() }
+
+// Errors of send, in addition to those of the network.
+var (
+	errTooLarge = errors.New("the response is larger than 256 KiB")
+	errTooSlow  = errors.New("the response took too long")
+)
+
+// send sends a request and reads the response. Its errors are errTooLarge, errTooSlow, the error of ctx, or
+// an error of the network; with each of them the response contains what was received so far.
+func (s *sender) send(ctx context.Context, r request) (*response, error) {
+	resp := &response{request: r, header: http.Header{}}
+	bounded, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	sent, err := http.NewRequestWithContext(bounded, r.method, r.url, strings.NewReader(r.body))
+	if err != nil {
+		return resp, fmt.Errorf("invalid address: %w", err)
+	}
+	sent.Header.Set("User-Agent", s.userAgent)
+	for name, value := range r.header {
+		sent.Header.Set(name, value)
+	}
+	client := s.plain
+	if r.cookies {
+		client = s.browser
+	}
+	began := time.Now()
+	received, err := client.Do(sent)
+	if err == nil {
+		defer func() { _ = received.Body.Close() }()
+		resp.status, resp.header, resp.tls = received.StatusCode, received.Header, received.TLS
+		resp.body, err = readBody(received.Body, r.complete)
+	}
+	resp.took = time.Since(began)
+	if bounded.Err() != nil && ctx.Err() == nil && err != nil {
+		err = errTooSlow
+	}
+	return resp, err
+}
+
+// readBody reads until the end, or until the body is complete: a stream of events may never end.
+func readBody(body io.Reader, complete func([]byte) bool) ([]byte, error) {
+	var all bytes.Buffer
+	chunk := make([]byte, 8<<10)
+	for {
+		n, err := body.Read(chunk)
+		all.Write(chunk[:n])
+		switch {
+		case all.Len() > maxBody:
+			return all.Bytes()[:maxBody], errTooLarge
+		case errors.Is(err, io.EOF), complete != nil && n > 0 && complete(all.Bytes()):
+			return all.Bytes(), nil
+		case err != nil:
+			return all.Bytes(), fmt.Errorf("the response ended early: %w", err)
+		}
+	}
+}
+
+// send sends a request, and records a finding if there is no response.
+func (r *run) send(ctx context.Context, req request) (*response, error) {
+	resp, err := r.sender.send(ctx, req)
+	if err == nil {
+		return resp, nil
+	}
+	if code := codeOf(err); code != "" {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err // without the address, whose query may be private
+		}
+		r.find(code, resp, err.Error())
+	}
+	return resp, errStop
+}
+
+// codeOf returns the code of the finding about an error of send, or "" if the run was cancelled.
+func codeOf(err error) string {
+	dial, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return "too_large"
+	case errors.Is(err, errTooSlow), errors.Is(err, syscall.ETIMEDOUT):
+		return "too_slow"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ""
+	case isA[*net.DNSError](err):
+		return "no_such_name"
+	case isA[*tls.CertificateVerificationError](err), isA[x509.UnknownAuthorityError](err),
+		isA[x509.CertificateInvalidError](err), isA[x509.HostnameError](err):
+		return "bad_certificate"
+	case isA[tls.RecordHeaderError](err), isA[tls.AlertError](err), errors.Is(err, http.ErrSchemeMismatch):
+		return "no_tls"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection_refused"
+	case ok && dial.Op == "dial":
+		return "unreachable"
+	}
+	return "broken_answer"
+}
+
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// challengePart matches a scheme, or a parameter and its value, at the beginning of a line.
+var challengePart = regexp.MustCompile(`^[ \t,]*([^ \t,="]+)(?:[ \t]*(=)[ \t]*(?:"((?:\\.|[^"])*)"?|([^ \t,]*)))?`)
+
+// bearerChallenge returns the parameters of the scheme Bearer in WWW-Authenticate, or nil if there is none. The names
+// are in lower case (RFC 9110, section 11.6.1). It skips what it cannot parse.
+func bearerChallenge(header http.Header) map[string]string {
+	for _, line := range header.Values("WWW-Authenticate") {
+		var parameters map[string]string
+		for {
+			part := challengePart.FindStringSubmatch(line)
+			if part == nil || (part[2] == "" && parameters != nil) {
+				break
+			}
+			switch {
+			case part[2] == "" && strings.EqualFold(part[1], "bearer"):
+				parameters = map[string]string{}
+			case parameters != nil:
+				parameters[strings.ToLower(part[1])] = unescape(part[3]) + part[4]
+			}
+			line = line[len(part[0]):]
+		}
+		if parameters != nil {
+			return parameters
+		}
+	}
+	return nil
+}
+
+var escaped = regexp.MustCompile(`\\(.)`)
+
+// unescape removes the backslashes of a quoted value (RFC 9110, section 5.6.4).
+func unescape(text string) string { return escaped.ReplaceAllString(text, "$1") }
