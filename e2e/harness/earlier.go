@@ -57,6 +57,23 @@ func Earlier(t testing.TB, commit string) string {
 	return binaries
 }
 
+// CommittedFolder writes a folder of the repository at a commit to a directory, which it returns. The test is skipped
+// if the commit is not available.
+func CommittedFolder(t testing.TB, commit, folder string) string {
+	t.Helper()
+	dir := t.TempDir()
+	archive := filepath.Join(t.TempDir(), "folder.tar")
+	for _, command := range [][]string{
+		{"git", "-C", rootWithCommit(t, commit), "archive", "--output", archive, commit, folder},
+		{"tar", "-x", "-C", dir, "-f", archive},
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command[0], err, out)
+		}
+	}
+	return filepath.Join(dir, folder)
+}
+
 // Committed returns the names of the files in a folder of the repository at a commit. The test is skipped if the
 // commit is not available.
 func Committed(t testing.TB, commit, folder string) []string {

@@ -11,6 +11,8 @@
 //     requests wait, and tried again. One that creates an index concurrently delays no request: it waits up to
 //     LockTimeout.
 //  4. Look changes nothing.
+//  5. The first migration makes the schema of OldestUpgrade. A database that has an earlier migration and not this one
+//     is refused. It also records the earlier numbers, so that the programs of OldestUpgrade find theirs.
 //
 // How to write a migration. While it is applied, and for a while after, the previous program runs on the new
 // schema (TestEarlierPrograms… in e2e checks that). So a migration adds: a column that may be null or has a
@@ -40,6 +42,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,6 +65,13 @@ const (
 	betweenTries     = 500 * time.Millisecond
 )
 
+// OldestUpgrade is the commit of the oldest release whose installations are upgraded in place.
+const OldestUpgrade = "0cfcdfceca13"
+
+// ErrOlder is returned if a database has migrations of a release before OldestUpgrade only.
+var ErrOlder = errors.New("the database is older than the release of commit " + OldestUpgrade +
+	", the oldest from which this program upgrades: upgrade to that release first (deploy/UPGRADING.md)")
+
 // SQLSTATE codes of PostgreSQL.
 const (
 	undefinedTable   = "42P01"
@@ -83,6 +93,9 @@ type Migrations struct {
 // Up applies the missing migrations as the owner of the database and returns their names. It retries a migration
 // whose table is in use, until TryFor has passed; the last attempt may end later.
 func (m Migrations) Up(ctx context.Context, url string) ([]string, error) {
+	if _, err := m.Look(ctx, url); err != nil {
+		return nil, err
+	}
 	end := time.Now().Add(cmp.Or(m.TryFor, defaultTryFor))
 	const latest = math.MaxInt64
 	var applied []string
@@ -145,9 +158,7 @@ func (m Migrations) Look(ctx context.Context, url string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	db := stdlib.OpenDB(*config)
-	defer func() { _ = db.Close() }()
-	provider, err := m.provider(db)
+	known, err := m.known()
 	if err != nil {
 		return State{}, err
 	}
@@ -156,19 +167,12 @@ func (m Migrations) Look(ctx context.Context, url string) (State, error) {
 		return State{}, err
 	}
 	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
-	rows, _ := connection.Query(
-		ctx,
-		"select version_id from "+pgx.Identifier{
-			m.Table,
-		}.Sanitize()+" where is_applied and version_id > 0 order by version_id",
-	)
-	applied, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	applied, err := m.applied(ctx, connection)
 	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || fault.Code != undefinedTable) {
 		return State{}, err
 	}
-	var known []Version
-	for _, source := range provider.ListSources() {
-		known = append(known, Version{source.Version, path.Base(source.Path)})
+	if len(applied) > 0 && !slices.Contains(applied, known[0].Number) {
+		return State{}, ErrOlder
 	}
 	return Compare(known, applied), nil
 }

@@ -90,6 +90,47 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 	}
 }
 
+// A first migration that replaces earlier ones is applied to an empty database, and no longer to one that has only some
+// of those that it replaces.
+func TestUp_RefusesDatabaseBeforeFirstMigration(t *testing.T) {
+	url, connection := freshDatabase(t)
+	base := Migrations{Table: "goose_trial", Files: fstest.MapFS{
+		"00003_base.sql": {Data: []byte("-- +goose Up\ncreate table one (x int);\ncreate table two (x int);\n" +
+			"insert into goose_trial (version_id, is_applied) values (1, true), (2, true);\n")},
+		"00004_four.sql": {Data: []byte("-- +goose Up\nalter table two add column y int;\n")},
+	}}
+	replaced := of("create table one (x int)", "create table two (x int)", "alter table one add column y int")
+	if _, err := of("create table one (x int)", "create table two (x int)").Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	_, looked := base.Look(t.Context(), url)
+	applied, err := base.Up(t.Context(), url)
+	if !errors.Is(looked, ErrOlder) || !errors.Is(err, ErrOlder) || len(applied) > 0 {
+		t.Errorf("%v; %v, %v", looked, applied, err)
+	}
+	if _, err := replaced.Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	if applied, err := base.Up(t.Context(), url); err != nil || !slices.Equal(applied, []string{"00004_four.sql"}) {
+		t.Errorf("%v, %v", applied, err)
+	}
+	if _, err := connection.Exec(t.Context(), "drop table one, two, goose_trial"); err != nil {
+		t.Fatal(err)
+	}
+	if applied, err := base.Up(t.Context(), url); err != nil || len(applied) != 2 {
+		t.Errorf("%v, %v", applied, err)
+	}
+	for _, m := range []Migrations{base, replaced} { // a program that has the replaced ones finds them
+		missing, err := m.Missing(t.Context(), connection)
+		if err != nil || len(missing) > 0 {
+			t.Errorf("missing: %v, %v", missing, err)
+		}
+	}
+	if state, err := base.Look(t.Context(), url); err != nil || state.Err() != nil {
+		t.Errorf("%v, %v", state, err)
+	}
+}
+
 func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")

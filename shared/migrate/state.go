@@ -1,9 +1,14 @@
 package migrate
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A Version is the number and the name of a migration.
@@ -18,7 +23,8 @@ type State struct {
 	Newer   []int64  // numbers of migrations that the database has and the program does not know
 }
 
-// Compare compares what a program knows with what a database has.
+// Compare compares what a program knows, in order, with what a database has. Numbers below the first known one are of
+// migrations that it replaces.
 func Compare(known []Version, applied []int64) State {
 	var s State
 	for _, version := range known {
@@ -27,7 +33,8 @@ func Compare(known []Version, applied []int64) State {
 		}
 	}
 	for _, number := range applied {
-		if !slices.ContainsFunc(known, func(v Version) bool { return v.Number == number }) {
+		replaced := len(known) > 0 && number < known[0].Number
+		if !replaced && !slices.ContainsFunc(known, func(v Version) bool { return v.Number == number }) {
 			s.Newer = append(s.Newer, number)
 		}
 	}
@@ -70,4 +77,49 @@ func (s State) Err() error {
 		return nil
 	}
 	return Difference{s}
+}
+
+// An Asker queries the database as the service itself, which may read the table of versions.
+type Asker interface {
+	Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error)
+}
+
+// Missing returns the names of the migrations that the database lacks. A newer database lacks none: the
+// previous program can run on it.
+func (m Migrations) Missing(ctx context.Context, database Asker) ([]string, error) {
+	known, err := m.known()
+	if err != nil {
+		return nil, err
+	}
+	applied, err := m.applied(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	return Compare(known, applied).Missing, nil
+}
+
+// applied returns the numbers of the migrations that the database has.
+func (m Migrations) applied(ctx context.Context, database Asker) ([]int64, error) {
+	table := pgx.Identifier{m.Table}.Sanitize()
+	rows, _ := database.Query(ctx,
+		"select version_id from "+table+" where is_applied and version_id > 0 order by version_id")
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// known returns the migrations by their file names: NNNNN_name.sql.
+func (m Migrations) known() ([]Version, error) {
+	names, err := fs.Glob(m.Files, "*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var all []Version
+	for _, name := range names {
+		digits, _, _ := strings.Cut(name, "_")
+		number, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the migration %s has no number", name)
+		}
+		all = append(all, Version{number, name})
+	}
+	return all, nil
 }

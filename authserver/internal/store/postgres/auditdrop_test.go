@@ -6,13 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -102,66 +98,5 @@ func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
 	l.fixture.Exec(`select account.make_audit_months()`)
 	if n, left := l.count(stored), l.count(`select count(*) from account.audit_events_default`); n != 1 || left != 0 {
 		t.Errorf("%d refusals, %d of them in the default partition", n, left)
-	}
-}
-
-// A migration that fails because its table is in use leaves no constraint that would refuse later rows.
-func TestMigrate_LeavesNoConstraint(t *testing.T) {
-	t.Parallel()
-	for table, c := range map[string]struct{ number, time, insert string }{
-		"audit_events": {"00253", "at", `(id, tenant_id, actor, action, subject) values ($1, $1, 'system', 'x', 'x')`},
-		"events":       {"00312", "created_at", `(tenant_id, type, data) values ($1, 'x.y', '{}')`},
-	} {
-		t.Run(table, func(t *testing.T) {
-			t.Parallel()
-			leavesNoConstraint(t, table, c.number, c.time, c.insert)
-		})
-	}
-}
-
-func leavesNoConstraint(t *testing.T, table, number, column, insert string) {
-	database := emptyDatabase(t, testkit.NewDatabase(t))
-	migrateBefore(t, number, database)
-	owner, err := pgx.Connect(t.Context(), database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
-	_, err = owner.Exec(t.Context(), fmt.Sprintf(`alter table account.%[1]s add constraint %[1]s_earlier
-		check (%[2]s < '2000-01-01') not valid`, table, column)) // as an earlier attempt has left it
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := pgx.Connect(t.Context(), database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = reader.Exec(t.Context(), "begin; lock table account."+table+" in access share mode")
-	if err != nil {
-		t.Fatal(err)
-	}
-	migrated := make(chan error)
-	go func() {
-		_, err := postgres.MigrateFor(t.Context(), credential.Secret(database.Owner), time.Second)
-		migrated <- err
-	}()
-	await.True(t, "the failed migration waits for the table's lock to drop the constraint", func() bool {
-		var waits bool
-		err := owner.QueryRow(t.Context(), `select exists (select from pg_stat_activity
-			where datname = current_database() and wait_event_type = 'Lock' and starts_with(query, $1))`,
-			fmt.Sprintf("alter table account.%[1]s drop constraint if exists %[1]s_earlier", table)).Scan(&waits)
-		return err == nil && waits
-	})
-	if err := reader.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := <-migrated; err == nil {
-		t.Error("the migration succeeded although its table is in use")
-	}
-	if _, err = owner.Exec(t.Context(), "insert into account."+table+" "+insert, uuid.New()); err != nil {
-		t.Errorf("a row is refused: %v", err)
-	}
-	if _, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner)); err != nil {
-		t.Error(err)
 	}
 }

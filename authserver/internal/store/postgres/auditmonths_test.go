@@ -3,23 +3,18 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/migrate"
 )
@@ -82,80 +77,6 @@ func migrateBefore(t *testing.T, number string, database testkit.Database) {
 	if _, err := before.Up(t.Context(), database.Owner); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// migrateWhileUsed applies all migrations while others use the tables. On a busy machine a migration may wait too long
-// for a table; then it is run again, as its error says.
-func migrateWhileUsed(t *testing.T, database testkit.Database) {
-	t.Helper()
-	await.NoError(t, func() error {
-		_, err := postgres.Migrate(t.Context(), credential.Secret(database.Owner))
-		return err
-	})
-}
-
-// The audit log is partitioned while the previous release inserts events: none is refused, and none is lost.
-func TestAuditMonths_MigrationRunsWhilePreviousReleaseInserts(t *testing.T) {
-	t.Parallel()
-	database := emptyDatabase(t, testkit.NewDatabase(t))
-	migrateBefore(t, "00250", database)
-	owner, err := pgx.Connect(t.Context(), database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
-	const old = 12_000
-	_, err = owner.Exec(t.Context(), `
-		with o as (insert into account.organisations (id, name) values (gen_random_uuid(), 'x') returning id),
-			w as (insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, 'x' from o
-				returning id)
-		insert into account.audit_events (id, at, tenant_id, actor, action, subject)
-		select gen_random_uuid(), now() - make_interval(mins => n), case when n % 3 > 0 then w.id end, 'system', 'x',
-			'x'
-		from w, generate_series(1, $1::integer) n`, old)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	var inserted atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	inserts, _ := errgroup.WithContext(ctx)
-	for worker := range 4 {
-		inserts.Go(func() error {
-			service, err := pgx.Connect(t.Context(), database.Authserver)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = service.Close(context.WithoutCancel(t.Context())) }()
-			for n := 0; ctx.Err() == nil; n++ {
-				_, err := service.Exec(t.Context(), `
-insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-values ($1, null, null, 'system', $2, $3, '{"reason": "x"}', 'r') on conflict do nothing`,
-					uuid.New(), audit.GrantRefused, fmt.Sprintf("grant:%d-%d", worker, n))
-				if err != nil {
-					return err
-				}
-				inserted.Add(1)
-			}
-			return nil
-		})
-	}
-	migrateWhileUsed(t, database)
-	stop()
-	if err := inserts.Wait(); err != nil {
-		t.Errorf("an event was refused: %v", err)
-	}
-	var stored, outside, partitions int64
-	err = owner.QueryRow(t.Context(), `select count(*), count(*) filter (where tenant_id = $1),
-			(select count(*) from account.audit_months()) from account.audit_events`, uuid.Nil).
-		Scan(&stored, &outside, &partitions)
-	want := old + inserted.Load()
-	if err != nil || stored != want || outside != want-old*2/3 || partitions < 4 {
-		t.Errorf("%d events, %d outside workspaces, %d partitions; want %d events: %v", stored, outside, partitions,
-			want, err)
-	}
-	t.Logf("%d events inserted meanwhile", inserted.Load())
 }
 
 // A refusal is recorded once an hour in the month's partition too.

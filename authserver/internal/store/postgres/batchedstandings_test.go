@@ -1,14 +1,13 @@
 package postgres_test
 
 import (
+	"os"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
@@ -107,16 +106,11 @@ func TestStanding_EqualsFirstVersionOfRules(t *testing.T) {
 	l := newStoreTest(t)
 	g := l.many(1)[0]
 	hash := credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())
-	first, err := postgres.Migrations.ReadFile("migrations/00001_account.sql")
+	first, err := os.ReadFile("testdata/first_standing.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(first), "create function account.standing(")
-	text, _, found := strings.Cut(text, "\n$$;\n")
-	if !found {
-		t.Fatal("the first migration does not define account.standing")
-	}
-	l.fixture.Exec("create function account.first_standing(" + text + "\n$$")
+	l.fixture.Exec(string(first))
 	l.fixture.Exec(`insert into account.tenant_modules
 		values ($1, 'programmes', true, true), ($1, 'engage', false, true)
 		on conflict (tenant_id, module) do update set enabled = excluded.enabled`, l.fixture.WorkspaceID)

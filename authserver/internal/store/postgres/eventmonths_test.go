@@ -2,116 +2,13 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
-
-// eventReader reads the events of a workspace in order, as an integration does.
-type eventReader struct {
-	workspace uuid.UUID
-	last      int64
-	read      int
-}
-
-// next reads the events since the last call. Their sequences must have no hole.
-func (r *eventReader) next(ctx context.Context, owner *pgx.Conn) error {
-	rows, err := owner.Query(ctx, `select sequence from account.read_events($1, $2, '{x}', 100000)`,
-		r.workspace, r.last)
-	if err != nil {
-		return err
-	}
-	var sequence int64
-	_, err = pgx.ForEachRow(rows, []any{&sequence}, func() error {
-		if sequence != r.last+1 {
-			return fmt.Errorf("sequence %d follows %d", sequence, r.last)
-		}
-		r.last, r.read = sequence, r.read+1
-		return nil
-	})
-	return err
-}
-
-// addEvents adds events as the service until ctx ends, and counts them.
-func addEvents(ctx context.Context, t *testing.T, service string, workspace uuid.UUID, added *atomic.Int64) error {
-	connection, err := pgx.Connect(t.Context(), service)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
-	for ctx.Err() == nil {
-		_, err := connection.Exec(t.Context(), `select account.add_event($1, 'x.y', $1, null)`, workspace)
-		if err != nil {
-			return err
-		}
-		added.Add(1)
-	}
-	return nil
-}
-
-// Events are partitioned while the previous release adds and reads them: none is refused, lost or read twice.
-func TestEventMonths_MigrationRunsWhilePreviousReleaseWorks(t *testing.T) {
-	t.Parallel()
-	database := emptyDatabase(t, testkit.NewDatabase(t))
-	migrateBefore(t, "00310", database)
-	owner, err := pgx.Connect(t.Context(), database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
-	const old = 12_000
-	reader := eventReader{workspace: uuid.New()}
-	_, err = owner.Exec(t.Context(), `insert into account.events (tenant_id, type, data, created_at)
-		select $1, 'x.y', '{}', now() - make_interval(mins => $2 - n) from generate_series(1, $2::integer) n`,
-		reader.workspace, old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var added atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	work, _ := errgroup.WithContext(ctx)
-	for range 3 {
-		work.Go(func() error { return addEvents(ctx, t, database.Authserver, reader.workspace, &added) })
-	}
-	work.Go(func() error {
-		reads, err := pgx.Connect(t.Context(), database.Owner)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = reads.Close(context.WithoutCancel(t.Context())) }()
-		for ctx.Err() == nil && err == nil {
-			err = reader.next(t.Context(), reads)
-		}
-		return err
-	})
-	migrateWhileUsed(t, database)
-	stop()
-	if err := work.Wait(); err != nil {
-		t.Errorf("an event was refused: %v", err)
-	}
-	for before := -1; reader.read > before; { // each call numbers some of the events
-		before = reader.read
-		if err := reader.next(t.Context(), owner); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var stored, partitions int
-	err = owner.QueryRow(t.Context(), `select count(*), (select count(*) from account.months_of('account.events'))
-		from account.events where tenant_id = $1`, reader.workspace).Scan(&stored, &partitions)
-	want := old + int(added.Load())
-	if err != nil || stored != want || reader.read != want || partitions < 4 {
-		t.Errorf("%d events, %d read, %d partitions; want %d events: %v", stored, reader.read, partitions, want, err)
-	}
-	t.Logf("%d events added meanwhile", added.Load())
-}
 
 // pastEventMonths replaces events_earlier by the partitions of this month and the 3 before it, with an event for each
 // day.

@@ -12,9 +12,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 )
 
-// MigrateFor is Migrate with a value for migrate.Migrations.TryFor.
-var MigrateFor = migrateFor
-
 // CommandTime is the time limit of an operation of an operator's command.
 const CommandTime = commandTime
 

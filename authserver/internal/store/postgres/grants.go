@@ -98,7 +98,7 @@ func (r *grantRow) grant() *grant.Grant {
 }
 
 const (
-	// A row of account.finished_upgrades says that no process of an earlier release is left (migration 233).
+	// A row of account.finished_upgrades says that no process of an earlier release is left.
 	numberSQL = `
 select nextval('account.approval_numbers')::int, now(),
   exists (select from account.finished_upgrades where name = '` + tokensCarryWorkspace + `')`

@@ -28,8 +28,8 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 	if err := ready(); err != nil {
 		t.Errorf("newer schema: %v", err)
 	}
-	f.Exec("delete from goose_authserver where version_id = 97")
-	if err := ready(); err == nil || !strings.Contains(err.Error(), "00097_readiness.sql") {
+	f.Exec("delete from goose_authserver where version_id = 331")
+	if err := ready(); err == nil || !strings.Contains(err.Error(), "00331_proven_addresses_filled.sql") {
 		t.Errorf("missing migration: %v", err)
 	}
 }

@@ -2,9 +2,7 @@ package postgres_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
 )
@@ -126,40 +123,6 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 	for _, c := range all {
 		if len(c.Secrets) != 0 {
 			t.Errorf("list read %d hashes", len(c.Secrets))
-		}
-	}
-}
-
-// The migration leaves each client its current secret and the one that expires last.
-func TestMigration_EndsSurplusSecrets(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	busy, _ := l.fixture.Confidential(perm.ProgrammesRead) // has one secret, which is the current one
-	calm, _ := l.fixture.Confidential(perm.ProgrammesRead)
-	l.fixture.Exec(`insert into account.client_secrets (client_id, hash, expires_at)
-		select $1, sha256(n::text::bytea), now() + n * interval '1 second' from generate_series(1, 3000) n`, busy.ID)
-	last := secretHash(9)
-	l.fixture.Exec(
-		`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now() + interval '24 hours')`,
-		busy.ID,
-		last,
-	)
-	text, err := postgres.Migrations.ReadFile("migrations/00120_two_secrets.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	up, _, _ := strings.Cut(string(text), "-- +goose Down")
-	if _, err := l.fixture.Owner.Exec(context.Background(), up); err != nil {
-		t.Fatal(err)
-	}
-	for _, kept := range []struct {
-		id   uuid.UUID
-		hash []byte
-		live int
-	}{{busy.ID, busy.Secrets[0], 2}, {busy.ID, last, 2}, {calm.ID, calm.Secrets[0], 1}} {
-		c, err := l.ClientWithSecret(t.Context(), kept.id, kept.hash)
-		if n := l.liveSecrets(kept.id); err != nil || len(c.Secrets) != 1 || n != kept.live {
-			t.Errorf("%d matching secrets, %d live secrets, %v", len(c.Secrets), n, err)
 		}
 	}
 }

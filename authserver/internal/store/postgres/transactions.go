@@ -181,7 +181,7 @@ func (s *Store) record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
 }
 
 // retryable reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,
-// the second approval violates grants_by_id (migration 231), which "on conflict (tenant_id, id)" does not cover.
+// the second approval violates grants_by_id, which "on conflict (tenant_id, id)" does not cover.
 func retryable(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {

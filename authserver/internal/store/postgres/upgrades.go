@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/shared/migrate"
 )
 
-// tokensCarryWorkspace is the step after which codes and refresh tokens contain their workspace (migration 233).
+// tokensCarryWorkspace is the step after which codes and refresh tokens contain their workspace.
 const tokensCarryWorkspace = "tokens_carry_workspace"
 
 // finishSQL are the statements that must not run while a process of the previous release is running. Each can be

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 
@@ -22,8 +21,7 @@ func Migrate(ctx context.Context, url string) ([]string, error) {
 	}
 	applied, err := all.Up(ctx, url)
 	if err != nil {
-		return applied, errors.Join(fmt.Errorf("migrate: %w", err),
-			migrate.DropLeftoverConstraints(ctx, url, "resource.submissions")) // which a migration partitions by month
+		return applied, fmt.Errorf("migrate: %w", err)
 	}
 	return applied, nil
 }

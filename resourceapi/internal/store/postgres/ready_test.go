@@ -45,7 +45,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 	w.Exec("alter function account.events_after rename to later")
 	waits("without authserver's migration of events")
 	w.Exec("alter function account.later rename to events_after")
-	w.Exec("delete from goose_resourceapi where version_id = 13")
+	w.Exec("delete from goose_resourceapi where version_id = 160")
 	waits("without a migration")
 	w.Exec("revoke select on goose_resourceapi from almoner_resourceapi")
 	waits("without the right to read")

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,6 +54,84 @@ func addDaily(w *postgrestest.Fixture, workspaceID, form uuid.UUID, days int) {
 		select gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false, 'processed', t, $3, t
 		from generate_series(0, $4::integer - 1) n, lateral (select now() - make_interval(days => n) as t) at`,
 		workspaceID, form, supporter, days)
+}
+
+// addForm adds a form without fields.
+func addForm(w *postgrestest.Fixture, workspaceID uuid.UUID) uuid.UUID {
+	form := uuid.New()
+	w.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins)
+		values ($1, $2, $1::uuid::text, 'x', '[]', '{}')`, form, workspaceID)
+	return form
+}
+
+// An earlierService adds, reads and finishes submissions with the statements of the previous release.
+type earlierService struct {
+	*pgx.Conn
+	workspaceID, form uuid.UUID
+}
+
+// insert adds a submission with a time that at returns, with the form's list locked.
+func (s earlierService) insert(ctx context.Context, id, token uuid.UUID, at func(time.Time) time.Time) error {
+	return pgx.BeginFunc(ctx, s.Conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select count(*) from (
+			select from resource.submissions where tenant_id = $1 and status = 'accepted' limit $2) w`,
+			s.workspaceID, 500); err != nil {
+			return err
+		}
+		var moment time.Time
+		err := tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", s.workspaceID, s.form.String(), 1).
+			Scan(&moment)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+			values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			id, s.workspaceID, s.form, token, "{}", "[]", false, at(moment))
+		return err
+	})
+}
+
+func asMoment(moment time.Time) time.Time { return moment }
+
+// work adds and finishes a submission and sends another one with its token.
+func (s earlierService) work(ctx context.Context) error {
+	id, token := uuid.New(), uuid.New()
+	if err := s.insert(ctx, id, token, asMoment); err != nil {
+		return fmt.Errorf("insert: %w", err)
+	}
+	err := s.insert(ctx, uuid.New(), token, asMoment)
+	if !refusedBy(err, uniqueViolation, "submissions") {
+		return fmt.Errorf("the token is used again: %w", err)
+	}
+	tag, err := s.Exec(ctx, `
+		update resource.submissions set status = 'rejected', reasons = $3, finished_at = $4
+		where tenant_id = $1 and id = $2`, s.workspaceID, id, "[]", time.Now())
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errors.New("the submission is not found")
+	}
+	return err
+}
+
+// An earlier service adds and finishes submissions, and recognises a token that is used again.
+func TestSubmissionMonths_EarlierServiceWorks(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	workspaceID := w.Workspace()
+	connection, err := pgx.Connect(t.Context(), w.Database.Resourceapi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+	service := earlierService{connection, workspaceID, addForm(w, workspaceID)}
+	for range 3 {
+		if err := service.work(t.Context()); err != nil {
+			t.Errorf("a submission was refused: %v", err)
+		}
+	}
+	if n := w.Count("select count(*) from resource.submissions where tenant_id = $1", workspaceID); n != 3 {
+		t.Errorf("%d submissions", n)
+	}
 }
 
 // A token is used once, also by concurrent requests at the end of a month.
