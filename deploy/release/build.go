@@ -39,18 +39,8 @@ func (b build) compile(ctx context.Context, root, commit, file string) error {
 	if err != nil {
 		return err
 	}
-	command := exec.CommandContext(
-		ctx,
-		"go",
-		"build",
-		"-trimpath",
-		"-buildvcs=false",
-		"-tags="+version.BuildTags,
-		"-ldflags=-s -w -buildid= -X "+ours+"shared/version.commit="+commit,
-		"-o",
-		file,
-		"./cmd/"+b.program,
-	)
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags="+version.BuildTags,
+		"-ldflags=-s -w -buildid= -X "+ours+"shared/version.commit="+commit, "-o", file, "./cmd/"+b.program)
 	command.Dir = filepath.Join(root, b.program)
 	command.Env = append(
 		os.Environ(),

@@ -79,10 +79,7 @@ func imageOf(b build, commit, file string, licences []byte) (v1.Image, error) {
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, contents := range [][]content{
-		{
-			{"etc/ssl/certs/ca-certificates.crt", 0o644, certificates()},
-			{"LICENCES.txt", 0o644, licences},
-		},
+		{{"etc/ssl/certs/ca-certificates.crt", 0o644, certificates()}, {"LICENCES.txt", 0o644, licences}},
 		{{b.program, 0o755, program}},
 	} {
 		layer, err := layerOf(contents)

@@ -71,14 +71,8 @@ func linked(root string) ([]*module, error) {
 	for _, program := range programs() {
 		command := exec.Command("go", "list", "-deps", "-json=Dir,Module", "-tags="+version.BuildTags, "./cmd/"+program)
 		command.Dir = filepath.Join(root, program)
-		command.Env = append(
-			os.Environ(),
-			"GOWORK=off",
-			"CGO_ENABLED=0",
-			"GOOS=linux",
-			"GOARCH=amd64",
-			"GOFLAGS=-mod=readonly",
-		)
+		command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
+			"GOFLAGS=-mod=readonly")
 		var complaint bytes.Buffer
 		command.Stderr = &complaint
 		listed, err := command.Output()
@@ -207,14 +201,8 @@ func tabulate(modules []*module) []byte {
 			"module | version | licence | in |\n|---|---|---|---|\n",
 	)
 	for _, m := range modules {
-		fmt.Fprintf(
-			&out,
-			"| %s | %s | %s | %s |\n",
-			m.path,
-			m.version,
-			strings.Join(m.licences, ", "),
-			strings.Join(m.programs, ", "),
-		)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", m.path, m.version, strings.Join(m.licences, ", "),
+			strings.Join(m.programs, ", "))
 	}
 	return out.Bytes()
 }

@@ -1,9 +1,12 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
@@ -125,4 +129,106 @@ func RunAgainst(t testing.TB, binaries, tests string, scale int, settings ...str
 	command.Env = append(append(os.Environ(), binariesVariable+"="+binaries, homeVariable+"="+home), settings...)
 	out, err := command.CombinedOutput()
 	return string(out), err == nil
+}
+
+// previousRelease is the commit of the last release that was installed. Its schema is older than the newest migrations.
+const previousRelease = "0cfcdfceca13daaa21b244cb62d9e932ccd72816"
+
+// PreviousRelease returns the commit from which installations are upgraded: the one that ALMONER_UPGRADE_FROM names, or
+// the last release that was installed.
+func PreviousRelease() string { return cmp.Or(os.Getenv("ALMONER_UPGRADE_FROM"), previousRelease) }
+
+// Earlier builds both services at a commit and returns the directory of their binaries. The test is skipped if the
+// commit or one of its dependencies is not available: in a copy without history, or without a network.
+func Earlier(t testing.TB, commit string) string {
+	t.Helper()
+	root := rootWithCommit(t, commit)
+	source, binaries := t.TempDir(), t.TempDir()
+	archive := filepath.Join(t.TempDir(), "source.tar")
+	for _, command := range [][]string{
+		{"git", "-C", root, "archive", "--output", archive, commit},
+		{"tar", "-x", "-C", source, "-f", archive},
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command[0], err, out)
+		}
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./authserver/cmd/authserver",
+		"./resourceapi/cmd/resourceapi")
+	list.Dir, list.Env = source, append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS=")
+	if out, err := list.CombinedOutput(); err != nil {
+		t.Skipf("the dependencies of commit %.10s are not available: %.300s", commit, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	if err := stack.Build(ctx, source, binaries); err != nil {
+		t.Fatal(err)
+	}
+	return binaries
+}
+
+// CommittedFolder writes a folder of the repository at a commit to a directory, which it returns. The test is skipped
+// if the commit is not available.
+func CommittedFolder(t testing.TB, commit, folder string) string {
+	t.Helper()
+	dir := t.TempDir()
+	archive := filepath.Join(t.TempDir(), "folder.tar")
+	for _, command := range [][]string{
+		{"git", "-C", rootWithCommit(t, commit), "archive", "--output", archive, commit, folder},
+		{"tar", "-x", "-C", dir, "-f", archive},
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command[0], err, out)
+		}
+	}
+	return filepath.Join(dir, folder)
+}
+
+// Committed returns the names of the files in a folder of the repository at a commit. The test is skipped if the
+// commit is not available.
+func Committed(t testing.TB, commit, folder string) []string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "git", "-C", rootWithCommit(t, commit), "ls-tree", "--name-only",
+		commit+":"+folder)
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s of the commit %.10s: %v", folder, commit, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// rootWithCommit returns the root of the repository. The test is skipped if its history does not have the commit.
+func rootWithCommit(t testing.TB, commit string) string {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)
+	}
+	return root
+}
+
+// Through sends every request directly to one process of each service, without the gateway. The URL decides which.
+type Through struct {
+	Stack                   *stack.Stack
+	Authserver, Resourceapi *stack.Service
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w Through) RoundTrip(r *http.Request) (*http.Response, error) {
+	service := w.Resourceapi
+	if strings.HasPrefix(r.URL.String(), w.Stack.AppURL+"/") || gateway.IsAccount(r.URL.Path) {
+		service = w.Authserver
+	}
+	address, err := url.Parse(service.URL)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Host = r.URL.Host
+	r.URL.Host = address.Host
+	return http.DefaultTransport.RoundTrip(r)
 }

@@ -91,12 +91,8 @@ func browserOptions(names ...string) []chromedp.ExecAllocatorOption {
 	}
 	return append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
-		chromedp.ModifyCmdFunc(localstore.WithoutPriority),
-		chromedp.NoSandbox,
-		chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("host-resolver-rules", rules),
-	)
+		chromedp.ModifyCmdFunc(localstore.WithoutPriority), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("host-resolver-rules", rules))
 }
 
 // shared is the browser of the process. Each test has a profile of its own in it, because starting a browser takes

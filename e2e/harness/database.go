@@ -15,6 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -122,20 +123,12 @@ func (w *Database) Workspace(t testing.TB) demo.Workspace {
 	workspace := demo.Workspace{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
 	organisation := uuid.New()
 	w.Exec(t, `insert into account.organisations (id, name) values ($1, 'Canal Lane Trust')`, organisation)
-	w.Exec(
-		t,
-		`insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`,
-		workspace.ID,
-		organisation,
-		workspace.Name,
-	)
+	w.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, workspace.ID, organisation,
+		workspace.Name)
 	w.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
 		select $1, unnest($2::text[]), true, true`, workspace.ID, perm.Modules())
-	w.Exec(
-		t,
-		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
-		workspace.ID,
-	)
+	w.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
+		workspace.ID)
 	return workspace
 }
 
@@ -144,13 +137,8 @@ func (w *Database) User(t testing.TB) demo.User {
 	t.Helper()
 	id := uuid.NewString()
 	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
-	w.Exec(
-		t,
-		`insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`,
-		id,
-		user.Email,
-		passwordHash,
-	)
+	w.Exec(t, `insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`, id,
+		user.Email, passwordHash)
 	if _, err := w.rows.Exec(t.Context(), demo.MarkProven(id)); err != nil {
 		t.Fatal(err)
 	}
@@ -161,25 +149,17 @@ func (w *Database) User(t testing.TB) demo.User {
 // Join makes a user a member with the permissions.
 func (w *Database) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(
-		t,
+	w.Exec(t,
 		`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`,
-		workspace.ID,
-		user.ID,
-		permissions,
-	)
+		workspace.ID, user.ID, permissions)
 }
 
 // Permit replaces the permissions of a member.
 func (w *Database) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(
-		t,
+	w.Exec(t,
 		`update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`,
-		workspace.ID,
-		user.ID,
-		permissions,
-	)
+		workspace.ID, user.ID, permissions)
 }
 
 // Leave deletes a membership and nothing else.
@@ -191,12 +171,8 @@ func (w *Database) Leave(t testing.TB, workspace demo.Workspace, user demo.User)
 // SetLLM switches the workspace's LLM integration on or off.
 func (w *Database) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	t.Helper()
-	w.Exec(
-		t,
-		`update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`,
-		workspace.ID,
-		on,
-	)
+	w.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`,
+		workspace.ID, on)
 }
 
 // SetModule changes the state of the workspace's Programmes module.
@@ -253,4 +229,102 @@ func (w *Database) ExpireToken(t testing.TB, token string) {
 func (w *Database) EndGrantIn(t testing.TB, grant string, left time.Duration) {
 	t.Helper()
 	w.Exec(t, `update account.grants set ends_at = now() + $2 where id = $1`, grant, left)
+}
+
+// Text returns the single text value of a query, or "" if it is null.
+func (w *Database) Text(t testing.TB, sql string, args ...any) string {
+	t.Helper()
+	var text *string
+	if err := w.rows.QueryRow(t.Context(), sql, args...).Scan(&text); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// Define runs SQL that affects no row, such as DDL.
+func (w *Database) Define(t testing.TB, sql string) {
+	t.Helper()
+	if _, err := w.rows.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// A Change is a statement that withdraws what allows a request. It must affect at least one row.
+type Change struct {
+	SQL  string
+	Args []any
+}
+
+// Between makes changes between the check and the write of a request. The changes are made in a transaction that is
+// open when the request starts, so that the checks of the request see the state before them. The transaction is
+// committed as soon as the request waits for a row that it has locked. A request that ties its write to its check
+// waits for the commit and then finds that it is no longer allowed. A request that does not tie them waits for
+// nothing and ends before the commit, which shows in what it wrote.
+func (w *Database) Between(t testing.TB, request func(), changes ...Change) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := w.rows.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	for _, change := range changes {
+		if tag, err := tx.Exec(ctx, change.SQL, change.Args...); err != nil || tag.RowsAffected() == 0 {
+			t.Fatalf("%s: %d rows, %v", change.SQL, tag.RowsAffected(), err)
+		}
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); request() }()
+	w.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// While runs do while a request waits for a row that the SQL has locked. The transaction of the SQL is rolled back.
+func (w *Database) While(t testing.TB, request, do func(), sql string, args ...any) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := w.rows.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); request() }()
+	w.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
+	do()
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// awaitWaiter returns when another session waits for a lock of the session pid, or when done is closed.
+func (w *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
+	t.Helper()
+	await.True(t, "the request waits for the change or ends", func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+		}
+		return w.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`,
+			int32(pid)) > 0
+	})
+}
+
+// Replaces marks a personal access token as the replacement of a former one.
+func (w *Database) Replaces(t testing.TB, token, former string) {
+	t.Helper()
+	w.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
+				from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`,
+		credential.Hash(token), credential.Hash(former))
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -8,7 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
 )
 
 // A Receiver is a webhook endpoint on this machine with TLS.
@@ -92,4 +96,107 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		<-wait
 	}
 	w.WriteHeader(status)
+}
+
+// A MetadataHost is a platform's website on this machine with TLS. It serves the metadata documents of clients that are
+// not registered.
+type MetadataHost struct {
+	URL      string
+	Requests atomic.Int32 // number of requests
+
+	t       testing.TB
+	server  *httptest.Server
+	mu      sync.Mutex
+	answers map[string]http.HandlerFunc
+}
+
+// NewMetadataHost starts a website without documents.
+func NewMetadataHost(t testing.TB) *MetadataHost {
+	t.Helper()
+	p := &MetadataHost{t: t, answers: map[string]http.HandlerFunc{}}
+	p.server = httptest.NewTLSServer(p)
+	p.URL = p.server.URL
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+// Host returns the website's host name and port.
+func (p *MetadataHost) Host() string { return strings.TrimPrefix(p.URL, "https://") }
+
+// Settings returns the settings of a development deployment that accepts this website's clients as clients of the
+// platform.
+func (p *MetadataHost) Settings(platform string) map[string]string {
+	return map[string]string{
+		"ALMONER_CLIENT_DOMAINS": p.Host() + "=" + platform,
+		"ALMONER_CLIENT_DOCUMENT_CA": string(
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}),
+		),
+	}
+}
+
+// Answer sets the handler of a path and returns the URL.
+func (p *MetadataHost) Answer(path string, answer http.HandlerFunc) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[path] = answer
+	return p.URL + path
+}
+
+// Publish serves an object as JSON and returns its URL.
+func (p *MetadataHost) Publish(path string, object map[string]any) string {
+	p.t.Helper()
+	body, err := json.Marshal(object)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.Answer(path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body)
+	})
+}
+
+// Client publishes a valid client metadata document with changes to it and returns its URL, which is the client id.
+func (p *MetadataHost) Client(path string, redirects []string, changes map[string]any) string {
+	p.t.Helper()
+	document := map[string]any{
+		"client_id":                  p.URL + path,
+		"client_name":                "Claude Code",
+		"redirect_uris":              redirects,
+		"token_endpoint_auth_method": "none",
+		"grant_types": []string{
+			"authorization_code",
+			"refresh_token",
+			"urn:ietf:params:oauth:grant-type:device_code",
+		},
+		"response_types": []string{"code"},
+	}
+	for name, value := range changes {
+		document[name] = value
+	}
+	return p.Publish(path, document)
+}
+
+func (p *MetadataHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.Requests.Add(1)
+	p.mu.Lock()
+	answer := p.answers[r.URL.Path]
+	p.mu.Unlock()
+	if answer == nil {
+		http.NotFound(w, r)
+		return
+	}
+	answer(w, r)
+}
+
+// DocumentClient returns the client whose document is at the address, with the resource that it requests.
+func (p *Product) DocumentClient(address, redirectURI, resource string) Connector {
+	return Connector{ClientID: address, RedirectURI: redirectURI, Resource: resource, product: p}
+}
+
+// Choose submits the choice of a workspace, for a client that belongs to no workspace, and returns the response.
+func (p Page) Choose(t testing.TB, workspace demo.Workspace) Page {
+	t.Helper()
+	form := p.DecisionForm(t, "choose")
+	form.Fields.Set("workspace", workspace.ID)
+	return p.person.Submit(t, form)
 }

@@ -114,8 +114,7 @@ func Sentinel(t testing.TB) *localstore.RedisSentinel {
 }
 
 func several[Servers interface{ Stop() }](
-	t testing.TB,
-	start func(context.Context, localstore.Options) (Servers, error),
+	t testing.TB, start func(context.Context, localstore.Options) (Servers, error),
 ) Servers {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-redis-")
@@ -128,10 +127,8 @@ func several[Servers interface{ Stop() }](
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	servers, err := start(
-		ctx,
-		localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true},
-	)
+	servers, err := start(ctx,
+		localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true})
 	if err != nil {
 		t.Fatalf("start several Redis: %v", err)
 	}

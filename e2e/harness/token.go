@@ -62,12 +62,8 @@ func (j JWT) SignedBy(t testing.TB, key JWK) bool {
 		t.Fatal("a key of JWKS is not a point of P-256")
 	}
 	digest := sha256.Sum256([]byte(j.signed))
-	return ecdsa.Verify(
-		public,
-		digest[:],
-		new(big.Int).SetBytes(j.signature[:32]),
-		new(big.Int).SetBytes(j.signature[32:]),
-	)
+	return ecdsa.Verify(public, digest[:], new(big.Int).SetBytes(j.signature[:32]),
+		new(big.Int).SetBytes(j.signature[32:]))
 }
 
 func coordinate(t testing.TB, key JWK, name string) []byte {

@@ -2,14 +2,19 @@ package harness
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/openapicheck"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // Checker returns the OpenAPI checker of this process, with the description and the responses that all tests have
@@ -108,3 +113,115 @@ func reread(body *io.ReadCloser) ([]byte, error) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// A record collects what the tests receive from a stack, for the sweep at its end.
+type record struct {
+	options Options
+	secrets sync.Map // *Secrets → nil
+	faults  sync.Map // request id → request and status, for each 5xx response
+}
+
+// records are the records of the test process.
+var records sync.Map // *stack.Stack → *record
+
+// recordOf returns the record of a stack and creates it if necessary.
+func recordOf(s *stack.Stack) *record {
+	one, _ := records.LoadOrStore(s, &record{})
+	return one.(*record)
+}
+
+// noteFault records the request id of a 5xx response. It ignores a workspace that is not provisioned, which is not a
+// fault; /readyz, which reports the cause itself; and stacks with another gateway, which may have sent the response
+// and has its own log.
+func (r *record) noteFault(response *http.Response, answer []byte) {
+	if response.StatusCode < 500 || r.options.BaseURL != "" ||
+		bytes.Contains(answer, []byte(`"TENANT_NOT_PROVISIONED"`)) ||
+		response.Request.URL.Path == "/readyz" {
+		return
+	}
+	asked := fmt.Sprint(response.Request.Method, " ", response.Request.URL.Path, " → ", response.StatusCode)
+	r.faults.Store(response.Header.Get(web.RequestIDHeader), asked)
+}
+
+// unexplained returns the 5xx responses whose cause is in no log. The entry that is logged for every request is not a
+// cause.
+func (r *record) unexplained(logs []byte) (complaints []string) {
+	missing := map[string]string{}
+	for id, asked := range r.faults.Range {
+		missing[id.(string)] = asked.(string)
+	}
+	for line := range bytes.Lines(logs) {
+		var entry struct {
+			Level     string `json:"level"`
+			Message   string `json:"msg"`
+			RequestID string `json:"request_id"`
+		}
+		if len(missing) > 0 && bytes.Contains(line, []byte(`"level":"ERROR"`)) && json.Unmarshal(line, &entry) == nil &&
+			entry.Message != "request" {
+			delete(missing, entry.RequestID)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		complaints = append(complaints, fmt.Sprintf("no log says why: %s, request id %q", missing[id], id))
+	}
+	return complaints
+}
+
+// mostFaults is the number of 5xx responses whose causes a failed test prints.
+const mostFaults = 10
+
+// testFaults are the request ids of the last 5xx responses that a test received.
+type testFaults struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (f *testFaults) note(response *http.Response) {
+	id := response.Header.Get(web.RequestIDHeader)
+	if response.StatusCode < http.StatusInternalServerError || id == "" {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ids = append(f.ids, id); len(f.ids) > mostFaults {
+		f.ids = f.ids[1:]
+	}
+}
+
+// print adds the warnings and errors that the services logged for the responses to the output of the test.
+func (f *testFaults) print(t testing.TB, s *stack.Stack) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.ids) == 0 {
+		return
+	}
+	logs, err := ReadLogs(s.LogDir())
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(logs)) {
+		var entry struct {
+			Level     string `json:"level"`
+			RequestID string `json:"request_id"`
+		}
+		if json.Unmarshal([]byte(line), &entry) != nil || entry.Level == "INFO" ||
+			!slices.Contains(f.ids, entry.RequestID) {
+			continue
+		}
+		if recordOf(s).hasSecret(line) {
+			line = "a log line with a secret, which is not shown"
+		}
+		t.Log(Redact(line))
+	}
+}
+
+// hasSecret reports whether the text contains a secret that the tests have recorded.
+func (r *record) hasSecret(text string) bool {
+	for secrets := range r.secrets.Range {
+		if len(secrets.(*Secrets).FoundIn([]byte(text))) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -84,13 +84,8 @@ func (s *schemas) validate(what string, schema openapi.Object, value any) []stri
 func leaves(what string, e *jsonschema.ValidationError) []string {
 	if len(e.Causes) == 0 {
 		return []string{
-			fmt.Sprintf(
-				"%s, at /%s: %s (%s)",
-				what,
-				strings.Join(e.InstanceLocation, "/"),
-				strings.Join(e.ErrorKind.KeywordPath(), "/"),
-				strings.TrimPrefix(e.SchemaURL, home),
-			),
+			fmt.Sprintf("%s, at /%s: %s (%s)", what, strings.Join(e.InstanceLocation, "/"),
+				strings.Join(e.ErrorKind.KeywordPath(), "/"), strings.TrimPrefix(e.SchemaURL, home)),
 		}
 	}
 	var out []string

@@ -131,23 +131,14 @@ func (a Application) code(q Question, callback url.Values) (string, error) {
 // Revoke revokes the grant of an access token or a refresh token (RFC 7009). An unknown token is not an
 // error.
 func (c Connector) Revoke(ctx context.Context, token string) error {
-	return c.post(
-		ctx,
-		revokePath,
-		formType,
-		[]byte(url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode()),
-		nil,
-	)
+	return c.post(ctx, revokePath, formType, []byte(url.Values{"client_id": {c.ClientID}, "token": {token}}.Encode()),
+		nil)
 }
 
 // Revoke revokes the grant of an access token (RFC 7009). An unknown token is not an error.
 func (a ConfidentialApp) Revoke(ctx context.Context, token string) error {
-	return a.postJSON(
-		ctx,
-		revokePath,
-		map[string]string{"client_id": a.ClientID, "client_secret": a.Secret.Reveal(), "token": token},
-		nil,
-	)
+	return a.postJSON(ctx, revokePath,
+		map[string]string{"client_id": a.ClientID, "client_secret": a.Secret.Reveal(), "token": token}, nil)
 }
 
 func (a Application) caller() (*caller, error) {

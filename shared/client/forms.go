@@ -140,10 +140,7 @@ func (f Forms) Submissions(ctx context.Context, form string, filter ...Submissio
 // SubmissionsPage returns one page of Submissions, at a cursor or the first one if cursor is "". A program that stops
 // between pages must store Next and continue with the same filter.
 func (f Forms) SubmissionsPage(
-	ctx context.Context,
-	form string,
-	filter SubmissionFilter,
-	cursor string,
+	ctx context.Context, form string, filter SubmissionFilter, cursor string,
 ) (Page[Submission], error) {
 	return pageOf[Submission](ctx, f.c, f.submissions(form, filter), cursor)
 }
@@ -173,10 +170,7 @@ const (
 // UpdatedSince must be zero. The caller reads the result to its end and closes it. If the export is aborted, for
 // example because the credential was revoked, reading fails and the content read so far is incomplete.
 func (f Forms) Export(
-	ctx context.Context,
-	form string,
-	format ExportFormat,
-	filter SubmissionFilter,
+	ctx context.Context, form string, format ExportFormat, filter SubmissionFilter,
 ) (io.ReadCloser, error) {
 	r := f.submissions(form, filter)
 	r.path += "/export"

@@ -105,30 +105,21 @@ type ProgrammeChange struct {
 
 // Update changes a programme. Use Move to change the status.
 func (p Programmes) Update(
-	ctx context.Context,
-	id string,
-	change ProgrammeChange,
-	options ...WriteOption,
+	ctx context.Context, id string, change ProgrammeChange, options ...WriteOption,
 ) (Programme, error) {
 	return p.send(ctx, http.MethodPatch, p.path(id), change, options)
 }
 
 // Put creates the programme with the external id, or changes it if it exists.
 func (p Programmes) Put(
-	ctx context.Context,
-	externalID string,
-	n NewProgramme,
-	options ...WriteOption,
+	ctx context.Context, externalID string, n NewProgramme, options ...WriteOption,
 ) (Programme, error) {
 	return p.send(ctx, http.MethodPut, programmesPath+"/external/"+url.PathEscape(externalID), n, options)
 }
 
 // Move changes the status. A transition that is not allowed fails with CodeConflict.
 func (p Programmes) Move(
-	ctx context.Context,
-	id string,
-	to ProgrammeStatus,
-	options ...WriteOption,
+	ctx context.Context, id string, to ProgrammeStatus, options ...WriteOption,
 ) (Programme, error) {
 	return p.send(ctx, http.MethodPost, p.path(id)+"/transitions", map[string]ProgrammeStatus{"to": to}, options)
 }
@@ -136,10 +127,7 @@ func (p Programmes) Move(
 func (Programmes) path(id string) string { return programmesPath + "/" + url.PathEscape(id) }
 
 func (p Programmes) send(
-	ctx context.Context,
-	method, path string,
-	value any,
-	options []WriteOption,
+	ctx context.Context, method, path string, value any, options []WriteOption,
 ) (Programme, error) {
 	r, err := p.c.writeJSON(method, path, value, options)
 	if err != nil {

@@ -34,10 +34,8 @@ func bench(ctx context.Context, root, part string) error {
 	}
 	what, known := measurements()[part]
 	if !known {
-		return fmt.Errorf(
-			"unknown part: use make bench PART=%s",
-			strings.Join(slices.Sorted(maps.Keys(measurements())), "|"),
-		)
+		return fmt.Errorf("unknown part: use make bench PART=%s",
+			strings.Join(slices.Sorted(maps.Keys(measurements())), "|"))
 	}
 	if err := dieWithParent(); err != nil {
 		return err

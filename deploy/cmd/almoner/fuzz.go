@@ -163,14 +163,9 @@ func (t *testRun) fuzzOne(ctx context.Context, one target, each, inputs string) 
 	for _, packages := range guiding() {
 		arguments = append(arguments, "-gcflags="+packages+"=-d=libfuzzer")
 	}
-	arguments = append(
-		arguments,
-		"-args",
-		"-test.fuzz=^"+one.name+"$",
-		"-test.fuzzcachedir="+filepath.Join(inputs, one.folder),
-		"-test.fuzztime="+each,
-		"-test.fuzzminimizetime="+shorten,
-	)
+	arguments = append(arguments, "-args", "-test.fuzz=^"+one.name+"$",
+		"-test.fuzzcachedir="+filepath.Join(inputs, one.folder), "-test.fuzztime="+each,
+		"-test.fuzzminimizetime="+shorten)
 	err := t.command(ctx, one.folder, nil, io.MultiWriter(os.Stdout, &out), "go", arguments...).Run()
 	if err != nil && ctx.Err() == nil {
 		t.failed, result = append(t.failed, one.name), "FAILED"
@@ -179,8 +174,6 @@ func (t *testRun) fuzzOne(ctx context.Context, one target, each, inputs string) 
 	if found := executions.FindAllStringSubmatch(out.String(), -1); len(found) > 0 {
 		count = found[len(found)-1][1]
 	}
-	return fmt.Sprintf(
-		"%s of %s: %s inputs, %s (%s)\n",
-		one.name, one.folder, count, result, time.Since(began).Round(time.Second),
-	)
+	return fmt.Sprintf("%s of %s: %s inputs, %s (%s)\n", one.name, one.folder, count, result,
+		time.Since(began).Round(time.Second))
 }

@@ -53,10 +53,8 @@ func printGuide(out io.Writer, s *stack.Stack, file string) {
 
 // printRequests prints the workspaces and some first requests.
 func printRequests(line func(format string, arguments ...any), d demo.Demo) {
-	line(
-		"%s is the workspace to try things in: choose it in Settings. The other four show special cases:",
-		d.Workspaces.Main.Name,
-	)
+	line("%s is the workspace to try things in: choose it in Settings. The other four show special cases:",
+		d.Workspaces.Main.Name)
 	for _, one := range []struct {
 		demo.Workspace
 		what string

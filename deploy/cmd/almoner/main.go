@@ -10,8 +10,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/almonerhq/almoner/deploy/local/settings"
+	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
 const usage = `usage: almoner run             start everything with demo data and run until Ctrl-C
@@ -88,4 +93,66 @@ func findRoot() (string, error) {
 			return "", errors.New("run this in the repository: there is no go.work here or in a directory above")
 		}
 	}
+}
+
+// dieWithParent makes the kernel send SIGTERM to this process when make, its parent, ends, so that killing make with
+// SIGKILL leaves no process either. Started by hand, the process outlives the shell as any program does.
+func dieWithParent() error {
+	if os.Getenv("MAKELEVEL") == "" {
+		return nil
+	}
+	// The kernel stores this setting with the thread; the main thread lives as long as the program.
+	runtime.LockOSThread()
+	signal := uintptr(syscall.SIGTERM)
+	_, _, code := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, signal, 0)
+	if code != 0 {
+		return code
+	}
+	if os.Getppid() == 1 {
+		return errors.New("make has ended")
+	}
+	return nil
+}
+
+// generate rewrites the files in the repository that are generated from the code.
+func generate(ctx context.Context, root string) error {
+	bin := filepath.Join(root, ".almoner", "bin")
+	if err := stack.Build(ctx, root, bin); err != nil {
+		return err
+	}
+	files, err := settings.Files(ctx, root, bin)
+	if err != nil {
+		return err
+	}
+	for path, content := range files {
+		if err := os.WriteFile(filepath.Join(root, path), []byte(content), 0o644); err != nil {
+			return err
+		}
+		fmt.Println("almoner: " + path)
+	}
+	return nil
+}
+
+// screenshots writes pictures of all pages to .almoner/screenshots, without those of an earlier run.
+func screenshots(ctx context.Context, root string) error {
+	if err := dieWithParent(); err != nil {
+		return err
+	}
+	folder := filepath.Join(root, ".almoner", "screenshots")
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	t := newTestRun(root)
+	if _, err := t.ensurePackages(ctx); err != nil {
+		return err
+	}
+	arguments := []string{"test", "-count=1", "-timeout=20m", "-run=^TestScreenshots$", ".", "-screenshots=" + folder}
+	err := t.withServers(ctx, func() { t.step(ctx, "screenshots", "e2e", nil, "go", arguments...) })
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && len(t.failed) > 0 {
+		err = fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+	}
+	return err
 }

@@ -81,12 +81,8 @@ func newTestRun(root string) *testRun {
 		bin:     filepath.Join(home, "test-bin"),
 		out:     os.Stdout,
 		tempDir: localstore.TempDir,
-		env: append(
-			os.Environ(),
-			"GOTOOLCHAIN=local",
-			"CGO_ENABLED=0",
-			"GOFLAGS="+strings.TrimSpace(strings.Join(flags, " ")),
-		),
+		env: append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0",
+			"GOFLAGS="+strings.TrimSpace(strings.Join(flags, " "))),
 	}
 }
 
@@ -132,11 +128,8 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	if err := os.Chmod(dir, 0o711); err != nil { // the servers' user must be able to enter it
 		return err
 	}
-	server, err := localstore.StartPostgres(ctx, localstore.Options{
-		Dir:      filepath.Join(dir, "postgres"),
-		Tools:    t.tools,
-		Volatile: true,
-	})
+	server, err := localstore.StartPostgres(ctx,
+		localstore.Options{Dir: filepath.Join(dir, "postgres"), Tools: t.tools, Volatile: true})
 	if err != nil {
 		return err
 	}
@@ -154,14 +147,9 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	if err := stack.Prepare(ctx, prepared); err != nil {
 		return err
 	}
-	t.env = append(
-		t.env,
-		"ALMONER_TEST_POSTGRES_URL="+server.URL,
-		"ALMONER_TEST_TOOLS="+t.tools,
-		"ALMONER_TEST_BINARIES="+t.bin,
-		"ALMONER_TEST_HOME="+home,
-		localstore.ChromiumVariable+"="+localstore.FindChromium(t.tools),
-	)
+	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
+		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_HOME="+home,
+		localstore.ChromiumVariable+"="+localstore.FindChromium(t.tools))
 	if err := t.keepFilesIn(filepath.Join(dir, "tmp")); err != nil {
 		return err
 	}

@@ -144,16 +144,9 @@ func (t *testRun) addEvidence(ctx context.Context, part, lines string, began tim
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	_, err = fmt.Fprintf(
-		file,
-		"\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n",
-		part,
-		began.UTC().Format("2006-01-02 15:04 UTC"),
-		t.commit(ctx),
-		runtime.NumCPU(),
-		time.Since(began).Round(time.Second),
-		strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "),
-	)
+	_, err = fmt.Fprintf(file, "\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n", part,
+		began.UTC().Format("2006-01-02 15:04 UTC"), t.commit(ctx), runtime.NumCPU(),
+		time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "))
 	return err
 }
 

@@ -39,10 +39,8 @@ func Load(path string) (Seed, error) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimSpace(string(content)))
 	if err != nil || len(raw) != length {
-		return s, fmt.Errorf(
-			"%s is not a seed of 32 bytes in base64url: restore the file, or remove it to start over",
-			path,
-		)
+		return s, fmt.Errorf("%s is not a seed of 32 bytes in base64url: restore the file, or remove it to start over",
+			path)
 	}
 	copy(s.secret[:], raw)
 	return s, nil

@@ -44,11 +44,8 @@ func Files(ctx context.Context, root, binaries string) (map[string]string, error
 	if err != nil {
 		return nil, err
 	}
-	all := append(
-		slices.Clone(services),
-		program{name: "make run", settings: envconf.Describe(Run{})},
-		program{name: "gateway", settings: envconf.Describe(Gateway{})},
-	)
+	all := append(slices.Clone(services), program{name: "make run", settings: envconf.Describe(Run{})},
+		program{name: "gateway", settings: envconf.Describe(Gateway{})})
 	text, err := between(string(content), "settings", table(all))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", page, err)

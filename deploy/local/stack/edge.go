@@ -33,11 +33,8 @@ func openEdge(port int, backends gateway.Backends, settings tracing.Settings, lo
 	if err != nil {
 		return nil, err
 	}
-	traces, err := tracing.Start(
-		context.Background(),
-		tracing.Options{Settings: settings, Service: "gateway", Delay: traceDelay},
-		log,
-	)
+	traces, err := tracing.Start(context.Background(),
+		tracing.Options{Settings: settings, Service: "gateway", Delay: traceDelay}, log)
 	if err != nil {
 		_ = file.Close()
 		return nil, err

@@ -82,11 +82,8 @@ func (h *home) acquire() error {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(h.path("lock")) // only a hint
 		_ = file.Close()
-		return fmt.Errorf(
-			"another almoner is running in %s (process %s): stop it first",
-			h.dir,
-			strings.TrimSpace(string(holder)),
-		)
+		return fmt.Errorf("another almoner is running in %s (process %s): stop it first", h.dir,
+			strings.TrimSpace(string(holder)))
 	}
 	h.lock = file
 	if err := file.Truncate(0); err != nil {

@@ -89,11 +89,7 @@ func (s *Stack) startWorker(ctx context.Context, settings map[string]string) err
 // startEach starts the processes of a service, the first at the port. It appends each process to into, even if it does
 // not start.
 func (s *Stack) startEach(
-	ctx context.Context,
-	name string,
-	port, count int,
-	into *[]*Service,
-	settings map[string]string,
+	ctx context.Context, name string, port, count int, into *[]*Service, settings map[string]string,
 ) error {
 	addresses := []string{loopback(port)}
 	free, err := freePorts(max(0, count-1))

@@ -53,10 +53,8 @@ func (s *Service) waitReady(ctx context.Context, process *child.Child) error {
 		case <-process.Done():
 			return s.ended(process)
 		case <-ctx.Done():
-			return fmt.Errorf(
-				"%s did not become ready (%s); its log is %s: %w",
-				s.Name, r.trouble, s.spec.Log, ctx.Err(),
-			)
+			return fmt.Errorf("%s did not become ready (%s); its log is %s: %w", s.Name, r.trouble, s.spec.Log,
+				ctx.Err())
 		case <-time.After(30 * time.Millisecond):
 		}
 	}

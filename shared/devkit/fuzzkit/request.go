@@ -7,10 +7,15 @@ package fuzzkit
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"testing"
 )
 
 // A Request is a fuzzed request. Headers are lines of a name, a colon and a value.
@@ -32,13 +37,8 @@ func (q Request) Read() (*http.Request, bool) {
 		target += "?" + q.Query
 	}
 	var text strings.Builder
-	fmt.Fprintf(
-		&text,
-		"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n",
-		q.Method,
-		oneWord(target),
-		len(q.Body),
-	)
+	fmt.Fprintf(&text, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n", q.Method, oneWord(target),
+		len(q.Body))
 	for line := range strings.Lines(q.Headers) {
 		if line = strings.TrimRight(line, "\r\n"); line != "" { // an empty line would end the headers
 			text.WriteString(line + "\r\n")
@@ -90,4 +90,133 @@ func Ask(handler http.Handler, r *http.Request) Answer {
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, r)
 	return Answer{recorder.Code, recorder.Header(), recorder.Body.String()}
+}
+
+// Outside wraps a testing.TB so that fuzz inputs can use what was made for the fuzz test: testing.F itself
+// does not allow that. A failure panics.
+func Outside(t testing.TB) testing.TB { return outside{t} }
+
+type outside struct{ testing.TB }
+
+func (outside) Context() context.Context          { return context.Background() }
+func (outside) Helper()                           {}
+func (outside) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
+func (outside) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// Addresses generates client addresses, a new one for each request, so that rate limits do not affect other
+// inputs.
+type Addresses struct{ last uint32 }
+
+// Next returns the next address.
+func (a *Addresses) Next() string {
+	a.last++
+	return fmt.Sprintf("10.%d.%d.%d", byte(a.last>>16), byte(a.last>>8), byte(a.last))
+}
+
+// Object returns the body as a JSON object, or nil if it is not one or has another content type.
+func (a Answer) Object() map[string]any {
+	var out map[string]any
+	if a.Header.Get("Content-Type") != "application/json" || json.Unmarshal([]byte(a.Body), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// Text returns a string member of the body, or "".
+func (a Answer) Text(name string) string {
+	text, _ := a.Object()[name].(string)
+	return text
+}
+
+// IsFlat reports whether the body is {"error","error_description"}, the shape of OAuth errors (spec 7.1).
+func (a Answer) IsFlat() bool {
+	return a.Text("error") != "" && a.Text("error_description") != "" && len(a.Object()) == 2
+}
+
+// IsGateway reports whether the body is {"message"}.
+func (a Answer) IsGateway() bool { return a.Text("message") != "" && len(a.Object()) == 1 }
+
+// Code returns error.code of {"error":{"code","message"}}, which may also have fields, or "" for another
+// shape.
+func (a Answer) Code() string {
+	inner, _ := a.Object()["error"].(map[string]any)
+	code, _ := inner["code"].(string)
+	message, _ := inner["message"].(string)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(inner)), func(name string) bool { return name == "fields" })
+	if message == "" || len(a.Object()) != 1 || !slices.Equal(names, []string{"code", "message"}) {
+		return ""
+	}
+	return code
+}
+
+// IsPage reports whether the body is an HTML page.
+func (a Answer) IsPage() bool {
+	return strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.Body, "</html>")
+}
+
+// Refusal returns the beginning of a refusal's body for test messages, or "" for a success, which may contain
+// a credential.
+func (a Answer) Refusal() string {
+	if a.Status < http.StatusBadRequest {
+		return ""
+	}
+	return a.Body[:min(len(a.Body), 300)]
+}
+
+// Placeholders create the values of the words in an input, such as <pat>. A value is created when an input contains its
+// word, so that each input has its own values.
+type Placeholders struct {
+	Public map[string]func() string // identifiers, allowed anywhere
+	Secret map[string]func() string // credentials, which no response or log may contain
+}
+
+// Values holds the values of one input. Each occurrence of a word has the same value.
+type Values struct {
+	stock   Placeholders
+	made    map[string]string
+	secrets []string
+}
+
+// NewValues returns empty Values for the next input.
+func (s Placeholders) NewValues() *Values { return &Values{stock: s, made: map[string]string{}} }
+
+// Fill replaces the words in text with their values.
+func (o *Values) Fill(text string) string {
+	for word, make := range o.stock.Secret {
+		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
+			o.secrets = append(o.secrets, o.make(word, make))
+		}
+	}
+	return o.replace(o.FillPublic(text))
+}
+
+// FillPublic is Fill without secrets, for text that is logged, such as addresses.
+func (o *Values) FillPublic(text string) string {
+	for word, make := range o.stock.Public {
+		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
+			o.make(word, make)
+		}
+		text = strings.ReplaceAll(text, "<"+word+">", o.made[word])
+	}
+	return text
+}
+
+func (o *Values) make(word string, make func() string) string {
+	o.made[word] = make()
+	return o.made[word]
+}
+
+func (o *Values) replace(text string) string {
+	for word := range o.stock.Secret {
+		text = strings.ReplaceAll(text, "<"+word+">", o.made[word])
+	}
+	return text
+}
+
+// Secrets returns the secrets that were used so far.
+func (o *Values) Secrets() []string { return slices.Clone(o.secrets) }
+
+// Repeats reports whether a text contains one of the secrets.
+func Repeats(text string, secrets []string) bool {
+	return slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(text, secret) })
 }

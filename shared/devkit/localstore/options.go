@@ -1,12 +1,25 @@
+// Package localstore starts private PostgreSQL and Redis servers for `make run` and the tests.
+//
+// The servers listen on loopback, on free ports, with random passwords, and write only to one directory.
+// Servers that already run on the machine are not touched, and no server outlives the program that started it
+// (package child).
+//
+// PostgreSQL refuses to run as root. If this program is root, both servers run as an unprivileged user, who
+// becomes the owner of the directory and must be able to reach it: see Reachable and TempDir.
 package localstore
 
 import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 )
 
@@ -62,4 +75,49 @@ func environment(libraries []string) []string {
 		environ = append(environ, "LD_LIBRARY_PATH="+strings.Join(libraries, string(filepath.ListSeparator)))
 	}
 	return environ
+}
+
+// lifelines holds the lifelines of ProcessDir's directories: the garbage collector closes one that is not referenced.
+var lifelines struct {
+	sync.Mutex
+	open []io.Closer
+}
+
+// ProcessDir makes a directory as TempDir does. The directory is removed when this process ends, even if it is killed.
+func ProcessDir(pattern string) (string, error) {
+	dir, err := TempDir(pattern)
+	if err != nil {
+		return "", err
+	}
+	lifeline, err := RemoveAfterUs(dir)
+	if err != nil {
+		return "", err
+	}
+	lifelines.Lock()
+	defer lifelines.Unlock()
+	lifelines.open = append(lifelines.open, lifeline)
+	return dir, nil
+}
+
+// RemoveAfterUs removes dir when this process ends, in whatever way. It is for test processes, which cannot
+// clean up when they are killed. Servers started by this package end with the process (package child); a
+// shell notices when the returned lifeline is closed, at the latest by the kernel, and removes their files.
+// The caller must keep the lifeline reachable.
+func RemoveAfterUs(dir string) (lifeline io.Closer, err error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("watch over %s: %w", dir, err)
+	}
+	defer func() { _ = reader.Close() }()
+	// Servers that are still stopping may write files: retry.
+	watcher := exec.Command("/bin/sh", "-c",
+		`cat >/dev/null; for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$0" 2>/dev/null && exit; sleep 0.3; done`, dir)
+	watcher.Stdin = reader
+	watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not end it before us
+	if err := watcher.Start(); err != nil {
+		_ = writer.Close()
+		return nil, fmt.Errorf("watch over %s: %w", dir, err)
+	}
+	go func() { _ = watcher.Wait() }() // for a lifeline that is closed before this process ends
+	return writer, nil
 }

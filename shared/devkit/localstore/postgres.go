@@ -166,14 +166,8 @@ func (p *Postgres) arguments() []string {
 		"jit=off", // our queries are short: compiling them costs more than running them
 	}
 	if p.options.Volatile {
-		settings = append(
-			settings,
-			"shared_buffers=64MB",
-			"fsync=off",
-			"full_page_writes=off",
-			"max_wal_size=4GB",
-			"autovacuum_naptime=1h",
-		)
+		settings = append(settings, "shared_buffers=64MB", "fsync=off", "full_page_writes=off", "max_wal_size=4GB",
+			"autovacuum_naptime=1h")
 	}
 	arguments := []string{"-D", p.data()}
 	for _, setting := range slices.Concat(settings, p.options.Settings) {

@@ -64,10 +64,8 @@ func findServer() (server, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
-	started, err := localstore.StartPostgres(
-		ctx,
-		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true},
-	)
+	started, err := localstore.StartPostgres(ctx,
+		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
 	if err != nil {
 		return server{}, err
 	}

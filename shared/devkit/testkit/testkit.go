@@ -7,15 +7,20 @@
 package testkit
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -111,10 +116,8 @@ func NewRedis(t testing.TB) *localstore.Redis {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
-	server, err := localstore.StartRedis(
-		ctx,
-		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true},
-	)
+	server, err := localstore.StartRedis(ctx,
+		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
 	if err != nil {
 		t.Fatalf("a Redis for the test: %v", err)
 	}
@@ -139,4 +142,93 @@ func inDatabase(server, name string) string {
 	}
 	parsed.Path = "/" + name
 	return parsed.String()
+}
+
+// Quick calls f until a call takes less than limit, and fails the test if none does. A busy machine delays calls, but
+// not all of them; a caller that waits for what it must not wait for is delayed each time.
+func Quick(t testing.TB, limit time.Duration, f func()) {
+	t.Helper()
+	fastest := time.Duration(1<<63 - 1)
+	await.NoError(t, func() error {
+		began := time.Now()
+		f()
+		if fastest = min(fastest, time.Since(began)); fastest < limit {
+			return nil
+		}
+		return fmt.Errorf("the fastest call took %s, want less than %s", fastest, limit)
+	})
+}
+
+// A Log stores what a service under test logged.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Take returns what was logged since the last Take. It bounds the memory of fuzz tests with millions of
+// inputs.
+func (l *Log) Take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// Cut makes the database unavailable until the returned function is called.
+func (d Database) Cut(t testing.TB) (restore func()) {
+	t.Helper()
+	allow := func(allowed string) {
+		t.Helper()
+		admin, err := pgx.Connect(t.Context(), d.Superuser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = admin.Close(t.Context()) }()
+		var name string
+		err = admin.QueryRow(t.Context(), `select current_database()`).Scan(&name)
+		if err == nil {
+			_, err = admin.Exec(t.Context(),
+				`alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed)
+		}
+		if err == nil {
+			_, err = admin.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and pid <> pg_backend_pid()`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("0")
+	return func() { allow("-1") }
+}
+
+// EndSessions ends every other session of the database, as a restart of PostgreSQL does, and returns once
+// they have ended.
+func (d Database) EndSessions(t testing.TB) {
+	t.Helper()
+	admin, err := pgx.Connect(t.Context(), d.Superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(t.Context()) }()
+	var ended bool
+	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)
+		from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`).
+		Scan(&ended)
+	if err != nil || !ended {
+		t.Fatalf("sessions ended: %t, %v", ended, err)
+	}
 }

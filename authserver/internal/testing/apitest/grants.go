@@ -36,11 +36,8 @@ func (s *Server) Service() ClientWithSecret {
 		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
 		c.ID,
 	)
-	s.Fixture.Exec(
-		`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
-		c.ID,
-		credential.Hash(secret.Reveal()),
-	)
+	s.Fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID,
+		credential.Hash(secret.Reveal()))
 	return c
 }
 
@@ -112,10 +109,8 @@ func (s *Server) Redeemed(c client.Client, user uuid.UUID) grant.Grant {
 // LimitConnectors sets the connector policy of the fixture's workspace.
 func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
 	s.t.Helper()
-	_, err := s.Store.SetConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, p, audit.Event{
-		Actor:  "admin",
-		Action: audit.ConnectorPolicyChanged,
-	})
+	_, err := s.Store.SetConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, p,
+		audit.Event{Actor: "admin", Action: audit.ConnectorPolicyChanged})
 	s.must(err)
 }
 
@@ -151,13 +146,8 @@ func (s *Server) Linked(c client.Client, secret credential.Secret, user uuid.UUI
 	s.t.Helper()
 	g, code := s.Consent(c, user)
 	return s.held(g, arranged(func() Answer {
-		return s.PostJSON(
-			TokenPath,
-			"client_id", c.ID.String(),
-			"client_secret", secret.Reveal(),
-			"code", code.Reveal(),
-			"redirect_uri", fixture.Callback,
-		)
+		return s.PostJSON(TokenPath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "code",
+			code.Reveal(), "redirect_uri", fixture.Callback)
 	}))
 }
 

@@ -136,15 +136,8 @@ func (s *Server) serve(changes ...Change) {
 		change(&s.config, s.URL)
 	}
 	log := slog.New(slog.NewTextHandler(s.Log, nil))
-	built, err := app.New(
-		s.t.Context(),
-		s.config,
-		log,
-		app.WithClock(s.Now),
-		app.WithFailuresClock(s.failuresNow),
-		app.WithUsageRecorder(s.Uses),
-		app.WithPasswordCost(session.LowestCost()),
-	)
+	built, err := app.New(s.t.Context(), s.config, log, app.WithClock(s.Now), app.WithFailuresClock(s.failuresNow),
+		app.WithUsageRecorder(s.Uses), app.WithPasswordCost(session.LowestCost()))
 	s.must(err)
 	s.t.Cleanup(built.Close)
 	server.Config.Handler = built.Handler

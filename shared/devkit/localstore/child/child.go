@@ -6,13 +6,18 @@
 package child
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -220,4 +225,120 @@ func (c *Child) written() string {
 		return ""
 	}
 	return string(content)
+}
+
+// failure matches words that name a cause.
+var failure = regexp.MustCompile(
+	`(?i)\b(error|fatal|panic|failed|failure|denied|refused|cannot|could not|can't|unable|no space left)\b`,
+)
+
+// namesFailure reports whether a line names a failure of the program. A line of a service's log does so by
+// its level; a line about a request concerns that request only.
+func namesFailure(line string) bool {
+	if strings.HasPrefix(line, "{") {
+		return strings.Contains(line, `"level":"ERROR"`) && !strings.Contains(line, `"msg":"request"`)
+	}
+	return failure.MatchString(line)
+}
+
+// lastLines is how many lines of the output concern the end. An earlier failure did not end the program.
+const lastLines = 20
+
+// Cause returns the line of a failed program's output that says why it failed: the first of the last lines
+// that names a failure. The lines after it are often about cleaning up. If there is no such line, it returns
+// the last one.
+func Cause(output string) string {
+	if line := failureIn(output); line != "" {
+		return line
+	}
+	return lastLine(output)
+}
+
+// failureIn returns the first of the last lines that names a failure, or "".
+func failureIn(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	for _, line := range lines[max(0, len(lines)-lastLines):] {
+		if namesFailure(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+func lastLine(output string) string {
+	text := strings.TrimSpace(output)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// childrenOf lists the processes whose parent is pid. PostgreSQL's backends leave their parent's process
+// group, so a signal to the group would miss them.
+func childrenOf(pid int) []int {
+	entries, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil
+	}
+	var children []int
+	for _, path := range entries {
+		fields := statFields(path)
+		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(pid) {
+			continue
+		}
+		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// WorkingIn lists the running processes whose working directory is dir.
+func WorkingIn(dir string) []int {
+	there, err := os.Stat(dir)
+	if err != nil {
+		return nil
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, link := range links {
+		place, err := os.Stat(link)
+		if err != nil || !os.SameFile(place, there) {
+			continue // gone, or not accessible
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil && alive(pid) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// WaitGone waits until no running process has this id, and reports whether that happened before ctx ended.
+func WaitGone(ctx context.Context, pid int) bool {
+	for alive(pid) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return true
+}
+
+// alive reports false for a dead process that its parent has not reaped: in a container that may never
+// happen.
+func alive(pid int) bool {
+	fields := statFields("/proc/" + strconv.Itoa(pid) + "/stat")
+	return len(fields) > 0 && string(fields[0]) != "Z"
+}
+
+// statFields returns the fields after the name in a process's stat: state, parent, … The name may contain
+// anything, so the fields start after its closing bracket (proc(5)). It returns nil if there is no such
+// process.
+func statFields(path string) [][]byte {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return bytes.Fields(content[bytes.LastIndexByte(content, ')')+1:])
 }
