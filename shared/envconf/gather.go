@@ -71,9 +71,7 @@ func (r *reader) take(place map[string]string, from found) (secret bool) {
 
 func (r *reader) exposed(name, path string) {
 	if worldReadable(path) {
-		r.warnings = append(
-			r.warnings,
-			name+" names a file with a secret that every user of this machine can read: run chmod o-rwx on it",
-		)
+		r.warnings = append(r.warnings,
+			name+" names a file with a secret that every user of this machine can read: run chmod o-rwx on it")
 	}
 }

@@ -78,10 +78,8 @@ func (t Turn) RateLimit() web.RateLimit {
 func Refusal(cause error, message string) *apierr.Error {
 	switch {
 	case errors.Is(cause, ErrFailing):
-		refusal := apierr.New(
-			apierr.Unavailable,
-			"The service cannot reach its database at the moment. Try again in a few seconds.",
-		)
+		refusal := apierr.New(apierr.Unavailable,
+			"The service cannot reach its database at the moment. Try again in a few seconds.")
 		refusal.Cause = cause
 		return refusal
 	case errors.Is(cause, ErrWaited):

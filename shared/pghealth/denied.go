@@ -16,9 +16,7 @@ func ExplainDenied(err error, role string) error {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == denied {
 		return fmt.Errorf(
 			"the role of ALMONER_DATABASE_URL may not do this. Use a role that is a member of %s, or for migrate the "+
-				"owner of the database: %w",
-			role, err,
-		)
+				"owner of the database: %w", role, err)
 	}
 	return err
 }

@@ -18,8 +18,7 @@ func Register(types *pgtype.Map) {
 	one := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: codec{}}
 	types.RegisterType(one)
 	types.RegisterType(
-		&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: one}},
-	)
+		&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: one}})
 }
 
 // A codec handles uuid.UUID and *uuid.UUID; everything else is handled by pgx.

@@ -34,11 +34,9 @@ type Limits struct {
 }
 
 // ErrURL describes the expected format. It does not quote the URL, which contains a password.
-var ErrURL = errors.New(
-	"the Redis URL must look like redis://:password@host:6379/0; for a Redis Cluster, like " +
-		"redis://:password@host:6379?addr=second:6379&addr=third:6379; for Redis Sentinel, like " +
-		"redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379",
-)
+var ErrURL = errors.New("the Redis URL must look like redis://:password@host:6379/0; for a Redis Cluster, like " +
+	"redis://:password@host:6379?addr=second:6379&addr=third:6379; for Redis Sentinel, like " +
+	"redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379")
 
 const (
 	retriesNever = -1

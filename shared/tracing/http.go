@@ -23,15 +23,10 @@ func (t *Tracing) Server(next http.Handler, proxies web.Proxies) http.Handler {
 		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("client.address", from))
 		next.ServeHTTP(w, r)
 	})
-	return otelhttp.NewHandler(
-		addressed,
-		"request",
-		otelhttp.WithTracerProvider(t.provider),
-		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
-		otelhttp.WithPropagators(t.headers),
+	return otelhttp.NewHandler(addressed, "request", otelhttp.WithTracerProvider(t.provider),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(t.headers),
 		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !proxies.Trusted(r) }),
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return web.Method(r.Method) }),
-	)
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return web.Method(r.Method) }))
 }
 
 // Watchers returns watchers that name the span of a request by its route and add the request's id, so that a
@@ -68,12 +63,8 @@ func (t *Tracing) Client(next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next
 	}
-	return otelhttp.NewTransport(
-		withoutQuery{next},
-		otelhttp.WithTracerProvider(t.provider),
-		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
-		otelhttp.WithPropagators(t.headers),
-	)
+	return otelhttp.NewTransport(withoutQuery{next}, otelhttp.WithTracerProvider(t.provider),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(t.headers))
 }
 
 // withoutQuery overwrites the URL of a span, because the library records the whole URL (T1).

@@ -24,10 +24,8 @@ func (s *Settings) Check() []error {
 	if s.Endpoint != "" && !isEndpoint(s.Endpoint) {
 		mistakes = append(
 			mistakes,
-			errors.New(
-				"OTEL_EXPORTER_OTLP_ENDPOINT must be a URL like http://collector.internal:4318, without a user "+
-					"name or a query",
-			),
+			errors.New("OTEL_EXPORTER_OTLP_ENDPOINT must be a URL like http://collector.internal:4318, without a user "+
+				"name or a query"),
 		)
 	}
 	if _, err := s.headers(); err != nil {
@@ -60,8 +58,7 @@ func (s *Settings) headers() (map[string]string, error) {
 		if err != nil || value == "" || !headerName.MatchString(name) ||
 			strings.ContainsFunc(value, unicode.IsControl) {
 			return nil, errors.New(
-				"OTEL_EXPORTER_OTLP_HEADERS must be name=value, the value percent-encoded, separated by commas",
-			)
+				"OTEL_EXPORTER_OTLP_HEADERS must be name=value, the value percent-encoded, separated by commas")
 		}
 		headers[name] = value
 	}

@@ -70,10 +70,8 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	if err != nil {
 		return nil, errors.New("traces: the OTEL_EXPORTER_OTLP_… settings cannot be used")
 	}
-	who, err := resource.New(ctx, resource.WithAttributes(
-		attribute.String("service.name", o.Service),
-		attribute.String("service.version", version.Number),
-	), resource.WithFromEnv(), resource.WithTelemetrySDK())
+	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service),
+		attribute.String("service.version", version.Number)), resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
 		return nil, errors.New("traces: OTEL_RESOURCE_ATTRIBUTES cannot be read")
 	}
@@ -83,11 +81,8 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces not sent", "error", err) }))
 	log.Info("sending traces", "service", o.Service, "share", o.Share)
-	return newTracing(
-		sdk.WithBatcher(exporter, batch...),
-		sdk.WithResource(who),
-		sdk.WithSampler(sampler(o.Share)),
-	), nil
+	return newTracing(sdk.WithBatcher(exporter, batch...), sdk.WithResource(who),
+		sdk.WithSampler(sampler(o.Share))), nil
 }
 
 // complaints logs OpenTelemetry's messages without their values, because a header or an address may contain a

@@ -29,12 +29,8 @@ func CompressPublic(next http.Handler) http.Handler {
 }
 
 func compress(next http.Handler, types func(contentType string) bool) http.Handler {
-	pack, err := gzhttp.NewWrapper(
-		gzhttp.MinSize(minCompressed),
-		gzhttp.CompressionLevel(gzip.BestSpeed),
-		gzhttp.EnableZstd(false),
-		gzhttp.ContentTypeFilter(types),
-	)
+	pack, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed),
+		gzhttp.EnableZstd(false), gzhttp.ContentTypeFilter(types))
 	if err != nil {
 		panic(err) // only for options that are not valid
 	}

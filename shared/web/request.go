@@ -43,13 +43,8 @@ func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watch
 				if cause == http.ErrAbortHandler {
 					panic(cause)
 				}
-				log.ErrorContext(
-					r.Context(),
-					"panic",
-					"path", r.URL.Path,
-					"cause", cause,
-					"stack", string(debug.Stack()),
-				)
+				log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "cause", cause,
+					"stack", string(debug.Stack()))
 				if recorder.status == 0 {
 					lastResort.ServeHTTP(recorder, r)
 				}

@@ -79,10 +79,8 @@ type workspacesAdd struct {
 }
 
 func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(
-		ctx,
-		func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) },
-	)
+	return a.execute(ctx,
+		func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) })
 }
 
 type workspacesList struct {

@@ -98,8 +98,7 @@ func (c grantsRevoke) Run(ctx context.Context, a *adminCommands) error {
 }
 
 var errWhoseGrants = errors.New(
-	"select the grants with --user, --client, --workspace or --issued-before, or use only --all for every grant",
-)
+	"select the grants with --user, --client, --workspace or --issued-before, or use only --all for every grant")
 
 type grantsRevokeAll struct {
 	grantOptions

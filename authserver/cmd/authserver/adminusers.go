@@ -196,8 +196,6 @@ type membersRemove struct {
 }
 
 func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(
-		ctx,
-		func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) },
-	)
+	return a.execute(ctx,
+		func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) })
 }

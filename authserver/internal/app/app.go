@@ -184,27 +184,23 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		Log:       log,
 	}
 	h := handlers{
-		token: token.New(
-			token.Deps{
-				Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
-				Tokens:   grants,
-				Failures: counted,
-				Proxies:  proxies,
-				Log:      log,
-			},
-		),
-		revoke: revoke.New(
-			revoke.Deps{
-				Issuer:   c.BaseURL,
-				Engine:   oauth,
-				Grants:   grants,
-				Tokens:   store,
-				Failures: counted,
-				Keys:     ring.Public,
-				Now:      o.now,
-				Log:      log,
-			},
-		),
+		token: token.New(token.Deps{
+			Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
+			Tokens:   grants,
+			Failures: counted,
+			Proxies:  proxies,
+			Log:      log,
+		}),
+		revoke: revoke.New(revoke.Deps{
+			Issuer:   c.BaseURL,
+			Engine:   oauth,
+			Grants:   grants,
+			Tokens:   store,
+			Failures: counted,
+			Keys:     ring.Public,
+			Now:      o.now,
+			Log:      log,
+		}),
 		introspect: introspect.New(introspect.Deps{
 			Issuer:   c.BaseURL,
 			Resource: resources[0],
@@ -258,9 +254,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Retention: store.Retention(c.RetentionSettings.periods()),
 		},
 		Handler: watch.traces.Server(
-			web.Observe(web.RecordAddress(h.router(), proxies), log, lastResort(), watch.requests()...),
-			proxies,
-		),
+			web.Observe(web.RecordAddress(h.router(), proxies), log, lastResort(), watch.requests()...), proxies),
 		config:   c,
 		keys:     secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, keys, log),
 		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},

@@ -115,10 +115,8 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
 	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
 	}
 	mistakes = append(mistakes, c.RetentionSettings.Check()...)
 	mistakes = append(mistakes, c.Options.Check()...)
@@ -133,10 +131,8 @@ func (c *Config) Check() []error {
 func (c *Config) checkStores() []error {
 	var mistakes []error
 	if postgres.CheckURL(c.DatabaseURL) != nil {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"))
 	}
 	if c.RefreshDatabaseURL != "" {
 		if err := postgres.CheckSameName(c.DatabaseURL, c.RefreshDatabaseURL); err != nil {

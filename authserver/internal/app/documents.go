@@ -20,10 +20,7 @@ import (
 
 // newDocuments returns the resolver of metadata documents. It resolves none if no domain is configured.
 func newDocuments(
-	c Config,
-	store *postgres.Store,
-	now func() time.Time,
-	log *slog.Logger,
+	c Config, store *postgres.Store, now func() time.Time, log *slog.Logger,
 ) (*clientmetadata.Resolver, error) {
 	domains, err := client.ParseDomains(c.ClientDomains)
 	if err != nil {
@@ -45,10 +42,7 @@ func newDocuments(
 
 // newAssertionVerifier returns the verifier of client assertions.
 func newAssertionVerifier(
-	c Config,
-	documents *clientmetadata.Resolver,
-	rdb goredis.UniversalClient,
-	now func() time.Time,
+	c Config, documents *clientmetadata.Resolver, rdb goredis.UniversalClient, now func() time.Time,
 ) *clientassertion.Verifier {
 	return &clientassertion.Verifier{
 		Documents: documents,
@@ -96,10 +90,8 @@ func (c *Config) checkDocuments() []error {
 	if c.ClientDocumentCA != "" && !(onThisMachine(c.BaseURL) && onThisMachine(c.AppURL)) {
 		mistakes = append(
 			mistakes,
-			errors.New(
-				"ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL must be "+
-					"addresses of this machine",
-			),
+			errors.New("ALMONER_CLIENT_DOCUMENT_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL must be "+
+				"addresses of this machine"),
 		)
 	}
 	return mistakes

@@ -96,11 +96,8 @@ func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.H
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := ring.Ready(r.Context()); err != nil {
 			log.ErrorContext(r.Context(), "signing keys not loaded", "error", err)
-			apierr.Write(
-				w,
-				apierr.Flat,
-				apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
-			)
+			apierr.Write(w, apierr.Flat,
+				apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -44,12 +44,7 @@ type mailWorker interface{ Run(ctx context.Context) }
 
 // newMail makes the store queue mails, and returns the worker that sends them, or nil if the deployment sends none.
 func newMail(
-	c Config,
-	store *postgres.Store,
-	keys seal.Keys,
-	watch instruments,
-	now func() time.Time,
-	log *slog.Logger,
+	c Config, store *postgres.Store, keys seal.Keys, watch instruments, now func() time.Time, log *slog.Logger,
 ) (mailWorker, error) {
 	if !c.sendsMail() {
 		return nil, nil

@@ -46,8 +46,7 @@ var metadataPaths = []string{
 
 func flat(kind apierr.Kind, message string) http.Handler {
 	return http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) { apierr.Write(w, apierr.Flat, apierr.New(kind, message)) },
-	)
+		func(w http.ResponseWriter, _ *http.Request) { apierr.Write(w, apierr.Flat, apierr.New(kind, message)) })
 }
 
 // variables returns the variables of the path, so that handlers do not depend on the router.
@@ -77,11 +76,9 @@ func (h handlers) router() http.Handler {
 	}
 	router.Handle(
 		"/register",
-		flat(
-			apierr.NotFound,
+		flat(apierr.NotFound,
 			"Open client registration is not supported. Register the client in the settings of a workspace or by "+
-				"its API.",
-		),
+				"its API."),
 	)
 	router.NotFoundHandler = h.browser.sessions.Load(h.browser.notFound)
 	return router
@@ -153,13 +150,11 @@ func withoutSecrets(method string, handler http.Handler) http.Handler {
 }
 
 func (h handlers) documentRoutes(router *mux.Router) {
-	readableByAll := cors.New(
-		cors.Options{
-			AllowedOrigins: []string{"*"},
-			AllowedMethods: []string{"GET", "HEAD"},
-			AllowedHeaders: []string{"*"},
-		},
-	)
+	readableByAll := cors.New(cors.Options{
+		AllowedOrigins: []string{"*"},
+		AllowedMethods: []string{"GET", "HEAD"},
+		AllowedHeaders: []string{"*"},
+	})
 	route := func(path string, handler http.Handler) {
 		router.Handle(path, readableByAll.Handler(web.Compress(web.Methods(methods{"GET": handler}, wrongMethod()))))
 	}
@@ -182,28 +177,19 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	}
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
 	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.CompressPublic(b.pages.Static())}, refuse))
-	route(
-		"/login",
-		methods{"GET": web.CompressPublic(page(http.HandlerFunc(b.login.Page))), "POST": page(b.login.SignIn())},
-	)
+	route("/login",
+		methods{"GET": web.CompressPublic(page(http.HandlerFunc(b.login.Page))), "POST": page(b.login.SignIn())})
 	// No session is read: a new password needs none, and none is written before the sign-in that follows.
-	route(
-		forgotten.Path,
-		methods{"GET": web.CompressPublic(http.HandlerFunc(b.forgotten.Page)), "POST": b.forgotten.Ask()},
-	)
+	route(forgotten.Path,
+		methods{"GET": web.CompressPublic(http.HandlerFunc(b.forgotten.Page)), "POST": b.forgotten.Ask()})
 	route(mail.ResetPath, methods{"GET": http.HandlerFunc(b.forgotten.Open), "POST": b.forgotten.Set()})
 	route("/email", methods{"GET": http.HandlerFunc(b.emailChange.Open), "POST": b.emailChange.Answer()})
 	route("/login/code", methods{"POST": page(b.login.Code())})
 	route("/logout", methods{"POST": page(b.login.SignOut())})
-	route(
-		"/oauth/authorize",
-		methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())},
-	)
+	route("/oauth/authorize",
+		methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())})
 	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
-	route(
-		"/invitation",
-		methods{"GET": page(http.HandlerFunc(b.invitation.Page)), "POST": page(b.invitation.Answer())},
-	)
+	route("/invitation", methods{"GET": page(http.HandlerFunc(b.invitation.Page)), "POST": page(b.invitation.Answer())})
 	route("/invitation/account", methods{"POST": page(b.invitation.Create())})
 	if b.invitation.Passkeys != nil {
 		route("/invitation/passkey", methods{"POST": page(b.invitation.CreateWithPasskey())})

@@ -31,8 +31,7 @@ func (c *Config) checkWebhooks() []error {
 			mistakes,
 			errors.New(
 				"ALMONER_WEBHOOK_CA is for development: ALMONER_BASE_URL and ALMONER_APP_URL must be addresses of "+
-					"this machine",
-			),
+					"this machine"),
 		)
 	}
 	return mistakes

@@ -15,8 +15,7 @@ type Mail struct{ mails *prometheus.CounterVec }
 
 // NewMail makes the metrics of mails, and registers the gauges of the queue, which waiting reads at each scrape.
 func NewMail(
-	registry *metrics.Registry,
-	waiting func(ctx context.Context) (count int, oldest time.Duration, err error),
+	registry *metrics.Registry, waiting func(ctx context.Context) (count int, oldest time.Duration, err error),
 ) *Mail {
 	m := &Mail{mails: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "almoner_mails_total",
@@ -49,12 +48,8 @@ func newMailQueue(waiting func(ctx context.Context) (int, time.Duration, error))
 	return &mailQueue{
 		waiting: waiting,
 		count:   prometheus.NewDesc("almoner_mails_waiting", "Mails that are not sent yet.", nil, nil),
-		oldest: prometheus.NewDesc(
-			"almoner_mails_oldest_seconds",
-			"How long the oldest mail that is not sent has waited.",
-			nil,
-			nil,
-		),
+		oldest: prometheus.NewDesc("almoner_mails_oldest_seconds",
+			"How long the oldest mail that is not sent has waited.", nil, nil),
 	}
 }
 

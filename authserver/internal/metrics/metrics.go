@@ -36,24 +36,17 @@ func New(registry *metrics.Registry) *OAuth {
 		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
 	}
 	m := &OAuth{
-		requests: prometheus.NewCounterVec(counter(
-			"token_requests_total",
+		requests: prometheus.NewCounterVec(counter("token_requests_total",
 			"Well-formed token requests by grant type and outcome: ok, an error code of RFC 6749, unavailable or "+
-				"error.",
-		), []string{"grant_type", "outcome"}),
+				"error."), []string{"grant_type", "outcome"}),
 		rotations: prometheus.NewCounter(counter("grant_rotations_total", "Refresh tokens replaced by the next.")),
 		replays: prometheus.NewCounter(
-			counter("grant_replays_total", "Grants ended because a superseded refresh token was presented."),
-		),
-		revocations: prometheus.NewCounterVec(counter(
-			"grant_revocations_total",
+			counter("grant_replays_total", "Grants ended because a superseded refresh token was presented.")),
+		revocations: prometheus.NewCounterVec(counter("grant_revocations_total",
 			"Grants ended before they expired, by reason. A grant that several processes end at the same time is "+
-				"counted by each of them.",
-		), []string{"reason"}),
-		throttled: prometheus.NewCounterVec(counter(
-			"refusals_throttled_total",
-			"Refusals answered with 429, counted per client or per grant.",
-		), []string{"counted"}),
+				"counted by each of them."), []string{"reason"}),
+		throttled: prometheus.NewCounterVec(counter("refusals_throttled_total",
+			"Refusals answered with 429, counted per client or per grant."), []string{"counted"}),
 	}
 	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)
 	for _, grantType := range engine.GrantTypes() {

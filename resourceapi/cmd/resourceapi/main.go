@@ -158,12 +158,8 @@ func (h healthcheck) Run() error { return web.AwaitReady(context.Background(), h
 
 func main() {
 	var typed commands
-	parsed := kong.Parse(
-		&typed,
-		kong.Name("resourceapi"),
-		kong.Description("Serves the workspace API's modules."),
-		kong.Vars{"version": version.Line("resourceapi")},
-	)
+	parsed := kong.Parse(&typed, kong.Name("resourceapi"), kong.Description("Serves the workspace API's modules."),
+		kong.Vars{"version": version.Line("resourceapi")})
 	if typed.Config != "" {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails only for an invalid name
 	}

@@ -98,12 +98,9 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenFromSource(
-		ctx,
+	store, err := postgres.OpenFromSource(ctx,
 		secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
-		postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime},
-		watch.statements()...,
-	)
+		postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime}, watch.statements()...)
 	if err != nil {
 		return nil, err
 	}
@@ -203,11 +200,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 
 // newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
 func newAssistants(
-	c Config,
-	shown brand.Brand,
-	atGate gate.Deps,
-	store *postgres.Store,
-	cursors *programme.Cursors,
+	c Config, shown brand.Brand, atGate gate.Deps, store *postgres.Store, cursors *programme.Cursors,
 ) (*mcp.Endpoint, error) {
 	origins, err := mcp.ParseOrigins(c.MCPOrigins + "," + c.AppURL)
 	if err != nil {

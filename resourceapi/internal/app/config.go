@@ -79,27 +79,22 @@ const maxNotice = 10 * time.Second
 func (c *Config) Check() []error {
 	var mistakes []error
 	if !isOrigin(c.BaseURL) {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_BASE_URL must be http:// or https:// and a host, without a path or a trailing slash"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_BASE_URL must be http:// or https:// and a host, without a path or a trailing slash"))
 	}
 	if c.Notice < 0 || c.Notice > maxNotice {
 		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be between 0 and 10s"))
 	}
 	if c.AppURL != "" && !isOrigin(c.AppURL) {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_APP_URL must be http:// or https:// and a host, without a path or a trailing slash"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_APP_URL must be http:// or https:// and a host, without a path or a trailing slash"))
 	}
 	if _, err := mcp.ParseOrigins(c.MCPOrigins); err != nil {
 		mistakes = append(
 			mistakes,
 			errors.New(
 				"ALMONER_MCP_ORIGINS must be origins like https://app.example.org, or the word loopback, separated "+
-					"by commas",
-			),
+					"by commas"),
 		)
 	}
 	if c.JWKSURL != "" && !isHTTP(c.JWKSURL) {
@@ -115,16 +110,12 @@ func (c *Config) Check() []error {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
 	}
 	if _, err := web.ParseProxies(c.Proxies); err != nil {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
 	}
 	if err := postgres.CheckURL(c.DatabaseURL.Reveal()); err != nil {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"))
 	}
 	if _, err := redis.Connect(c.RedisURL, 0, slog.New(slog.DiscardHandler), time.Now); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("ALMONER_REDIS_URL: %w", err))

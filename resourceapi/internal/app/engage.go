@@ -29,14 +29,8 @@ type engageModule struct {
 }
 
 func newEngage(
-	c Config,
-	shown brand.Brand,
-	keys seal.Keys,
-	cursors *list.Cursors,
-	guard *gate.Gate,
-	store *postgres.Store,
-	webhooks worker.Webhooks,
-	log *slog.Logger,
+	c Config, shown brand.Brand, keys seal.Keys, cursors *list.Cursors, guard *gate.Gate, store *postgres.Store,
+	webhooks worker.Webhooks, log *slog.Logger,
 ) (*engageModule, error) {
 	tokens, err := engage.NewTokens(keys)
 	if err != nil {

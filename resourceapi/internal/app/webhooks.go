@@ -36,13 +36,8 @@ type webhookParts struct {
 }
 
 func newWebhooks(
-	c Config,
-	master seal.Keys,
-	cursors *list.Cursors,
-	guard *gate.Gate,
-	stored *postgres.Store,
-	registry *metrics.Registry,
-	log *slog.Logger,
+	c Config, master seal.Keys, cursors *list.Cursors, guard *gate.Gate, stored *postgres.Store,
+	registry *metrics.Registry, log *slog.Logger,
 ) (webhookParts, error) {
 	store := stored.Webhooks()
 	trusted, err := c.webhookCA()
@@ -119,9 +114,7 @@ func (p webhookParts) publishKey(ctx context.Context) {
 
 // reseal seals secrets that are sealed with other keys with this public key.
 func (p webhookParts) reseal(ctx context.Context, key []byte) {
-	err := p.store.ResealWebhooks(ctx, key, func(
-		id uuid.UUID, sealed webhook.Sealed,
-	) (webhook.Sealed, error) {
+	err := p.store.ResealWebhooks(ctx, key, func(id uuid.UUID, sealed webhook.Sealed) (webhook.Sealed, error) {
 		secret, err := p.keys.Open(id, sealed)
 		if err != nil {
 			return webhook.Sealed{}, fmt.Errorf("webhook endpoint %s: its key is not in ALMONER_KEYS: %w", id, err)
@@ -157,10 +150,8 @@ func (c *Config) checkWebhooks() []error {
 	// With this setting, users can enter URLs of the local machine. A server that other machines can reach must not
 	// call them.
 	if c.WebhookCA != "" && !onThisMachine(c.BaseURL) {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_WEBHOOK_CA is for development: ALMONER_BASE_URL must be an address of this machine"),
-		)
+		mistakes = append(mistakes,
+			errors.New("ALMONER_WEBHOOK_CA is for development: ALMONER_BASE_URL must be an address of this machine"))
 	}
 	return mistakes
 }

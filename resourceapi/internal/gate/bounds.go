@@ -57,8 +57,7 @@ func NewBounds(searches int) *Bounds {
 		searches: inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
 		exports:  inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxExports, AtOnce: MaxExports}),
 		workspaces: inflight.New[uuid.UUID](
-			inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait},
-		),
+			inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
 		reads: inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
 		bytes: inflight.NewBytes[inflight.Credential](answerBytes(), answerBytes()/3),
 	}
@@ -110,11 +109,7 @@ func ReadInTurn(ctx context.Context, read func() error) (err error) {
 
 // enterSearch waits for a search slot of the credential and then of the workspace. turn is the request's own.
 func (b *Bounds) enterSearch(
-	h http.Header,
-	r *http.Request,
-	held presented,
-	turn inflight.Turn,
-	workspaceID uuid.UUID,
+	h http.Header, r *http.Request, held presented, turn inflight.Turn, workspaceID uuid.UUID,
 ) (leave func(error), err error) {
 	own, err := b.searches.Enter(r.Context(), held.key())
 	web.SetRateLimits(h, turn.RateLimit(), web.RateLimit{
@@ -124,10 +119,8 @@ func (b *Bounds) enterSearch(
 		Remaining: MaxSearches - own.Others - 1,
 	})
 	if err != nil {
-		return nil, inflight.Refusal(
-			err,
-			"This credential has two searches in flight, which is the maximum. Wait until one finishes.",
-		)
+		return nil, inflight.Refusal(err,
+			"This credential has two searches in flight, which is the maximum. Wait until one finishes.")
 	}
 	shared, err := b.workspaces.Enter(r.Context(), workspaceID)
 	if err != nil {
@@ -144,10 +137,8 @@ func (b *Bounds) enterSearch(
 func (b *Bounds) enterExport(ctx context.Context, held presented) (inflight.Turn, error) {
 	turn, err := b.exports.Enter(ctx, held.key())
 	if err != nil {
-		return turn, inflight.Refusal(
-			err,
-			"This credential has two exports in flight, which is the maximum. Wait until one finishes.",
-		)
+		return turn, inflight.Refusal(err,
+			"This credential has two exports in flight, which is the maximum. Wait until one finishes.")
 	}
 	return turn, nil
 }

@@ -40,9 +40,7 @@ func (g *Gate) GuardCredential(prepare func(r *http.Request) (CredentialPlan, er
 }
 
 func (g *Gate) serveCredential(
-	w http.ResponseWriter,
-	r *http.Request,
-	prepare func(r *http.Request) (CredentialPlan, error),
+	w http.ResponseWriter, r *http.Request, prepare func(r *http.Request) (CredentialPlan, error),
 ) (err error) {
 	held, err := g.identify(r)
 	if err != nil {

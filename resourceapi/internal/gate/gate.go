@@ -289,11 +289,7 @@ func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID
 }
 
 func (g *Gate) readStanding(
-	ctx context.Context,
-	held presented,
-	workspaceID uuid.UUID,
-	need perm.Permission,
-	plan Plan,
+	ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission, plan Plan,
 ) (standing.Standing, error) {
 	question := held.question
 	question.WorkspaceID, question.Module = workspaceID, need.Module()

@@ -46,11 +46,9 @@ func (g *Gate) insufficient(granted, askable perm.Set, needed perm.Permission) e
 		scope = append(scope, entry.Needs)
 	}
 	return challenged{
-		apierr.New(
-			apierr.Forbidden,
+		apierr.New(apierr.Forbidden,
 			"You have the permission "+string(needed)+" in this workspace, but this connection does not. Connect "+
-				"again and allow it.",
-		),
+				"again and allow it."),
 		g.challenge("insufficient_scope", perm.NewSet(scope...)),
 	}
 }

@@ -27,8 +27,6 @@ func readWorkspace(h http.Header) (uuid.UUID, error) {
 	case len(values) > 1:
 		problem = "X-Tenant-Id was sent more than once"
 	}
-	return uuid.Nil, apierr.New(
-		apierr.Invalid,
-		problem+": the tenant header is required. Send it once, with the workspace identifier from Settings, User.",
-	)
+	return uuid.Nil, apierr.New(apierr.Invalid,
+		problem+": the tenant header is required. Send it once, with the workspace identifier from Settings, User.")
 }

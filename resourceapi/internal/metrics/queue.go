@@ -25,18 +25,11 @@ type queue struct {
 // WatchQueue registers metrics of the queue, which is queried at each scrape. All processes report the same queue.
 func WatchQueue(registry *metrics.Registry, of Queue, log *slog.Logger) {
 	registry.MustRegister(&queue{
-		jobs: prometheus.NewDesc(
-			"almoner_queue_jobs",
+		jobs: prometheus.NewDesc("almoner_queue_jobs",
 			"Submissions not processed yet, by the state of their job. All processes report the same queue.",
-			[]string{"state"},
-			nil,
-		),
-		oldest: prometheus.NewDesc(
-			"almoner_queue_oldest_job_seconds",
-			"How long the oldest runnable job has waited; 0 if none waits.",
-			nil,
-			nil,
-		),
+			[]string{"state"}, nil),
+		oldest: prometheus.NewDesc("almoner_queue_oldest_job_seconds",
+			"How long the oldest runnable job has waited; 0 if none waits.", nil, nil),
 		queue: of,
 		log:   log,
 	})

@@ -19,9 +19,7 @@ type Webhooks struct {
 // NewWebhooks registers the metrics of webhooks. It calls count, which returns the number of endpoints by state, at
 // each scrape.
 func NewWebhooks(
-	registry *metrics.Registry,
-	outcomes []string,
-	count func(context.Context) (map[string]int, error),
+	registry *metrics.Registry, outcomes []string, count func(context.Context) (map[string]int, error),
 	log *slog.Logger,
 ) *Webhooks {
 	w := &Webhooks{
@@ -40,13 +38,9 @@ func NewWebhooks(
 		w.deliveries.WithLabelValues(outcome)
 	}
 	registry.MustRegister(w.deliveries, w.seconds, &endpoints{
-		states: prometheus.NewDesc(
-			"almoner_webhook_endpoints",
+		states: prometheus.NewDesc("almoner_webhook_endpoints",
 			"Webhook endpoints by state: enabled, failing (enabled, and the last attempt failed), disabled. All "+
-				"processes report the same endpoints.",
-			[]string{"state"},
-			nil,
-		),
+				"processes report the same endpoints.", []string{"state"}, nil),
 		count: count,
 		log:   log,
 	})

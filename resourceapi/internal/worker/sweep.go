@@ -21,9 +21,7 @@ const (
 // addMissingJobs adds a job for each waiting submission that has none, until ctx ends. A submission gets its job when
 // it is accepted. In a distributed database, two nodes store them: a worker may take the job before it can see the
 // submission, and finish the job without effect. A submission with an unfinished job gets no other job.
-func addMissingJobs[Tx any](
-	ctx context.Context, client *river.Client[Tx], submissions Submissions, log *slog.Logger,
-) {
+func addMissingJobs[Tx any](ctx context.Context, client *river.Client[Tx], submissions Submissions, log *slog.Logger) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {

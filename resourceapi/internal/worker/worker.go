@@ -56,12 +56,8 @@ func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx],
 
 // Add adds the job of a submission to the transaction. waiting is how many submissions of its workspace already wait.
 func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, workspaceID, submission uuid.UUID, waiting int) error {
-	_, err := q.client.InsertTx(
-		ctx,
-		tx,
-		job{submission, workspaceID},
-		&river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting), UniqueOpts: unfinished},
-	)
+	_, err := q.client.InsertTx(ctx, tx, job{submission, workspaceID},
+		&river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting), UniqueOpts: unfinished})
 	return err
 }
 
@@ -111,10 +107,8 @@ type Deps struct {
 // New returns a worker that starts with Run.
 func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 	workers := river.NewWorkers()
-	err := errors.Join(
-		river.AddWorkerSafely(workers, &processor{submissions: d.Submissions}),
-		river.AddWorkerSafely(workers, newDeliveries(d.Webhooks)),
-	)
+	err := errors.Join(river.AddWorkerSafely(workers, &processor{submissions: d.Submissions}),
+		river.AddWorkerSafely(workers, newDeliveries(d.Webhooks)))
 	if err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
 	}
