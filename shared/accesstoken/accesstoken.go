@@ -7,13 +7,18 @@
 package accesstoken
 
 import (
+	"bytes"
 	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/lestrrat-go/jwx/v2/jwa"
 	"github.com/lestrrat-go/jwx/v2/jwk"
 	"github.com/lestrrat-go/jwx/v2/jws"
@@ -178,4 +183,114 @@ func readClaims(token jwt.Token) (Claims, error) {
 	}
 	c.Audience = token.Audience()[0]
 	return c, nil
+}
+
+// Keys holds the trusted public keys and the tokens that were verified with them. It is safe for concurrent use.
+type Keys struct {
+	set jwk.Set
+	// verified caches the claims of tokens with a valid signature, because checking an ES256 signature costs more than
+	// the rest of a request. Permissions are not cached: each request reads them from Postgres. The cache belongs to
+	// one set of keys, so that removing a key also removes its tokens.
+	verified *lru.Cache[[sha256.Size]byte, Claims]
+}
+
+// maxVerified is the maximum number of remembered tokens.
+const maxVerified = 8192
+
+// NewKeys makes Keys of a set. The set must not be modified afterwards.
+func NewKeys(set jwk.Set) *Keys {
+	verified, _ := lru.New[[sha256.Size]byte, Claims](maxVerified) // fails only if the size is not positive
+	return &Keys{set: set, verified: verified}
+}
+
+// Len returns the number of keys.
+func (k *Keys) Len() int { return k.set.Len() }
+
+// Verify is like the function Verify, but checks the signature of each token only once.
+func (k *Keys) Verify(text, issuer string, now time.Time) (Claims, error) {
+	key := sha256.Sum256([]byte(text))
+	if claims, found := k.verified.Get(key); found && now.Before(claims.Expires) && claims.Issuer == issuer {
+		return claims, nil
+	}
+	claims, err := Verify(text, k.set, issuer, now)
+	if err == nil {
+		k.verified.Add(key, claims)
+	}
+	return claims, err
+}
+
+// maxLength bounds the length of a token: our tokens have about 700 characters.
+const maxLength = 4096
+
+type header struct {
+	Algorithm string   `json:"alg"`
+	Type      string   `json:"typ"`
+	KeyID     string   `json:"kid"`
+	Critical  []string `json:"crit"`
+}
+
+// checkSpelling is stricter than jwx, which also accepts the JSON serialisation, padding, line breaks, any
+// typ and unknown crit headers (RFC 8725, section 3). It requires the compact form, base64url without
+// padding, alg, typ and kid, no crit, and claims of the types that Sign writes.
+func checkSpelling(text string) (header, error) {
+	if len(text) > maxLength {
+		return header{}, ErrInvalid
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return header{}, ErrInvalid
+	}
+	decoded := make([][]byte, 3)
+	for i, part := range parts {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(part)
+		if err != nil || len(part) == 0 || strings.ContainsAny(part, "\r\n") {
+			return header{}, ErrInvalid
+		}
+		decoded[i] = raw
+	}
+	var h header
+	if !decodeOnce(decoded[0], &h) || h.Algorithm != Algorithm.String() || h.Type != Type || h.KeyID == "" ||
+		h.Critical != nil {
+		return header{}, ErrInvalid
+	}
+	var types struct {
+		Audience string `json:"aud"`
+		Expires  int64  `json:"exp"`
+		IssuedAt int64  `json:"iat"`
+	}
+	if !decodeOnce(decoded[1], &types) || types.Audience == "" || types.Expires <= 0 || types.IssuedAt <= 0 {
+		return header{}, ErrInvalid
+	}
+	return h, nil
+}
+
+// decodeOnce decodes a single JSON object with distinct keys.
+func decodeOnce(raw []byte, into any) bool {
+	if !distinctKeys(raw) {
+		return false
+	}
+	return json.Unmarshal(raw, into) == nil
+}
+
+func distinctKeys(raw []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return false
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		key, ok := token.(string)
+		// encoding/json matches keys case-insensitively, so keys that differ only in case would be the same
+		// to it.
+		if err != nil || !ok || seen[strings.ToLower(key)] {
+			return false
+		}
+		seen[strings.ToLower(key)] = true
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return false
+		}
+	}
+	return true
 }

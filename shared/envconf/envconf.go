@@ -1,3 +1,23 @@
+// Package envconf loads the configuration of a process and records where each value came from.
+//
+// It fills a struct with env, envDefault and doc tags (caarlos0/env). The first source that has a value wins:
+//
+// 1. the environment: NAME=value, or NAME_FILE=path, the file whose content is the value;
+// 2. the settings file named by ALMONER_CONFIG: the same, in lines of NAME=value;
+// 3. the default.
+//
+// Its rules, each with its test:
+//
+//  1. An empty value counts as no value: NAME= selects the default.
+//  2. NAME and NAME_FILE in the same source are a mistake. One line feed at the end of such a file is not part of the
+//     value.
+//  3. A name that begins with ALMONER_ and is unknown to every Almoner program is a mistake, because a default would
+//     silently apply instead. Names of other Almoner programs are allowed (names.txt), since all settings may be in one
+//     place.
+//  4. All mistakes are reported at once, each in a line that begins with the name of its setting.
+//  5. A mistake never quotes a value or a path: it may be a secret in the wrong place.
+//
+// The main packages of both services and of the tools call it; `check-config` prints the result (Reading).
 package envconf
 
 import (
@@ -10,6 +30,8 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+
+	"github.com/almonerhq/almoner/shared/credential"
 )
 
 const prefix = "ALMONER_"
@@ -137,3 +159,94 @@ func (r *reader) check(mistakes []error) {
 }
 
 func partOfName(c rune) bool { return c == '_' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+
+// A Setting is one documented setting of a configuration struct.
+type Setting struct {
+	Name     string `json:"name"`
+	Default  string `json:"default,omitempty"`
+	Required bool   `json:"required"`
+	Secret   bool   `json:"secret"` // its value is never shown
+	Doc      string `json:"doc"`
+
+	field string
+}
+
+func settings(structType reflect.Type) []Setting {
+	var out []Setting
+	for _, field := range reflect.VisibleFields(structType) { // including embedded structs
+		tag := field.Tag.Get("env")
+		if tag == "" {
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		out = append(out, Setting{
+			Name:     name,
+			Default:  field.Tag.Get("envDefault"),
+			Required: strings.Contains(options, "required"),
+			Secret:   field.Type == reflect.TypeFor[credential.Secret](),
+			Doc:      field.Tag.Get("doc"),
+			field:    field.Name,
+		})
+	}
+	return out
+}
+
+// An Origin is the source of a setting's value.
+type Origin string
+
+// The origins.
+const (
+	FromDefault     Origin = "default"
+	FromEnvironment Origin = "environment"
+	FromConfig      Origin = "config" // the settings file
+	FromFile        Origin = "file"   // the file that NAME_FILE names
+)
+
+// A Value is a setting in force.
+type Value struct {
+	Setting string `json:"setting"`
+	Value   string `json:"value"` // "" if it is a secret or not set
+	Secret  bool   `json:"secret"`
+	Set     bool   `json:"set"` // false if it has neither value nor default
+	From    Origin `json:"from"`
+	Path    string `json:"path,omitempty"` // of a file
+}
+
+// A Reading is the result of Load.
+type Reading struct {
+	Values   []Value // in the order of the struct
+	Warnings []string
+	Mistakes Mistakes
+}
+
+// File returns the file that the setting's value was read from, or "".
+func (r Reading) File(setting string) string {
+	for _, v := range r.Values {
+		if v.Setting == setting && v.From == FromFile {
+			return v.Path
+		}
+	}
+	return ""
+}
+
+func (r *reader) values(target any) []Value {
+	var out []Value
+	fields := reflect.ValueOf(target).Elem()
+	for _, s := range r.settings {
+		v := Value{
+			Setting: s.Name,
+			Secret:  s.Secret,
+			From:    FromDefault,
+			Value:   fmt.Sprint(fields.FieldByName(s.field).Interface()),
+		}
+		if f, ok := r.found[s.Name]; ok {
+			v.From, v.Path = f.origin, f.path
+		}
+		v.Set = v.Value != ""
+		if s.Secret {
+			v.Set, v.Value = !fields.FieldByName(s.field).IsZero(), ""
+		}
+		out = append(out, v)
+	}
+	return out
+}

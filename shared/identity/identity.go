@@ -6,7 +6,9 @@
 package identity
 
 import (
+	"crypto/sha256"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -39,3 +41,18 @@ func ParseExact(text string) (uuid.UUID, error) {
 
 // New returns an identifier that sorts by creation time, which keeps Postgres indexes compact.
 func New() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// OfClient returns the stored identifier of the client with this client_id. A registered client's client_id
+// is that identifier in canonical form. A client known by its metadata document has the document's address as
+// client_id, and its identifier is a hash of the address (UUID version 8; RFC 9562, section 5.8), so that all
+// processes of both services compute the same. Its error is ErrMalformed.
+func OfClient(text string) (uuid.UUID, error) {
+	if IsAddress(text) {
+		return uuid.NewHash(sha256.New(), uuid.NameSpaceURL, []byte(text), 8), nil
+	}
+	return ParseExact(text)
+}
+
+// IsAddress reports whether a client_id is the address of a metadata document. It does not check whether the
+// address is valid.
+func IsAddress(text string) bool { return strings.HasPrefix(text, "https://") }

@@ -16,7 +16,11 @@
 package redisurl
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net"
 	"net/url"
 	"time"
 
@@ -105,4 +109,114 @@ func addHooks(client *goredis.Client, hooks []goredis.Hook) {
 	for _, hook := range hooks {
 		client.AddHook(hook)
 	}
+}
+
+// openSentinel makes a client that queries the Sentinels for the master whenever it connects, and leaves the
+// old master when they name another.
+func openSentinel(source credential.Source, limits Limits, hooks []goredis.Hook) (goredis.UniversalClient, error) {
+	options, err := goredis.ParseFailoverURL(source().Reveal())
+	if err != nil || options.MasterName == "" || options.ReplicaOnly || options.RouteByLatency ||
+		options.RouteRandomly {
+		return nil, ErrURL // a replica may be behind
+	}
+	options.MaxRetries, options.DialerRetries = retriesNever, 1
+	options.DisableIdentity, options.ContextTimeoutEnabled = true, true
+	// To connect, the client asks its Sentinel for the master twice, and then all Sentinels. With less time it would
+	// never leave a Sentinel that does not respond.
+	options.DialTimeout, options.PoolTimeout = limits.Dial+3*limits.Call, limits.Pool
+	options.ReadTimeout, options.WriteTimeout = limits.Call, limits.Call
+	options.PoolSize, options.ConnMaxIdleTime = limits.Connections, limits.Idle
+	options.CredentialsProviderContext = credentials(source)
+	client := goredis.NewFailoverClient(options)
+	client.AddHook(neverConnected{})
+	addHooks(client, hooks)
+	return client, nil
+}
+
+// neverConnected turns every failure to connect into a dial error. A Sentinel that does not answer causes a
+// read error, which would look to the caller as if the script might have run.
+type neverConnected struct{}
+
+// DialHook implements goredis.Hook.
+func (neverConnected) DialHook(next goredis.DialHook) goredis.DialHook {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		connection, err := next(ctx, network, address)
+		var known *net.OpError
+		if err != nil && (!errors.As(err, &known) || known.Op != "dial") {
+			err = &net.OpError{Op: "dial", Net: network, Err: err}
+		}
+		return connection, err
+	}
+}
+
+// ProcessHook implements goredis.Hook.
+func (neverConnected) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+// ProcessPipelineHook implements goredis.Hook.
+func (neverConnected) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+// credentials returns a function that go-redis calls for the user and password of each new connection.
+func credentials(source credential.Source) func(context.Context) (user, password string, err error) {
+	return func(context.Context) (string, string, error) { return login(source()) }
+}
+
+// login returns the user and password for Redis, not for Sentinels, in a URL.
+func login(address credential.Secret) (user, password string, err error) {
+	parsed, err := url.Parse(address.Reveal())
+	if err != nil {
+		return "", "", ErrURL
+	}
+	if !parsed.Query().Has("master_name") {
+		password, _ = parsed.User.Password()
+		return parsed.User.Username(), password, nil
+	}
+	options, err := goredis.ParseFailoverURL(address.Reveal())
+	if err != nil {
+		return "", "", ErrURL
+	}
+	return options.Username, options.Password, nil
+}
+
+// SameServers reports whether two URLs are equal except for the user and password of Redis. It returns ErrURL if a
+// URL is not valid.
+func SameServers(one, other credential.Secret) (bool, error) {
+	client, err := Open(other, Limits{Connections: 1}) // checks the format; it does not dial
+	if err != nil {
+		return false, err
+	}
+	_ = client.Close()
+	first, err := withoutLogin(one)
+	if err != nil {
+		return false, err
+	}
+	second, err := withoutLogin(other)
+	return err == nil && first == second, err
+}
+
+func withoutLogin(address credential.Secret) (string, error) {
+	parsed, err := url.Parse(address.Reveal())
+	if err != nil {
+		return "", ErrURL
+	}
+	query := parsed.Query()
+	if query.Has("master_name") {
+		query.Del("username")
+		query.Del("password")
+	} else {
+		parsed.User = nil
+	}
+	parsed.RawQuery = query.Encode()
+	return parsed.String(), nil
+}
+
+// LogTo sends go-redis' background messages about connections to log, for the whole process.
+func LogTo(log *slog.Logger) { goredis.SetLogger(words{log}) }
+
+type words struct{ log *slog.Logger }
+
+// Printf implements go-redis' logger. Messages contain addresses and causes, and no command.
+func (w words) Printf(ctx context.Context, format string, values ...any) {
+	w.log.WarnContext(ctx, "go-redis: "+fmt.Sprintf(format, values...))
 }

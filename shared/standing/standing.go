@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -149,4 +151,84 @@ func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 		return nil, fmt.Errorf("read standing: %w", err)
 	}
 	return all, nil
+}
+
+// Backs reports whether the access token was issued for the grant of this standing: all its claims match the
+// grant.
+func (s Standing) Backs(c accesstoken.Claims) bool {
+	client, err := identity.OfClient(c.ClientID)
+	return err == nil && s.ClientID != nil && *s.ClientID == client && s.UserID == c.Subject &&
+		s.CredentialWorkspace == c.WorkspaceID &&
+		s.Resource != nil && *s.Resource == c.Audience &&
+		s.CredentialID == c.GrantID
+}
+
+// Names are the display names of the parties to a credential. The fields are the columns of account.names, in
+// order.
+type Names struct {
+	User       string
+	Workspace  string
+	Credential string // the name of the client or of the personal access token
+	CreatedAt  time.Time
+}
+
+// NamesSQL is the query, for callers that batch it with SQL. Its arguments are NamesArgs.
+const NamesSQL = `select * from account.names($1, $2, $3)`
+
+// NamesArgs returns the arguments of NamesSQL.
+func (q Query) NamesArgs() []any { return []any{q.PATHash, q.GrantID, q.GrantIn} }
+
+// ScanNames reads the result of NamesSQL and closes rows. It returns ErrUnknown if the credential does not
+// exist.
+func ScanNames(rows pgx.Rows) (Names, error) {
+	n, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Names])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Names{}, ErrUnknown
+	}
+	if err != nil {
+		return Names{}, fmt.Errorf("read names: %w", err)
+	}
+	return n, nil
+}
+
+// AskableSQL reads what the client of a grant could be granted if it requested consent again. Its arguments are
+// the grant's id and its workspace, and its result is null if there is no such grant.
+const AskableSQL = `select account.askable($1, $2)`
+
+// A Profile describes the parties to a credential, for the user of the credential alone. The fields are the columns of
+// account.profile, in order.
+type Profile struct {
+	User       string // display name
+	Email      string
+	Workspace  string // display name
+	Credential string // the name of the client or of the personal access token
+}
+
+// ProfileFunction is the function that ProfileSQL calls, in the form of to_regprocedure. authserver's migrations create
+// it.
+const ProfileFunction = `account.profile(bytea, uuid, uuid)`
+
+// ProfileSQL is the query, for callers that batch it with SQL. Its arguments are NamesArgs.
+const ProfileSQL = `select * from account.profile($1, $2, $3)`
+
+// ScanProfile reads the result of ProfileSQL and closes rows. It returns ErrUnknown if the credential does not exist.
+func ScanProfile(rows pgx.Rows) (Profile, error) {
+	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Profile])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Profile{}, ErrUnknown
+	}
+	if err != nil {
+		return Profile{}, fmt.Errorf("read a profile: %w", err)
+	}
+	return p, nil
+}
+
+// EndReplaced ends every token that a personal access token replaces. Call it before responding to a valid
+// credential whose standing has Replaces set: the replaced tokens end when the new one is first used, and not
+// later.
+func EndReplaced(ctx context.Context, db Execer, token uuid.UUID) error {
+	if _, err := db.Exec(ctx, `select account.end_replaced($1)`, token); err != nil {
+		return fmt.Errorf("end replaced tokens: %w", err)
+	}
+	return nil
 }

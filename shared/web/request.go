@@ -1,14 +1,18 @@
 package web
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // RequestIDHeader carries the id of a request to the caller, and from the gateway to the services.
@@ -129,4 +133,149 @@ func Method(name string) string {
 		return name
 	}
 	return "other"
+}
+
+// A request holds what is known of the request of a context.
+type request struct {
+	id    string
+	grant atomic.Pointer[uuid.UUID]
+	route string
+
+	caller  atomic.Pointer[Caller]
+	address netip.Addr
+}
+
+// A Caller identifies the caller of a request by ids for the access log. None of them is a secret. Unknown
+// ids are zero.
+type Caller struct {
+	Credential uuid.UUID // the grant or the personal access token
+	Workspace  uuid.UUID
+	User       uuid.UUID
+	Client     uuid.UUID
+}
+
+// RecordCaller records the caller of the request of ctx. Zero fields keep the earlier values. Call it once the
+// credential is authenticated.
+func RecordCaller(ctx context.Context, c Caller) {
+	r := requestOf(ctx)
+	if r == nil {
+		return
+	}
+	if before := r.caller.Load(); before != nil {
+		c.Credential = cmp.Or(c.Credential, before.Credential)
+		c.Workspace = cmp.Or(c.Workspace, before.Workspace)
+		c.User = cmp.Or(c.User, before.User)
+		c.Client = cmp.Or(c.Client, before.Client)
+	}
+	r.caller.Store(&c)
+}
+
+// RecordAddress records the client address of each request to next, for the access log. Observe must wrap it.
+func RecordAddress(next http.Handler, proxies Proxies) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if known := requestOf(r.Context()); known != nil {
+			known.address = proxies.ClientAddress(r)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// about returns the attributes of the access log that identify the caller.
+func (r *request) about() []slog.Attr {
+	var all []slog.Attr
+	if c := r.caller.Load(); c != nil {
+		for _, one := range []struct {
+			name string
+			id   uuid.UUID
+		}{
+			{"credential_id", c.Credential},
+			{"workspace_id", c.Workspace},
+			{"user_id", c.User},
+			{"client_id", c.Client},
+		} {
+			if one.id != uuid.Nil {
+				all = append(all, slog.String(one.name, one.id.String()))
+			}
+		}
+	}
+	if r.address.IsValid() {
+		all = append(all, slog.String("remote_address", r.address.String()))
+	}
+	return all
+}
+
+type requestKey struct{}
+
+func requestOf(ctx context.Context) *request {
+	r, _ := ctx.Value(requestKey{}).(*request)
+	return r
+}
+
+// RequestID returns the id of the request that ctx belongs to, or "".
+func RequestID(ctx context.Context) string {
+	if r := requestOf(ctx); r != nil {
+		return r.id
+	}
+	return ""
+}
+
+// RecordRoute records the pattern that the router matched for the request of ctx. The router calls it before
+// the handler.
+func RecordRoute(ctx context.Context, pattern string) {
+	if r := requestOf(ctx); r != nil {
+		r.route = pattern
+	}
+}
+
+// RecordGrant records the grant of the request of ctx, for every later log line of the request. Call it once
+// the credential is authenticated, so that the id is never invented by a client.
+func RecordGrant(ctx context.Context, grant uuid.UUID) {
+	if r := requestOf(ctx); r != nil && grant != uuid.Nil {
+		r.grant.Store(&grant)
+	}
+}
+
+// NewLogger returns a logger that writes one JSON object per line. A line logged with the context of a
+// request (the methods that end in Context) has request_id, and trace_id and grant_id once they are known.
+func NewLogger(out io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(aboutRequests{slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})})
+}
+
+// aboutRequests adds the ids of a request to lines logged with its context.
+type aboutRequests struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
+	if r := requestOf(ctx); r != nil {
+		line.AddAttrs(slog.String("request_id", r.id))
+		if grant := r.grant.Load(); grant != nil && !names(line, grantID) {
+			line.AddAttrs(slog.String(grantID, grant.String()))
+		}
+	}
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		line.AddAttrs(slog.String("trace_id", span.TraceID().String()))
+	}
+	return h.Handler.Handle(ctx, line)
+}
+
+const grantID = "grant_id"
+
+// names reports whether a line already has the attribute: one request may end many grants, and an error of
+// one of them names that grant.
+func names(line slog.Record, attribute string) (found bool) {
+	line.Attrs(func(one slog.Attr) bool {
+		found = one.Key == attribute
+		return !found
+	})
+	return found
+}
+
+// WithAttrs implements slog.Handler.
+func (h aboutRequests) WithAttrs(attributes []slog.Attr) slog.Handler {
+	return aboutRequests{h.Handler.WithAttrs(attributes)}
+}
+
+// WithGroup implements slog.Handler.
+func (h aboutRequests) WithGroup(name string) slog.Handler {
+	return aboutRequests{h.Handler.WithGroup(name)}
 }

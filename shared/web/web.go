@@ -11,6 +11,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 )
 
 // JSON writes value as a JSON response. Responses are for one caller at one moment, so they must not be
@@ -64,3 +67,67 @@ func Methods(handlers map[string]http.Handler, refuse http.Handler) http.Handler
 		handler.ServeHTTP(w, r)
 	})
 }
+
+// EncodedWords is the message for a request whose body is Encoded.
+const EncodedWords = "Content-Encoding is not supported. Send the body without encoding."
+
+// Encoded reports whether a body was compressed or otherwise encoded (RFC 9110, section 8.4). The services do
+// not decode it, because the content could be of any size.
+func Encoded(h http.Header) bool {
+	return slices.ContainsFunc(h.Values("Content-Encoding"), func(value string) bool {
+		value = strings.TrimSpace(value)
+		return value != "" && !strings.EqualFold(value, "identity")
+	})
+}
+
+// minCompressed is the length in bytes from which a JSON response is compressed (contract, section 6a).
+const minCompressed = 1 << 10
+
+func isJSON(contentType string) bool {
+	return contentType == "application/json" || contentType == "application/json; charset=utf-8"
+}
+
+// Compress compresses the long JSON responses of next with gzip for clients that accept it, and adds Accept-Encoding to
+// Vary. Streams of events are not JSON, so they pass unchanged.
+//
+// The length of a compressed response reveals whether two parts of it are alike (BREACH). So it must not wrap a
+// response that has a secret: tokens, client secrets, invitation links. Such a response of a handler that Compress
+// wraps must be marked with Uncompressed.
+func Compress(next http.Handler) http.Handler { return compress(next, isJSON) }
+
+// CompressPublic compresses files and pages of any type that compresses well. It must only wrap responses without
+// secrets: no form key, no ticket and no token.
+func CompressPublic(next http.Handler) http.Handler {
+	return compress(next, gzhttp.DefaultContentTypeFilter)
+}
+
+func compress(next http.Handler, types func(contentType string) bool) http.Handler {
+	pack, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed),
+		gzhttp.EnableZstd(false), gzhttp.ContentTypeFilter(types))
+	if err != nil {
+		panic(err) // only for options that are not valid
+	}
+	packed := pack(next)
+	// A response to HEAD has the fields of the one to GET (RFC 9110, sections 8.6 and 9.3.2), but gzhttp compresses
+	// none to HEAD. net/http drops the content.
+	packedHead := pack(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, withMethod(r, http.MethodHead))
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			packedHead.ServeHTTP(w, withMethod(r, http.MethodGet))
+			return
+		}
+		packed.ServeHTTP(w, r)
+	})
+}
+
+// withMethod returns a shallow copy of the request with the method.
+func withMethod(r *http.Request, method string) *http.Request {
+	other := *r
+	other.Method = method
+	return &other
+}
+
+// Uncompressed marks a response that has a secret, so that Compress leaves it unchanged.
+func Uncompressed(h http.Header) { h.Set(gzhttp.HeaderNoCompression, "true") }
