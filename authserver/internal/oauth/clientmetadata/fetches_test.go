@@ -1,6 +1,7 @@
 package clientmetadata
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -81,8 +82,14 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 	for i := range 200 {
 		anonymous.Go(func() { _, _ = s.Client(t.Context(), fmt.Sprintf("%s/%d", s.at, i)) })
 	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
 	await.True(t, "the queue is full", func() bool {
-		return s.host.Fetches.Load() >= 1+atOnce && s.hosts[s.host.Host].new.waiting.Load() >= maxQueued
+		turn, err := s.fetches.Enter(over, queue{host: s.host.Host})
+		if err == nil {
+			turn.Leave(false)
+		}
+		return s.host.Fetches.Load() >= 1+atOnce && turn.Others >= atOnce+maxQueued
 	})
 	started := time.Now()
 	s.wants(s.Resolver, "Claude", 2+atOnce)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/inflight"
 )
 
 // A Cache stores client metadata. Its errors are client.ErrNotServed for a client that an operator has removed, or wrap
@@ -45,9 +46,24 @@ type Resolver struct {
 	Deps
 	fetch    *fetcher
 	flights  singleflight.Group
-	hosts    map[string]*host
+	fetches  *inflight.Requests[queue]
 	failures *lru.Cache[string, failure] // by address; bounded, because anyone can invent addresses
 }
+
+// A queue is the fetches from one host, of documents that were fetched before or of others. Anyone can invent URLs;
+// those cannot delay clients that are in use.
+type queue struct {
+	host  string
+	known bool
+}
+
+const (
+	atOnce    = 4  // concurrent fetches in one queue
+	maxQueued = 32 // requests that may wait in one queue
+)
+
+// errQueueFull is not the document's fault, so it is not remembered as a failure.
+var errQueueFull = fmt.Errorf("%w: too many reads from its host are in progress", client.ErrUnreachable)
 
 const (
 	failureLife = 30 * time.Second
@@ -63,10 +79,10 @@ type failure struct {
 // New returns a Resolver. It fetches nothing yet.
 func New(d Deps) *Resolver {
 	failures, _ := lru.New[string, failure](maxFailures) // fails only if the size is not positive
-	r := &Resolver{Deps: d, hosts: map[string]*host{}, failures: failures}
+	fetches := inflight.New[queue](inflight.Bounds{InFlight: atOnce + maxQueued, AtOnce: atOnce})
+	r := &Resolver{Deps: d, failures: failures, fetches: fetches}
 	ports := []uint16{443}
 	for _, name := range d.Domains.Hosts() {
-		r.hosts[name] = newHost()
 		if _, text, err := net.SplitHostPort(name); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 				ports = append(ports, uint16(port))
@@ -160,11 +176,11 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 
 func (r *Resolver) queued(ctx context.Context, address, platform string, known bool) (client.Client, error) {
 	name, _ := client.ParseAddress(address)
-	leave, err := r.hosts[name].line(known).enter(ctx)
+	turn, err := r.fetches.Enter(ctx, queue{name, known})
 	if err != nil {
-		return client.Client{}, err
+		return client.Client{}, errQueueFull
 	}
-	defer leave()
+	defer turn.Leave(false)
 	return r.fetchAndStore(ctx, address, platform)
 }
 

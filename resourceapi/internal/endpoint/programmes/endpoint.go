@@ -59,7 +59,7 @@ type Endpoint struct {
 	gate       *gate.Gate
 	store      Store
 	cursors    *programme.Cursors
-	imports    *slots // bounds the imports received at once
+	imports    slots // bounds the imports received at once
 }
 
 // New returns an Endpoint.

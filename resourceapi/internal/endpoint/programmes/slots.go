@@ -2,14 +2,15 @@ package programmes
 
 import (
 	"context"
+	"math"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/inflight"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/records"
@@ -28,27 +29,21 @@ const (
 // slots bounds how many imports are in memory, in total and per workspace. Other imports wait, in order of arrival,
 // before their body is read; a workspace at its own bound does not block the others. It is safe for concurrent use.
 type slots struct {
-	total        int // at once
-	perWorkspace int
-	maxWait      time.Duration
-
-	mu      sync.Mutex
-	used    int
-	by      map[uuid.UUID]int
-	waiting []*waiter
+	imports *inflight.Requests[uuid.UUID] // by workspace
+	maxWait time.Duration
 }
 
-type waiter struct {
-	workspace uuid.UUID
-	granted   chan struct{} // closed with mu held
-}
-
-func newSlots(total, perWorkspace int, maxWait time.Duration) *slots {
-	return &slots{total: total, perWorkspace: perWorkspace, maxWait: maxWait, by: map[uuid.UUID]int{}}
+func newSlots(total, perWorkspace int, maxWait time.Duration) slots {
+	return slots{maxWait: maxWait, imports: inflight.New[uuid.UUID](inflight.Bounds{
+		InFlight: math.MaxInt,
+		AtOnce:   perWorkspace,
+		Total:    total,
+		Wait:     maxWait,
+	})}
 }
 
 // upTo returns the Body that reads at most limit bytes, once the workspace has a slot. The write keeps the slot.
-func (s *slots) upTo(limit int64) records.Body {
+func (s slots) upTo(limit int64) records.Body {
 	return func(w http.ResponseWriter, r *http.Request, caller gate.Caller) ([]byte, func(), error) {
 		leave, err := s.enter(r.Context(), caller.WorkspaceID)
 		if err != nil {
@@ -66,62 +61,14 @@ func (s *slots) upTo(limit int64) records.Body {
 
 // enter waits for a slot of the workspace. The caller must call leave when done. If no slot became free in time, or
 // ctx ended, the error is an *apierr.Error of kind RateLimited.
-func (s *slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
-	w := &waiter{workspace, make(chan struct{})}
-	s.mu.Lock()
-	s.waiting = append(s.waiting, w)
-	s.grant()
-	s.mu.Unlock()
-	leave = sync.OnceFunc(func() { s.leave(workspace) })
-	late := time.NewTimer(s.maxWait)
-	defer late.Stop()
-	select {
-	case <-w.granted:
-		return leave, nil
-	case <-ctx.Done():
-	case <-late.C:
-	}
-	if s.withdraw(w) {
+func (s slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
+	turn, err := s.imports.Enter(ctx, workspace)
+	if err != nil {
 		return nil, &apierr.Error{
 			Kind:       apierr.RateLimited,
 			RetryAfter: int(s.maxWait / time.Second),
 			Message:    "Too many imports are being received. Send this import again after the time in Retry-After.",
 		}
 	}
-	return leave, nil // granted at the same moment
-}
-
-// withdraw removes w from the waiters. It reports whether w was still waiting.
-func (s *slots) withdraw(w *waiter) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := slices.Index(s.waiting, w)
-	if at < 0 {
-		return false
-	}
-	s.waiting = slices.Delete(s.waiting, at, at+1)
-	return true
-}
-
-func (s *slots) leave(workspace uuid.UUID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used--
-	if s.by[workspace]--; s.by[workspace] == 0 {
-		delete(s.by, workspace)
-	}
-	s.grant()
-}
-
-// grant gives free slots to the waiters that may have one. The caller must hold s.mu.
-func (s *slots) grant() {
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		if s.used >= s.total || s.by[w.workspace] >= s.perWorkspace {
-			return false
-		}
-		s.used++
-		s.by[w.workspace]++
-		close(w.granted)
-		return true
-	})
+	return sync.OnceFunc(func() { turn.Leave(false) }), nil
 }
