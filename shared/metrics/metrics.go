@@ -187,3 +187,36 @@ func (p postgresPool) Stat() *pgxpool.Stat { return p() }
 type redisPool func() *goredis.PoolStats
 
 func (p redisPool) PoolStats() *goredis.PoolStats { return p() }
+
+// gaugesTimeout limits the query for the values of gauges.
+const gaugesTimeout = time.Second
+
+// A SetGauge sets a gauge with the values of its labels.
+type SetGauge func(gauge *prometheus.Desc, value float64, labels ...string)
+
+// WatchGauges registers gauges whose values are queried at each scrape. read sets them all, or none if they cannot be
+// read, since 0 would be wrong.
+func WatchGauges(registry *Registry, read func(context.Context, SetGauge), gauges ...*prometheus.Desc) {
+	registry.MustRegister(queriedGauges{read, gauges})
+}
+
+type queriedGauges struct {
+	read   func(context.Context, SetGauge)
+	gauges []*prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (q queriedGauges) Describe(out chan<- *prometheus.Desc) {
+	for _, gauge := range q.gauges {
+		out <- gauge
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (q queriedGauges) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
+	defer cancel()
+	q.read(ctx, func(gauge *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(gauge, prometheus.GaugeValue, value, labels...)
+	})
+}

@@ -212,7 +212,16 @@ func NewMail(
 			"server), expired (not sent in time), unasked (there is no such account) or foreign (not readable with " +
 			"the keys).",
 	}, []string{"kind", "outcome"})}
-	registry.MustRegister(m.mails, newMailQueue(waiting))
+	registry.MustRegister(m.mails)
+	count := prometheus.NewDesc("almoner_mails_waiting", "Mails that are not sent yet.", nil, nil)
+	oldest := prometheus.NewDesc("almoner_mails_oldest_seconds",
+		"How long the oldest mail that is not sent has waited.", nil, nil)
+	metrics.WatchGauges(registry, func(ctx context.Context, set metrics.SetGauge) {
+		if mails, age, err := waiting(ctx); err == nil {
+			set(count, float64(mails))
+			set(oldest, age.Seconds())
+		}
+	}, count, oldest)
 	for _, kind := range mail.Kinds() {
 		for _, outcome := range []string{mail.Sent, mail.Failed} {
 			m.mails.WithLabelValues(string(kind), outcome)
@@ -224,36 +233,4 @@ func NewMail(
 // Count counts one try.
 func (m *Mail) Count(kind mail.Kind, outcome string) {
 	m.mails.WithLabelValues(string(kind), outcome).Inc()
-}
-
-// A mailQueue collects the state of the queue.
-type mailQueue struct {
-	waiting func(ctx context.Context) (int, time.Duration, error)
-	count   *prometheus.Desc
-	oldest  *prometheus.Desc
-}
-
-func newMailQueue(waiting func(ctx context.Context) (int, time.Duration, error)) *mailQueue {
-	return &mailQueue{
-		waiting: waiting,
-		count:   prometheus.NewDesc("almoner_mails_waiting", "Mails that are not sent yet.", nil, nil),
-		oldest: prometheus.NewDesc("almoner_mails_oldest_seconds",
-			"How long the oldest mail that is not sent has waited.", nil, nil),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (q *mailQueue) Describe(out chan<- *prometheus.Desc) {
-	out <- q.count
-	out <- q.oldest
-}
-
-// Collect implements prometheus.Collector. A queue that cannot be read is left out of the scrape.
-func (q *mailQueue) Collect(out chan<- prometheus.Metric) {
-	count, oldest, err := q.waiting(context.Background())
-	if err != nil {
-		return
-	}
-	out <- prometheus.MustNewConstMetric(q.count, prometheus.GaugeValue, float64(count))
-	out <- prometheus.MustNewConstMetric(q.oldest, prometheus.GaugeValue, oldest.Seconds())
 }
