@@ -22,7 +22,7 @@ func brokenBuilds() []brokenBuild {
 }
 
 func brokenTokens() []brokenBuild {
-	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/accesstoken/spelling.go"
+	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/accesstoken/accesstoken.go"
 	claims := "shared/accesstoken/accesstoken.go"
 	return []brokenBuild{
 		{
@@ -45,15 +45,15 @@ func brokenTokens() []brokenBuild {
 		},
 		{"audience not checked", []harness.Fault{
 			{
-				File: "resourceapi/internal/gate/presented.go",
-				Old:  `claims.Audience != g.resource`,
-				New:  `g.resource == ""`,
-			}, {File: "shared/standing/claims.go", Old: ` && *s.Resource == c.Audience`, New: ``},
+				File: "resourceapi/internal/gate/credential.go",
+				Old:  `claims.Audience != g.audience`,
+				New:  `g.audience == ""`,
+			}, {File: "shared/standing/standing.go", Old: ` && *s.Resource == c.Audience`, New: ``},
 		}, forged, "claims: aud with a slash is accepted by the API"},
 		{
 			"token claims not compared with the grant",
 			[]harness.Fault{
-				{File: "shared/standing/claims.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`},
+				{File: "shared/standing/standing.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`},
 			},
 			forged,
 			"claims: sub of another user is accepted by the API",
@@ -79,7 +79,7 @@ func brokenTokens() []brokenBuild {
 			"token scope not limited by the grant",
 			[]harness.Fault{
 				{
-					File: "resourceapi/internal/gate/presented.go",
+					File: "resourceapi/internal/gate/credential.go",
 					Old:  `return s.CredentialPermissions.Intersect(p.claims.Scope)`,
 					New:  `return p.claims.Scope`,
 				},
@@ -238,7 +238,7 @@ func brokenServers() []brokenBuild {
 		{
 			"two tenant headers accepted",
 			[]harness.Fault{
-				{File: "resourceapi/internal/gate/workspaceheader.go", Old: `len(values) == 1`, New: `len(values) > 0`},
+				{File: "resourceapi/internal/gate/credential.go", Old: `len(values) == 1`, New: `len(values) > 0`},
 			},
 			"TestTenantHeader_MustBeSingleAndWellFormed",
 			"twice the same: ",
@@ -246,7 +246,7 @@ func brokenServers() []brokenBuild {
 		{
 			"claimed address believed",
 			[]harness.Fault{
-				{File: "shared/web/address.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`},
+				{File: "shared/web/request.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`},
 			},
 			"TestLoginLimit_IgnoresClaimedAddress",
 			"an address that the caller claims is believed",

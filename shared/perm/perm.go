@@ -210,21 +210,17 @@ func (s Set) Has(p Permission) bool { return slices.Contains(s, p) }
 func (s Set) HasAll(other Set) bool { return len(s.Intersect(other)) == len(other) }
 
 // Intersect returns the permissions that are in both sets.
-func (s Set) Intersect(other Set) Set {
-	var out Set
-	for _, p := range s {
-		if other.Has(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
+func (s Set) Intersect(other Set) Set { return s.filter(other.Has) }
 
 // Without returns the permissions that are in s but not in other.
 func (s Set) Without(other Set) Set {
-	var out Set
+	return s.filter(func(p Permission) bool { return !other.Has(p) })
+}
+
+// filter returns the permissions for which keep returns true, or nil if there are none.
+func (s Set) filter(keep func(Permission) bool) (out Set) {
 	for _, p := range s {
-		if !other.Has(p) {
+		if keep(p) {
 			out = append(out, p)
 		}
 	}
@@ -235,13 +231,8 @@ func (s Set) Without(other Set) Set {
 func OfAccount() Set { return NewSet(AccountAPIAccess, AccountReadMembers, AccountWriteMembers) }
 
 // OfAccount returns the permissions of s that are of account.
-func (s Set) OfAccount() (out Set) {
-	for _, p := range s {
-		if p.Module() == account {
-			out = append(out, p)
-		}
-	}
-	return out
+func (s Set) OfAccount() Set {
+	return s.filter(func(p Permission) bool { return p.Module() == account })
 }
 
 // Union returns the permissions that are in either set.

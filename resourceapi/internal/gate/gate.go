@@ -110,29 +110,20 @@ type Deps struct {
 
 // A Gate guards routes. It is safe for concurrent use.
 type Gate struct {
-	resource  string   // required audience of an access token
-	metadata  string   // URL of the resource metadata (RFC 9728)
-	useful    perm.Set // what a connector can be granted here
-	assisting bool     // Resource.forAssistants
-	tokens    Tokens
-	standings Standings
-	recordUse func(standing.Standing)
-	bounds    *Bounds
-	log       *slog.Logger
+	Deps
+
+	audience string   // that an access token must have
+	metadata string   // URL of the resource metadata (RFC 9728)
+	useful   perm.Set // what a connector can be granted here
 }
 
 // New returns the gate of one resource.
 func New(d Deps) *Gate {
 	return &Gate{
-		resource:  d.BaseURL + string(d.Resource.path),
-		metadata:  d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
-		useful:    d.Resource.path.ForConnectors(),
-		assisting: d.Resource.forAssistants,
-		tokens:    d.Tokens,
-		standings: d.Standings,
-		recordUse: d.RecordUse,
-		bounds:    d.Bounds,
-		log:       d.Log,
+		Deps:     d,
+		audience: d.BaseURL + string(d.Resource.path),
+		metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
+		useful:   d.Resource.path.ForConnectors(),
 	}
 }
 
@@ -152,12 +143,12 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 	if err != nil {
 		return err
 	}
-	turn, err := g.bounds.requests.Enter(r.Context(), w.Header(), held.key())
+	turn, err := g.Bounds.requests.Enter(r.Context(), w.Header(), held.key())
 	if err != nil {
 		return err
 	}
 	defer func() { endTurn(turn, err) }()
-	hold := g.bounds.bytes.Hold(held.key())
+	hold := g.Bounds.bytes.Hold(held.key())
 	defer hold.Release()
 	r = r.WithContext(context.WithValue(r.Context(), bytesKey{}, hold))
 	plan, caller, err := g.admit(r, held, need, prepare)
@@ -165,7 +156,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 		return err
 	}
 	if plan.Search != nil {
-		leave, err := g.bounds.enterSearch(w.Header(), r, held, turn, caller.WorkspaceID)
+		leave, err := g.Bounds.enterSearch(w.Header(), r, held, turn, caller.WorkspaceID)
 		if err != nil {
 			return err
 		}
@@ -174,14 +165,14 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 		}
 	}
 	if plan.Export {
-		export, err := g.bounds.enterExport(r.Context(), held)
+		export, err := g.Bounds.enterExport(r.Context(), held)
 		if err != nil {
 			return err
 		}
 		defer func() { endTurn(export, err) }()
 		r = r.WithContext(g.withRecheck(r.Context(), held, caller.WorkspaceID, cmp.Or(plan.Need, need)))
 	}
-	reads := workspaceReads{reads: g.bounds.reads, workspaceID: caller.WorkspaceID}
+	reads := workspaceReads{reads: g.Bounds.reads, workspaceID: caller.WorkspaceID}
 	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)
 }
 
@@ -220,18 +211,10 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 	}
 
 	// 1. The credential is valid according to Postgres.
-	s, err := g.readStanding(r.Context(), held, workspaceID, need, plan)
+	s, err := g.use(r.Context(), held, workspaceID, need, plan)
 	if err != nil {
 		return Plan{}, Caller{}, err
 	}
-	if s.Replaces {
-		if err := g.standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
-			return Plan{}, Caller{}, err
-		}
-	}
-	g.recordUse(s)
-	noteCaller(r.Context(), s)
-
 	steps := []func() error{
 		func() error { return workspaceErr },                                      // 2. the workspace is named
 		func() error { return g.access(r.Context(), held, s, workspaceID, need) }, // 3. the caller may do this there
@@ -246,13 +229,26 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 	return plan, g.caller(held, s, workspaceID), nil
 }
 
-// noteCaller records in the access log which credential was used.
-func noteCaller(ctx context.Context, s standing.Standing) {
+// use reads the standing of a credential, ends the tokens that it replaces, and records its use, in the access log too.
+func (g *Gate) use(
+	ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission, plan Plan,
+) (standing.Standing, error) {
+	s, err := g.readStanding(ctx, held, workspaceID, need, plan)
+	if err != nil {
+		return standing.Standing{}, err
+	}
+	if s.Replaces {
+		if err := g.Standings.EndReplaced(ctx, s.CredentialID); err != nil {
+			return standing.Standing{}, err
+		}
+	}
+	g.RecordUse(s)
 	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
 	if s.ClientID != nil {
 		c.Client = *s.ClientID
 	}
 	web.RecordCaller(ctx, c)
+	return s, nil
 }
 
 func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID) Caller {
@@ -267,7 +263,7 @@ func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID
 	if held.claims != nil {
 		c.ClientID = held.claims.ClientID
 	}
-	if g.assisting {
+	if g.Resource.forAssistants {
 		c.Module = module(s)
 	}
 	return c
@@ -278,7 +274,7 @@ func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID
 // the request at once.
 func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID, unnamed, failed error) {
 	switch {
-	case !g.assisting:
+	case !g.Resource.forAssistants:
 		workspaceID, unnamed = readWorkspace(r.Header)
 		return workspaceID, unnamed, nil
 	case held.claims != nil:
@@ -295,7 +291,7 @@ func (g *Gate) readStanding(
 	question.WorkspaceID, question.Module = workspaceID, need.Module()
 	read := plan.ReadStanding
 	if read == nil {
-		read = g.standings.Standing
+		read = g.Standings.Standing
 	}
 	s, err := read(ctx, question)
 	if errors.Is(err, standing.ErrUnknown) {
