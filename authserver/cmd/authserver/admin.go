@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/app"
@@ -44,33 +47,41 @@ type adminCommands struct {
 	} `cmd:"" help:"Manage the deletion of records that are no longer needed."`
 }
 
-// execute runs one command and prints its result.
-func (a *adminCommands) execute(ctx context.Context, command func(*admin.Service) (admin.Result, error)) error {
+// A service runs one command and prints its result.
+type service struct {
+	*admin.Service
+	json bool
+	done func()
+}
+
+// ProvideService opens the service. kong calls it before it runs a command with a service.
+func (a *adminCommands) ProvideService(ctx context.Context) (service, error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	service, done, err := app.Admin(ctx, os.Environ(), log)
+	opened, done, err := app.Admin(ctx, os.Environ(), log)
+	return service{opened, a.JSON, done}, err
+}
+
+// print prints the result of a command, and closes the service.
+func (s service) print(result admin.Result, err error) error {
+	s.done()
 	if err != nil {
 		return err
 	}
-	defer done()
-	result, err := command(service)
-	if err != nil {
-		return err
-	}
-	return admin.Print(os.Stdout, a.JSON, result)
+	return admin.Print(os.Stdout, s.json, result)
 }
 
 type organisationsAdd struct {
 	Name string `arg:"" help:"Name."`
 }
 
-func (c organisationsAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddOrganisation(ctx, c.Name) })
+func (c organisationsAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddOrganisation(ctx, c.Name))
 }
 
 type organisationsList struct{}
 
-func (organisationsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Organisations(ctx) })
+func (organisationsList) Run(ctx context.Context, d service) error {
+	return d.print(d.Organisations(ctx))
 }
 
 type workspacesAdd struct {
@@ -78,17 +89,16 @@ type workspacesAdd struct {
 	Name         string `arg:"" help:"Name."`
 }
 
-func (c workspacesAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx,
-		func(d *admin.Service) (admin.Result, error) { return d.AddWorkspace(ctx, c.Organisation, c.Name) })
+func (c workspacesAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddWorkspace(ctx, c.Organisation, c.Name))
 }
 
 type workspacesList struct {
 	Organisation string `placeholder:"ID" help:"Only the workspaces of one organisation."`
 }
 
-func (c workspacesList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Workspaces(ctx, c.Organisation) })
+func (c workspacesList) Run(ctx context.Context, d service) error {
+	return d.print(d.Workspaces(ctx, c.Organisation))
 }
 
 type modulesSet struct {
@@ -97,10 +107,8 @@ type modulesSet struct {
 	Changes   []string `arg:"" help:"One or more of enable, disable, provision and unprovision."`
 }
 
-func (c modulesSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetModule(ctx, c.Workspace, c.Module, c.Changes)
-	})
+func (c modulesSet) Run(ctx context.Context, d service) error {
+	return d.print(d.SetModule(ctx, c.Workspace, c.Module, c.Changes))
 }
 
 type featuresSet struct {
@@ -109,27 +117,23 @@ type featuresSet struct {
 	State     string `arg:"" help:"on or off."`
 }
 
-func (c featuresSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetFeature(ctx, c.Workspace, c.Feature, c.State)
-	})
+func (c featuresSet) Run(ctx context.Context, d service) error {
+	return d.print(d.SetFeature(ctx, c.Workspace, c.Feature, c.State))
 }
 
 type retentionShow struct{}
 
-func (retentionShow) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ShowRetention(ctx) })
-}
+func (retentionShow) Run(ctx context.Context, d service) error { return d.print(d.ShowRetention(ctx)) }
 
 type retentionRun struct {
 	DryRun bool `name:"dry-run" help:"Delete nothing; show what is due."`
 }
 
-func (c retentionRun) Run(ctx context.Context, a *adminCommands) error {
+func (c retentionRun) Run(ctx context.Context, d service) error {
 	if c.DryRun {
-		return retentionShow{}.Run(ctx, a)
+		return retentionShow{}.Run(ctx, d)
 	}
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.RunRetention(ctx) })
+	return d.print(d.RunRetention(ctx))
 }
 
 // errTerminal refuses a password typed at a terminal, where it would be visible.
@@ -138,4 +142,116 @@ var errTerminal = errors.New("standard input is a terminal: pass the password wi
 func isTerminal(file *os.File) bool {
 	info, err := file.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+type keyCommands struct {
+	List   keysList   `cmd:"" help:"List the published keys."`
+	Rotate keysRotate `cmd:"" help:"Sign with the next key. The previous key stays published until its tokens expire."`
+	Remove keysRemove `cmd:"" help:"Emergency: remove a key immediately, even the current one. Its tokens become invalid."`
+	Reseal keysReseal `cmd:"" help:"Encrypt signing keys with the newest key in ALMONER_KEYS, once every process has it."`
+}
+
+type keysList struct{}
+
+func (keysList) Run(ctx context.Context, d service) error { return d.print(d.ListKeys(ctx)) }
+
+type keysRotate struct{}
+
+func (keysRotate) Run(ctx context.Context, d service) error { return d.print(d.RotateKeys(ctx)) }
+
+type keysRemove struct {
+	KID string `arg:"" name:"kid" help:"Id of the key."`
+}
+
+func (c keysRemove) Run(ctx context.Context, d service) error {
+	return d.print(d.RemoveKey(ctx, c.KID))
+}
+
+type keysReseal struct{}
+
+func (keysReseal) Run(ctx context.Context, d service) error { return d.print(d.ResealKeys(ctx)) }
+
+type grantCommands struct {
+	List      grantsList      `cmd:"" help:"List the latest grants."`
+	Revoke    grantsRevoke    `cmd:"" help:"Revoke one grant."`
+	RevokeAll grantsRevokeAll `cmd:"" help:"Revoke all grants that match the options, or every grant with --all."`
+}
+
+// grantOptions select grants.
+type grantOptions struct {
+	User         named `placeholder:"USER" help:"Only the grants of one user: id or e-mail address."`
+	Client       named `placeholder:"ID" help:"Only the grants of one client."`
+	Workspace    named `placeholder:"ID" aliases:"tenant" help:"Only the grants in one workspace."`
+	IssuedBefore named `placeholder:"TIME" help:"Only grants with consent before a time such as 2026-03-01T12:00:00Z."`
+}
+
+// A named is the value of an option that narrows a command. A given value must not be empty: --workspace "$WORKSPACE"
+// with an unset variable must not widen the command to every workspace.
+type named string
+
+// UnmarshalText parses the value of the option.
+func (n *named) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("must not be empty: give a value, or omit the option")
+	}
+	*n = named(text)
+	return nil
+}
+
+func (o grantOptions) query() admin.GrantQuery {
+	return admin.GrantQuery{
+		User:         string(o.User),
+		Client:       string(o.Client),
+		Workspace:    string(o.Workspace),
+		IssuedBefore: string(o.IssuedBefore),
+	}
+}
+
+type grantsList struct {
+	grantOptions
+	Limit int `default:"200" help:"Maximum number of grants, up to 10000."`
+}
+
+func (c grantsList) Run(ctx context.Context, d service) error {
+	return d.print(d.ListGrants(ctx, c.query(), c.Limit))
+}
+
+type grantsRevoke struct {
+	Grant string `arg:"" help:"Id of the grant."`
+}
+
+func (c grantsRevoke) Run(ctx context.Context, d service) error {
+	return d.print(d.RevokeGrant(ctx, c.Grant))
+}
+
+var errWhoseGrants = errors.New(
+	"select the grants with --user, --client, --workspace or --issued-before, or use only --all for every grant")
+
+type grantsRevokeAll struct {
+	grantOptions
+	All bool `help:"Every grant."`
+}
+
+// Run needs an option or --all, so that an operator who forgets the options does not revoke every grant.
+func (c grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
+	if named := c.grantOptions != (grantOptions{}); named == c.All {
+		return errWhoseGrants
+	}
+	d, err := a.ProvideService(ctx)
+	if err != nil {
+		return err
+	}
+	return d.print(d.RevokeGrants(ctx, c.query(), progressTo(os.Stderr)))
+}
+
+// progressTo returns a function that writes how many grants are revoked, at most once in five seconds.
+func progressTo(out io.Writer) func(revoked int) {
+	const every = 5 * time.Second
+	last := time.Now()
+	return func(revoked int) {
+		if time.Since(last) >= every {
+			_, _ = fmt.Fprintf(out, "Revoked %d grants so far.\n", revoked)
+			last = time.Now()
+		}
+	}
 }

@@ -29,32 +29,30 @@ type clientsAdd struct {
 	ID          string   `name:"id" placeholder:"UUID" help:"The client_id. Default: random."`
 }
 
-func (c clientsAdd) Run(ctx context.Context, a *adminCommands) error {
+func (c clientsAdd) Run(ctx context.Context, d service) error {
 	kind := "confidential"
 	if c.Connector != "" {
 		kind = "connector"
 	}
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.AddClient(ctx, admin.ClientSpec{
-			ID:          c.ID,
-			Kind:        kind,
-			Workspace:   c.Workspace,
-			Name:        c.Name,
-			Redirects:   c.RedirectURI,
-			Permissions: c.Permission,
-			Platform:    c.Connector,
-			Resource:    c.Resource,
-			AuthMethod:  c.AuthMethod,
-		})
-	})
+	return d.print(d.AddClient(ctx, admin.ClientSpec{
+		ID:          c.ID,
+		Kind:        kind,
+		Workspace:   c.Workspace,
+		Name:        c.Name,
+		Redirects:   c.RedirectURI,
+		Permissions: c.Permission,
+		Platform:    c.Connector,
+		Resource:    c.Resource,
+		AuthMethod:  c.AuthMethod,
+	}))
 }
 
 type clientsAddService struct {
 	Name string `arg:"" help:"Name."`
 }
 
-func (c clientsAddService) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddService(ctx, c.Name) })
+func (c clientsAddService) Run(ctx context.Context, d service) error {
+	return d.print(d.AddService(ctx, c.Name))
 }
 
 type clientsSet struct {
@@ -68,18 +66,16 @@ type clientsSet struct {
 	Resource    *string  `placeholder:"URL" help:"Resource identifier of a connector."`
 }
 
-func (c clientsSet) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetClient(ctx, c.Client, admin.ClientUpdate{
-			Name:        c.Name,
-			Redirects:   c.RedirectURI,
-			Added:       c.AddRedirect,
-			Permissions: c.Permission,
-			AuthMethod:  c.AuthMethod,
-			Platform:    c.Platform,
-			Resource:    c.Resource,
-		})
-	})
+func (c clientsSet) Run(ctx context.Context, d service) error {
+	return d.print(d.SetClient(ctx, c.Client, admin.ClientUpdate{
+		Name:        c.Name,
+		Redirects:   c.RedirectURI,
+		Added:       c.AddRedirect,
+		Permissions: c.Permission,
+		AuthMethod:  c.AuthMethod,
+		Platform:    c.Platform,
+		Resource:    c.Resource,
+	}))
 }
 
 type clientsReplaceSecret struct {
@@ -87,26 +83,24 @@ type clientsReplaceSecret struct {
 	ExpireOld bool   `help:"Revoke the previous secret immediately, for example if it was stolen."`
 }
 
-func (c clientsReplaceSecret) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.ReplaceClientSecret(ctx, c.Client, c.ExpireOld)
-	})
+func (c clientsReplaceSecret) Run(ctx context.Context, d service) error {
+	return d.print(d.ReplaceClientSecret(ctx, c.Client, c.ExpireOld))
 }
 
 type clientsList struct {
 	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only the clients of one workspace."`
 }
 
-func (c clientsList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Clients(ctx, c.Workspace) })
+func (c clientsList) Run(ctx context.Context, d service) error {
+	return d.print(d.Clients(ctx, c.Workspace))
 }
 
 type clientsDelete struct {
 	Client string `arg:"" help:"Id of the client."`
 }
 
-func (c clientsDelete) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteClient(ctx, c.Client) })
+func (c clientsDelete) Run(ctx context.Context, d service) error {
+	return d.print(d.DeleteClient(ctx, c.Client))
 }
 
 type apply struct {
@@ -124,5 +118,35 @@ func (c apply) Run(ctx context.Context, a *adminCommands) error {
 		defer func() { _ = file.Close() }() // the file was only read
 		from = file
 	}
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Apply(ctx, from, c.DryRun) })
+	d, err := a.ProvideService(ctx)
+	if err != nil {
+		return err
+	}
+	return d.print(d.Apply(ctx, from, c.DryRun))
+}
+
+type policyCommands struct {
+	Show policyShow `cmd:"" help:"Show the policy of a workspace."`
+	Set  policySet  `cmd:"" help:"Change the given parts of the policy. Stricter limits also apply to existing connections."`
+}
+
+type policyShow struct {
+	Workspace string `arg:"" help:"Id of the workspace."`
+}
+
+func (c policyShow) Run(ctx context.Context, d service) error {
+	return d.print(d.ConnectorPolicy(ctx, c.Workspace))
+}
+
+type policySet struct {
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	Platforms   []string `placeholder:"NAMES" help:"Allowed platforms, separated by commas: claude, chatgpt, other; or all, or none."`
+	Permissions []string `placeholder:"NAMES" help:"Permissions that may be granted, separated by commas; or all."`
+	Days        *int     `help:"Maximum duration of access in days, 1 to 30."`
+	DryRun      bool     `help:"Show the effect on existing connections, and change nothing."`
+}
+
+func (c policySet) Run(ctx context.Context, d service) error {
+	change := admin.PolicyChange{Platforms: c.Platforms, Permissions: c.Permissions, Days: c.Days}
+	return d.print(d.SetConnectorPolicy(ctx, c.Workspace, change, c.DryRun))
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"os"
-
-	"github.com/almonerhq/almoner/authserver/internal/admin"
 )
 
 type userCommands struct {
@@ -33,53 +31,49 @@ type usersAdd struct {
 	Name  string `required:"" help:"Name of the user."`
 }
 
-func (c usersAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AddUser(ctx, c.Email, c.Name) })
+func (c usersAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddUser(ctx, c.Email, c.Name))
 }
 
 type usersList struct{}
 
-func (usersList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Users(ctx) })
-}
+func (usersList) Run(ctx context.Context, d service) error { return d.print(d.Users(ctx)) }
 
 type usersDuplicates struct{}
 
-func (usersDuplicates) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DuplicateUsers(ctx) })
+func (usersDuplicates) Run(ctx context.Context, d service) error {
+	return d.print(d.DuplicateUsers(ctx))
 }
 
 type usersShow struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersShow) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ShowUser(ctx, c.User) })
-}
+func (c usersShow) Run(ctx context.Context, d service) error { return d.print(d.ShowUser(ctx, c.User)) }
 
 type usersConfirmEmail struct {
 	User string `arg:"" optional:"" xor:"users" help:"UUID or e-mail address of the user."`
 	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses. Do this only if the deployment has always sent mail, and its invitations were opened by the people they were sent to."`
 }
 
-func (c usersConfirmEmail) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ConfirmEmail(ctx, c.User) })
+func (c usersConfirmEmail) Run(ctx context.Context, d service) error {
+	return d.print(d.ConfirmEmail(ctx, c.User))
 }
 
 type usersDisable struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersDisable) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetDisabled(ctx, c.User, true) })
+func (c usersDisable) Run(ctx context.Context, d service) error {
+	return d.print(d.SetDisabled(ctx, c.User, true))
 }
 
 type usersEnable struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersEnable) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetDisabled(ctx, c.User, false) })
+func (c usersEnable) Run(ctx context.Context, d service) error {
+	return d.print(d.SetDisabled(ctx, c.User, false))
 }
 
 type usersSetPassword struct {
@@ -91,17 +85,19 @@ func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 	if isTerminal(os.Stdin) {
 		return errTerminal
 	}
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetPassword(ctx, c.User, os.Stdin, c.RemoveOthers)
-	})
+	d, err := a.ProvideService(ctx)
+	if err != nil {
+		return err
+	}
+	return d.print(d.SetPassword(ctx, c.User, os.Stdin, c.RemoveOthers))
 }
 
 type usersResetLink struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersResetLink) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.ResetLink(ctx, c.User) })
+func (c usersResetLink) Run(ctx context.Context, d service) error {
+	return d.print(d.ResetLink(ctx, c.User))
 }
 
 type usersSetEmail struct {
@@ -109,8 +105,8 @@ type usersSetEmail struct {
 	Email string `arg:"" help:"The new address."`
 }
 
-func (c usersSetEmail) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SetEmail(ctx, c.User, c.Email) })
+func (c usersSetEmail) Run(ctx context.Context, d service) error {
+	return d.print(d.SetEmail(ctx, c.User, c.Email))
 }
 
 type usersDelete struct {
@@ -118,16 +114,16 @@ type usersDelete struct {
 	DryRun bool   `help:"Change nothing; show what would end."`
 }
 
-func (c usersDelete) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.DeleteUser(ctx, c.User, c.DryRun) })
+func (c usersDelete) Run(ctx context.Context, d service) error {
+	return d.print(d.DeleteUser(ctx, c.User, c.DryRun))
 }
 
 type usersSignInMethods struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersSignInMethods) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.SignInMethods(ctx, c.User) })
+func (c usersSignInMethods) Run(ctx context.Context, d service) error {
+	return d.print(d.SignInMethods(ctx, c.User))
 }
 
 type usersRemoveSignInMethod struct {
@@ -135,10 +131,8 @@ type usersRemoveSignInMethod struct {
 	Method string `arg:"" help:"Id of a passkey or issuer of a linked account, as listed by sign-in-methods."`
 }
 
-func (c usersRemoveSignInMethod) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.RemoveSignInMethod(ctx, c.User, c.Method)
-	})
+func (c usersRemoveSignInMethod) Run(ctx context.Context, d service) error {
+	return d.print(d.RemoveSignInMethod(ctx, c.User, c.Method))
 }
 
 type memberCommands struct {
@@ -156,18 +150,16 @@ type membersAdd struct {
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
-func (c membersAdd) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.AddMember(ctx, c.Workspace, c.User, c.Permissions)
-	})
+func (c membersAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddMember(ctx, c.Workspace, c.User, c.Permissions))
 }
 
 type membersList struct {
 	Workspace string `arg:"" help:"Id of the workspace."`
 }
 
-func (c membersList) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.Members(ctx, c.Workspace) })
+func (c membersList) Run(ctx context.Context, d service) error {
+	return d.print(d.Members(ctx, c.Workspace))
 }
 
 type membersSetPermissions struct {
@@ -176,18 +168,16 @@ type membersSetPermissions struct {
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
-func (c membersSetPermissions) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) {
-		return d.SetPermissions(ctx, c.Workspace, c.User, c.Permissions)
-	})
+func (c membersSetPermissions) Run(ctx context.Context, d service) error {
+	return d.print(d.SetPermissions(ctx, c.Workspace, c.User, c.Permissions))
 }
 
 type membersAppointManagers struct {
 	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only in one workspace."`
 }
 
-func (c membersAppointManagers) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx, func(d *admin.Service) (admin.Result, error) { return d.AppointManagers(ctx, c.Workspace) })
+func (c membersAppointManagers) Run(ctx context.Context, d service) error {
+	return d.print(d.AppointManagers(ctx, c.Workspace))
 }
 
 type membersRemove struct {
@@ -195,7 +185,6 @@ type membersRemove struct {
 	User      string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c membersRemove) Run(ctx context.Context, a *adminCommands) error {
-	return a.execute(ctx,
-		func(d *admin.Service) (admin.Result, error) { return d.RemoveMember(ctx, c.Workspace, c.User) })
+func (c membersRemove) Run(ctx context.Context, d service) error {
+	return d.print(d.RemoveMember(ctx, c.Workspace, c.User))
 }
