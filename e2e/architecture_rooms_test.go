@@ -16,9 +16,9 @@ func rooms() map[string][]string {
 			"authserver/internal/backup",
 			"shared/standing",
 			"shared/webhook",
-			"shared/pghealth",
 			"shared/secretfile",
-			"shared/pguuid",
+			"shared/database/pg",
+			"shared/server",
 			"shared/retention",
 			"shared/idempotency",
 			"shared/migrate",
@@ -39,6 +39,7 @@ func rooms() map[string][]string {
 		"github.com/go-redis/redis_rate": {"*/internal/store/redis"},
 		"github.com/redis/go-redis": {
 			"shared/redisurl",
+			"shared/server",
 			"*/internal/store/redis",
 			"*/internal/app",
 			"shared/metrics",
@@ -56,7 +57,7 @@ func rooms() map[string][]string {
 			"authserver/internal/oauth/clientmetadata",
 			"authserver/internal/oauth/keyring",
 			"resourceapi/internal/keys",
-			stores,
+			"shared/database/pg",
 		},
 		"golang.org/x/sys": {"shared/web"},
 

@@ -139,7 +139,7 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 	}
 }
 
-// slowdown is shorter than the time after which package pghealth treats Postgres as silent.
+// slowdown is shorter than the time after which package pg treats Postgres as silent.
 const slowdown = 150 * time.Millisecond
 
 // TestPostgres_SlowQueriesStillSucceed checks that a slow Postgres causes slow responses but no wrong ones.

@@ -147,6 +147,23 @@ func kind(t reflect.Type) string {
 	return "cannot be read"
 }
 
+// Checks are the mistakes that a configuration reports about itself, each beginning with the name of its setting.
+type Checks []error
+
+// Require adds the mistake unless the condition holds.
+func (c *Checks) Require(condition bool, mistake string) {
+	if !condition {
+		*c = append(*c, errors.New(mistake))
+	}
+}
+
+// Valid adds the error about a setting, if there is one.
+func (c *Checks) Valid(setting string, err error) {
+	if err != nil {
+		*c = append(*c, fmt.Errorf("%s %w", setting, err))
+	}
+}
+
 // check adds the mistakes that the target itself reports. It skips errors about settings already reported.
 func (r *reader) check(mistakes []error) {
 	reported := slices.Clone(r.wrong)

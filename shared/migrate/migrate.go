@@ -39,6 +39,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -52,7 +53,7 @@ import (
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 
-	"github.com/almonerhq/almoner/shared/pghealth"
+	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
 // LockTimeout is how long a migration waits for a table in use if no request waits behind it.
@@ -191,13 +192,53 @@ func (m Migrations) provider(db *sql.DB) (*goose.Provider, error) {
 	return provider, nil
 }
 
+// A Command is the command migrate of a service.
+type Command struct {
+	Schema     string // as the output names it
+	State      func() (State, error)
+	Up         func() (applied []string, err error)
+	Distribute func() error
+}
+
+// Check returns a Difference if the schema differs from what the program needs.
+func (c Command) Check() error {
+	state, err := c.State()
+	if err != nil {
+		return err
+	}
+	return state.Err()
+}
+
+// Run applies the missing migrations and, with distribute, distributes the tables. With check, it only runs Check.
+func (c Command) Run(check, distribute bool, out io.Writer) error {
+	var applied []string
+	var err error
+	if check {
+		err = c.Check()
+	} else {
+		applied, err = c.Up()
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range applied {
+		if _, err := fmt.Fprintln(out, "applied "+name); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintln(out, "the "+c.Schema+" schema is up to date"); err != nil || check || !distribute {
+		return err
+	}
+	return c.Distribute()
+}
+
 // Config returns the connection settings for migrations: they wait for a lock up to LockTimeout.
 func Config(url string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, ErrURL
 	}
-	pghealth.RequirePrimary(&config.Config)
+	pg.RequirePrimary(&config.Config)
 	config.RuntimeParams["lock_timeout"] = fmt.Sprint(LockTimeout.Milliseconds())
 	config.RuntimeParams["application_name"] = "almoner-migrate"
 	return config, nil

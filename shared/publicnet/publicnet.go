@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,6 +60,31 @@ func New(o Options) *Network {
 			ssrf.WithAllowedV6Prefixes(netip.MustParsePrefix("::1/128")))
 	}
 	return &Network{ssrf.New(options...), o}
+}
+
+// TrustedPool returns a pool of the system's certificates and the given ones in PEM, or nil if none are given.
+func TrustedPool(certificates string) (*x509.CertPool, error) {
+	if certificates == "" {
+		return nil, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM([]byte(certificates)) {
+		return nil, errors.New("contains no PEM certificate")
+	}
+	return pool, nil
+}
+
+// OnThisMachine reports whether the host of a URL is localhost or a loopback address.
+func OnThisMachine(address string) bool {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(parsed.Hostname())
+	return parsed.Hostname() == "localhost" || (err == nil && ip.IsLoopback())
 }
 
 // Transport returns an http.Transport that dials allowed addresses only. It uses no proxy, because a proxy would dial

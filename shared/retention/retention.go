@@ -40,6 +40,12 @@ const (
 	maxFailures = 10
 )
 
+// MaxDays is the longest period that a setting may have: a hundred years.
+const MaxDays = 36_500
+
+// Days returns the period of a setting.
+func Days(days int) time.Duration { return time.Duration(days) * 24 * time.Hour }
+
 // A Kind is one kind of record that is deleted when it is no longer needed.
 type Kind struct {
 	Name    string        // shown to operators

@@ -202,18 +202,6 @@ func servers(config *pgx.ConnConfig) []string {
 	return slices.Compact(all) // with and without TLS
 }
 
-// BeforeConnect returns a hook for pgxpool that makes each new connection use the current user and password.
-func BeforeConnect(url credential.Source) func(context.Context, *pgx.ConnConfig) error {
-	return func(_ context.Context, config *pgx.ConnConfig) error {
-		present, err := pgx.ParseConfig(url().Reveal())
-		if err != nil {
-			return errors.New("the database URL cannot be read")
-		}
-		config.User, config.Password = present.User, present.Password
-		return nil
-	}
-}
-
 // Redis returns a Source for a Redis URL with the current user and password.
 func Redis(name, path string, url credential.Secret, log *slog.Logger) credential.Source {
 	return New(name, path, url, func(text credential.Secret) error {

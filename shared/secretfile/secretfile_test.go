@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/seal"
@@ -94,12 +94,8 @@ func TestPostgres_NewConnectionsUsePresentLogin(t *testing.T) {
 	m := newMount(t, withLogin(t, database.Authserver, first, "old"))
 	var log testkit.Log
 	address := credential.Secret(withLogin(t, database.Authserver, first, "old"))
-	config, err := pgxpool.ParseConfig(address.Reveal())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.BeforeConnect = BeforeConnect(Postgres("ALMONER_DATABASE_URL", m.path(), address, logTo(&log)))
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	source := Postgres("ALMONER_DATABASE_URL", m.path(), address, logTo(&log))
+	pool, err := pg.Open(t.Context(), source, pg.Options{Connections: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
 	schema "github.com/almonerhq/almoner/shared/migrate"
-	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
@@ -129,7 +129,7 @@ func printError(err error) int {
 		status = difference.ExitStatus()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "authserver:", pghealth.ExplainDenied(err, "almoner_authserver"))
+		fmt.Fprintln(os.Stderr, "authserver:", pg.ExplainDenied(err, "almoner_authserver"))
 		if advice := envconf.Advice(err, os.Environ()); advice != "" {
 			fmt.Fprintln(os.Stderr, advice)
 		}

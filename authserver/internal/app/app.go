@@ -9,10 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
@@ -25,6 +25,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
+	oauthmetrics "github.com/almonerhq/almoner/authserver/internal/metrics"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
@@ -41,7 +43,8 @@ import (
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/secretfile"
-	"github.com/almonerhq/almoner/shared/tracing"
+	"github.com/almonerhq/almoner/shared/server"
+	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -50,15 +53,11 @@ type App struct {
 	Parts
 	Handler http.Handler // serves every route
 
-	config   Config
-	keys     *secretfile.Keys
-	server   web.Server
-	log      *slog.Logger
-	endUses  func()
-	mails    mailWorker // nil if the deployment sends no mail
-	deleted  retention.Report
-	registry *metrics.Registry
-	traces   *tracing.Tracing
+	config  Config
+	process server.Process
+	works   []func(context.Context)
+	watch   server.Instruments
+	endUses func()
 }
 
 // New wires the parts. It does not wait for a store: one that is down at the start gives a 503, not a crash.
@@ -75,34 +74,15 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	watch, err := newInstruments(ctx, c.Settings, log)
+	watch, err := server.NewInstruments(ctx, "authserver", c.Settings, log)
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenFromSources(ctx, c.databases(log), c.StoreWait, watch.statements()...)
+	oauthMetrics := oauthmetrics.New(watch.Registry)
+	store, rdb, probe, err := openStores(ctx, c, keys, watch, log)
 	if err != nil {
 		return nil, err
 	}
-	if err := sealSecrets(store, keys); err != nil {
-		return nil, err
-	}
-	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
-	rdb, err := redis.ConnectFromSource(redisURL, c.StoreWait)
-	if err != nil {
-		return nil, err
-	}
-	probe, err := redis.ConnectProbe(redisURL)
-	if err != nil {
-		return nil, err
-	}
-	if err := watch.commands(rdb); err != nil {
-		return nil, err
-	}
-	metrics.WatchPostgres(watch.registry, "requests", store.PoolStat)
-	if store.HasRefreshPool() {
-		metrics.WatchPostgres(watch.registry, "refreshes", store.RefreshPoolStat)
-	}
-	metrics.WatchRedis(watch.registry, rdb.PoolStats)
 	ring, err := keyring.New(store, keys)
 	if err != nil {
 		return nil, err
@@ -116,7 +96,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	grants := grant.NewService(store, watch.grants.Rotations(redis.NewGrants(rdb)), codec, log)
+	grants := grant.NewService(store, oauthMetrics.Rotations(redis.NewGrants(rdb)), codec, log)
 	grants.WaitForStores(c.StoreWait)
 	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, o.now, log)
@@ -133,7 +113,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		Grants:       grants,
 		Signer:       ring,
 	})
-	mails, err := newMail(c, store, keys, watch, o.now, log)
+	mailWorks, err := newMail(c, store, keys, watch.Registry, o.now, log)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +151,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, o.failures)
-	counted := watch.grants.Failures(failed)
+	counted := oauthMetrics.Failures(failed)
 	parts := partsOf(store, probe, ring)
 	tenants := authorizer.Deps{
 		Issuer:    c.BaseURL,
@@ -185,7 +165,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	}
 	h := handlers{
 		token: token.New(token.Deps{
-			Engine:   watch.grants.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
+			Engine:   oauthMetrics.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
 			Tokens:   grants,
 			Failures: counted,
 			Proxies:  proxies,
@@ -236,10 +216,19 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		}),
 		browser:    b,
 		deprecated: deprecation.All(),
-		alive:      live(),
+		alive:      server.Alive(),
 		ready:      ready(log, parts),
 		withKeys:   func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
+	handler := watch.Observe(h.router(), proxies, log, lastResort())
+	expired := store.Retention(c.RetentionSettings.periods())
+	deleted := metrics.CountDeleted(watch.Registry)
+	works := append(mailWorks,
+		secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, keys, log).Run,
+		func(ctx context.Context) { ring.Run(ctx, log) },
+		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
+		func(ctx context.Context) { endGrants(ctx, store, grants, log) },
+		failed.Share)
 	return &App{
 		Parts: Parts{
 			Store:     store,
@@ -251,19 +240,20 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Sessions:  b.sessions,
 			Passwords: b.passwords,
 			Failures:  failed,
-			Retention: store.Retention(c.RetentionSettings.periods()),
+			Retention: expired,
 		},
-		Handler: watch.traces.Server(
-			web.Observe(web.RecordAddress(h.router(), proxies), log, lastResort(), watch.requests()...), proxies),
-		config:   c,
-		keys:     secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, keys, log),
-		server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: firstCheck(parts)},
-		log:      log,
-		endUses:  endUses,
-		mails:    mails,
-		deleted:  metrics.CountDeleted(watch.registry),
-		registry: watch.registry,
-		traces:   watch.traces,
+		Handler: handler,
+		config:  c,
+		process: server.Process{
+			Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: parts.Ready},
+			Handler:  handler,
+			Metrics:  c.MetricsListen,
+			Registry: watch.Registry,
+			Log:      log,
+		},
+		works:   works,
+		watch:   watch,
+		endUses: endUses,
 	}, nil
 }
 
@@ -289,6 +279,31 @@ func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Servi
 		},
 		Random: rand.Reader,
 	})
+}
+
+// openStores opens the stores. probe is a connection to Redis for probes alone.
+func openStores(ctx context.Context, c Config, keys seal.Keys, watch server.Instruments, log *slog.Logger) (
+	store *postgres.Store, rdb, probe goredis.UniversalClient, err error,
+) {
+	if store, err = postgres.OpenFromSources(ctx, c.databases(log), c.StoreWait, watch.Statements()...); err != nil {
+		return nil, nil, nil, err
+	}
+	if err = sealSecrets(store, keys); err != nil {
+		return nil, nil, nil, err
+	}
+	url := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
+	if rdb, err = redis.ConnectFromSource(url, c.StoreWait); err != nil {
+		return nil, nil, nil, err
+	}
+	if probe, err = redis.ConnectProbe(url); err != nil {
+		return nil, nil, nil, err
+	}
+	metrics.WatchPostgres(watch.Registry, "requests", store.PoolStat)
+	if store.HasRefreshPool() {
+		metrics.WatchPostgres(watch.Registry, "refreshes", store.RefreshPoolStat)
+	}
+	metrics.WatchRedis(watch.Registry, rdb.PoolStats)
+	return store, rdb, probe, watch.Commands(rdb)
 }
 
 // sealSecrets makes the store seal the secrets of authenticator apps and the answers by Idempotency-Key.
@@ -320,36 +335,7 @@ func (a *App) Close() {
 	a.endUses()
 	a.Store.Close()
 	_ = a.Redis.Close() // no commands are pending
-	a.traces.Stop()
-}
-
-// sendMails starts the worker of mails, if there is one. The returned function waits until it has stopped, which it
-// begins when ctx ends.
-func (a *App) sendMails(ctx context.Context) (wait func()) {
-	if a.mails == nil {
-		return func() {}
-	}
-	ctx, stop := context.WithCancel(ctx)
-	var worker sync.WaitGroup
-	worker.Go(func() { a.mails.Run(ctx) })
-	worker.Go(func() { a.queueWebhookMails(ctx) })
-	return func() {
-		stop()
-		worker.Wait()
-	}
-}
-
-// runMaintenance starts the deletion of records that are no longer needed, and the revocation of grants and tokens that
-// a request left to the background. Both stop when ctx ends. The returned function waits until they have stopped.
-func (a *App) runMaintenance(ctx context.Context) (wait func()) {
-	ctx, stop := context.WithCancel(ctx)
-	var worker sync.WaitGroup
-	worker.Go(func() { a.Retention.Run(ctx, a.deleted, a.log) })
-	worker.Go(func() { a.endGrants(ctx) })
-	return func() {
-		stop()
-		worker.Wait()
-	}
+	a.watch.Stop()
 }
 
 // endGrantsInterval is how often the database is queried for grants and tokens that a request left to the
@@ -358,45 +344,72 @@ const endGrantsInterval = time.Second
 
 // endGrants ends the grants and tokens that a request left to the background (postgres.Store.EndNext) until ctx ends.
 // After each part it waits as long as the part took, so that each process does this for at most half of the time.
-func (a *App) endGrants(ctx context.Context) {
-	failing := false
-	for ctx.Err() == nil {
-		began := time.Now()
-		ended, found, err := a.Store.EndNext(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "cannot revoke grants in the background yet; they are already refused; retrying",
-				"error", err)
-		}
-		failing = err != nil
-		for _, g := range ended {
-			a.Grants.PropagateRevocation(ctx, g.ID, g.Ends, g.Reason)
-		}
-		rest := endGrantsInterval
-		if found {
-			rest = time.Since(began)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rest):
-		}
+func endGrants(ctx context.Context, store *postgres.Store, grants *grant.Service, log *slog.Logger) {
+	failing := func(err error) {
+		log.WarnContext(ctx, "cannot revoke grants in the background yet; they are already refused; retrying",
+			"error", err)
 	}
+	server.Repeat(ctx, failing, func(ctx context.Context) (rest time.Duration, err error) {
+		began := time.Now()
+		ended, found, err := store.EndNext(ctx)
+		for _, g := range ended {
+			grants.PropagateRevocation(ctx, g.ID, g.Ends, g.Reason)
+		}
+		if found {
+			return time.Since(began), err
+		}
+		return endGrantsInterval, err
+	})
 }
 
 // Serve serves until ctx ends, and then lets the requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
 	defer a.Close()
-	defer a.sendMails(ctx)()
-	endMetrics, err := metrics.Serve(a.config.MetricsListen, a.registry, a.log)
-	if err != nil {
-		return err
-	}
-	defer endMetrics()
-	profile.OnSignal(ctx, a.config.Profiles, "authserver", a.log)
-	go a.keys.Run(ctx)
-	go a.Keyring.Run(ctx, a.log)
-	defer a.runMaintenance(ctx)()
-	go a.Failures.Share(ctx)
-	return web.Serve(ctx, a.server, a.Handler, a.log, func(address net.Addr) {
-		a.log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)
-	})
+	log := a.process.Log
+	profile.OnSignal(ctx, a.config.Profiles, "authserver", log)
+	return a.process.Run(ctx, func(address net.Addr) {
+		log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)
+	}, false, a.works...)
+}
+
+// An Option replaces a part that New would create. Only tests use options: they build the same service with other
+// clocks, another recorder, and cheap password hashes.
+type Option func(*options)
+
+type options struct {
+	now      func() time.Time
+	failures func() time.Time
+	uses     UsageRecorder
+	cost     session.Cost
+}
+
+// A UsageRecorder records that a credential was used.
+type UsageRecorder interface {
+	Record(s standing.Standing)
+}
+
+// WithClock sets the clock of the service. The stores keep their own clocks.
+func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }
+
+// WithFailuresClock sets the clock of the limit of failed requests.
+func WithFailuresClock(now func() time.Time) Option { return func(o *options) { o.failures = now } }
+
+// WithPasswordCost sets the cost of the dummy password hash.
+func WithPasswordCost(cost session.Cost) Option { return func(o *options) { o.cost = cost } }
+
+// WithUsageRecorder replaces the recorder that writes to Postgres.
+func WithUsageRecorder(r UsageRecorder) Option { return func(o *options) { o.uses = r } }
+
+// Parts are the parts of the service that tests use directly.
+type Parts struct {
+	Store     *postgres.Store
+	Redis     goredis.UniversalClient
+	Grants    *grant.Service
+	Engine    *engine.Engine
+	Keyring   *keyring.Keyring
+	Documents *clientmetadata.Resolver
+	Sessions  *session.Sessions
+	Passwords *session.Passwords
+	Failures  *ratelimit.Limiter // its Share runs only in Serve
+	Retention *retention.Store   // Serve calls its Run
 }

@@ -8,13 +8,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
-	"github.com/almonerhq/almoner/shared/pghealth"
+	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/tracing"
@@ -92,62 +96,82 @@ const maxNotice = 10 * time.Second
 
 // Check reports the mistakes that the types cannot. envconf calls it.
 func (c *Config) Check() []error {
-	var mistakes []error
-	for _, address := range [][2]string{{"ALMONER_BASE_URL", c.BaseURL}, {"ALMONER_APP_URL", c.AppURL}} {
-		if err := checkOrigin(address[1]); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s %w", address[0], err))
-		}
-	}
-	mistakes = append(mistakes, c.checkStores()...)
-	if _, err := seal.ParseKeys(c.Keys); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
-	}
-	if c.KeyMaxAge != 0 && c.KeyMaxAge < minKeyAge {
-		mistakes = append(mistakes, errors.New("ALMONER_KEY_MAX_AGE must be 0, or 1h or longer"))
-	}
-	if c.Notice < 0 || c.Notice > maxNotice {
-		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be between 0 and 10s"))
-	}
-	if err := pghealth.CheckWait(c.StoreWait); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_STORE_WAIT %w", err))
-	}
-	if err := metrics.CheckAddress(c.MetricsListen, c.Listen); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
-	}
-	if _, err := web.ParseProxies(c.TrustedProxies); err != nil {
-		mistakes = append(mistakes,
-			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
-	}
-	mistakes = append(mistakes, c.RetentionSettings.Check()...)
-	mistakes = append(mistakes, c.Options.Check()...)
-	mistakes = append(mistakes, c.Settings.Check()...)
-	mistakes = append(mistakes, c.checkDocuments()...)
-	mistakes = append(mistakes, c.checkWebhooks()...)
-	mistakes = append(mistakes, c.checkMail()...)
-	return append(mistakes, c.checkSignInMethods()...)
+	var m envconf.Checks
+	m.Valid("ALMONER_BASE_URL", checkOrigin(c.BaseURL))
+	m.Valid("ALMONER_APP_URL", checkOrigin(c.AppURL))
+	c.checkStores(&m)
+	_, err := seal.ParseKeys(c.Keys)
+	m.Valid("ALMONER_KEYS:", err)
+	m.Require(c.KeyMaxAge == 0 || c.KeyMaxAge >= minKeyAge, "ALMONER_KEY_MAX_AGE must be 0, or 1h or longer")
+	m.Require(c.Notice >= 0 && c.Notice <= maxNotice, "ALMONER_NOTICE must be between 0 and 10s")
+	m.Valid("ALMONER_STORE_WAIT", pg.CheckWait(c.StoreWait))
+	m.Valid("ALMONER_METRICS_LISTEN", metrics.CheckAddress(c.MetricsListen, c.Listen))
+	_, err = web.ParseProxies(c.TrustedProxies)
+	m.Require(err == nil,
+		"ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
+	m = append(m, c.RetentionSettings.Check()...)
+	m = append(m, c.Options.Check()...)
+	m = append(m, c.Settings.Check()...)
+	c.checkDocuments(&m)
+	c.checkWebhooks(&m)
+	c.checkMail(&m)
+	return append(m, c.checkSignInMethods()...)
 }
 
 // checkStores checks the URLs and does not connect.
-func (c *Config) checkStores() []error {
-	var mistakes []error
-	if postgres.CheckURL(c.DatabaseURL) != nil {
-		mistakes = append(mistakes,
-			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"))
-	}
+func (c *Config) checkStores(m *envconf.Checks) {
+	m.Require(postgres.CheckURL(c.DatabaseURL) == nil,
+		"ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner")
 	if c.RefreshDatabaseURL != "" {
-		if err := postgres.CheckSameName(c.DatabaseURL, c.RefreshDatabaseURL); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s %w", refreshSetting, err))
-		}
+		m.Valid(refreshSetting, postgres.CheckSameName(c.DatabaseURL, c.RefreshDatabaseURL))
 	}
 	if c.RedisURL == "" {
-		return mistakes
+		return
 	}
 	rdb, err := redis.Connect(c.RedisURL, 0)
-	if err != nil {
-		return append(mistakes, errors.New("ALMONER_REDIS_URL must look like redis://:password@host:6379/0"))
+	m.Require(err == nil, "ALMONER_REDIS_URL must look like redis://:password@host:6379/0")
+	if err == nil {
+		_ = rdb.Close() // it has no connection
 	}
-	_ = rdb.Close() // it has no connection
-	return mistakes
+}
+
+// checkDevelopment reports a setting for development on a server that other machines can reach. With such a setting,
+// URLs from users and requests may lead to this machine.
+func (c *Config) checkDevelopment(m *envconf.Checks, setting, value string) {
+	local := publicnet.OnThisMachine(c.BaseURL) && publicnet.OnThisMachine(c.AppURL)
+	m.Require(value == "" || local,
+		setting+" is for development: ALMONER_BASE_URL and ALMONER_APP_URL must be addresses of this machine")
+}
+
+// checkDocuments reports mistakes in the settings for metadata documents.
+func (c *Config) checkDocuments(m *envconf.Checks) {
+	_, err := client.ParseDomains(c.ClientDomains)
+	m.Valid("ALMONER_CLIENT_DOMAINS:", err)
+	_, err = publicnet.TrustedPool(c.ClientDocumentCA)
+	m.Valid("ALMONER_CLIENT_DOCUMENT_CA", err)
+	c.checkDevelopment(m, "ALMONER_CLIENT_DOCUMENT_CA", c.ClientDocumentCA)
+}
+
+// checkWebhooks reports mistakes in the settings of webhooks.
+func (c *Config) checkWebhooks(m *envconf.Checks) {
+	_, err := publicnet.TrustedPool(c.WebhookCA)
+	m.Valid("ALMONER_WEBHOOK_CA", err)
+	c.checkDevelopment(m, "ALMONER_WEBHOOK_CA", c.WebhookCA)
+}
+
+// checkMail reports mistakes in the settings of mail.
+func (c *Config) checkMail(m *envconf.Checks) {
+	if c.SMTPURL == "" && c.MailFrom == "" {
+		return
+	}
+	if c.SMTPURL == "" || c.MailFrom == "" {
+		m.Require(false, "ALMONER_SMTP_URL and ALMONER_MAIL_FROM must be set together")
+		return
+	}
+	_, err := mail.ParseServer(c.SMTPURL)
+	m.Valid("ALMONER_SMTP_URL", err)
+	_, err = mail.ParseFrom(c.MailFrom)
+	m.Valid("ALMONER_MAIL_FROM", err)
 }
 
 func checkOrigin(text string) error {
@@ -159,4 +183,48 @@ func checkOrigin(text string) error {
 		return errors.New("must have no trailing slash, query, fragment or user name")
 	}
 	return nil
+}
+
+// RetentionSettings say how many days records are kept after they have ended.
+type RetentionSettings struct {
+	AuditDays         int `env:"ALMONER_RETENTION_AUDIT_DAYS" envDefault:"400" doc:"Days that events of the audit log are kept: 90 or more, or 0 to keep them for ever. The events of a month are deleted together, when the last of them is that old."`
+	GrantsDays        int `env:"ALMONER_RETENTION_GRANTS_DAYS" envDefault:"90" doc:"Days that grants are kept after the end of their life, which is 30 or 90 days after the consent: 2 or more, or 0 to keep them for ever."`
+	TokensDays        int `env:"ALMONER_RETENTION_TOKENS_DAYS" envDefault:"90" doc:"Days that personal access tokens are kept after they have expired, even if they were revoked or replaced; 0 keeps them for ever."`
+	ClientsDays       int `env:"ALMONER_RETENTION_CLIENTS_DAYS" envDefault:"400" doc:"Days that applications are kept after they were deleted, so that the audit log can name them; 0 keeps them for ever. An application that has grants is kept until they are deleted."`
+	KeysDays          int `env:"ALMONER_RETENTION_KEYS_DAYS" envDefault:"120" doc:"Days that removed signing keys are kept, without their private part: 91 or more, since access tokens live up to 90 days, or 0 to keep them for ever."`
+	InvitationsDays   int `env:"ALMONER_RETENTION_INVITATIONS_DAYS" envDefault:"90" doc:"Days that invitations are kept after they were answered, withdrawn or expired; 0 keeps them for ever."`
+	ConnectionLogDays int `env:"ALMONER_RETENTION_CONNECTION_LOG_DAYS" envDefault:"90" doc:"Days that the connection log keeps attempts that did not lead to a grant; 0 keeps them for ever."`
+}
+
+// Check reports the settings that are out of range. envconf calls it.
+func (s RetentionSettings) Check() []error {
+	var m envconf.Checks
+	for _, one := range []struct {
+		name          string
+		days, atLeast int
+	}{
+		{postgres.SettingAuditEvents, s.AuditDays, 90},
+		{postgres.SettingGrants, s.GrantsDays, 2},
+		{postgres.SettingTokens, s.TokensDays, 1},
+		{postgres.SettingClients, s.ClientsDays, 1},
+		{postgres.SettingKeys, s.KeysDays, 91},
+		{postgres.SettingInvitations, s.InvitationsDays, 1},
+		{postgres.SettingConnectionLog, s.ConnectionLogDays, 1},
+	} {
+		m.Require(one.days == 0 || one.days >= one.atLeast && one.days <= retention.MaxDays,
+			fmt.Sprintf("%s must be 0, or between %d and %d", one.name, one.atLeast, retention.MaxDays))
+	}
+	return m
+}
+
+func (s RetentionSettings) periods() postgres.RetentionPeriods {
+	return postgres.RetentionPeriods{
+		AuditEvents:   retention.Days(s.AuditDays),
+		Grants:        retention.Days(s.GrantsDays),
+		Tokens:        retention.Days(s.TokensDays),
+		Clients:       retention.Days(s.ClientsDays),
+		Keys:          retention.Days(s.KeysDays),
+		Invitations:   retention.Days(s.InvitationsDays),
+		ConnectionLog: retention.Days(s.ConnectionLogDays),
+	}
 }

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -15,37 +14,19 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // sendsMail reports whether the deployment sends mail. Pages show links to their senders where it does not.
 func (c *Config) sendsMail() bool { return c.SMTPURL != "" }
 
-// checkMail reports mistakes in the settings of mail.
-func (c *Config) checkMail() []error {
-	if c.SMTPURL == "" && c.MailFrom == "" {
-		return nil
-	}
-	if c.SMTPURL == "" || c.MailFrom == "" {
-		return []error{errors.New("ALMONER_SMTP_URL and ALMONER_MAIL_FROM must be set together")}
-	}
-	var mistakes []error
-	if _, err := mail.ParseServer(c.SMTPURL); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_SMTP_URL %w", err))
-	}
-	if _, err := mail.ParseFrom(c.MailFrom); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_MAIL_FROM %w", err))
-	}
-	return mistakes
-}
-
-// A mailWorker sends queued mails until its context ends.
-type mailWorker interface{ Run(ctx context.Context) }
-
-// newMail makes the store queue mails, and returns the worker that sends them, or nil if the deployment sends none.
+// newMail makes the store queue mails, and returns what sends them in the background: nothing if the deployment sends
+// none.
 func newMail(
-	c Config, store *postgres.Store, keys seal.Keys, watch instruments, now func() time.Time, log *slog.Logger,
-) (mailWorker, error) {
+	c Config, store *postgres.Store, keys seal.Keys, registry *metrics.Registry, now func() time.Time, log *slog.Logger,
+) ([]func(context.Context), error) {
 	if !c.sendsMail() {
 		return nil, nil
 	}
@@ -64,8 +45,8 @@ func newMail(
 	if err != nil {
 		return nil, err
 	}
-	counts := mailmetrics.NewMail(watch.registry, store.MailsWaiting)
-	return mail.NewWorker(store.JobDriver(), mail.WorkerDeps{
+	counts := mailmetrics.NewMail(registry, store.MailsWaiting)
+	worker, err := mail.NewWorker(store.JobDriver(), mail.WorkerDeps{
 		Schema:    postgres.MailSchema,
 		Keys:      keys,
 		AppURL:    c.AppURL,
@@ -79,6 +60,13 @@ func newMail(
 		Now:      now,
 		Log:      log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return []func(context.Context){
+		worker.Run,
+		func(ctx context.Context) { queueWebhookMails(ctx, store, log) },
+	}, nil
 }
 
 // queueMail makes the store queue the mails of its changes.
@@ -117,4 +105,16 @@ func adminMail(store *postgres.Store, smtpURL, keysText credential.Secret) error
 		return fmt.Errorf("ALMONER_KEYS: %w", err)
 	}
 	return queueMail(store, keys, time.Now)
+}
+
+// webhookMailInterval is how often the database is queried for webhook endpoints that resourceapi has disabled.
+const webhookMailInterval = 10 * time.Second
+
+// queueWebhookMails queues the mails about disabled webhook endpoints until ctx ends.
+func queueWebhookMails(ctx context.Context, store *postgres.Store, log *slog.Logger) {
+	failing := func(err error) { log.WarnContext(ctx, "mails about webhooks not queued; retrying", "error", err) }
+	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
+		_, err := store.QueueWebhookMails(ctx)
+		return webhookMailInterval, err
+	})
 }

@@ -1,18 +1,24 @@
 package app
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"strings"
 
 	"github.com/gorilla/mux"
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/deprecation"
+	"github.com/almonerhq/almoner/shared/server"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -217,4 +223,71 @@ func pageOf(path string) string {
 
 func wrongMethod() http.Handler {
 	return flat(apierr.MethodNotAllowed, "This path does not support this method.")
+}
+
+// partsOf returns the parts. Redis is reported but not required: without it, codes and refresh tokens get a 503, while
+// sign-in, settings and introspection work. The same holds for the database of refreshes, whose check uses the pool of
+// refreshes: a flood of refreshes delays the response by up to a second. probe and store.Ready have connections of
+// their own, so that a flood of other requests neither delays nor fails the check.
+func partsOf(store *postgres.Store, probe goredis.UniversalClient, ring *keyring.Keyring) server.Parts {
+	parts := server.Parts{
+		{Name: "postgres", Check: store.Ready, Required: true},
+		{Name: "redis", Check: func(ctx context.Context) error { return probe.Ping(ctx).Err() }},
+		{Name: "keys", Check: ring.Ready, Required: true},
+	}
+	if store.HasRefreshPool() {
+		parts = append(parts, server.Part{Name: "refreshes", Check: store.PingRefreshes})
+	}
+	return parts
+}
+
+// ready reports whether the process can do its work.
+func ready(log *slog.Logger, parts server.Parts) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if web.Leaving(r.Context()) {
+			web.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "leaving"})
+			return
+		}
+		status := http.StatusOK
+		states := parts.States(r.Context(), func(part server.Part, err error) bool {
+			log.WarnContext(r.Context(), "dependency unavailable", "part", part.Name, "error", err)
+			if part.Required {
+				status = http.StatusServiceUnavailable
+			}
+			return true
+		})
+		web.JSON(w, status, states)
+	})
+}
+
+// withKeys writes a 503 until the signing keys are loaded. Without them, a token could not be signed, and a valid token
+// would look forged.
+func withKeys(ring *keyring.Keyring, log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := ring.Ready(r.Context()); err != nil {
+			log.ErrorContext(r.Context(), "signing keys not loaded", "error", err)
+			apierr.Write(w, apierr.Flat,
+				apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func lastResort() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		apierr.Write(w, apierr.Flat, apierr.Of(nil))
+	})
+}
+
+// redirectTo redirects to target with the query of the request, for clients that guess URLs on the API's origin.
+func redirectTo(target string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := target
+		if r.URL.RawQuery != "" {
+			to += "?" + r.URL.RawQuery
+		}
+		w.Header().Set("Location", to)
+		w.WriteHeader(http.StatusFound)
+	})
 }

@@ -14,9 +14,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
 	schema "github.com/almonerhq/almoner/shared/migrate"
-	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/redisurl"
 	"github.com/almonerhq/almoner/shared/version"
 	"github.com/almonerhq/almoner/shared/web"
@@ -116,11 +116,7 @@ func newLog() *slog.Logger {
 }
 
 func (m migrate) Run() error {
-	config, err := app.LoadMigrateConfig(os.Environ())
-	if err != nil {
-		return err
-	}
-	return app.Migrate(context.Background(), config, m.Check, m.Distribute, os.Stdout)
+	return app.Migrate(context.Background(), os.Environ(), m.Check, m.Distribute, os.Stdout)
 }
 
 func (c settings) Run() error {
@@ -164,7 +160,7 @@ func main() {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails only for an invalid name
 	}
 	if err := parsed.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "resourceapi:", pghealth.ExplainDenied(err, "almoner_resourceapi"))
+		fmt.Fprintln(os.Stderr, "resourceapi:", pg.ExplainDenied(err, "almoner_resourceapi"))
 		if advice := envconf.Advice(err, os.Environ()); advice != "" {
 			fmt.Fprintln(os.Stderr, advice)
 		}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -18,11 +17,10 @@ import (
 	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
-	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/secretfile"
+	"github.com/almonerhq/almoner/shared/server"
 	"github.com/almonerhq/almoner/shared/standing"
-	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
@@ -36,6 +34,7 @@ import (
 	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 	"github.com/almonerhq/almoner/resourceapi/internal/worker"
 )
 
@@ -44,35 +43,29 @@ type App struct {
 	// Handler serves every request.
 	Handler http.Handler
 
-	modules  []module
-	router   *mux.Router
-	server   web.Server
-	probes   workerProbes
-	master   *secretfile.Keys
-	log      *slog.Logger
-	store    *postgres.Store
-	usage    *standing.UsageRecorder
-	keys     *keys.Source
-	importer *worker.Poller
-	eraser   *worker.Poller
-	engage   *engageModule
+	modules []module
+	router  *mux.Router
+	store   *postgres.Store
+	usage   *standing.UsageRecorder
+	limits  *redis.Limits
+	watch   server.Instruments
 
-	webhooks  webhookParts
-	retention *retention.Store
-	deleted   retention.Report
-
-	profiles  string
-	processes bool // whether Run also processes submissions and sends webhooks
-
-	metrics  string // listen address of the metrics
-	registry *metrics.Registry
-	traces   *tracing.Tracing
+	profiles        string
+	serving         server.Process
+	servingWorks    []func(context.Context)
+	processing      server.Process // of submissions and webhooks, without the API
+	processingWorks []func(context.Context)
 }
 
-// workerProbes are the health endpoints of a worker and their listen address.
-type workerProbes struct {
-	listen  string
-	handler http.Handler
+// parts are the parts from which modules and endpoints are built.
+type parts struct {
+	config Config
+	brand  brand.Brand
+	keys   seal.Keys
+	lists  *list.Cursors
+	gate   *gate.Gate
+	store  *postgres.Store
+	log    *slog.Logger
 }
 
 // New builds the service. It opens no connection, so it works while Postgres and the authorization server are down.
@@ -94,19 +87,18 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch, err := newInstruments(ctx, c.Settings, log)
+	watch, err := server.NewInstruments(ctx, "resourceapi", c.Settings, log)
 	if err != nil {
 		return nil, err
 	}
-	store, err := postgres.OpenFromSource(ctx,
-		secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
-		postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime}, watch.statements()...)
+	url := secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log)
+	limits := postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime}
+	store, err := postgres.OpenFromSource(ctx, url, limits, watch.Statements()...)
 	if err != nil {
 		return nil, err
 	}
 	usage := store.UsageRecorder(log)
 	source := keys.NewSource(c.JWKSURL, log, time.Now)
-	importer := worker.NewImporter(store, log)
 	atGate := gate.Deps{
 		Resource:  gate.API,
 		BaseURL:   c.BaseURL,
@@ -117,7 +109,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		Bounds:    gate.NewBounds(store.SearchesPerWorkspace()),
 	}
 	guard := gate.New(atGate)
-	assistants, err := newAssistants(c, shown, atGate, store, cursors)
+	assistants, err := newAssistants(c, shown.Name(), atGate, store, cursors)
 	if err != nil {
 		return nil, err
 	}
@@ -125,32 +117,20 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	hooks, err := newWebhooks(c, masterKeys, lists, guard, store, watch.registry, log)
+	p := parts{config: c, brand: shown, keys: masterKeys, lists: lists, gate: guard, store: store, log: log}
+	hooks, err := newWebhooks(p, watch.Registry)
 	if err != nil {
 		return nil, err
 	}
-	engaged, err := newEngage(c, shown, masterKeys, lists, guard, store, hooks, log)
+	engaged, err := newEngage(p, proxies, hooks)
 	if err != nil {
 		return nil, err
 	}
-	if err := watch.commands(engaged.limits); err != nil {
+	if err := watchStores(watch, store, engaged.limits, log); err != nil {
 		return nil, err
 	}
-	metrics.WatchPostgres(watch.registry, "requests", store.PoolStat)
-	metrics.WatchPostgres(watch.registry, "searches", store.SearchPoolStat)
-	if engaged.limits.AreShared() {
-		metrics.WatchRedis(watch.registry, engaged.limits.PoolStats)
-	}
-	queuemetrics.WatchQueue(watch.registry, store, log)
 	needed := partsOfAPI(store, source, engaged.limits)
-	table := modules(parts{
-		baseURL:    c.BaseURL,
-		gate:       guard,
-		store:      store,
-		cursors:    lists,
-		programmes: cursors,
-		engage:     engaged,
-	})
+	table := modules(p, cursors, engaged)
 	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL, shown.Name())}
 	all = append(all, apidoc.New(c.BaseURL, shown).Routes(), me.Routes(guard, store))
 	all = append(all, events.Routes(guard, store, lists), hooks.endpoint.Routes())
@@ -158,49 +138,58 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	for _, m := range table {
 		all = append(all, m.routes...)
 	}
-	router := newRouter(guard, all, deprecation.All())
-	return &App{
-		Handler: watch.traces.Server(
-			web.Observe(
-				web.RecordAddress(withSecurityHeaders(web.Compress(router)), proxies),
-				log,
-				lastResort(guard),
-				watch.requests()...),
-			proxies,
-		),
-		modules: table,
-		router:  router,
-		server: web.Server{
-			Address: c.Listen,
-			Notice:  c.Notice,
-			Ready:   firstCheck(needed),
-		},
-		master:   secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log),
-		log:      log,
+	a := &App{
+		modules:  table,
+		router:   newRouter(guard, all, deprecation.All()),
 		store:    store,
 		usage:    usage,
-		keys:     source,
-		importer: importer,
-		eraser:   worker.NewEraser(store, log),
-		probes: workerProbes{
-			c.WorkerListen,
-			withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store)))),
-		},
-		engage:    engaged,
-		webhooks:  hooks,
-		retention: store.Retention(c.RetentionSettings.periods()),
-		deleted:   metrics.CountDeleted(watch.registry),
-		profiles:  c.Profiles,
-		processes: c.Worker,
-		metrics:   c.Metrics,
-		registry:  watch.registry,
-		traces:    watch.traces,
-	}, nil
+		limits:   engaged.limits,
+		watch:    watch,
+		profiles: c.Profiles,
+	}
+	a.Handler = watch.Observe(withSecurityHeaders(web.Compress(a.router)), proxies, log, lastResort(guard))
+	a.serving = server.Process{
+		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: needed.Ready},
+		Handler:  a.Handler,
+		Metrics:  c.Metrics,
+		Registry: watch.Registry,
+		Log:      log,
+	}
+	a.processing = a.serving
+	a.processing.Server = web.Server{Address: c.WorkerListen}
+	a.processing.Handler = withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store))))
+	master := secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log)
+	expired, deleted := store.Retention(c.RetentionSettings.periods()), metrics.CountDeleted(watch.Registry)
+	processing := []func(context.Context){engaged.worker.Run, worker.NewEraser(store, log).Run}
+	a.processingWorks = append(processing, master.Run)
+	a.servingWorks = []func(context.Context){
+		source.Run,
+		master.Run,
+		worker.NewImporter(store, log).Run,
+		hooks.publishKey,
+		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
+	}
+	if c.Worker {
+		a.servingWorks = append(a.servingWorks, processing...)
+	}
+	return a, nil
+}
+
+// watchStores measures the stores and the queue in Postgres.
+func watchStores(watch server.Instruments, store *postgres.Store, limits *redis.Limits, log *slog.Logger) error {
+	metrics.WatchPostgres(watch.Registry, "requests", store.PoolStat)
+	metrics.WatchPostgres(watch.Registry, "searches", store.SearchPoolStat)
+	queuemetrics.WatchQueue(watch.Registry, store, log)
+	if !limits.AreShared() {
+		return nil
+	}
+	metrics.WatchRedis(watch.Registry, limits.PoolStats)
+	return limits.Watch(watch.Commands)
 }
 
 // newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
 func newAssistants(
-	c Config, shown brand.Brand, atGate gate.Deps, store *postgres.Store, cursors *programme.Cursors,
+	c Config, brandName string, atGate gate.Deps, store *postgres.Store, cursors *programme.Cursors,
 ) (*mcp.Endpoint, error) {
 	origins, err := mcp.ParseOrigins(c.MCPOrigins + "," + c.AppURL)
 	if err != nil {
@@ -208,7 +197,7 @@ func newAssistants(
 	}
 	atGate.Resource = gate.MCP
 	return mcp.New(mcp.Deps{
-		Brand:   shown.Name(),
+		Brand:   brandName,
 		Gate:    gate.New(atGate),
 		Store:   store,
 		Cursors: cursors,
@@ -219,57 +208,20 @@ func newAssistants(
 // Run serves until ctx ends, then completes the requests and the import in progress. It calls ready with the listen
 // address.
 func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
-	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
-	if err != nil {
-		return err
-	}
-	defer endMetrics()
-	profile.OnSignal(ctx, a.profiles, "resourceapi", a.log)
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var group sync.WaitGroup
-	group.Go(func() { a.keys.Run(background) })
-	group.Go(func() { a.master.Run(background) })
-	group.Go(func() { a.importer.Run(background) })
-	group.Go(func() { a.webhooks.publishKey(background) })
-	group.Go(func() { a.retention.Run(background, a.deleted, a.log) })
-	if a.processes {
-		group.Go(func() { a.engage.worker.Run(background) })
-		group.Go(func() { a.eraser.Run(background) })
-	}
-	err = web.Serve(ctx, a.server, a.Handler, a.log, ready)
-	stop()
-	group.Wait()
-	return err
+	profile.OnSignal(ctx, a.profiles, "resourceapi", a.serving.Log)
+	return a.serving.Run(ctx, ready, true, a.servingWorks...)
 }
 
 // Work processes submissions and sends webhooks until ctx ends. It serves only the probes, and only if a listen address
 // for them is set. It calls ready with that address.
 func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
-	endMetrics, err := metrics.Serve(a.metrics, a.registry, a.log)
-	if err != nil {
-		return err
-	}
-	defer endMetrics()
-	working, stop := context.WithCancel(ctx)
-	defer stop()
-	var group sync.WaitGroup
-	group.Go(func() { a.master.Run(working) })
-	group.Go(func() { a.engage.worker.Run(working) })
-	group.Go(func() { a.eraser.Run(working) })
-	if a.probes.listen == "" {
-		group.Wait()
-		return nil
-	}
-	err = web.Serve(ctx, web.Server{Address: a.probes.listen}, a.probes.handler, a.log, ready)
-	stop()
-	group.Wait()
-	return err
+	return a.processing.Run(ctx, ready, false, a.processingWorks...)
 }
 
 // Close releases what New opened. Run must have returned.
 func (a *App) Close() {
 	a.usage.Close()
-	_ = a.engage.limits.Close() // no request depends on it
+	_ = a.limits.Close() // no request depends on it
 	a.store.Close()
-	a.traces.Stop()
+	a.watch.Stop()
 }

@@ -17,10 +17,10 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/pghealth"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -65,7 +65,7 @@ func (c ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 	if err != nil {
 		return err
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.CommandWait)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pg.CommandWait)
 	if err != nil {
 		return err
 	}

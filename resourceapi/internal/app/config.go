@@ -1,8 +1,6 @@
 package app
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -10,9 +8,10 @@ import (
 
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/metrics"
-	"github.com/almonerhq/almoner/shared/pghealth"
+	"github.com/almonerhq/almoner/shared/publicnet"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/tracing"
 	"github.com/almonerhq/almoner/shared/web"
@@ -77,56 +76,43 @@ const maxNotice = 10 * time.Second
 
 // Check reports mistakes that parsing does not find. It is called by envconf.
 func (c *Config) Check() []error {
-	var mistakes []error
-	if !isOrigin(c.BaseURL) {
-		mistakes = append(mistakes,
-			errors.New("ALMONER_BASE_URL must be http:// or https:// and a host, without a path or a trailing slash"))
-	}
-	if c.Notice < 0 || c.Notice > maxNotice {
-		mistakes = append(mistakes, errors.New("ALMONER_NOTICE must be between 0 and 10s"))
-	}
-	if c.AppURL != "" && !isOrigin(c.AppURL) {
-		mistakes = append(mistakes,
-			errors.New("ALMONER_APP_URL must be http:// or https:// and a host, without a path or a trailing slash"))
-	}
-	if _, err := mcp.ParseOrigins(c.MCPOrigins); err != nil {
-		mistakes = append(
-			mistakes,
-			errors.New(
-				"ALMONER_MCP_ORIGINS must be origins like https://app.example.org, or the word loopback, separated "+
-					"by commas"),
-		)
-	}
-	if c.JWKSURL != "" && !isHTTP(c.JWKSURL) {
-		mistakes = append(mistakes, errors.New("ALMONER_JWKS_URL must be an http:// or https:// URL"))
-	}
-	if c.Connections < 2 || c.Connections > 500 {
-		mistakes = append(mistakes, errors.New("ALMONER_DATABASE_CONNECTIONS must be between 2 and 500"))
-	}
-	if err := pghealth.CheckWait(c.StoreWait); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_STORE_WAIT %w", err))
-	}
-	if err := metrics.CheckAddress(c.Metrics, c.Listen, c.WorkerListen); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_METRICS_LISTEN %w", err))
-	}
-	if _, err := web.ParseProxies(c.Proxies); err != nil {
-		mistakes = append(mistakes,
-			errors.New("ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas"))
-	}
-	if err := postgres.CheckURL(c.DatabaseURL.Reveal()); err != nil {
-		mistakes = append(mistakes,
-			errors.New("ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner"))
-	}
-	if _, err := redis.Connect(c.RedisURL, 0, slog.New(slog.DiscardHandler), time.Now); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_REDIS_URL: %w", err))
-	}
-	if _, err := seal.ParseKeys(c.Keys); err != nil {
-		mistakes = append(mistakes, fmt.Errorf("ALMONER_KEYS: %w", err))
-	}
-	mistakes = append(mistakes, c.checkWebhooks()...)
-	mistakes = append(mistakes, c.RetentionSettings.Check()...)
-	mistakes = append(mistakes, c.Options.Check()...)
-	return append(mistakes, c.Settings.Check()...)
+	const origin = " must be http:// or https:// and a host, without a path or a trailing slash"
+	var m envconf.Checks
+	m.Require(isOrigin(c.BaseURL), "ALMONER_BASE_URL"+origin)
+	m.Require(c.Notice >= 0 && c.Notice <= maxNotice, "ALMONER_NOTICE must be between 0 and 10s")
+	m.Require(c.AppURL == "" || isOrigin(c.AppURL), "ALMONER_APP_URL"+origin)
+	_, err := mcp.ParseOrigins(c.MCPOrigins)
+	m.Require(err == nil, "ALMONER_MCP_ORIGINS must be origins like https://app.example.org, or the word loopback, "+
+		"separated by commas")
+	m.Require(c.JWKSURL == "" || isHTTP(c.JWKSURL), "ALMONER_JWKS_URL must be an http:// or https:// URL")
+	m.Require(c.Connections >= 2 && c.Connections <= 500, "ALMONER_DATABASE_CONNECTIONS must be between 2 and 500")
+	m.Valid("ALMONER_STORE_WAIT", pg.CheckWait(c.StoreWait))
+	m.Valid("ALMONER_METRICS_LISTEN", metrics.CheckAddress(c.Metrics, c.Listen, c.WorkerListen))
+	_, err = web.ParseProxies(c.Proxies)
+	m.Require(err == nil,
+		"ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
+	m.Require(postgres.CheckURL(c.DatabaseURL.Reveal()) == nil,
+		"ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner")
+	_, err = redis.Connect(c.RedisURL, 0, slog.New(slog.DiscardHandler), time.Now)
+	m.Valid("ALMONER_REDIS_URL:", err)
+	_, err = seal.ParseKeys(c.Keys)
+	m.Valid("ALMONER_KEYS:", err)
+	m = append(m, c.checkWebhooks()...)
+	m = append(m, c.RetentionSettings.Check()...)
+	m = append(m, c.Options.Check()...)
+	return append(m, c.Settings.Check()...)
+}
+
+// checkWebhooks reports mistakes in the settings of webhooks.
+func (c *Config) checkWebhooks() []error {
+	var m envconf.Checks
+	_, err := publicnet.TrustedPool(c.WebhookCA)
+	m.Valid("ALMONER_WEBHOOK_CA", err)
+	// With this setting, users can enter URLs of the local machine. A server that other machines can reach must not
+	// call them.
+	m.Require(c.WebhookCA == "" || publicnet.OnThisMachine(c.BaseURL),
+		"ALMONER_WEBHOOK_CA is for development: ALMONER_BASE_URL must be an address of this machine")
+	return m
 }
 
 // isOrigin reports whether text is an origin in canonical spelling, since origins are compared byte by byte.
@@ -138,16 +124,4 @@ func isOrigin(text string) bool {
 func isHTTP(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
-}
-
-// MigrateConfig is the settings of `resourceapi migrate`.
-type MigrateConfig struct {
-	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of the database's owner."`
-}
-
-// LoadMigrateConfig reads the settings of `resourceapi migrate`, like LoadConfig.
-func LoadMigrateConfig(environ []string) (MigrateConfig, error) {
-	var c MigrateConfig
-	_, err := envconf.Load(&c, environ)
-	return c, err
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/pem"
+	"io"
 	"strings"
 	"testing"
 )
@@ -61,7 +62,8 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 			t.Errorf("%s=%s: %v", wrong.name, wrong.value, err)
 		}
 	}
-	if _, err := LoadMigrateConfig(nil); err == nil || !strings.Contains(err.Error(), "ALMONER_DATABASE_URL") {
+	err = Migrate(t.Context(), nil, true, false, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "ALMONER_DATABASE_URL") {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,9 +12,13 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/deprecation"
+	"github.com/almonerhq/almoner/shared/server"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+	"github.com/almonerhq/almoner/resourceapi/internal/keys"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
 // newRouter returns the router of all routes. A path must match exactly as sent: other spellings are neither cleaned
@@ -42,13 +47,13 @@ func fixedFirst(a, b string) int {
 
 // healthRoutes returns the routes of the probes.
 func healthRoutes(ready http.Handler) routes {
-	return routes{"/healthz": {"GET": alive()}, "/readyz": {"GET": ready}}
+	return routes{"/healthz": {"GET": server.Alive()}, "/readyz": {"GET": ready}}
 }
 
 // probes returns the handler of a worker.
 func probes(ready http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", alive())
+	mux.Handle("GET /healthz", server.Alive())
 	mux.Handle("GET /readyz", ready)
 	return mux
 }
@@ -90,5 +95,46 @@ func withSecurityHeaders(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
+	})
+}
+
+// partsOfAPI returns the dependencies of the API. Redis is reported but not required: without it each process limits
+// by itself. The keys of access tokens are required until they were read once. Later the cached ones are used
+// (package keys), but a new process that cannot reach the authorization server must not replace one that could. The
+// authorization server in turn waits only for its stores.
+func partsOfAPI(store *postgres.Store, source *keys.Source, limits *redis.Limits) server.Parts {
+	parts := append(partsOfWorker(store), server.Part{Name: "keys", Check: source.Ready, Required: true})
+	if limits.AreShared() {
+		parts = append(parts, server.Part{Name: "redis", Check: limits.Ping})
+	}
+	return parts
+}
+
+// partsOfWorker returns the dependencies of processing submissions.
+func partsOfWorker(store *postgres.Store) server.Parts {
+	return server.Parts{{Name: "postgres", Check: store.Ready, Required: true}}
+}
+
+// ready reports whether requests can be served.
+func ready(guard *gate.Gate, log *slog.Logger, parts server.Parts) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if web.Leaving(r.Context()) {
+			guard.Refuse(w, r, apierr.New(apierr.Unavailable, "This process is shutting down."))
+			return
+		}
+		var refusal error
+		states := parts.States(r.Context(), func(part server.Part, err error) bool {
+			if part.Required {
+				refusal = err
+				return false
+			}
+			log.WarnContext(r.Context(), "dependency unavailable", "part", part.Name, "cause", err)
+			return true
+		})
+		if refusal != nil {
+			guard.Refuse(w, r, refusal)
+			return
+		}
+		web.JSON(w, http.StatusOK, states)
 	})
 }

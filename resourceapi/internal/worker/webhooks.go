@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 const (
@@ -62,21 +63,11 @@ var unfinished = river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
 // addDueWebhooks adds a job for each endpoint with pending deliveries, until ctx ends. The state of deliveries is
 // stored with the endpoints, so a job that is lost is added again.
 func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks, log *slog.Logger) {
-	tick := time.NewTicker(webhookPollInterval)
-	defer tick.Stop()
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		err := addDue(ctx, client, webhooks)
-		if err != nil && !failing && ctx.Err() == nil {
-			log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err)
-		}
-		failing = err != nil
-	}
+	failing := func(err error) { log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
+	server.Pause(ctx, webhookPollInterval)
+	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
+		return webhookPollInterval, addDue(ctx, client, webhooks)
+	})
 }
 
 func addDue[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks) error {

@@ -1,10 +1,10 @@
-// Package worker processes accepted submissions and imports (imports.go), assigns sequences to events (events.go), and
-// delivers events to webhook endpoints (webhooks.go).
+// Package worker processes accepted submissions and imports, assigns sequences to events, and delivers events to
+// webhook endpoints (webhooks.go).
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
 // of package engage). No job is lost: a job whose process died is restarted after a minute, and a failed one is retried
-// with growing delays, until its submission is rejected. A sweep adds jobs that are missing (sweep.go).
+// with growing delays, until its submission is rejected. A sweep adds jobs that are missing.
 package worker
 
 import (
@@ -18,6 +18,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
+
+	"github.com/almonerhq/almoner/shared/server"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
@@ -148,10 +150,7 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 			return
 		}
 		w.log.ErrorContext(ctx, "submissions not processed and webhooks not sent; retrying", "cause", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(restFor):
-		}
+		server.Pause(ctx, restFor)
 	}
 }
 
@@ -180,4 +179,142 @@ func (p *processor) Work(ctx context.Context, j *river.Job[job]) error {
 		return errors.Join(err, rejecting)
 	}
 	return river.JobCancel(err)
+}
+
+// How often a process looks for imports and for erasures of all instances.
+const (
+	importsEvery  = 250 * time.Millisecond
+	erasuresEvery = time.Second
+)
+
+// pollRest is how long a process pauses after a failure of the store.
+const pollRest = 5 * time.Second
+
+// ImportStore stores the waiting imports.
+type ImportStore interface {
+	// ProcessImport processes an import of the workspace whose turn it is, and reports whether there was one.
+	ProcessImport(ctx context.Context) (found bool, err error)
+}
+
+// ErasureStore stores the accepted erasures.
+type ErasureStore interface {
+	// ProcessErasure deletes a batch of an erasure, and reports whether there was one.
+	ProcessErasure(ctx context.Context) (found bool, err error)
+}
+
+// A Poller does one piece of work after another, and looks for more when there was none. The store takes and does a
+// piece in one transaction, so a piece whose process dies is taken again.
+type Poller struct {
+	what  string // for the log
+	next  func(ctx context.Context) (found bool, err error)
+	every time.Duration
+	log   *slog.Logger
+}
+
+// NewImporter returns a Poller that turns accepted imports into programmes. It takes one waiting import at a time,
+// alternating between workspaces (contract, section 6).
+func NewImporter(store ImportStore, log *slog.Logger) *Poller {
+	return &Poller{"imports", store.ProcessImport, importsEvery, log}
+}
+
+// NewEraser returns a Poller that deletes the submissions of accepted erasures in batches, alternating between erasures
+// (contract, section 6a).
+func NewEraser(store ErasureStore, log *slog.Logger) *Poller {
+	return &Poller{"erasures", store.ProcessErasure, erasuresEvery, log}
+}
+
+// Run works until ctx ends, and completes the work in progress.
+func (w *Poller) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		found, err := w.next(ctx)
+		switch {
+		case err != nil:
+			w.log.ErrorContext(ctx, w.what+" not processed; retrying", "cause", err)
+			server.Pause(ctx, pollRest)
+		case !found:
+			server.Pause(ctx, w.every)
+		}
+	}
+}
+
+const (
+	// sweepInterval is how often a process looks for submissions without a job.
+	sweepInterval = time.Minute
+	// sweepAfter is how long a submission waits before a sweep adds a job.
+	sweepAfter = time.Minute
+	maxSwept   = 1000 // submissions of one sweep
+	// sweptPriority is lower than the priority of new submissions.
+	sweptPriority = 4
+)
+
+// addMissingJobs adds a job for each waiting submission that has none, until ctx ends. A submission gets its job when
+// it is accepted. In a distributed database, two nodes store them: a worker may take the job before it can see the
+// submission, and finish the job without effect. A submission with an unfinished job gets no other job.
+func addMissingJobs[Tx any](ctx context.Context, client *river.Client[Tx], submissions Submissions, log *slog.Logger) {
+	for server.Pause(ctx, sweepInterval); ctx.Err() == nil; server.Pause(ctx, sweepInterval) {
+		if err := sweep(ctx, client, submissions); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "cannot look for submissions without a job; retrying", "cause", err)
+		}
+	}
+}
+
+func sweep[Tx any](ctx context.Context, client *river.Client[Tx], submissions Submissions) error {
+	waiting, err := submissions.Accepted(ctx, sweepAfter, maxSwept)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	var jobs []river.InsertManyParams
+	for submission, workspaceID := range waiting {
+		jobs = append(jobs, river.InsertManyParams{
+			Args:       job{submission, workspaceID},
+			InsertOpts: &river.InsertOpts{MaxAttempts: neverDiscard, Priority: sweptPriority, UniqueOpts: unfinished},
+		})
+	}
+	_, err = client.InsertMany(ctx, jobs)
+	return err
+}
+
+const (
+	behindInterval = time.Second // between two queries for workspaces with events that have no sequence
+	maxBehind      = 1000        // workspaces of one query
+	// restPerStep is how long a process rests after a step, as a multiple of the time that the step took: a backlog
+	// leaves Postgres to others most of the time.
+	restPerStep = 3
+)
+
+// Events assigns sequences to events. Reading events does it too, one step for each request.
+type Events interface {
+	// WorkspacesBehind returns up to limit workspaces with events that may have no sequence after the last step.
+	WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, error)
+	// NumberEvents assigns sequences to a bounded number of events, and reports whether others may be left.
+	NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error)
+}
+
+// numberEvents assigns sequences to events until ctx ends: one step for each workspace that is behind, then the next.
+func numberEvents(ctx context.Context, events Events, log *slog.Logger) {
+	failing := func(err error) { log.ErrorContext(ctx, "events not numbered; retrying", "cause", err) }
+	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
+		return behindInterval, numberBacklogs(ctx, events)
+	})
+}
+
+func numberBacklogs(ctx context.Context, events Events) error {
+	for ctx.Err() == nil {
+		behind, err := events.WorkspacesBehind(ctx, maxBehind)
+		if err != nil || len(behind) == 0 {
+			return err
+		}
+		var failures []error
+		for _, workspaceID := range behind {
+			began := time.Now()
+			if _, err := events.NumberEvents(ctx, workspaceID); err != nil {
+				failures = append(failures, err)
+			}
+			server.Pause(ctx, restPerStep*time.Since(began))
+		}
+		if len(failures) > 0 {
+			return errors.Join(failures...)
+		}
+	}
+	return nil
 }

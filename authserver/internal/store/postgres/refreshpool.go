@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
 // Sources are the URLs of a store. Their users and passwords may change. Each new connection uses the current ones.
@@ -40,13 +41,12 @@ func CheckSameName(database, refreshes credential.Secret) error {
 }
 
 // openRefreshes returns the pool for refreshes: s.pool, unless refreshes have their own URL.
-func (s *Store) openRefreshes(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
+func (s *Store) openRefreshes(ctx context.Context, url credential.Source, o pg.Options) (*pgxpool.Pool, error) {
 	if url == nil {
 		return s.pool, nil
 	}
-	o.connections = maxRefreshConnections
-	o.check = s.checkSameDatabase
-	return openPool(ctx, url, o)
+	o.Connections, o.Check = maxRefreshConnections, s.checkSameDatabase
+	return pg.Open(ctx, url, o)
 }
 
 const (

@@ -9,7 +9,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -17,17 +16,13 @@ import (
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/batch"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/pghealth"
-	"github.com/almonerhq/almoner/shared/pguuid"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/seal"
-	"github.com/almonerhq/almoner/shared/secretfile"
 )
 
 // Migrations are the schema, in goose's format.
@@ -40,8 +35,8 @@ type Store struct {
 	pool           *pgxpool.Pool
 	refreshes      *pgxpool.Pool // that of Sources.Refreshes, or pool
 	probe          *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
-	pings          singleflight.Group
-	health         *pghealth.Watch
+	pings          pg.Pinger
+	health         *pg.Watch
 	recent         *lru.Cache[uuid.UUID, recentClient]
 	limit          time.Duration // of a transaction
 	operationLimit time.Duration // of any other operation
@@ -67,14 +62,20 @@ const (
 	maxBatch       = 64
 )
 
-// serverTimeouts returns the time limits that Postgres applies to a connection. limit is the time limit of an
-// operation. Postgres reports a lock timeout well before it ends. It is then certain that nothing was written, whereas
-// a statement that we abandon may have been executed. The margin is for a busy machine.
-func serverTimeouts(limit time.Duration) map[string]string {
-	return map[string]string{
-		"statement_timeout":                   fmt.Sprint((2 * limit).Milliseconds()),
-		"lock_timeout":                        fmt.Sprint((limit * 2 / 5).Milliseconds()),
-		"idle_in_transaction_session_timeout": fmt.Sprint(max(10*time.Second, 2*limit).Milliseconds()),
+// poolOptions returns what the pools have in common, among them the time limits that Postgres applies to a connection.
+// limit is the time limit of an operation. Postgres reports a lock timeout well before it ends. It is then certain that
+// nothing was written, whereas a statement that we abandon may have been executed. The margin is for a busy machine.
+func poolOptions(limit time.Duration, tracers []pgx.QueryTracer) pg.Options {
+	return pg.Options{
+		Name:    "almoner-authserver",
+		Connect: limit,
+		Ping:    limit,
+		Parameters: map[string]string{
+			"statement_timeout":                   fmt.Sprint((2 * limit).Milliseconds()),
+			"lock_timeout":                        fmt.Sprint((limit * 2 / 5).Milliseconds()),
+			"idle_in_transaction_session_timeout": fmt.Sprint(max(10*time.Second, 2*limit).Milliseconds()),
+		},
+		Tracers: tracers,
 	}
 }
 
@@ -89,51 +90,38 @@ func CheckURL(url credential.Secret) error {
 	return nil
 }
 
-// Open makes a store. It does not connect: Postgres may start later. The tracers see every statement.
-func Open(ctx context.Context, url credential.Secret, tracers ...pgx.QueryTracer) (*Store, error) {
-	return OpenWithWait(ctx, url, 0, tracers...)
-}
-
-// OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch). If
-// wait is longer than a second, it is also the time limit of new connections, and of operations that atomically does
-// not run; if it is longer than requestTime, of those that it runs too.
+// OpenWithWait makes a store. It does not connect: Postgres may start later. The tracers see every statement.
+//
+// wait is the time that callers wait for a Postgres that does not respond (pg.NewWatch). If it is longer than a second,
+// it is also the time limit of new connections, and of operations that atomically does not run; if it is longer than
+// requestTime, of those that it runs too.
 func OpenWithWait(
-	ctx context.Context,
-	url credential.Secret,
-	wait time.Duration,
-	tracers ...pgx.QueryTracer,
+	ctx context.Context, url credential.Secret, wait time.Duration, tracers ...pgx.QueryTracer,
 ) (*Store, error) {
 	return OpenFromSources(ctx, Sources{Database: credential.Fixed(url)}, wait, tracers...)
 }
 
 // OpenFromSources is like OpenWithWait, for URLs that may change.
 func OpenFromSources(
-	ctx context.Context,
-	urls Sources,
-	wait time.Duration,
-	tracers ...pgx.QueryTracer,
+	ctx context.Context, urls Sources, wait time.Duration, tracers ...pgx.QueryTracer,
 ) (*Store, error) {
+	if err := CheckURL(urls.Database()); err != nil {
+		return nil, err
+	}
 	s := &Store{limit: max(requestTime, wait), operationLimit: max(acquireTimeout, wait)}
 	var err error
 	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
 	}
-	s.probe, err = openPool(ctx, urls.Database, poolOptions{
-		connections: 1,
-		shouldPing:  pghealth.ShouldPingProbe,
-		tracers:     tracers,
-	})
-	if err != nil {
+	probe := poolOptions(acquireTimeout, tracers)
+	probe.Connections, probe.Probes = 1, true
+	if s.probe, err = pg.Open(ctx, urls.Database, probe); err != nil {
 		return nil, err
 	}
-	s.health = pghealth.NewWatch(s.Ping, wait)
-	options := poolOptions{
-		connections: maxConnections - 1,
-		wait:        wait,
-		shouldPing:  pghealth.ShouldPing,
-		tracers:     append(slices.Clone(tracers), s.health),
-	}
-	if s.pool, err = openPool(ctx, urls.Database, options); err != nil {
+	s.health = pg.NewWatch(s.Ping, wait)
+	options := poolOptions(s.operationLimit, append(slices.Clone(tracers), s.health))
+	options.Connections = maxConnections - 1
+	if s.pool, err = pg.Open(ctx, urls.Database, options); err != nil {
 		s.probe.Close()
 		return nil, err
 	}
@@ -166,52 +154,6 @@ func (s *Store) makeBatchers() {
 	s.directAdvances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, true)
 }
 
-// poolOptions are what differs between the pools.
-type poolOptions struct {
-	connections int32
-	wait        time.Duration // see OpenWithWait
-	shouldPing  func(context.Context, pgxpool.ShouldPingParams) bool
-	tracers     []pgx.QueryTracer
-	check       func(context.Context, *pgx.Conn) error // of a new connection, or nil
-}
-
-func openPool(ctx context.Context, url credential.Source, o poolOptions) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url().Reveal())
-	if err != nil {
-		return nil, errURL
-	}
-	pghealth.RequirePrimary(&config.ConnConfig.Config)
-	config.BeforeConnect = secretfile.BeforeConnect(url)
-	config.MaxConns = o.connections
-	config.MaxConnIdleTime = 5 * time.Minute
-	config.ShouldPing = o.shouldPing
-	limit := max(acquireTimeout, o.wait)
-	config.ConnConfig.ConnectTimeout = limit
-	config.ConnConfig.RuntimeParams["application_name"] = "almoner-authserver"
-	maps.Copy(config.ConnConfig.RuntimeParams, serverTimeouts(limit))
-	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		pguuid.Register(c.TypeMap())
-		if o.check == nil {
-			return nil
-		}
-		return o.check(ctx, c)
-	}
-	config.ConnConfig.Tracer = watchedBy(o.tracers)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	return pool, nil
-}
-
-// watchedBy combines the tracers, or returns nil if there are none.
-func watchedBy(tracers []pgx.QueryTracer) pgx.QueryTracer {
-	if len(tracers) == 0 {
-		return nil
-	}
-	return multitracer.New(tracers...)
-}
-
 // PoolStat returns the statistics of all connections except the one reserved for Ready and those of refreshes.
 func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
 
@@ -228,15 +170,5 @@ func (s *Store) Responds() bool { return !s.health.Silent() }
 // Ping returns nil if Postgres answers before the context ends, and within acquireTimeout. Concurrent calls share one
 // ping.
 func (s *Store) Ping(ctx context.Context) error {
-	shared := s.pings.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acquireTimeout)
-		defer cancel()
-		return nil, s.probe.Ping(ctx)
-	})
-	select {
-	case outcome := <-shared:
-		return unavailable("ping", outcome.Err)
-	case <-ctx.Done():
-		return unavailable("ping", ctx.Err())
-	}
+	return unavailable("ping", s.pings.Ping(ctx, s.probe, acquireTimeout))
 }

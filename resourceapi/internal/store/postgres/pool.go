@@ -13,16 +13,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/shared/batch"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/inflight"
-	"github.com/almonerhq/almoner/shared/pghealth"
-	"github.com/almonerhq/almoner/shared/pguuid"
-	"github.com/almonerhq/almoner/shared/secretfile"
 )
 
 // Time limits. The client and the server cancel a statement after minTimeout, or after the time that callers wait for a
@@ -50,8 +46,8 @@ type Store struct {
 	pool     *database
 	searches *database // only for searches, so that they never hold every connection
 	probe    *database // one connection for Answers and Ready, so that they do not wait for other callers
-	pings    singleflight.Group
-	health   *pghealth.Watch // of pool and searches
+	pings    pg.Pinger
+	health   *pg.Watch // of pool and searches
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
@@ -75,20 +71,12 @@ func CheckURL(url string) error {
 	return nil
 }
 
-// Open prepares pools of at most the given number of connections for the database of url (see shares). It does not
-// connect: the service starts without its database and reports that. Errors quote no part of url, which contains a
-// password. Tracers see every statement.
-func Open(ctx context.Context, url string, connections int32, tracers ...pgx.QueryTracer) (*Store, error) {
-	return OpenWithWait(ctx, url, connections, 0, tracers...)
-}
-
-// OpenWithWait is Open with the time that callers wait for a Postgres that does not respond (pghealth.NewWatch).
+// OpenWithWait prepares pools of at most the given number of connections for the database of url (see shares). It does
+// not connect: the service starts without its database and reports that. Errors quote no part of url, which contains a
+// password. wait is the time that callers wait for a Postgres that does not respond (pg.NewWatch). Tracers see every
+// statement.
 func OpenWithWait(
-	ctx context.Context,
-	url string,
-	connections int32,
-	wait time.Duration,
-	tracers ...pgx.QueryTracer,
+	ctx context.Context, url string, connections int32, wait time.Duration, tracers ...pgx.QueryTracer,
 ) (*Store, error) {
 	limits := Limits{Connections: connections, Wait: wait}
 	return OpenFromSource(ctx, credential.Fixed(credential.Secret(url)), limits, tracers...)
@@ -104,40 +92,33 @@ type Limits struct {
 // OpenFromSource is like OpenWithWait, for a URL whose user and password may change. Each new connection uses the
 // current ones.
 func OpenFromSource(
-	ctx context.Context,
-	url credential.Source,
-	limits Limits,
-	tracers ...pgx.QueryTracer,
+	ctx context.Context, url credential.Source, limits Limits, tracers ...pgx.QueryTracer,
 ) (*Store, error) {
+	if err := CheckURL(url().Reveal()); err != nil {
+		return nil, err
+	}
 	general, searching := shares(limits.Connections)
 	s := &Store{turns: newTurns(general), steps: defaultEventSteps}
-	s.health = pghealth.NewWatch(s.Ping, limits.Wait)
+	s.health = pg.NewWatch(s.Ping, limits.Wait)
 	watched := append(slices.Clone(tracers), s.health)
 	timeout := max(minTimeout, limits.Wait)
-	for pool, options := range map[**database]poolOptions{
-		&s.pool: {
-			connections: general,
-			idle:        min(2, general),
-			shouldPing:  pghealth.ShouldPing,
-			tracers:     watched,
-		},
-		&s.searches: {
-			connections: searching,
-			parameters:  searchParameters(cmp.Or(limits.Search, searchTime)),
-			shouldPing:  pghealth.ShouldPing,
-			tracers:     watched,
-		},
-		&s.probe: {
-			connections: 1,
-			shouldPing:  pghealth.ShouldPingProbe,
-			tracers:     tracers,
-		},
+	searches := parameters(timeout)
+	maps.Copy(searches, searchParameters(cmp.Or(limits.Search, searchTime)))
+	for pool, options := range map[**database]pg.Options{
+		&s.pool:     {Connections: general, Idle: min(2, general), Tracers: watched},
+		&s.searches: {Connections: searching, Parameters: searches, Tracers: watched},
+		&s.probe:    {Connections: 1, Probes: true, Tracers: tracers},
 	} {
-		var err error
-		if *pool, err = openPool(ctx, url, timeout, options); err != nil {
+		options.Name, options.Ping, options.Connect = "almoner-resourceapi", timeout, max(connectTimeout, timeout)
+		if options.Parameters == nil {
+			options.Parameters = parameters(timeout)
+		}
+		opened, err := pg.Open(ctx, url, options)
+		if err != nil {
 			s.Close()
 			return nil, err
 		}
+		*pool = &database{opened, timeout}
 	}
 	s.reads = batch.Batcher[readQuery, readResult]{
 		Answer: s.sendReads,
@@ -161,62 +142,13 @@ func shares(connections int32) (general, searching int32) {
 	return connections - searching - 1, searching
 }
 
-// poolOptions are what differs between the pools.
-type poolOptions struct {
-	connections int32 // maximum
-	idle        int32 // minimum
-	parameters  map[string]string
-	shouldPing  func(context.Context, pgxpool.ShouldPingParams) bool
-	tracers     []pgx.QueryTracer
-}
-
-func openPool(
-	ctx context.Context, url credential.Source, timeout time.Duration, o poolOptions,
-) (*database, error) {
-	config, err := pgxpool.ParseConfig(url().Reveal())
-	if err != nil {
-		return nil, errURL
-	}
-	pghealth.RequirePrimary(&config.ConnConfig.Config)
-	config.BeforeConnect = secretfile.BeforeConnect(url)
-	config.MaxConns = o.connections
-	config.MinIdleConns = o.idle
-	config.MaxConnLifetime = 30 * time.Minute
-	config.MaxConnLifetimeJitter = 5 * time.Minute
-	config.MaxConnIdleTime = 5 * time.Minute
-	config.HealthCheckPeriod = 15 * time.Second
-	config.PingTimeout = timeout
-	config.ShouldPing = o.shouldPing
-	config.ConnConfig.ConnectTimeout = max(connectTimeout, timeout)
-	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	for name, value := range map[string]string{
-		"application_name":                    "almoner-resourceapi",
+// parameters are the settings of a connection.
+func parameters(timeout time.Duration) map[string]string {
+	return map[string]string{
 		"statement_timeout":                   fmt.Sprint(timeout.Milliseconds()),
 		"lock_timeout":                        fmt.Sprint(lockWithin(timeout).Milliseconds()),
 		"idle_in_transaction_session_timeout": fmt.Sprint(max(idleTimeout, timeout).Milliseconds()),
-	} {
-		config.ConnConfig.RuntimeParams[name] = value
 	}
-	maps.Copy(config.ConnConfig.RuntimeParams, o.parameters)
-	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
-		pguuid.Register(c.TypeMap())
-		return nil
-	}
-	config.ConnConfig.Tracer = combineTracers(o.tracers)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, errors.New("the database pool cannot be made")
-	}
-	return &database{pool, timeout}, nil
-}
-
-// combineTracers combines the tracers of Postgres statements.
-func combineTracers(tracers []pgx.QueryTracer) pgx.QueryTracer {
-	if len(tracers) == 0 {
-		return nil
-	}
-	return multitracer.New(tracers...)
 }
 
 // PoolStat returns statistics of the general connections: all but those for searches and Ready.
@@ -237,17 +169,7 @@ func (s *Store) Close() {
 // Ping checks whether Postgres responds before the context ends, and within its time limit. Concurrent calls share one
 // ping.
 func (s *Store) Ping(ctx context.Context) error {
-	shared := s.pings.DoChan("", func() (any, error) {
-		ctx, cancel := s.probe.bounded(ctx)
-		defer cancel()
-		return nil, s.probe.Ping(ctx)
-	})
-	select {
-	case ping := <-shared:
-		return outcome(ping.Err)
-	case <-ctx.Done():
-		return outcome(ctx.Err())
-	}
+	return outcome(s.pings.Ping(ctx, s.probe.Pool, s.probe.timeout))
 }
 
 // bounded returns a context with a time limit that is not cancelled when the client disconnects.

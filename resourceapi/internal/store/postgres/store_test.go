@@ -157,7 +157,7 @@ func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 	if strings.Contains(w.Database.Resourceapi, "?") {
 		url = w.Database.Resourceapi + "&default_query_exec_mode=simple_protocol&statement_timeout=0"
 	}
-	store, err := Open(t.Context(), url, 2)
+	store, err := OpenWithWait(t.Context(), url, 2, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 
 func TestOpen_ErrorDoesNotQuoteURL(t *testing.T) {
 	t.Parallel()
-	_, err := Open(t.Context(), "postgres://user:swordfish@host:port:x/db", 2)
+	_, err := OpenWithWait(t.Context(), "postgres://user:swordfish@host:port:x/db", 2, 0)
 	_, migrateErr := Migrate(t.Context(), "postgres://user:swordfish@host:port:x/db")
 	if err == nil || migrateErr == nil || strings.Contains(err.Error()+migrateErr.Error(), "swordfish") {
 		t.Errorf("%v, %v", err, migrateErr)

@@ -79,14 +79,8 @@ func ConnectFromSource(
 	return l, nil
 }
 
-// Watch adds a hook for every command, and passes the client to instrument. It does nothing without Redis.
-func (l *Limits) Watch(hook goredis.Hook, instrument func(goredis.UniversalClient) error) error {
-	if l.client == nil {
-		return nil
-	}
-	l.client.AddHook(hook)
-	return instrument(l.client)
-}
+// Watch passes the client to watch. It must not be called without Redis.
+func (l *Limits) Watch(watch func(goredis.UniversalClient) error) error { return watch(l.client) }
 
 // PoolStats returns statistics of the connections. It must not be called without Redis.
 func (l *Limits) PoolStats() *goredis.PoolStats { return l.client.PoolStats() }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -13,9 +14,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/migrate"
 	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/pghealth"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
@@ -45,7 +47,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 			return nil, nil, err
 		}
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL, pghealth.CommandWait)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL, pg.CommandWait)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,4 +113,51 @@ func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(con
 			log.Warn("revocations not propagated to Redis; Postgres still refuses the grants", "error", err)
 		}
 	}
+}
+
+// migration returns the database and the command that migrates it.
+func migration(ctx context.Context, environ []string, out io.Writer) (credential.Secret, migrate.Command, error) {
+	var config struct {
+		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+	}
+	_, err := envconf.Load(&config, environ)
+	url := config.DatabaseURL
+	return url, migrate.Command{
+		Schema:     "account",
+		State:      func() (migrate.State, error) { return postgres.SchemaState(ctx, url) },
+		Up:         func() ([]string, error) { return postgres.Migrate(ctx, url) },
+		Distribute: func() error { return postgres.Distribute(ctx, url, out) },
+	}, err
+}
+
+// Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.Difference
+// if the schema differs. If distribute is set, it also distributes the tables.
+func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
+	_, command, err := migration(ctx, environ, out)
+	if err != nil {
+		return err
+	}
+	return command.Run(check, distribute, out)
+}
+
+// FinishUpgrade completes an upgrade after the last process of the previous release has ended.
+func FinishUpgrade(ctx context.Context, environ []string, out io.Writer) error {
+	url, command, err := migration(ctx, environ, out)
+	if err == nil {
+		err = command.Check()
+	}
+	duplicates := 0
+	if err == nil {
+		duplicates, err = postgres.FinishUpgrade(ctx, url)
+	}
+	if err == nil && duplicates > 0 {
+		_, err = fmt.Fprintf(out, "users whose address has invisible characters or is another spelling of another "+
+			"user's address: %d; to list them, run authserver admin users duplicates; its --help says what to do\n",
+			duplicates)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "the upgrade is finished; the previous release no longer works with this database")
+	return err
 }

@@ -1,4 +1,4 @@
-package pguuid
+package pg
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func connected(t *testing.T) *pgx.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
-	Register(connection.TypeMap())
+	registerUUIDs(connection.TypeMap())
 	return connection
 }
 
@@ -84,7 +84,7 @@ func TestCodec_RefusesNull(t *testing.T) {
 // The database/sql interfaces would allocate text for each identifier.
 func TestCodec_DoesNotAllocate(t *testing.T) {
 	types, id := pgtype.NewMap(), uuid.New()
-	Register(types)
+	registerUUIDs(types)
 	for name, value := range map[string]any{"value": id, "pointer": &id} {
 		plan := types.PlanEncode(pgtype.UUIDOID, pgtype.BinaryFormatCode, value)
 		out := make([]byte, 0, 16)
@@ -100,7 +100,7 @@ func TestCodec_DoesNotAllocate(t *testing.T) {
 
 func TestRegister_ListsUseCodec(t *testing.T) {
 	types := pgtype.NewMap()
-	Register(types)
+	registerUUIDs(types)
 	list, _ := types.TypeForOID(pgtype.UUIDArrayOID)
 	if _, ours := list.Codec.(*pgtype.ArrayCodec).ElementType.Codec.(codec); !ours {
 		t.Error("lists do not use the codec")

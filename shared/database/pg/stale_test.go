@@ -1,4 +1,4 @@
-package pghealth
+package pg
 
 import (
 	"net"

@@ -6,14 +6,54 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/pghealth"
+	"github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/retention"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
+
+// Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.Difference if the
+// schema differs. With distribute, it also distributes the tables.
+func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
+	var config struct {
+		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+	}
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	url := config.DatabaseURL.Reveal()
+	return migrate.Command{
+		Schema: "resource",
+		State:  func() (migrate.State, error) { return postgres.Look(ctx, url) },
+		Up: func() (applied []string, err error) {
+			if applied, err = postgres.Migrate(ctx, url); err == nil {
+				err = postgres.MigrateJobs(ctx, url)
+			}
+			if err == nil {
+				err = indexSearches(ctx, url, out)
+			}
+			return applied, err
+		},
+		Distribute: func() error { return postgres.Distribute(ctx, url, out) },
+	}.Run(check, distribute, out)
+}
+
+// indexSearches creates the search index if the database supports it.
+func indexSearches(ctx context.Context, url string, out io.Writer) error {
+	created, err := postgres.IndexSearches(ctx, url)
+	switch {
+	case errors.Is(err, postgres.ErrNoTrigrams):
+		_, err = fmt.Fprintln(out, "the index of searches was not created: "+err.Error()+
+			"; run create extension pg_trgm as a superuser, then run migrate again")
+	case created:
+		_, err = fmt.Fprintln(out, "created the index of searches")
+	}
+	return err
+}
 
 // RetentionSettings say how many days records are kept after they have ended. The retentionMonths of a form determine
 // how long its submissions are kept.
@@ -22,28 +62,23 @@ type RetentionSettings struct {
 	SupportersDays int `env:"ALMONER_RETENTION_SUPPORTERS_DAYS" envDefault:"30" doc:"Days that supporters are kept after their last submission was deleted; 0 keeps them for ever."`
 }
 
-// maxRetentionDays is a hundred years.
-const maxRetentionDays = 36_500
-
 // Check reports the settings that are out of range. envconf calls it.
 func (s RetentionSettings) Check() []error {
-	var mistakes []error
+	var m envconf.Checks
 	for name, days := range map[string]int{
 		postgres.SettingImports:    s.ImportsDays,
 		postgres.SettingSupporters: s.SupportersDays,
 	} {
-		if days < 0 || days > maxRetentionDays {
-			mistakes = append(mistakes, fmt.Errorf("%s must be between 0 and %d", name, maxRetentionDays))
-		}
+		m.Require(days >= 0 && days <= retention.MaxDays,
+			fmt.Sprintf("%s must be between 0 and %d", name, retention.MaxDays))
 	}
-	return mistakes
+	return m
 }
 
 func (s RetentionSettings) periods() postgres.RetentionPeriods {
-	const day = 24 * time.Hour
 	return postgres.RetentionPeriods{
-		Imports:    time.Duration(s.ImportsDays) * day,
-		Supporters: time.Duration(s.SupportersDays) * day,
+		Imports:    retention.Days(s.ImportsDays),
+		Supporters: retention.Days(s.SupportersDays),
 	}
 }
 
@@ -64,7 +99,7 @@ func (c RetentionCommand) Run(ctx context.Context, environ []string, out io.Writ
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pghealth.CommandWait)
+	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pg.CommandWait)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,178 @@
+// Package server is what the processes of both services have in common besides their routes: metrics and traces,
+// readiness, work in the background, and how they start and stop.
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/tracing"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Instruments are the metrics and traces of a process.
+type Instruments struct {
+	Registry *metrics.Registry
+
+	http   *metrics.HTTP
+	stores *metrics.Stores
+	traces *tracing.Tracing
+}
+
+// NewInstruments makes the instruments of a service. Stop sends the remaining traces.
+func NewInstruments(
+	ctx context.Context, service string, settings tracing.Settings, log *slog.Logger,
+) (Instruments, error) {
+	traces, err := tracing.Start(ctx, tracing.Options{Settings: settings, Service: service}, log)
+	registry := metrics.NewRegistry()
+	return Instruments{
+		Registry: registry,
+		http:     metrics.NewHTTP(registry),
+		stores:   metrics.NewStores(registry),
+		traces:   traces,
+	}, err
+}
+
+// Stop sends the remaining traces.
+func (i Instruments) Stop() { i.traces.Stop() }
+
+// Statements returns the tracers of statements to Postgres.
+func (i Instruments) Statements() []pgx.QueryTracer {
+	return append(i.traces.Postgres(), i.stores.Postgres())
+}
+
+// Commands observes the commands to Redis.
+func (i Instruments) Commands(rdb goredis.UniversalClient) error {
+	rdb.AddHook(i.stores.Redis())
+	return i.traces.Redis(rdb)
+}
+
+// Observe returns the handler of all requests of a service. lastResort responds in place of a handler that panicked.
+func (i Instruments) Observe(
+	next http.Handler, proxies web.Proxies, log *slog.Logger, lastResort http.Handler,
+) http.Handler {
+	watchers := append(i.traces.Watchers(), i.http)
+	return i.traces.Server(web.Observe(web.RecordAddress(next, proxies), log, lastResort, watchers...), proxies)
+}
+
+// Alive reports that the process runs, whatever the state of its stores.
+func Alive() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		web.JSON(w, http.StatusOK, map[string]string{"status": "alive"})
+	})
+}
+
+// probeTime limits the check of one part.
+const probeTime = time.Second
+
+// A Part is a dependency of requests.
+type Part struct {
+	Name     string
+	Check    func(context.Context) error
+	Required bool // whether the process is not ready without it
+}
+
+// Parts are the dependencies of a process.
+type Parts []Part
+
+// States checks the parts in order and returns their states. It calls failed for each part that does not respond, and
+// ends if failed returns false.
+func (p Parts) States(ctx context.Context, failed func(Part, error) bool) map[string]string {
+	states := map[string]string{}
+	for _, part := range p {
+		// Each part has its own limit, so that a part that hangs does not use up the time of the others.
+		limited, cancel := context.WithTimeout(ctx, probeTime)
+		err := part.Check(limited)
+		cancel()
+		states[part.Name] = "ok"
+		if err == nil {
+			continue
+		}
+		states[part.Name] = "does not answer"
+		if !failed(part, err) {
+			break
+		}
+	}
+	return states
+}
+
+// Ready is the check that web.Serve makes before it listens. It fails while a required part does not respond.
+func (p Parts) Ready(ctx context.Context) error {
+	for _, part := range p {
+		if !part.Required {
+			continue
+		}
+		if err := part.Check(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.Name, err)
+		}
+	}
+	return nil
+}
+
+// A Process serves requests, and works in the background meanwhile.
+type Process struct {
+	Server   web.Server // if its address is "", the process only works
+	Handler  http.Handler
+	Metrics  string // listen address of the metrics, or ""
+	Registry *metrics.Registry
+	Log      *slog.Logger
+}
+
+// Run runs the process until ctx ends, and then lets the requests in flight finish. Each work runs until the context
+// that it gets ends: with ctx or, if outlasting, when no request is left. Run calls ready with the listen address, and
+// returns when all work has ended.
+func (p Process) Run(ctx context.Context, ready func(net.Addr), outlasting bool, works ...func(context.Context)) error {
+	endMetrics, err := metrics.Serve(p.Metrics, p.Registry, p.Log)
+	if err != nil {
+		return err
+	}
+	defer endMetrics()
+	working := ctx
+	if outlasting {
+		working = context.WithoutCancel(ctx)
+	}
+	working, stop := context.WithCancel(working)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	for _, work := range works {
+		group.Go(func() { work(working) })
+	}
+	if p.Server.Address == "" {
+		<-ctx.Done()
+		return nil
+	}
+	return web.Serve(ctx, p.Server, p.Handler, p.Log, ready)
+}
+
+// Repeat does work again and again until ctx ends, and rests after each time for as long as work returns. It calls
+// failing for the first of several failures in a row.
+func Repeat(ctx context.Context, failing func(error), work func(context.Context) (rest time.Duration, err error)) {
+	for failed := false; ctx.Err() == nil; {
+		rest, err := work(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			failing(err)
+		}
+		failed = err != nil
+		Pause(ctx, rest)
+	}
+}
+
+// Pause waits for a time, or until ctx ends.
+func Pause(ctx context.Context, duration time.Duration) {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
