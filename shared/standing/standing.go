@@ -180,15 +180,17 @@ func (q Query) NamesArgs() []any { return []any{q.PATHash, q.GrantID, q.GrantIn}
 
 // ScanNames reads the result of NamesSQL and closes rows. It returns ErrUnknown if the credential does not
 // exist.
-func ScanNames(rows pgx.Rows) (Names, error) {
-	n, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Names])
+func ScanNames(rows pgx.Rows) (Names, error) { return scanOne[Names](rows, "read names") }
+
+func scanOne[Row any](rows pgx.Rows, what string) (Row, error) {
+	one, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Row])
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Names{}, ErrUnknown
+		return one, ErrUnknown
 	}
 	if err != nil {
-		return Names{}, fmt.Errorf("read names: %w", err)
+		return one, fmt.Errorf("%s: %w", what, err)
 	}
-	return n, nil
+	return one, nil
 }
 
 // AskableSQL reads what the client of a grant could be granted if it requested consent again. Its arguments are
@@ -212,16 +214,7 @@ const ProfileFunction = `account.profile(bytea, uuid, uuid)`
 const ProfileSQL = `select * from account.profile($1, $2, $3)`
 
 // ScanProfile reads the result of ProfileSQL and closes rows. It returns ErrUnknown if the credential does not exist.
-func ScanProfile(rows pgx.Rows) (Profile, error) {
-	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Profile])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Profile{}, ErrUnknown
-	}
-	if err != nil {
-		return Profile{}, fmt.Errorf("read a profile: %w", err)
-	}
-	return p, nil
-}
+func ScanProfile(rows pgx.Rows) (Profile, error) { return scanOne[Profile](rows, "read a profile") }
 
 // EndReplaced ends every token that a personal access token replaces. Call it before responding to a valid
 // credential whose standing has Replaces set: the replaced tokens end when the new one is first used, and not

@@ -224,7 +224,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	expired := store.Retention(c.RetentionSettings.periods())
 	deleted := metrics.CountDeleted(watch.Registry)
 	works := append(mailWorks,
-		secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, keys, log).Run,
+		secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, keys, log).Run,
 		func(ctx context.Context) { ring.Run(ctx, log) },
 		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
 		func(ctx context.Context) { endGrants(ctx, store, grants, log) },
@@ -291,7 +291,7 @@ func openStores(ctx context.Context, c Config, keys seal.Keys, watch server.Inst
 	if err = sealSecrets(store, keys); err != nil {
 		return nil, nil, nil, err
 	}
-	url := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
+	url := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, log)
 	if rdb, err = redis.ConnectFromSource(url, c.StoreWait); err != nil {
 		return nil, nil, nil, err
 	}

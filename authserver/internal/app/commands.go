@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -58,12 +59,8 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 			_ = rdb.Close() // no commands are pending
 		}
 	}
-	ring, err := adminRing(store, config.Keys)
+	ring, err := useKeys(store, config)
 	if err != nil {
-		done()
-		return nil, nil, err
-	}
-	if err := adminMail(store, config.SMTPURL, config.Keys); err != nil {
 		done()
 		return nil, nil, err
 	}
@@ -83,16 +80,23 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	}), done, nil
 }
 
-func adminRing(store *postgres.Store, text credential.Secret) (*keyring.Keyring, error) {
-	if text == "" {
+// useKeys returns the keyring and makes the store seal secrets and queue mails, which the worker of a running process
+// sends. It does nothing without the keys, and queues no mail without the settings of mail.
+func useKeys(store *postgres.Store, config adminConfig) (*keyring.Keyring, error) {
+	if config.Keys == "" {
 		return nil, nil
 	}
-	keys, err := seal.ParseKeys(text)
+	keys, err := seal.ParseKeys(config.Keys)
 	if err != nil {
 		return nil, fmt.Errorf("ALMONER_KEYS: %w", err)
 	}
 	if err := sealSecrets(store, keys); err != nil {
 		return nil, err
+	}
+	if config.SMTPURL != "" {
+		if err := queueMail(store, keys, time.Now); err != nil {
+			return nil, err
+		}
 	}
 	return keyring.New(store, keys)
 }

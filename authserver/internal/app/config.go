@@ -55,34 +55,24 @@ type Config struct {
 	brand.Options
 	tracing.Settings
 
-	files secretFiles
+	reading envconf.Reading
 }
 
-// secretFiles are the files of the secrets that may change while the process runs; "" for a value from elsewhere.
-type secretFiles struct{ database, refreshes, redis, keys string }
-
-// LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
-func LoadConfig(environ []string) (Config, envconf.Reading, error) {
-	var c Config
-	reading, err := envconf.Load(&c, environ)
-	c.files = secretFiles{
-		database:  reading.File("ALMONER_DATABASE_URL"),
-		refreshes: reading.File(refreshSetting),
-		redis:     reading.File("ALMONER_REDIS_URL"),
-		keys:      reading.File("ALMONER_KEYS"),
-	}
+// LoadConfig reads the settings (package envconf). Its error lists every mistake and quotes no value.
+func LoadConfig(environ []string) (c Config, reading envconf.Reading, err error) {
+	reading, err = envconf.Load(&c, environ)
+	c.reading = reading
 	return c, reading, err
 }
 
 const refreshSetting = "ALMONER_REFRESH_DATABASE_URL"
 
 // databases returns the sources of the URLs of PostgreSQL.
-func (c *Config) databases(log *slog.Logger) postgres.Sources {
-	all := postgres.Sources{
-		Database: secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log),
-	}
+func (c *Config) databases(log *slog.Logger) (all postgres.Sources) {
+	file := c.reading.File("ALMONER_DATABASE_URL")
+	all.Database = secretfile.Postgres("ALMONER_DATABASE_URL", file, c.DatabaseURL, log)
 	if c.RefreshDatabaseURL != "" {
-		all.Refreshes = secretfile.Postgres(refreshSetting, c.files.refreshes, c.RefreshDatabaseURL, log)
+		all.Refreshes = secretfile.Postgres(refreshSetting, c.reading.File(refreshSetting), c.RefreshDatabaseURL, log)
 	}
 	return all
 }

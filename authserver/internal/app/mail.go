@@ -13,7 +13,6 @@ import (
 	mailmetrics "github.com/almonerhq/almoner/authserver/internal/metrics"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/server"
@@ -92,19 +91,6 @@ func prepareReset(store *postgres.Store) func(context.Context, *mail.Message) (b
 		m.Name, m.Address = to.Name, to.Email
 		return made, err
 	}
-}
-
-// adminMail makes the store of the administrator's commands queue mails, if the settings of mail and the keys are
-// there. The worker of a running process sends them.
-func adminMail(store *postgres.Store, smtpURL, keysText credential.Secret) error {
-	if smtpURL == "" || keysText == "" {
-		return nil
-	}
-	keys, err := seal.ParseKeys(keysText)
-	if err != nil {
-		return fmt.Errorf("ALMONER_KEYS: %w", err)
-	}
-	return queueMail(store, keys, time.Now)
 }
 
 // webhookMailInterval is how often the database is queried for webhook endpoints that resourceapi has disabled.

@@ -73,38 +73,26 @@ type (
 	}
 )
 
-// start builds the service from the settings, and its log.
-func start(ctx context.Context) (*app.App, *slog.Logger, error) {
+func (serve) Run() error { return run("listening", (*app.App).Run) }
+
+func (work) Run() error { return run("listening for probes", (*app.App).Work) }
+
+// run builds the service from the settings and runs it. It logs the address with a message.
+func run(message string, run func(*app.App, context.Context, func(net.Addr)) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	config, reading, err := app.LoadConfig(os.Environ())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	log := newLog()
 	reading.Warn(log)
 	service, err := app.New(ctx, config, log)
-	return service, log, err
-}
-
-func (serve) Run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	service, log, err := start(ctx)
 	if err != nil {
 		return err
 	}
 	defer service.Close()
-	return service.Run(ctx, func(address net.Addr) { log.Info("listening", "address", address.String()) })
-}
-
-func (work) Run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	service, log, err := start(ctx)
-	if err != nil {
-		return err
-	}
-	defer service.Close()
-	return service.Work(ctx, func(address net.Addr) { log.Info("listening for probes", "address", address.String()) })
+	return run(service, ctx, func(address net.Addr) { log.Info(message, "address", address.String()) })
 }
 
 // newLog returns the log of the process and of its libraries.

@@ -91,7 +91,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	url := secretfile.Postgres("ALMONER_DATABASE_URL", c.files.database, c.DatabaseURL, log)
+	url := secretfile.Postgres("ALMONER_DATABASE_URL", c.reading.File("ALMONER_DATABASE_URL"), c.DatabaseURL, log)
 	limits := postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime}
 	store, err := postgres.OpenFromSource(ctx, url, limits, watch.Statements()...)
 	if err != nil {
@@ -158,7 +158,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	a.processing = a.serving
 	a.processing.Server = web.Server{Address: c.WorkerListen}
 	a.processing.Handler = withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store))))
-	master := secretfile.NewKeys("ALMONER_KEYS", c.files.keys, c.Keys, masterKeys, log)
+	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, masterKeys, log)
 	expired, deleted := store.Retention(c.RetentionSettings.periods()), metrics.CountDeleted(watch.Registry)
 	processing := []func(context.Context){engaged.worker.Run, worker.NewEraser(store, log).Run}
 	a.processingWorks = append(processing, master.Run)

@@ -44,22 +44,14 @@ type Config struct {
 	brand.Options
 	tracing.Settings
 
-	files      secretFiles
+	reading    envconf.Reading
 	searchTime time.Duration // limit of a search; 0 means the contract's
 }
 
-// secretFiles are the files of the secrets that may change while the process runs; "" for a value from elsewhere.
-type secretFiles struct{ database, redis, keys string }
-
-// LoadConfig reads the settings (shared/envconf). Its error lists every mistake and quotes no value.
-func LoadConfig(environ []string) (Config, envconf.Reading, error) {
-	var c Config
-	reading, err := envconf.Load(&c, environ)
-	c.files = secretFiles{
-		database: reading.File("ALMONER_DATABASE_URL"),
-		redis:    reading.File("ALMONER_REDIS_URL"),
-		keys:     reading.File("ALMONER_KEYS"),
-	}
+// LoadConfig reads the settings (package envconf). Its error lists every mistake and quotes no value.
+func LoadConfig(environ []string) (c Config, reading envconf.Reading, err error) {
+	reading, err = envconf.Load(&c, environ)
+	c.reading = reading
 	return c, reading, err
 }
 

@@ -82,7 +82,7 @@ func newEngage(p parts, proxies web.Proxies, webhooks worker.Webhooks) (*engageM
 	if err != nil {
 		return nil, err
 	}
-	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.files.redis, c.RedisURL, log)
+	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, log)
 	limits, err := redis.ConnectFromSource(redisURL, c.StoreWait, log, time.Now)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/webhook"
@@ -37,7 +38,8 @@ func startWorker(t *testing.T, s *service, r *receiver, keys, file string) {
 		t.Fatal(err)
 	}
 	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
-	config.Keys, config.files.keys = credential.Secret(keys), file
+	config.Keys = credential.Secret(keys)
+	config.reading.Values = []envconf.Value{{Setting: "ALMONER_KEYS", From: envconf.FromFile, Path: file}}
 	config.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))
 	worker, err := New(t.Context(), config, slog.New(slog.NewJSONHandler(s.log, nil)))
 	if err != nil {
