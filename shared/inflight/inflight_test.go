@@ -157,3 +157,42 @@ func TestEnter_WaitEnds(t *testing.T) {
 		})
 	}
 }
+
+func TestEnter_TotalIsSharedInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New[string](Bounds{InFlight: 10, AtOnce: 2, Total: 3}) // without Wait, requests wait as long as needed
+		first, second, other := mustEnter(t, r, "a"), mustEnter(t, r, "a"), mustEnter(t, r, "b")
+		turns := make(chan string, 3)
+		entered := map[string]Turn{}
+		for _, name := range []string{"a", "c", "b"} {
+			go func() {
+				turn := mustEnter(t, r, name)
+				entered[name] = turn
+				turns <- name
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		if len(turns) != 0 {
+			t.Error("more requests run than the total")
+		}
+		other.Leave(false)
+		if got := <-turns; got != "c" { // a came before it, but is at its own bound
+			t.Errorf("%s got the turn, want c", got)
+		}
+		first.Leave(false)
+		if got := <-turns; got != "a" {
+			t.Errorf("%s got the turn, want a", got)
+		}
+		second.Leave(false)
+		if got := <-turns; got != "b" {
+			t.Errorf("%s got the turn, want b", got)
+		}
+		for _, turn := range entered {
+			turn.Leave(false)
+		}
+		if r.Len() != 0 || r.working != 0 {
+			t.Errorf("%d keys and %d requests remain", r.Len(), r.working)
+		}
+	})
+}
