@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 )
 
@@ -109,4 +110,71 @@ func (p *Pages) SameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(p.Foreign))
 	return protection.Handler(next)
+}
+
+// maxReturn bounds the path to which the pages that set up a second factor return: it becomes part of their URLs. For a
+// longer request, these pages open in a new tab, and the first page has a link that continues the request.
+const maxReturn = 1500
+
+// SecondFactorNeeded writes the page that leads to a second factor, because the workspace requires one. has reports
+// whether the user has one and only needs to use it. back is the local path of the request, or "". others are links to
+// the same page of other workspaces.
+func (p *Pages) SecondFactorNeeded(
+	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string,
+	others ...Link,
+) {
+	query := ""
+	if back = LocalPath(back, ""); back != "" && len(back) <= maxReturn {
+		query = "?return=" + url.QueryEscape(back)
+	}
+	m := &Message{
+		Frame:   frame,
+		Status:  http.StatusForbidden,
+		Heading: workspace + " requires a second factor",
+		Text: "Its members sign in with a passkey, or with a password and a code of an authenticator app. You have " +
+			"neither yet. Nothing was changed.",
+		Next: "Set one up now. You will then return to this page.",
+	}
+	if p.offer.Passkeys {
+		m.Links = append(m.Links, Link{Href: "/settings/passkeys" + query, Text: "Add a passkey"})
+	}
+	m.Links = append(m.Links, Link{
+		Href: "/settings/security/authenticator" + query,
+		Text: "Set up an authenticator app",
+	})
+	if has {
+		m.Text = "You signed in with your password alone. Nothing was changed."
+		m.Next = "Use your passkey or authenticator app now. You will then return to this page."
+		m.Links = []Link{{Href: "/login/again" + query, Text: "Confirm with your second factor"}}
+	}
+	switch {
+	case back == "":
+		m.Next = "Do this now, and then open the page or the application again."
+	case query == "":
+		m.Next = "Do this now, in the new tab. Then come back to this page and continue."
+		for i := range m.Links {
+			m.Links[i].NewTab = true
+		}
+		m.Links = append(m.Links, Link{Href: back, Text: "Continue"})
+	}
+	m.Links = append(m.Links, others...)
+	p.ShowError(w, r, m)
+}
+
+// Unproven returns the page for a user whose address was never proven to be the user's (useraccount.Proof). text says
+// what the user cannot do. mails tells whether the deployment sends mail.
+func Unproven(text string, mails bool) *Message {
+	page := &Message{
+		Status:  http.StatusForbidden,
+		Heading: "Confirm your e-mail address first",
+		Text:    "The e-mail address of your account has never been confirmed. " + text,
+		Next: "Set a new password with a link that we send to this address. This confirms it, and ends your other " +
+			"sign-ins, passkeys, tokens and connections. Then try again.",
+		Links: []Link{{Href: "/login/forgotten", Text: "Set a new password"}},
+	}
+	if !mails {
+		page.Next = "Ask the person who runs this service to confirm your address. Then try again."
+		page.Links = []Link{{Href: "/settings/user", Text: "Go to your settings"}}
+	}
+	return page
 }

@@ -67,28 +67,22 @@ func describe(set perm.Set) []Permission {
 	for _, id := range set {
 		entry, known := perm.Describe(id)
 		if !known {
-			out = append(
-				out,
-				Permission{
-					ID:       string(id),
-					Title:    string(id),
-					Sentence: "This permission is no longer in use.",
-					Risk:     "low",
-				},
-			)
+			out = append(out, Permission{
+				ID:       string(id),
+				Title:    string(id),
+				Sentence: "This permission is no longer in use.",
+				Risk:     "low",
+			})
 			continue
 		}
-		out = append(
-			out,
-			Permission{
-				ID:       string(id),
-				Title:    entry.Title,
-				Sentence: entry.Sentence,
-				Risk:     entry.Risk.String(),
-				RiskWord: riskWord(entry.Risk),
-				Reads:    id.Reads(),
-			},
-		)
+		out = append(out, Permission{
+			ID:       string(id),
+			Title:    entry.Title,
+			Sentence: entry.Sentence,
+			Risk:     entry.Risk.String(),
+			RiskWord: riskWord(entry.Risk),
+			Reads:    id.Reads(),
+		})
 	}
 	return out
 }

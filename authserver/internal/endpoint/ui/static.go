@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"embed"
@@ -11,6 +12,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/pagestyle"
 )
 
@@ -69,10 +71,8 @@ func (p *Pages) Static() http.Handler {
 		w.Header().Set("Content-Type", cmp.Or(file.contentType, mime.TypeByExtension(path.Ext(name))))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if name == iconFile { // the logo of a deployment runs no script when a browser opens it as a page
-			w.Header().Set(
-				"Content-Security-Policy",
-				"default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
-			)
+			policy := "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+			w.Header().Set("Content-Security-Policy", policy)
 		}
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		w.Header().Set("Cache-Control", "no-cache")
@@ -81,4 +81,35 @@ func (p *Pages) Static() http.Handler {
 		}
 		_, _ = w.Write(file.content)
 	})
+}
+
+// SetBrand makes the pages show the name, the logo and the colour of a deployment. It is called before any page is
+// shown.
+func (p *Pages) SetBrand(b brand.Brand) {
+	p.brand = b
+	logo := b.Logo()
+	icon := newStaticFile(logo.Content)
+	icon.contentType = logo.ContentType
+	p.files[iconFile] = icon
+	if colour, own := b.Colour(); own {
+		sheet := bytes.Clone(p.files[sheetFile].content)
+		p.files[sheetFile] = newStaticFile(append(sheet, accent(colour)...))
+	}
+}
+
+const (
+	iconFile  = "icon.svg"
+	sheetFile = "site.css"
+)
+
+// accent returns a style sheet that replaces the colour of buttons and links by shades of c that can be read on both
+// grounds.
+func accent(c brand.Colour) string {
+	declare := func(ground brand.Colour) string {
+		ink := c.Accent(ground).Ink
+		button := ink.Accent(ground)
+		return "--brand:" + ink.String() + ";--brand-strong:" + button.Strong.String() + ";--on-brand:" +
+			button.On.String() + ";--link:" + ink.String()
+	}
+	return pagestyle.Override(declare(brand.LightGround), declare(brand.DarkGround))
 }

@@ -47,23 +47,6 @@ type Switcher struct {
 // A Person is the signed-in user.
 type Person struct{ Name, Email string }
 
-// Login is the page that asks for e-mail and password.
-type Login struct {
-	Frame
-	Application string // the application that sent the user here, or ""
-	Return      string // local path that follows
-	Email       string // as typed
-	EmailNote   string // the error of this field
-	PasswordGap string // the error of this field
-	Unsent      bool   // the notice says that a form was refused because the session had ended
-}
-
-// Template implements View.
-func (*Login) Template() string { return "login" }
-
-// LeadsTo implements View.
-func (l *Login) LeadsTo() string { return l.Return }
-
 // Consent is the page on which a user gives an application access.
 type Consent struct {
 	Frame
@@ -146,4 +129,60 @@ func (p *Pages) Navigating(sections, subsections []Section) *Pages {
 	navigating := *p
 	navigating.sections, navigating.subsections = sections, subsections
 	return &navigating
+}
+
+// An Ask is the button with which a user asks the administrators of a workspace for access.
+type Ask struct {
+	Workspace string
+	Ticket    string   // for the form, or "" if the deployment sends no mail
+	People    []Person // whom to ask instead, if the user may see the members
+	None      bool     // no other member can be asked
+	Policy    bool     // the members who manage API access are asked, not those who manage members
+}
+
+// Choice is the page on which a user chooses the workspace for an application that belongs to none.
+type Choice struct {
+	Frame
+	Application string
+	Domain      string      // domain of the metadata document
+	Open        []Workspace // workspaces that the user can choose
+	Closed      []Workspace // other workspaces of the user, with connectors switched off
+	Asks        []Ask       // for Closed
+	Ticket      string
+	SwitchTo    string // local path of this request, to sign in as another user
+}
+
+// Template implements View.
+func (*Choice) Template() string { return "choice" }
+
+// LeadsTo implements View.
+func (c *Choice) LeadsTo() string { return c.SwitchTo }
+
+// A Workspace is a workspace that the user can choose.
+type Workspace struct {
+	ID, Name, Organisation string
+	Chosen                 bool
+}
+
+// An Event is one line of a log, in words.
+type Event struct {
+	At        time.Time
+	What      string
+	Who       string
+	Where     string // address of the browser, or ""
+	RequestID string
+	Alarming  bool
+}
+
+// A Token is a personal access token in the list.
+type Token struct {
+	ID, Name    string
+	Workspace   string // "" if the page is about one workspace
+	Permissions perm.Set
+	Created     time.Time
+	Expires     time.Time
+	LastUsed    *time.Time
+	Ended       string     // how it ended, or "" while it is active
+	EndedAt     time.Time  // zero while it is active
+	Replaces    *time.Time // creation time of the token that this one replaces when it is first used, or nil
 }
