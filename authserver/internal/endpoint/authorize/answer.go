@@ -1,248 +1,146 @@
 package authorize
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
-const maxForm = 64 << 10
-
 // Answer serves POST /oauth/authorize. It accepts requests from the server's own origin only.
-func (h *Handler) Answer() http.Handler { return h.Pages.SameOrigin(http.HandlerFunc(h.answer)) }
+func (h *Handler) Answer() http.Handler { return h.form(h.answer) }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request) {
-	form, refused := h.readForm(w, r)
-	if refused {
-		return
+func (h *Handler) answer(v *visit) error {
+	decision, access := v.form.Get("decision"), v.form.Get("access")
+	if (decision != "approve" && decision != "deny") || (access != "" && access != "all" && access != "read") {
+		return h.refuse(v, badForm())
 	}
-	ticket, err := h.Tickets.Open(form.ticket, h.Now())
+	ticket, opened := h.Tickets.Open(v.form.Get("ticket"), h.Now())
+	v.approves = decision == "approve"
 	// A precondition of the approval can end before the grant is stored. The checks are then repeated, and the page
 	// reports what has ended.
 	for range answerTries {
-		if h.answered(w, r, form, ticket, err) {
-			return
+		if err := h.decide(v, ticket, opened, access == "read"); !errors.Is(err, errEnded) {
+			return err
 		}
 	}
-	h.Pages.Unavailable(w, r)
+	h.Pages.Unavailable(v.w, v.r)
+	return nil
 }
 
 const answerTries = 3
 
-// answered processes the decision once. It returns false, with no response written, if a precondition ended between its
-// checks and the write of the grant.
-func (h *Handler) answered(
-	w http.ResponseWriter,
-	r *http.Request,
-	form decision,
-	ticket consent.Ticket,
-	opened error,
-) bool {
-	user, refused := h.holder(w, r, shown{ticket.SignInID, ticket.UserID, string(ticket.Request)}, opened)
-	if refused {
-		return true
-	}
-	snapshot, err := h.Grants.Snapshot(r.Context(), ticket.ClientID, grant.Key{})
+// errEnded means that a precondition ended between its check and the write of the grant.
+var errEnded = errors.New("a precondition of the approval has ended")
+
+// decide processes the decision once. readOnly is one of the two presets that the page may offer.
+func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly bool) error {
+	approval, err := h.reopen(v, ticket.Choice, opened)
 	if err != nil {
-		h.fail(w, r, err)
-		return true
-	}
-	if snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
-		!snapshot.Client.MayRedirectTo(ticket.RedirectURI) {
-		h.Pages.ShowError(w, r, clientGone())
-		return true
-	}
-	approval, err := h.decided(r.Context(), user, ticket.Identity(), *snapshot.Client)
-	if err != nil {
-		h.fail(w, r, err)
-		return true
+		return err
 	}
 	next, free := approval.Next(ticket.WorkspaceID)
+	least := consent.ReadOnly(v.client.Kind, ticket.Permissions)
 	switch {
 	case !free:
-		h.Pages.ShowError(w, r, usedAlready())
-	case form.readOnly && consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions) == nil:
-		h.Pages.ShowError(w, r, badForm())
-	case form.approved:
-		if form.readOnly {
-			ticket.Permissions = consent.ReadOnly(snapshot.Client.Kind, ticket.Permissions)
+		return h.refuse(v, usedAlready())
+	case readOnly && least == nil:
+		return h.refuse(v, badForm())
+	case v.approves:
+		if readOnly {
+			ticket.Permissions = least
 		}
 		ticket.GrantID = next
-		return h.approve(w, r, user, ticket, approval, *snapshot.Client)
-	case h.endPending(w, r, user, approval):
-		h.recordStopped(r, *snapshot.Client, ticket.WorkspaceID, &user.User.ID, connectionlog.Denied, userSaid)
-		h.sendDenial(w, ticket.RedirectURI, string(ticket.State))
+		return h.approve(v, ticket, approval)
 	}
-	return true
+	if err := h.endPending(v, approval); err != nil {
+		return err
+	}
+	h.recordStopped(v, ticket.WorkspaceID, &v.user.User.ID, connectionlog.Denied, userSaid)
+	return h.sendDenial(v, ticket.RedirectURI, string(ticket.State))
 }
 
-// shown is the sign-in and user that a page was shown to, and its authorization request. It is the zero value if the
-// ticket is not valid.
-type shown struct {
-	signIn, user uuid.UUID
-	request      string
-}
-
-// holder returns the current user if the submitted page was shown to that user, and otherwise writes the response. err
-// is the error of opening the ticket.
-func (h *Handler) holder(w http.ResponseWriter, r *http.Request, to shown, err error) (session.CurrentUser, bool) {
-	user, signedIn, failure := h.Visitors.CurrentUser(r.Context())
+// reopen reads the user and the client of a submitted page, and what the user has decided about its request. page is
+// the zero value if opened, the error of opening the ticket, is not nil or ErrStale. If the page was not shown to the
+// user, or the client is gone, reopen shows that and returns errAnswered.
+func (h *Handler) reopen(v *visit, page consent.Choice, opened error) (consent.Approval, error) {
+	none := consent.Approval{}
+	v.request = string(page.Request)
+	user, signedIn, err := h.Visitors.CurrentUser(v.r.Context())
+	v.user = user
 	switch {
-	case failure != nil:
-		h.fail(w, r, failure)
-	case !signedIn:
-		h.Pages.ShowError(w, r, signedOut(to.request))
-	case (err != nil && !errors.Is(err, consent.ErrStale)) || to.signIn != user.SignInID || to.user != user.User.ID:
-		h.Pages.ShowError(w, r, notYourPage(user, to.request))
 	case err != nil:
-		h.Pages.ShowError(w, r, tooLate(to.request))
-	default:
-		return user, false
+		return none, err
+	case !signedIn:
+		return none, h.refuse(v, signedOut(v.request))
+	case opened != nil && !errors.Is(opened, consent.ErrStale),
+		page.SignInID != user.SignInID || page.UserID != user.User.ID:
+		return none, h.refuse(v, notYourPage(v))
+	case opened != nil:
+		return none, h.refuse(v, tooLate(v.request))
 	}
-	return session.CurrentUser{}, true
-}
-
-type decision struct {
-	ticket   string
-	approved bool
-	readOnly bool // one of the two presets that the page may offer
-}
-
-// readForm reads the fields, each at most once. It returns true if it has refused the form and written the response.
-func (h *Handler) readForm(w http.ResponseWriter, r *http.Request) (decision, bool) {
-	if h.unreadable(w, r) {
-		return decision{}, true
-	}
-	once := len(r.PostForm["ticket"]) <= 1 && len(r.PostForm["decision"]) == 1 && len(r.PostForm["access"]) <= 1
-	answer, access := r.PostForm.Get("decision"), r.PostForm.Get("access")
-	if !once || (answer != "approve" && answer != "deny") || (access != "" && access != "all" && access != "read") {
-		h.Pages.ShowError(w, r, badForm())
-		return decision{}, true
-	}
-	return decision{r.PostForm.Get("ticket"), answer == "approve", access == "read"}, false
-}
-
-// unreadable reports whether the form cannot be read. If so, it has written the response.
-func (h *Handler) unreadable(w http.ResponseWriter, r *http.Request) bool {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	err := r.ParseForm()
-	if err == nil {
-		return false
-	}
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		h.Pages.TooLarge(w, r)
-	} else {
-		h.Pages.ShowError(w, r, badForm())
-	}
-	return true
-}
-
-// approve stores a grant with the permissions that were on the page and that the user may still give. It returns false,
-// with no response written, if those changed before the grant was stored.
-func (h *Handler) approve(
-	w http.ResponseWriter,
-	r *http.Request,
-	user session.CurrentUser,
-	ticket consent.Ticket,
-	approval consent.Approval,
-	c client.Client,
-) bool {
-	membership, member, err := h.Members.Membership(r.Context(), user.User.ID, ticket.WorkspaceID)
+	snapshot, err := h.Grants.Snapshot(v.r.Context(), page.ClientID, grant.Key{})
 	if err != nil {
-		h.fail(w, r, err)
-		return true
+		return none, err
 	}
-	if !member {
-		m, err := asker{h, r, user, c, string(ticket.Request)}.
-			askForMembership(notMember(user, c, ""), ticket.WorkspaceID, ticket.Permissions)
-		h.showAsking(w, r, m, err)
-		return true
+	if snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
+		!snapshot.Client.MayRedirectTo(page.RedirectURI) {
+		return none, h.refuse(v, clientGone())
 	}
-	if membership.Workspace.SecondFactor && !user.SecondFactor.Satisfies() {
-		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, noSecondFactor)
-		h.needSecondFactor(w, r, user, membership.Workspace, string(ticket.Request))
-		return true
-	}
-	c = c.At(ticket.Resource)
-	granted, _, err := consent.Evaluate(c, ticket.Permissions.Intersect(c.Required), membership)
+	v.client = snapshot.Client.At(page.Resource)
+	return h.decided(v, page.Identity())
+}
+
+// approve stores a grant with the permissions that were on the page and that the user may still give. It returns
+// errEnded if those changed before the grant was stored.
+func (h *Handler) approve(v *visit, ticket consent.Ticket, approval consent.Approval) error {
+	offer, err := h.eligible(v, ticket.WorkspaceID, ticket.Permissions)
 	if err != nil {
-		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		m, err := asker{h, r, user, c, string(ticket.Request)}.
-			askFor(cannotGive(err, user, c, membership.Workspace, ""), err, membership)
-		h.showAsking(w, r, m, err)
-		return true
+		return err
 	}
-	granted, _, err = consent.ApplyPolicy(c, granted, membership.Workspace)
-	if err != nil {
-		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		m, err := asker{h, r, user, c, string(ticket.Request)}.
-			askForPolicy(notAllowed(err, user, c, membership, ""), membership)
-		h.showAsking(w, r, m, err)
-		return true
-	}
-	web.RecordGrant(r.Context(), ticket.GrantID)
-	code, err := h.Grants.Open(r.Context(), grant.Grant{
+	web.RecordGrant(v.r.Context(), ticket.GrantID)
+	code, err := h.Grants.Open(v.r.Context(), grant.Grant{
 		ID:          ticket.GrantID,
-		Kind:        c.Kind,
-		ClientID:    c.ID,
-		UserID:      user.User.ID,
+		Kind:        v.client.Kind,
+		ClientID:    v.client.ID,
+		UserID:      v.user.User.ID,
 		WorkspaceID: ticket.WorkspaceID,
-		Permissions: granted,
+		Permissions: offer.granted,
 		Resource:    ticket.Resource,
-		Life:        consent.Life(c, membership.Workspace),
-		SignInID:    user.SignInID,
+		Life:        consent.Life(v.client, offer.in.Workspace),
+		SignInID:    v.user.SignInID,
 		Instead:     approval.Elsewhere(ticket.WorkspaceID),
 	}, grant.CodeTerms{
-		ClientID:    c.ID,
+		ClientID:    v.client.ID,
 		RedirectURI: ticket.RedirectURI,
 		Resource:    ticket.Resource,
 		Challenge:   ticket.Challenge,
 	})
-	if errors.Is(err, audit.ErrNotAuthorized) {
-		return false
+	switch {
+	case errors.Is(err, audit.ErrNotAuthorized):
+		return errEnded
+	case errors.Is(err, grant.ErrPolicy): // the policy became narrower after the check
+		return h.refuseByPolicy(v, err, offer.in)
+	case errors.Is(err, grant.ErrAlreadyUsed):
+		return h.refuse(v, usedAlready())
+	case err != nil:
+		return err
 	}
-	if errors.Is(err, grant.ErrPolicy) { // the policy became narrower after the check
-		h.recordStopped(r, c, ticket.WorkspaceID, &user.User.ID, connectionlog.Refused, stoppedWords(err))
-		m, err := asker{h, r, user, c, string(ticket.Request)}.
-			askForPolicy(notAllowed(err, user, c, membership, ""), membership)
-		h.showAsking(w, r, m, err)
-		return true
-	}
-	if errors.Is(err, grant.ErrAlreadyUsed) {
-		h.Pages.ShowError(w, r, usedAlready())
-		return true
-	}
-	if err != nil {
-		h.fail(w, r, err)
-		return true
-	}
-	sendBack(
-		w,
-		consent.Callback{
-			URI: ticket.RedirectURI,
-		}.With("code", code.Reveal(), "state", string(ticket.State), "iss", h.Issuer),
-	)
-	return true
+	return h.sendBack(v, ticket.RedirectURI, "code", code.Reveal(), "state", string(ticket.State))
 }
 
 // decided reads what the user has decided about the same request in this session. A client that belongs to no workspace
 // may have been given another one.
-func (h *Handler) decided(
-	ctx context.Context, user session.CurrentUser, request consent.RequestIdentity, c client.Client,
-) (consent.Approval, error) {
-	workspaces := []uuid.UUID{c.WorkspaceID}
-	if c.Address != "" {
-		memberships, err := h.Members.Memberships(ctx, user.User.ID)
+func (h *Handler) decided(v *visit, request consent.RequestIdentity) (consent.Approval, error) {
+	workspaces := []uuid.UUID{v.client.WorkspaceID}
+	if v.client.Address != "" {
+		memberships, err := h.Members.Memberships(v.r.Context(), v.user.User.ID)
 		if err != nil {
 			return consent.Approval{}, err
 		}
@@ -251,30 +149,26 @@ func (h *Handler) decided(
 			workspaces = append(workspaces, m.Workspace.ID)
 		}
 	}
-	grants, err := h.Grants.Known(ctx, request.Keys(workspaces))
+	grants, err := h.Grants.Known(v.r.Context(), request.Keys(workspaces))
 	return consent.Approval{Request: request, Workspaces: workspaces, Grants: grants}, err
 }
 
-// endPending ends the approval of the request whose code is still unused, if there is one. It returns false if the code
-// was redeemed first or the store fails; then it has written the response.
-func (h *Handler) endPending(
-	w http.ResponseWriter, r *http.Request, user session.CurrentUser, approval consent.Approval,
-) bool {
+// endPending ends the approval of the request whose code is still unused, if there is one. It refuses if the code was
+// redeemed first.
+func (h *Handler) endPending(v *visit, approval consent.Approval) error {
 	for _, approved := range approval.Pending() {
-		err := h.Grants.Deny(r.Context(), approved, user.Actor())
+		err := h.Grants.Deny(v.r.Context(), approved, v.user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
-			h.Pages.ShowError(w, r, usedAlready())
-			return false
+			return h.refuse(v, usedAlready())
 		}
 		if err != nil {
-			h.fail(w, r, err)
-			return false
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
-func (h *Handler) sendDenial(w http.ResponseWriter, redirectURI, state string) {
-	sendBack(w, consent.Callback{URI: redirectURI}.With("error", "access_denied",
-		"error_description", "The user did not approve the request.", "state", state, "iss", h.Issuer))
+func (h *Handler) sendDenial(v *visit, redirectURI, state string) error {
+	return h.sendBack(v, redirectURI, "error", "access_denied",
+		"error_description", "The user did not approve the request.", "state", state)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
-	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 const startAgain = "Go back to the application and start again."
@@ -34,22 +34,22 @@ func silentDomain() *ui.Message {
 	}
 }
 
+// forbidden returns a page for a user who cannot give the client access.
+func forbidden(v *visit) *ui.Message {
+	return &ui.Message{Frame: ui.Frame{Person: v.person()}, Status: http.StatusForbidden, Switch: v.switchTo()}
+}
+
 // noWorkspace returns the page for a client that belongs to no workspace, if the user has no workspace to choose.
-func noWorkspace(
-	user session.CurrentUser,
-	c client.Client,
-	closed []workspace.Membership,
-	returnPath string,
-) *ui.Message {
-	m := &ui.Message{Frame: ui.Frame{Person: person(user)}, Status: http.StatusForbidden, Switch: returnPath}
+func noWorkspace(v *visit, closed []workspace.Membership) *ui.Message {
+	c, m := v.client, forbidden(v)
 	if len(closed) == 0 {
 		m.Heading = "You are not a member of any workspace"
-		m.Text = spoken(c) + " needs access to a workspace, and you are not a member of one."
+		m.Text = nameOf(c) + " needs access to a workspace, and you are not a member of one."
 		m.Next = "If you have another account, sign in with it. Otherwise, ask a workspace administrator to add you."
 		return m
 	}
 	m.Heading = "Connectors are switched off in your workspaces"
-	m.Text = spoken(c) + " is a connector, and none of your workspaces allows connectors: " +
+	m.Text = nameOf(c) + " is a connector, and none of your workspaces allows connectors: " +
 		names(closed) + "."
 	m.Next = "An administrator of a workspace can switch on its LLM integration. Then connect " + c.Name + " again."
 	return m
@@ -63,32 +63,22 @@ func names(memberships []workspace.Membership) string {
 	return strings.Join(out, ", ")
 }
 
-func notMember(user session.CurrentUser, c client.Client, returnPath string) *ui.Message {
-	text := c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
+func notMember(v *visit) *ui.Message {
+	c, m := v.client, forbidden(v)
+	m.Heading = "You are not a member of this workspace"
+	m.Text = c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
 	if c.Address != "" {
-		text = "You are not a member of the chosen workspace, so you cannot give " + c.Name + " access to it."
+		m.Text = "You are not a member of the chosen workspace, so you cannot give " + c.Name + " access to it."
 	}
-	return &ui.Message{
-		Frame:   ui.Frame{Person: person(user)},
-		Status:  http.StatusForbidden,
-		Heading: "You are not a member of this workspace",
-		Text:    text,
-		Next: "If you have another account, sign in with it. Otherwise, ask an administrator of the workspace " +
-			"to add you.",
-		Switch: returnPath,
-	}
+	m.Next = "If you have another account, sign in with it. Otherwise, ask an administrator of the workspace to add " +
+		"you."
+	return m
 }
 
 // cannotGive returns the page that explains why a member cannot give a client what it requests. err is an error of
 // consent.Evaluate.
-func cannotGive(
-	err error,
-	user session.CurrentUser,
-	c client.Client,
-	in workspace.Workspace,
-	returnPath string,
-) *ui.Message {
-	m := &ui.Message{Frame: ui.Frame{Person: person(user)}, Status: http.StatusForbidden, Switch: returnPath}
+func cannotGive(v *visit, err error, in workspace.Workspace) *ui.Message {
+	c, m := v.client, forbidden(v)
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {
 		m.Heading = "Connectors are switched off in " + in.Name
@@ -104,13 +94,6 @@ func cannotGive(
 	return m
 }
 
-// needSecondFactor leads the user to a second factor and back to the request.
-func (h *Handler) needSecondFactor(
-	w http.ResponseWriter, r *http.Request, user session.CurrentUser, in workspace.Workspace, returnPath string,
-) {
-	h.Pages.SecondFactorNeeded(w, r, ui.Frame{Person: person(user)}, in.Name, user.SecondFactor.Has, returnPath)
-}
-
 // The pages below refuse a submitted form. If the request is known, they link to it.
 
 func signedOut(request string) *ui.Message {
@@ -121,11 +104,9 @@ func signedOut(request string) *ui.Message {
 	})
 }
 
-func notYourPage(user session.CurrentUser, request string) *ui.Message {
-	return reopening(request, &ui.Message{
-		Frame: ui.Frame{
-			Person: person(user),
-		},
+func notYourPage(v *visit) *ui.Message {
+	return reopening(v.request, &ui.Message{
+		Frame:   ui.Frame{Person: v.person()},
 		Status:  http.StatusForbidden,
 		Heading: "This page belongs to another session",
 		Text:    "You may have signed in again, or with another account, after you opened it. Nothing was approved.",
@@ -134,8 +115,9 @@ func notYourPage(user session.CurrentUser, request string) *ui.Message {
 
 func tooLate(request string) *ui.Message {
 	return reopening(request, &ui.Message{
-		Status: http.StatusBadRequest, Heading: "This page has expired",
-		Text: "A consent page is valid for one hour. Nothing was approved.",
+		Status:  http.StatusBadRequest,
+		Heading: "This page has expired",
+		Text:    "A consent page is valid for one hour. Nothing was approved.",
 	})
 }
 
@@ -175,4 +157,30 @@ func usedAlready() *ui.Message {
 		Next:    "To end the access, disconnect the application. To give access again, start in the application.",
 		Links:   []ui.Link{{Href: "/settings/apps", Text: "Connected apps"}},
 	}
+}
+
+// notAllowed returns the page that explains what the workspace's connector policy refuses and who can change it. err is
+// an error of consent.ApplyPolicy, or grant.ErrPolicy.
+func notAllowed(v *visit, err error, membership workspace.Membership) *ui.Message {
+	c, in, m := v.client, membership.Workspace, forbidden(v)
+	m.Heading = "The connector policy of " + in.Name + " does not allow this"
+	m.Text = c.Name + " asks for permissions that " + in.Name + " does not allow for connectors. Nothing was approved."
+	m.Next = "People who can manage API access in " + in.Name + " can change the policy in Settings, under " +
+		"Connectors. Then connect " + c.Name + " again."
+	if errors.Is(err, consent.ErrPlatformNotAllowed) {
+		m.Text = platformWords(c) + " Nothing was approved."
+	}
+	if membership.Permissions.Has(perm.AccountAPIAccess) {
+		m.Next = "You can change the policy yourself. Then connect " + c.Name + " again."
+		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.ID.String(), Text: "Open the policy"}}
+	}
+	return m
+}
+
+func platformWords(c client.Client) string {
+	platform := workspace.PlatformOf(c.Platform)
+	if platform == workspace.Other {
+		return c.Name + " is neither Claude nor ChatGPT, and the policy does not allow other applications."
+	}
+	return c.Name + " belongs to " + platform.Name() + ", and the policy does not allow this platform."
 }

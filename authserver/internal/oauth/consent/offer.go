@@ -64,3 +64,16 @@ func ReadOnly(kind client.Kind, set perm.Set) perm.Set {
 	}
 	return out
 }
+
+// SelectableWorkspaces splits a user's workspaces into those that a client of this kind may be given and those that are
+// closed to it.
+func SelectableWorkspaces(kind client.Kind, memberships []workspace.Membership) (open, closed []workspace.Membership) {
+	for _, m := range memberships {
+		if !kind.AllowedBy(m.Workspace.LLMIntegration) {
+			closed = append(closed, m)
+			continue
+		}
+		open = append(open, m)
+	}
+	return open, closed
+}

@@ -8,21 +8,20 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
 
-// A Ticket is what the consent page showed, and to which user. The approval submits it with the user's
-// decision, and nothing else in the approval is trusted.
-type Ticket struct {
-	GrantID     uuid.UUID `json:"g"` // for a process of the previous release; see Approval.Next
+// A Choice is the page on which a user selects the workspace for a client that belongs to none. It holds the request,
+// which has passed every check of its form, and the user that the page was shown to.
+type Choice struct {
 	SignInID    uuid.UUID `json:"s"`
 	UserID      uuid.UUID `json:"u"`
 	ClientID    uuid.UUID `json:"c"`
-	WorkspaceID uuid.UUID `json:"w"`
 	RedirectURI string    `json:"r"`
 	State       []byte    `json:"t"` // bytes, so that it survives if it is not valid UTF-8
-	Permissions perm.Set  `json:"p"` // permissions to be granted
+	Permissions perm.Set  `json:"p"` // as requested; of a Ticket, those to be granted
 	Resource    string    `json:"a"`
 	Challenge   string    `json:"h,omitempty"`
 	Request     []byte    `json:"o"` // local path of the original request, to return to
@@ -30,14 +29,34 @@ type Ticket struct {
 }
 
 // Identity returns the identity of the request that the page was about.
-func (t Ticket) Identity() RequestIdentity {
+func (c Choice) Identity() RequestIdentity {
 	return RequestIdentity{
-		SignInID:    t.SignInID,
-		ClientID:    t.ClientID,
-		RedirectURI: t.RedirectURI,
-		State:       t.State,
-		Challenge:   t.Challenge,
+		SignInID:    c.SignInID,
+		ClientID:    c.ClientID,
+		RedirectURI: c.RedirectURI,
+		State:       c.State,
+		Challenge:   c.Challenge,
 	}
+}
+
+// AuthorizationRequest returns the request again, with the client as it is now.
+func (c Choice) AuthorizationRequest(of client.Client) Request {
+	return Request{
+		Client:      of.At(c.Resource),
+		RedirectURI: c.RedirectURI,
+		State:       string(c.State),
+		Permissions: c.Permissions,
+		Resource:    c.Resource,
+		Challenge:   c.Challenge,
+	}
+}
+
+// A Ticket is what the consent page showed, and to which user. The approval submits it with the user's decision, and
+// nothing else in the approval is trusted.
+type Ticket struct {
+	Choice
+	GrantID     uuid.UUID `json:"g"` // for a process of the previous release; see Approval.Next
+	WorkspaceID uuid.UUID `json:"w"`
 }
 
 // TicketLife is how long a consent page may stay open before the user decides.
