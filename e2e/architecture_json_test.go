@@ -15,8 +15,8 @@ func otherEncoders() map[string]string {
 	return map[string]string{
 		"shared/web/web.go":                               "the only writer of responses",
 		authserver + "settings/request.go":                "into a sealed form key",
-		authserver + "login/code.go":                      "into a sealed sign-in ticket",
 		authserver + "settings/security/authenticator.go": "into the sealed setup of an app",
+		authserver + "signin/password.go":                 "into a sealed sign-in ticket",
 		resourceapi + "apidoc/operation.go":               "into a page, by html/template",
 		resourceapi + "publicforms/view.go":               "to the domain, as the answers that a script would send",
 	}

@@ -202,7 +202,7 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 		"authserver/internal/endpoint/authorize": {
 			"authserver/internal/store/postgres",
 			"authserver/internal/app",
-			"authserver/internal/endpoint/login",
+			"authserver/internal/endpoint/signin",
 			"github.com/ory/fosite",
 			"github.com/gorilla/mux",
 			"github.com/jackc/pgx/v5/pgxpool",
@@ -224,9 +224,9 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 		"authserver/internal/endpoint/ui": {"authserver/internal/oauth/grant"},
 		"authserver/internal/endpoint/settings/apps": {
 			"authserver/internal/endpoint/settings/security",
-			"authserver/internal/endpoint/login",
+			"authserver/internal/endpoint/signin",
 		},
-		"authserver/internal/endpoint/login": {"authserver/internal/endpoint/settings"},
+		"authserver/internal/endpoint/signin": {"authserver/internal/endpoint/settings"},
 		"authserver/cmd/authserver": {
 			"authserver/internal/store/postgres",
 			"authserver/internal/oauth/engine",

@@ -65,18 +65,18 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 func pagesAndForms(t *testing.T) (opened, sent []string) {
 	t.Helper()
 	found := map[string]map[string]bool{"GET": {}, "POST": {}}
-	for _, name := range []string{"routes.go", "signinmethods.go"} {
-		file, err := parser.ParseFile(
-			token.NewFileSet(),
-			filepath.Join("..", "..", "authserver", "internal", "app", name),
-			nil,
-			parser.SkipObjectResolution,
-		)
+	service := filepath.Join("..", "..", "authserver", "internal")
+	for _, name := range []string{
+		"app/routes.go", "endpoint/signin/signin.go", "endpoint/signin/passkey.go", "endpoint/signin/upstream.go",
+	} {
+		path := filepath.Join(service, name)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
+		functions := []string{"pageRoutes", "Routes", "passkeyRoutes", "providerRoutes"}
 		for _, declaration := range file.Decls {
-			if f, ok := declaration.(*ast.FuncDecl); ok && (f.Name.Name == "pageRoutes" || f.Name.Name == "routes") {
+			if f, ok := declaration.(*ast.FuncDecl); ok && slices.Contains(functions, f.Name.Name) {
 				readRoutes(f.Body, found)
 			}
 		}
@@ -125,8 +125,8 @@ func readSettings(t *testing.T, found map[string]map[string]bool) {
 	}
 }
 
-// readRoutes finds the three forms in which routes are written: route(path, methods{…}); get(path, …) and post(path,
-// …); and a loop that calls route over a table from path to handler.
+// readRoutes finds the three forms in which routes are written: route(path, methods{…}); path: {method: …} in a table;
+// and a loop that calls route over a table from path to handler.
 func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
 	add := func(path string, methods ...string) {
 		for _, method := range methods {
@@ -154,14 +154,12 @@ func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
 				return true
 			}
 			path, isPath := pathOf(n.Args[0])
-			switch {
-			case !isPath:
-			case name.Name == "get":
-				add(path, "GET")
-			case name.Name == "post":
-				add(path, "POST")
-			case name.Name == "route":
+			if isPath && name.Name == "route" {
 				add(path, methodsIn(n.Args[1])...)
+			}
+		case *ast.KeyValueExpr:
+			if path, isPath := pathOf(n.Key); isPath {
+				add(path, methodsIn(n.Value)...)
 			}
 		}
 		return true
@@ -169,7 +167,7 @@ func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
 }
 
 // named are the paths that the routes take from constants.
-var named = map[string]string{"forgotten.Path": "/login/forgotten", "mail.ResetPath": "/login/reset"}
+var named = map[string]string{"mail.ResetPath": "/login/reset", "mail.EmailChangePath": "/email"}
 
 func pathOf(e ast.Expr) (string, bool) {
 	if constant, ok := e.(*ast.SelectorExpr); ok {

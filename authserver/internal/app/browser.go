@@ -2,24 +2,17 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/accessrequests"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/emailchange"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/invitation"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/login"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/signin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
@@ -28,25 +21,19 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A browser holds the handlers of the pages: sign-in, consent, settings.
 type browser struct {
-	pages          *ui.Pages
-	sessions       *session.Sessions
-	passwords      *session.Passwords
-	login          *login.Handler
-	forgotten      *forgotten.Handler
-	emailChange    *emailchange.Handler
-	authorize      *authorize.Handler
-	invitation     *invitation.Handler
-	accessRequests *accessrequests.Handler
-	settings       settings.Routes
-	notFound       http.Handler
-	signInMethods  signInMethods
+	pages     *ui.Pages
+	sessions  *session.Sessions
+	passwords *session.Passwords
+	authorize *authorize.Handler
+	signIn    signin.Routes
+	settings  settings.Routes
+	notFound  http.Handler
 }
 
 type browserDeps struct {
@@ -72,11 +59,6 @@ type browserDeps struct {
 
 	// returns the choice of the workspace in the header of a page, or nil
 	switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
-}
-
-// endsGrant propagates to Redis that the address of the grant's user was proven, which ended the grant.
-func (d browserDeps) endsGrant(ctx context.Context, id uuid.UUID, ends time.Time) {
-	d.grants.PropagateRevocation(ctx, id, ends, grant.AddressProven)
 }
 
 func newBrowser(d browserDeps) (browser, error) {
@@ -158,88 +140,17 @@ func newBrowser(d browserDeps) (browser, error) {
 		Now:      d.now,
 	})
 	d.application = consents.ApplicationAt
-	byPasskey, err := d.passkeyAccounts()
-	if err != nil {
-		return browser{}, err
-	}
-	invitations, err := invitation.New(invitation.Deps{
-		Passkeys:  byPasskey,
-		Members:   d.members,
-		Sessions:  sessions,
-		Passwords: passwords,
-		Hash:      func(text string) (credential.Secret, error) { return session.HashPassword(text, d.cost) },
-		Devices:   devices,
-		Attempts:  attempts,
-		Pages:     d.pages,
-		Proxies:   proxies,
-		Keys:      d.keys,
-		Log:       d.log,
-	})
-	if err != nil {
-		return browser{}, err
-	}
-	signIn, err := login.New(login.Deps{
-		Users:       d.store,
-		Passwords:   passwords,
-		Devices:     devices,
-		Attempts:    attempts,
-		Sessions:    sessions,
-		Browsers:    d.states,
-		Auditor:     d.store,
-		Codes:       d.store,
-		Pages:       d.pages,
-		Proxies:     proxies,
-		Application: d.application,
-		Keys:        d.keys,
-		Now:         d.now,
-		Log:         d.log,
-	})
-	if err != nil {
-		return browser{}, err
-	}
-	others, err := newSignInMethods(d, sessions, passwords, attempts, devices, proxies)
+	signIn, err := newSignIn(d, sessions, passwords, attempts, devices, proxies)
 	if err != nil {
 		return browser{}, err
 	}
 	return browser{
-		pages:         d.pages,
-		sessions:      sessions,
-		passwords:     passwords,
-		authorize:     consents,
-		invitation:    invitations,
-		settings:      account,
-		notFound:      common.NotFound(),
-		signInMethods: others,
-		emailChange: emailchange.New(emailchange.Deps{
-			Accounts: d.accounts,
-			Pages:    d.pages,
-			Proxies:  proxies,
-			Log:      d.log,
-		}),
-		forgotten: forgotten.New(forgotten.Deps{
-			Store:     d.store,
-			Mails:     d.config.sendsMail(),
-			Passwords: passwords,
-			Cost:      d.cost,
-			Attempts:  attempts,
-			Pages:     d.pages,
-			Proxies:   proxies,
-			Now:       d.now,
-			Random:    rand.Reader,
-			Log:       d.log,
-
-			PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
-				d.grants.PropagateRevocation(ctx, id, ends, grant.ByUser)
-			},
-		}),
-		login: signIn,
-		accessRequests: accessrequests.New(accessrequests.Deps{
-			Store:    d.store,
-			Offers:   d.offers,
-			Sessions: sessions,
-			Pages:    d.pages,
-			Now:      d.now,
-			Log:      d.log,
-		}),
+		pages:     d.pages,
+		sessions:  sessions,
+		passwords: passwords,
+		authorize: consents,
+		signIn:    signIn.Routes(),
+		settings:  account,
+		notFound:  common.NotFound(),
 	}, nil
 }

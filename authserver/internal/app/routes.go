@@ -10,8 +10,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/mail"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/forgotten"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
@@ -183,26 +181,12 @@ func (h handlers) pageRoutes(router *mux.Router) {
 	}
 	page := func(handler http.Handler) http.Handler { return b.sessions.Load(handler) }
 	router.PathPrefix("/static/").Handler(web.Methods(methods{"GET": web.CompressPublic(b.pages.Static())}, refuse))
-	route("/login",
-		methods{"GET": web.CompressPublic(page(http.HandlerFunc(b.login.Page))), "POST": page(b.login.SignIn())})
-	// No session is read: a new password needs none, and none is written before the sign-in that follows.
-	route(forgotten.Path,
-		methods{"GET": web.CompressPublic(http.HandlerFunc(b.forgotten.Page)), "POST": b.forgotten.Ask()})
-	route(mail.ResetPath, methods{"GET": http.HandlerFunc(b.forgotten.Open), "POST": b.forgotten.Set()})
-	route("/email", methods{"GET": http.HandlerFunc(b.emailChange.Open), "POST": b.emailChange.Answer()})
-	route("/login/code", methods{"POST": page(b.login.Code())})
-	route("/logout", methods{"POST": page(b.login.SignOut())})
+	for path, byMethod := range b.signIn {
+		route(path, byMethod)
+	}
 	route("/oauth/authorize",
 		methods{"GET": page(http.HandlerFunc(b.authorize.Page)), "POST": page(b.authorize.Answer())})
 	route("/oauth/authorize/workspace", methods{"POST": page(b.authorize.Choose())})
-	route("/invitation", methods{"GET": page(http.HandlerFunc(b.invitation.Page)), "POST": page(b.invitation.Answer())})
-	route("/invitation/account", methods{"POST": page(b.invitation.Create())})
-	if b.invitation.Passkeys != nil {
-		route("/invitation/passkey", methods{"POST": page(b.invitation.CreateWithPasskey())})
-		route("/invitation/passkey/options", methods{"POST": page(b.invitation.PasskeyOptions())})
-	}
-	route("/access-requests", methods{"POST": page(b.accessRequests.Ask())})
-	b.signInMethods.routes(route, page)
 	for path, byMethod := range b.settings {
 		withSession := methods{}
 		for method, handler := range byMethod {

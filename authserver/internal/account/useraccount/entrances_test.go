@@ -36,10 +36,10 @@ func entrances() map[string]entrance {
 	return map[string]entrance{
 		// sign-in and linking
 		"session.Verify":                {demands: nothing, why: own},
-		"login.beginWithCode":           {demands: nothing, why: own},
+		"signin.beginWithCode":          {demands: nothing, why: own},
 		"developers.reauthMethod":       {demands: nothing, why: own},
 		"postgres.UserByEmail":          {demands: nothing, why: "its callers are in this table"},
-		"oidclogin.decide":              {demands: ended, test: "TestProven_UpstreamSignInEndsWhatUnprovenAccountHad"},
+		"signin.decide":                 {demands: ended, test: "TestProven_UpstreamSignInEndsWhatUnprovenAccountHad"},
 		"postgres.LinkIdentity":         {demands: ended, test: "TestProven_UpstreamSignInEndsWhatUnprovenAccountHad"},
 		"app.prepareReset":              {demands: ended, test: "TestProven_ResetOfUnprovenAccountEndsWhatItHad"},
 		"postgres.BeginReset":           {demands: ended, test: "TestProven_ResetOfUnprovenAccountEndsWhatItHad"},

@@ -8,7 +8,7 @@
 //	C3 It is forgotten after its life, which the store's clock measures.
 //	C4 A secret presented elsewhere reveals nothing and does not affect the login that it belongs to.
 //
-// Callers: endpoint/passkeys, endpoint/oidclogin, endpoint/invitation.
+// Caller: endpoint/signin.
 package loginstate
 
 import (

@@ -13,7 +13,7 @@
 //	U4 A provider that does not respond within RequestTimeout is ErrUnreachable, and the next attempt calls
 //	   it again.
 //
-// endpoint/oidclogin decides which user an identity belongs to, and whether that user may sign in.
+// endpoint/signin decides which user an identity belongs to, and whether that user may sign in.
 package oidc
 
 import (

@@ -10,7 +10,7 @@
 //	P3 A user who could not sign in without it keeps the last passkey.
 //	P4 A user has at most MaxPerUser passkeys.
 //
-// Callers: endpoint/passkeys, endpoint/reauth.
+// Caller: endpoint/signin.
 package passkey
 
 import (

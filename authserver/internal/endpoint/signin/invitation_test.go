@@ -1,4 +1,4 @@
-package invitation_test
+package signin_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package accessrequests_test
+package signin_test
 
 import (
 	"net/http"

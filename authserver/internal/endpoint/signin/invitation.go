@@ -1,0 +1,271 @@
+package signin
+
+import (
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Answers to invitations are limited by token and network (session.Attempts.Answered), so that a stranger cannot lock
+// out the invited person. The link is a secret. If the address has an account, the link works only for its signed-in
+// user. The token is only in this server's own URLs and forms: the pages send no Referer to other sites, and logs
+// contain no query strings.
+
+// An invitationPage is the page of an open invitation.
+type invitationPage struct {
+	ui.Frame
+	Workspace    string
+	Organisation string
+	Inviter      string
+	Email        string
+	Permissions  perm.Set
+	HasAccount   bool   // a user has the address; false if the link was not mailed
+	Mailed       bool   // the link was mailed
+	Token        string // in the forms
+	Key          string // of a signed-in user's form: binds it to the sign-in
+	Passkeys     bool   // the deployment offers passkeys
+	SignIn       string // local path of the sign-in that leads back here
+	Name         string // as typed
+	NameNote     string // the error of this field
+	PasswordNote string // the error of this field
+}
+
+// Template implements ui.View.
+func (*invitationPage) Template() string { return "invitation" }
+
+// An invited is a request with the token of an open invitation.
+type invited struct {
+	*visit
+	token    string
+	offer    membership.Offer
+	signedIn bool
+}
+
+// tellsAccount reports whether a user has the address, and the page may say so. If the link was not mailed, the inviter
+// has it, who must not learn this.
+func (i *invited) tellsAccount() bool { return i.offer.HasAccount && i.offer.Mailed }
+
+// path returns the local path of the page.
+func (i *invited) path() string { return "/invitation?token=" + url.QueryEscape(i.token) }
+
+// invited reads the invitation of a token and the user at the browser.
+func (h *Handler) invited(v *visit) (*invited, error) {
+	i := &invited{visit: v, token: v.form.Get("token")}
+	var err error
+	if i.current, i.signedIn, err = h.Sessions.CurrentUser(v.r.Context()); err == nil {
+		i.offer, err = h.Members.Offer(v.r.Context(), credential.Secret(i.token))
+	}
+	return i, err
+}
+
+// showInvitation serves GET /invitation.
+func (h *Handler) showInvitation(v *visit) error {
+	i, err := h.invited(v)
+	if err != nil {
+		return h.explain(i, err)
+	}
+	return h.showInvited(i, http.StatusOK, "")
+}
+
+// showInvited shows the invitation, with a problem if there is one.
+func (h *Handler) showInvited(i *invited, status int, problem string) error {
+	return h.fillIn(i, status, &invitationPage{Frame: ui.Frame{Problem: problem}})
+}
+
+// refuseAccount shows the invitation with the form for a new account as it was typed, except the password.
+func (h *Handler) refuseAccount(i *invited, status int, problem, nameNote, passwordNote string) error {
+	return h.fillIn(i, status, &invitationPage{
+		Frame:        ui.Frame{Problem: problem},
+		Name:         i.form.Get("name"),
+		NameNote:     nameNote,
+		PasswordNote: passwordNote,
+	})
+}
+
+// fillIn adds the invitation to the page and shows it, or shows that the invitation is for another user.
+func (h *Handler) fillIn(i *invited, status int, page *invitationPage) error {
+	page.Title = "Invitation to " + i.offer.Workspace
+	page.Workspace, page.Organisation = i.offer.Workspace, i.offer.Organisation
+	page.Inviter, page.Email, page.Permissions = i.offer.Inviter, i.offer.Email, i.offer.Permissions
+	page.HasAccount, page.Mailed = i.tellsAccount(), i.offer.Mailed
+	page.Token, page.SignIn, page.Passkeys = i.token, signInPath(i.path()), h.RelyingParty != nil
+	page.AsksPasskey = page.Passkeys && !i.signedIn && !page.HasAccount
+	if i.signedIn {
+		page.Person, page.Key = person(i.current.User), h.invitations.Seal([]byte(keyOf(i)))
+		if spelling.Key(i.current.User.Email) != spelling.Key(i.offer.Email) {
+			return h.showOther(i)
+		}
+	}
+	return h.show(i.visit, status, page)
+}
+
+func (h *Handler) showOther(i *invited) error {
+	return h.tell(i.visit, &ui.Message{
+		Frame:   ui.Frame{Person: person(i.current.User)},
+		Status:  http.StatusForbidden,
+		Heading: "This invitation is for another account",
+		Text: "It was sent to " + i.offer.Email + ". You are signed in with another address and cannot accept it. " +
+			"Nothing was changed.",
+		Next:   "To accept it, sign in as " + i.offer.Email + ".",
+		Switch: i.path(),
+		Links:  toSettings(),
+	})
+}
+
+// keyOf binds a form to the sign-in and the invitation that it was shown for.
+func keyOf(i *invited) string {
+	return i.current.SignInID.String() + " " + hex.EncodeToString(credential.Hash(i.token))
+}
+
+func (h *Handler) opensKey(i *invited) bool {
+	content, err := h.invitations.Open(i.form.Get("key"))
+	return err == nil && string(content) == keyOf(i)
+}
+
+// invitationForm serves a form with the token of an open invitation.
+func (h *Handler) invitationForm(serve func(*invited) error) http.Handler {
+	return h.form(invitation, func(v *visit) error {
+		i, err := h.invited(v)
+		if err != nil {
+			return h.explain(i, err)
+		}
+		wait, limit := h.Attempts.Answered(v.r.Context(), credential.Secret(i.token), h.address(v))
+		if wait > 0 {
+			web.SetRateLimited(v.w.Header(), wait, limit)
+			return h.refuseAccount(i, http.StatusTooManyRequests, "There were too many attempts to answer this "+
+				"invitation. Nothing was changed. Please try again in a few minutes.", "", "")
+		}
+		return h.explain(i, serve(i))
+	})
+}
+
+// answer serves POST /invitation.
+func (h *Handler) answer(i *invited) error {
+	decision := i.form.Get("decision")
+	switch {
+	case decision != "accept" && decision != "decline":
+		return h.showInvited(i, http.StatusBadRequest, "Accept or decline the invitation.")
+	case i.signedIn && !h.opensKey(i):
+		return h.showInvited(i, http.StatusForbidden,
+			"This page was opened in another session. Nothing was changed. Please answer again.")
+	case decision == "decline":
+		return h.decline(i)
+	case !i.signedIn:
+		return i.redirect(signInPath(i.path()) + "&" + ui.Unsent + "=1")
+	}
+	event := i.current.Event(i.r.Context(), audit.MemberAdded, "")
+	if err := h.Members.Accept(i.r.Context(), i.offer, i.current.User.ID, event); err != nil {
+		return err
+	}
+	return h.welcome(i)
+}
+
+func (h *Handler) decline(i *invited) error {
+	event := audit.Event{Actor: "anonymous", RequestID: web.RequestID(i.r.Context())}
+	var err error
+	if i.signedIn {
+		event = i.current.Event(i.r.Context(), audit.InvitationDeclined, "")
+		err = h.Members.Decline(i.r.Context(), i.offer, &i.current.User.ID, event)
+	} else {
+		err = h.Members.Decline(i.r.Context(), i.offer, nil, event)
+	}
+	if err != nil {
+		return err
+	}
+	return h.tell(i.visit, &ui.Message{
+		Status:  http.StatusOK,
+		Heading: "You declined the invitation",
+		Text:    "You are not a member of " + i.offer.Workspace + ", and the link no longer works.",
+	})
+}
+
+func (h *Handler) welcome(i *invited) error {
+	return h.done(i.visit, home, "You are now a member of "+i.offer.Workspace+".")
+}
+
+// showUsed leads a member whose invitation was accepted to the settings, and says to others that it is not valid.
+func (h *Handler) showUsed(i *invited) error {
+	if wait, limit := h.Attempts.UnknownLink(i.r.Context(), h.address(i.visit)); wait > 0 {
+		web.SetRateLimited(i.w.Header(), wait, limit)
+		return h.tell(i.visit, &ui.Message{
+			Status:  http.StatusTooManyRequests,
+			Heading: "Too many invalid links",
+			Text:    "Too many invalid links to invitations were opened from your network.",
+			Next: "A valid link still works if you open it completely. Otherwise, please try again in a few " +
+				"minutes.",
+		})
+	}
+	m := &ui.Message{
+		Status:  http.StatusNotFound,
+		Heading: "This invitation is not valid",
+		Text: "The link may be incomplete. Or the invitation was answered, withdrawn or sent again with a new " +
+			"link, or it is older than 7 days.",
+		Next:  "If you have accepted it, sign in. Otherwise, ask the person who invited you for a new invitation.",
+		Links: []ui.Link{{Href: signInPath(i.path()), Text: "Sign in"}},
+	}
+	if i.signedIn {
+		workspace, err := h.Members.Joined(i.r.Context(), credential.Secret(i.token), i.current.User.ID)
+		if err == nil {
+			err = h.done(i.visit, home, "You are already a member of "+workspace+".")
+		}
+		if !errors.Is(err, membership.ErrNoInvitation) {
+			return err
+		}
+		m.Person, m.Links = person(i.current.User), toSettings()
+		m.Next = "Ask the person who invited you for a new invitation."
+	}
+	return h.tell(i.visit, m)
+}
+
+// explain shows why an invitation was not answered. It returns other errors.
+func (h *Handler) explain(i *invited, err error) error {
+	switch {
+	case errors.Is(err, membership.ErrNoInvitation):
+		return h.showUsed(i)
+	case errors.Is(err, membership.ErrOtherAddress):
+		return h.showInvited(i, http.StatusForbidden, "")
+	case errors.Is(err, membership.ErrUnproven):
+		return h.tell(i.visit, ui.Unproven("You cannot join another workspace before that. Nothing was changed.",
+			h.Members.Mailed()))
+	case errors.Is(err, membership.ErrInviter):
+		return h.tell(i.visit, &ui.Message{
+			Status:  http.StatusConflict,
+			Heading: "This invitation can no longer be accepted",
+			Text:    i.offer.Inviter + " may no longer give these permissions in " + i.offer.Workspace + ".",
+			Next:    "Ask an administrator of the workspace for a new invitation.",
+		})
+	case errors.Is(err, membership.ErrMember):
+		return h.tell(i.visit, &ui.Message{
+			Status:  http.StatusConflict,
+			Heading: "You are already a member of " + i.offer.Workspace,
+			Text:    "The invitation changes nothing.",
+			Links:   toSettings(),
+		})
+	case errors.Is(err, errNotAccepted), errors.Is(err, membership.ErrPasskeyExists):
+		return h.refuseAccount(i, http.StatusBadRequest, "The passkey was not accepted, and the account was not "+
+			"created. Please try again.", "", "")
+	case errors.Is(err, errSignedIn):
+		return h.showInvited(i, http.StatusConflict, "You are signed in already.")
+	case errors.Is(err, membership.ErrAccountExists):
+		i.offer.HasAccount = true
+		if !i.offer.Mailed {
+			return h.showInvited(i, http.StatusConflict,
+				"The account was not created. If you have one already, sign in to answer the invitation.")
+		}
+		return h.showInvited(i, http.StatusConflict,
+			"There is an account with this address. Sign in to answer the invitation.")
+	case errors.Is(err, audit.ErrNotAuthorized):
+		i.signedIn = false
+		return h.showInvited(i, http.StatusForbidden, "You were signed out. Nothing was changed.")
+	}
+	return err
+}

@@ -1,0 +1,251 @@
+package signin
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Texts of more than one page.
+const (
+	noPassword = "Enter your password."
+	noCode     = "Enter the code that your app shows, or a recovery code."
+)
+
+// signInForm serves a POST like form, and shows the sign-in page if the form is not valid.
+func (h *Handler) signInForm(serve func(*visit) error) http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{w: w, r: r, about: signIn}
+		var ok bool
+		v.form, ok = h.Pages.ReadFormOr(w, r, func() {
+			page := signInPage("", "")
+			page.Problem = "The form is not valid. Please try again."
+			h.Pages.Show(w, r, http.StatusBadRequest, page)
+		})
+		if ok {
+			h.finish(v, serve(v))
+		}
+	}))
+}
+
+// showSignIn serves GET /login.
+func (h *Handler) showSignIn(v *visit) error {
+	next := ui.LocalPath(v.form.Get("return"), "")
+	_, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
+	switch {
+	case err != nil:
+		return err
+	case signedIn:
+		return v.redirect(ui.LocalPath(next, home))
+	}
+	return h.showSignInPage(v, http.StatusOK, signInPage(next, ""))
+}
+
+func signInPage(next, email string) *ui.Login {
+	return &ui.Login{Frame: ui.Frame{Title: "Sign in"}, Return: next, Email: email}
+}
+
+// showSignInPage shows the form, with the name of the application that the user signs in for.
+func (h *Handler) showSignInPage(v *visit, status int, page *ui.Login) error {
+	page.Application = h.Application(v.r.Context(), page.Return)
+	return h.show(v, status, page)
+}
+
+// refuseSignIn shows the form again with a problem.
+func (h *Handler) refuseSignIn(v *visit, page *ui.Login, problem string) error {
+	page.Problem = problem
+	return h.showSignInPage(v, http.StatusBadRequest, page)
+}
+
+// signIn serves POST /login.
+func (h *Handler) signIn(v *visit) error {
+	email, password := spelling.Pasted(v.form.Get("email")), credential.Secret(v.form.Get("password"))
+	page := signInPage(ui.LocalPath(v.form.Get("return"), ""), v.form.Get("email"))
+	if !workspace.PlausibleEmail(email) {
+		page.EmailNote = "Enter the e-mail address of your account."
+	}
+	if password == "" {
+		page.PasswordGap = noPassword
+	}
+	problem := ""
+	if _, known := h.States.BoundToBrowser(v.r); !known && v.form.Has(ui.ExpectsCookie) {
+		problem = ui.NoCookie
+	}
+	if page.EmailNote != "" || page.PasswordGap != "" || problem != "" {
+		return h.refuseSignIn(v, page, problem)
+	}
+	known := h.Devices.Knows(v.r, email)
+	user, result, err := h.verifier.Verify(v.r.Context(), email, password, h.address(v), known)
+	if page.Problem = notChecked(v, result, err); page.Problem != "" {
+		// Without the application's name: a limited client must not cause a read.
+		return h.show(v, http.StatusTooManyRequests, page)
+	}
+	if err == nil && result.OK {
+		err = h.begin(v, user, result.Proof)
+	}
+	switch {
+	case errors.Is(err, session.ErrProofInvalid), err == nil && !result.OK:
+		return h.refuseSignIn(v, page, "The e-mail address or password is incorrect.")
+	case errors.Is(err, session.ErrCodeNeeded):
+		return h.askCode(v, user, result.Proof, page.Return)
+	case err != nil:
+		return err
+	}
+	return v.redirect(ui.LocalPath(page.Return, home))
+}
+
+// begin signs a user in by a proof that was just checked. The errors are those of Sessions.Begin.
+func (h *Handler) begin(v *visit, user workspace.User, proof session.Proof) error {
+	by, event := session.Arrival(v.r, user, proof, h.address(v))
+	return h.Sessions.Begin(v.w, v.r, by, event)
+}
+
+// notChecked returns what a page says about a password that was not checked because of a limit, and sets the headers
+// of the response. It returns "" if the password was checked, or err is another error.
+func notChecked(v *visit, result session.Result, err error) string {
+	switch {
+	case errors.Is(err, session.ErrBusy):
+		web.SetRetryAfter(v.w.Header(), session.BusyFor)
+		return "Too many people are signing in right now. Please try again in a few seconds."
+	case err == nil && result.Wait > 0:
+		web.SetRateLimited(v.w.Header(), result.Wait, result.Limit)
+		return "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Wait) + "."
+	}
+	return ""
+}
+
+// signOut serves POST /logout.
+func (h *Handler) signOut(v *visit) error {
+	if err := h.Sessions.End(v.w, v.r); err != nil {
+		return err
+	}
+	return v.redirect(ui.LocalPath(v.form.Get("return"), "/login"))
+}
+
+// codeLife is how long a user has to enter a code after the password.
+const codeLife = 10 * time.Minute
+
+// A ticket is a checked password that waits for a code. It is sealed into the form, so that nothing is stored before
+// the sign-in is complete. It authenticates no request without a code.
+type ticket struct {
+	User     uuid.UUID `json:"u"`
+	Email    string    `json:"e"`
+	Password []byte    `json:"p"` // digest of the stored hash: a password that was replaced since is refused
+	Expires  time.Time `json:"x"`
+}
+
+// askCode shows the form for the code of a user whose password was correct.
+func (h *Handler) askCode(v *visit, user workspace.User, proof session.Proof, next string) error {
+	digest := session.PasswordDigest(proof.PasswordHash)
+	content, err := json.Marshal(ticket{user.ID, user.Email, digest, h.Now().Add(codeLife)})
+	if err != nil {
+		return err
+	}
+	return h.show(v, http.StatusOK, codePage(h.tickets.Seal(content), next, user.Email))
+}
+
+func codePage(ticket, next, email string) *ui.SignInCode {
+	return &ui.SignInCode{
+		Frame:  ui.Frame{Title: "Enter a code"},
+		Ticket: ticket,
+		Return: next,
+		Email:  email,
+	}
+}
+
+// code serves POST /login/code.
+func (h *Handler) code(v *visit) error {
+	next := ui.LocalPath(v.form.Get("return"), "")
+	t, ok := h.openTicket(v.form.Get("ticket"))
+	if !ok {
+		return h.startAgain(v, next, "")
+	}
+	page := codePage(v.form.Get("ticket"), next, t.Email)
+	code := credential.Secret(v.form.Get("code"))
+	if code == "" {
+		page.CodeNote = noCode
+		return h.show(v, http.StatusBadRequest, page)
+	}
+	try := h.codeTry(v, t.User, t.Email, t.Password)
+	if page.CodeNote = h.codesLimited(v, try); page.CodeNote != "" {
+		return h.show(v, http.StatusTooManyRequests, page)
+	}
+	err := h.beginWithCode(v, t, code)
+	wrong := errors.Is(err, session.ErrCodeInvalid)
+	if wrong {
+		err = h.Attempts.WrongCode(v.r.Context(), h.Store, try)
+	}
+	switch {
+	case errors.Is(err, session.ErrProofInvalid):
+		return h.startAgain(v, next, t.Email)
+	case err != nil:
+		return err
+	case wrong:
+		page.CodeNote = "The code is incorrect or was used already. Wait for the next code of your app, or enter " +
+			"another recovery code."
+		return h.show(v, http.StatusBadRequest, page)
+	}
+	return v.redirect(ui.LocalPath(next, home))
+}
+
+// codeTry returns a try of a code by a user whose password is correct. digest is of the password's hash.
+func (h *Handler) codeTry(v *visit, user uuid.UUID, email string, digest []byte) session.CodeTry {
+	return session.CodeTry{
+		User:     user,
+		Password: digest,
+		Known:    h.Devices.Knows(v.r, email),
+		Address:  h.address(v),
+		Device:   session.DeviceName(v.r.UserAgent()),
+	}
+}
+
+// codesLimited counts the try. It returns what the page says if there were too many, and sets the headers of the
+// response.
+func (h *Handler) codesLimited(v *visit, try session.CodeTry) string {
+	wait, limit := h.Attempts.Code(v.r.Context(), try)
+	if wait == 0 {
+		return ""
+	}
+	web.SetRateLimited(v.w.Header(), wait, limit)
+	return "Too many codes were tried for your account. Please try again in " + ui.Wait(wait) + "."
+}
+
+// beginWithCode signs the user of a ticket in, or returns session.ErrProofInvalid or session.ErrCodeInvalid.
+func (h *Handler) beginWithCode(v *visit, t ticket, code credential.Secret) error {
+	user, hash, found, err := h.Store.UserByEmail(v.r.Context(), t.Email)
+	if err != nil {
+		return err
+	}
+	if !found || user.ID != t.User || string(session.PasswordDigest(hash)) != string(t.Password) {
+		return session.ErrProofInvalid
+	}
+	return h.begin(v, user, session.Proof{Method: session.Password, PasswordHash: hash, Code: code})
+}
+
+func (h *Handler) openTicket(text string) (ticket, bool) {
+	content, err := h.tickets.Open(text)
+	if err != nil {
+		return ticket{}, false
+	}
+	var t ticket
+	if err := json.Unmarshal(content, &t); err != nil {
+		return ticket{}, false
+	}
+	return t, h.Now().Before(t.Expires)
+}
+
+// startAgain shows the sign-in form to a user whose password must be checked again.
+func (h *Handler) startAgain(v *visit, next, email string) error {
+	problem := "Your sign-in took too long, or your password was changed. Please sign in again."
+	return h.refuseSignIn(v, signInPage(next, email), problem)
+}

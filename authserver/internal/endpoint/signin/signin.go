@@ -1,0 +1,240 @@
+// Package signin serves the pages by which people sign in and authenticate again, their passkeys and their account at
+// the deployment's OpenID Connect provider, and the links of mails and invitations. The forms take requests from the
+// server's own origin only.
+//
+//	GET  /login        the form; ?return= is the local path that follows
+//	POST /login        email, password, return: 303 on success, else the form again (400, 429, 503)
+//	POST /login/code   ticket, code, return: the second step, after a password
+//	POST /logout       return: 303
+//	GET  /login/again  the form with the methods that this user has; ?return= is the local path that follows
+//	POST /login/again  password, code, return: 303 on success, else the form again (400, 429, 503)
+//
+// The responses do not reveal whether an account exists. An unknown e-mail address, a wrong password and a disabled
+// account get the same response after the same work.
+//
+//	POST /login/passkey/options        a challenge (JSON)
+//	POST /login/passkey                credential, return: 303, else the sign-in page (400, 503)
+//	POST /login/again/passkey/options  a challenge for this sign-in (JSON)
+//	POST /login/again/passkey          credential, return: 303, else back to the form
+//	GET  /settings/passkeys            the user's passkeys
+//	POST /settings/passkeys/options    a challenge for a new passkey (JSON)
+//	POST /settings/passkeys            name, credential
+//	POST /settings/passkeys/remove     key, id
+//
+// Package passkey states the rules (P1 to P4). Adding and removing need a recent authentication. The responses do not
+// reveal whether a credential exists: an unknown or stopped credential, a credential of a disabled user and a bad
+// signature get the same response.
+//
+//	GET  /login/upstream            ?return= is the local path that follows: 303 to the provider
+//	GET  /login/again/upstream      the same, to authenticate again while signed in
+//	GET  /login/upstream/callback   code, state: 303 to the return path, else a page
+//	POST /login/upstream/confirm    key: 303 to the return path, after a page that says what this ends
+//	GET  /settings/provider         whether the user's account there is linked
+//	POST /settings/provider/unlink  key: refused if the user could not sign in without it
+//
+//	GET  /login/forgotten  the form; ?requested after it was sent
+//	POST /login/forgotten  email: 303 to ?requested; 400, 429, 503
+//	GET  /login/reset      ?token=: the form for the new password, or a page that says that the link has ended
+//	POST /login/reset      token, new-password, remove, listed, end-…: 303 to the sign-in page; 400, 404, 429, 503
+//	GET  /email            ?token=: the change of an address
+//	POST /email            token, decision=confirm or stop: 200; 400, 404, 409, 503
+//
+//	GET  /invitation                  ?token=: who invites to what
+//	POST /invitation                  token, key, decision: accept or decline
+//	POST /invitation/account          token, name, password: creates an account, accepts and signs in
+//	POST /invitation/passkey          token, name, credential; the same without a password
+//	POST /invitation/passkey/options  token, name; the challenge for the page's script
+//
+//	POST /access-requests  ticket: the button "Ask an administrator" of pages that say which access a user lacks
+//
+// A GET of a link changes nothing, because mail programs and previews open links in advance.
+package signin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Store is the database of the pages; postgres.Store implements it. Its errors are those of the domain, or wrap
+// store.ErrUnavailable.
+type Store interface {
+	session.Users
+	session.Auditor
+	session.CodeStore
+	passkey.Store
+	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
+	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
+	// HasPasskey reports whether the user has a passkey that is not stopped.
+	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
+	HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error)
+	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
+	// LinkIdentity links an account at the provider to the user with the address, which the provider has verified. If
+	// the address was not proven before, it ends what the account had, or returns useraccount.ErrTakeover if confirmed
+	// is false.
+	LinkIdentity(
+		ctx context.Context, user uuid.UUID, email, issuer, subject string, confirmed bool, event audit.Event,
+	) (bool, *useraccount.Takeover, error)
+	// IdentitySince returns when the user was linked to an account of an issuer. false means that the user is not
+	// linked.
+	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
+	// UnlinkIdentity removes a link, unless the user needs it to sign in. passkeys reports whether the deployment
+	// offers passkeys.
+	UnlinkIdentity(
+		ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event,
+	) (unlinked, needed bool, err error)
+
+	QueueMail(ctx context.Context, m mail.Message) error
+	ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error)
+	// ResetPassword returns the grants that it ended.
+	ResetPassword(ctx context.Context, r password.Reset, event audit.Event) ([]useraccount.EndedGrant, error)
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
+
+	AcceptWithPasskey(
+		ctx context.Context, o membership.Offer, user membership.NewUser, key passkey.Passkey,
+		added, joined audit.Event,
+	) error
+	SendAccessRequest(ctx context.Context, q accessrequest.Request, event audit.Event) (accessrequest.Outcome, error)
+}
+
+// Accounts changes addresses; useraccount.Service implements it.
+type Accounts interface {
+	EmailChangeLink(ctx context.Context, token credential.Secret) (useraccount.EmailChange, error)
+	ConfirmEmailChange(
+		ctx context.Context, token credential.Secret, event audit.Event,
+	) (useraccount.EmailChange, bool, error)
+	StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error
+}
+
+// Deps are the dependencies of a Handler.
+type Deps struct {
+	Store        Store
+	Accounts     Accounts
+	Members      *membership.Service
+	Offers       *accessrequest.Offers
+	Mails        bool                   // the deployment sends mail
+	RelyingParty *webauthn.RelyingParty // nil if the deployment offers no passkeys
+	Provider     *oidc.Provider         // nil if the deployment has no OpenID Connect provider
+	ProviderName string                 // as users read it
+	Passwords    *session.Passwords
+	Cost         session.Cost
+	Devices      *session.Devices
+	Attempts     *session.Attempts
+	Sessions     *session.Sessions
+	States       *loginstate.States
+	Pages        *ui.Pages
+	Proxies      web.Proxies
+	// Switcher returns the choice of the workspace in the header of a page, or nil.
+	Switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
+	// Application returns the name of the application that sent the user to a local path, or "".
+	Application func(ctx context.Context, path string) string
+	// PropagateRevocation propagates the end of a grant to Redis.
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+
+	Keys   seal.Keys
+	Now    func() time.Time
+	Random io.Reader
+	Log    *slog.Logger
+}
+
+// A Handler serves the pages. It is safe for concurrent use.
+type Handler struct {
+	Deps
+	verifier session.Verifier
+
+	// of the forms: checked passwords that wait for a code, and the keys of three pages
+	tickets, passkeyForms, providerForms, invitations *seal.Box
+}
+
+// New returns a Handler. It derives the keys of the forms from the master keys.
+func New(deps Deps) (*Handler, error) {
+	tickets, err1 := seal.NewBox(deps.Keys, "sign-in ticket")
+	passkeyForms, err2 := seal.NewBox(deps.Keys, "passkeys form")
+	providerForms, err3 := seal.NewBox(deps.Keys, "upstream form")
+	invitations, err4 := seal.NewBox(deps.Keys, "invitation form")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	return &Handler{
+		Deps: deps,
+		verifier: session.Verifier{
+			Users:     deps.Store,
+			Passwords: deps.Passwords,
+			Attempts:  deps.Attempts,
+			Auditor:   deps.Store,
+		},
+		tickets:       tickets,
+		passkeyForms:  passkeyForms,
+		providerForms: providerForms,
+		invitations:   invitations,
+	}, nil
+}
+
+// Routes are handlers by path and method.
+type Routes map[string]map[string]http.Handler
+
+// Routes returns the handlers of the pages. A method of sign-in that the deployment does not offer has no routes.
+func (h *Handler) Routes() Routes {
+	routes := Routes{
+		"/login":              {"GET": h.page(signIn, h.showSignIn), "POST": h.signInForm(h.signIn)},
+		"/login/code":         {"POST": h.signInForm(h.code)},
+		"/logout":             {"POST": h.signInForm(h.signOut)},
+		"/login/again":        {"GET": h.page(reauth, h.showReauth), "POST": h.form(reauth, h.confirm)},
+		"/invitation":         {"GET": h.page(invitation, h.showInvitation), "POST": h.invitationForm(h.answer)},
+		"/invitation/account": {"POST": h.invitationForm(h.createAccount)},
+		"/access-requests":    {"POST": h.form(accessRequest, h.askForAccess)},
+	}
+	if h.RelyingParty != nil {
+		maps.Copy(routes, h.passkeyRoutes())
+	}
+	if h.Provider != nil {
+		maps.Copy(routes, h.providerRoutes())
+	}
+	for _, byMethod := range routes {
+		for method, handler := range byMethod {
+			byMethod[method] = h.Sessions.Load(handler)
+		}
+	}
+	routes["/login"]["GET"] = web.CompressPublic(routes["/login"]["GET"])
+	// No session is read: a new password needs none, and none is written before the sign-in that follows.
+	maps.Copy(routes, Routes{
+		"/login/forgotten": {
+			"GET":  web.CompressPublic(h.page(reset, h.showForgotten)),
+			"POST": h.form(reset, h.requestReset),
+		},
+		mail.ResetPath: {"GET": h.page(reset, h.showReset), "POST": h.form(reset, h.resetPassword)},
+		mail.EmailChangePath: {
+			"GET":  h.page(emailChange, h.showEmailChange),
+			"POST": h.form(emailChange, h.answerEmailChange),
+		},
+	})
+	return routes
+}

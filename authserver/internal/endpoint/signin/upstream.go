@@ -1,0 +1,336 @@
+package signin
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// Two kinds of users may sign in at the deployment's OpenID Connect provider (decide): a user whose account at the
+// provider is linked, and a user whose e-mail address the provider has verified and who has no other account there. The
+// second gets linked. A sign-in never creates a user or a membership, and a disabled user stays signed out. If the
+// address was never proven to be the user's, the sign-in ends all that the account has (useraccount.Takeover), after
+// the person has read that and confirmed it.
+//
+// A sign-in counts as fresh from the time that the provider reports (auth_time), and not at all if it reports none,
+// because the provider may have accepted an old session of the browser. A user who then creates a credential must
+// authenticate again at /login/again. That request tells the provider to prompt, and the provider must report that it
+// did.
+//
+// An attempt is bound to the browser that began it and accepts one response within ten minutes (package loginstate, C1
+// to C3). Nothing from the caller's request is sent to the provider.
+
+const attemptLife = 10 * time.Minute
+
+// providerRoutes returns the routes that need the provider.
+func (h *Handler) providerRoutes() Routes {
+	return Routes{
+		"/login/upstream":           {"GET": h.page(upstream, h.startUpstream)},
+		"/login/again/upstream":     {"GET": h.page(upstream, h.reauthUpstream)},
+		"/login/upstream/callback":  {"GET": h.page(upstream, h.callback)},
+		"/login/upstream/confirm":   {"POST": h.form(upstream, h.confirmTakeover)},
+		"/settings/provider":        {"GET": h.page(upstream, h.showProvider)},
+		"/settings/provider/unlink": {"POST": h.form(upstream, h.unlink)},
+	}
+}
+
+// begun is the stored state of an attempt.
+type begun struct {
+	Attempt oidc.Attempt
+	Return  string
+	SignIn  uuid.UUID // the sign-in to reauthenticate, or uuid.Nil for a new sign-in
+}
+
+// startUpstream serves GET /login/upstream.
+func (h *Handler) startUpstream(v *visit) error {
+	next := ui.LocalPath(v.form.Get("return"), home)
+	_, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
+	switch {
+	case err != nil:
+		return err
+	case signedIn:
+		return v.redirect(next)
+	}
+	return h.sendToProvider(v, begun{Attempt: h.Provider.NewAttempt(false), Return: next})
+}
+
+// reauthUpstream serves GET /login/again/upstream.
+func (h *Handler) reauthUpstream(v *visit) error {
+	if err := h.requireUser(v, ui.LocalPath(v.form.Get("return"), home)); err != nil {
+		return err
+	}
+	attempt := h.Provider.NewAttempt(true)
+	return h.sendToProvider(v, begun{Attempt: attempt, Return: v.next, SignIn: v.current.SignInID})
+}
+
+// sendToProvider redirects the browser to the provider.
+func (h *Handler) sendToProvider(v *visit, b begun) error {
+	if v.r.Method != http.MethodGet { // a HEAD would begin an attempt that is never finished
+		return h.getOnly(v)
+	}
+	ctx := v.r.Context()
+	if wait := h.Attempts.Begun(ctx, h.address(v)); wait > 0 {
+		return h.tooManyAttempts(v, b, wait)
+	}
+	address, err := h.Provider.Address(ctx, b.Attempt)
+	if err == nil {
+		by := h.States.BindToBrowser(v.w, v.r)
+		err = h.States.Begin(ctx, loginstate.OIDCSignIn, by, b.Attempt.State, attemptLife, b)
+	}
+	if err != nil {
+		return h.unreachable(v, b, err)
+	}
+	return v.redirect(address)
+}
+
+// getOnly refuses HEAD, which the router accepts wherever it accepts GET.
+func (h *Handler) getOnly(v *visit) error {
+	v.w.Header().Set("Allow", http.MethodGet)
+	h.Pages.NotAllowed(v.w, v.r)
+	return nil
+}
+
+// callback serves GET /login/upstream/callback.
+func (h *Handler) callback(v *visit) error {
+	if v.r.Method != http.MethodGet { // a HEAD would use up the provider's response
+		return h.getOnly(v)
+	}
+	if !single(v.r.URL.RawQuery) {
+		return h.notOurs(v)
+	}
+	var b begun
+	found, err := h.take(v, loginstate.OIDCSignIn, v.form.Get("state"), &b)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return h.notOurs(v)
+	case v.form.Get("error") != "" || v.form.Get("code") == "":
+		return h.declined(v, b, v.form.Get("error"))
+	}
+	answer := oidc.Answer{Code: v.form.Get("code"), Issuer: v.form.Get("iss")}
+	who, err := h.Provider.Identify(v.r.Context(), b.Attempt, answer)
+	switch {
+	case errors.Is(err, oidc.ErrRefused):
+		h.Log.WarnContext(v.r.Context(), "upstream sign-in refused", "reason", err)
+		return h.notVerified(v, b)
+	case err != nil:
+		return h.unreachable(v, b, err)
+	case b.SignIn != uuid.Nil:
+		return h.prove(v, b, who)
+	}
+	return h.signInUpstream(v, b.Return, who, false)
+}
+
+// single reports whether a query is valid and no parameter occurs twice.
+func single(query string) bool {
+	values, err := url.ParseQuery(query)
+	for _, given := range values {
+		if len(given) > 1 {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// take finishes a login state and decodes its data, if the same browser began it.
+func (h *Handler) take(v *visit, purpose loginstate.Purpose, secret string, data any) (bool, error) {
+	by, known := h.States.BoundToBrowser(v.r)
+	if !known || secret == "" {
+		return false, nil
+	}
+	return h.States.Take(v.r.Context(), purpose, by, secret, data)
+}
+
+// signInUpstream signs in the user of an identity. confirmed says whether the person confirmed a takeover.
+func (h *Handler) signInUpstream(v *visit, next string, who oidc.Identity, confirmed bool) error {
+	user, verdict, err := h.decide(v, who, confirmed)
+	switch {
+	case err != nil:
+		return err
+	case verdict == unconfirmed:
+		return h.askToTakeOver(v, user, pendingTakeover{Identity: who, Return: next})
+	case verdict != welcome && verdict != tookOver:
+		return h.refuseIdentity(v, begun{Return: next}, verdict)
+	}
+	by, event := session.Arrival(v.r, user, proofOf(who), h.address(v))
+	by.AuthenticatedAt = who.ProvedAt
+	event.Detail["issuer"] = who.Issuer
+	err = h.Sessions.Begin(v.w, v.r, by, event)
+	if err == nil && verdict == tookOver {
+		err = h.Sessions.Flash(v.w, v.r, "Your e-mail address was confirmed. The account's earlier password, "+
+			"passkeys, tokens and connections have ended, because another person may have created the account.")
+	}
+	switch {
+	case errors.Is(err, session.ErrProofInvalid):
+		return h.notOurs(v)
+	case err != nil:
+		return err
+	}
+	return v.redirect(next)
+}
+
+func proofOf(who oidc.Identity) session.Proof {
+	return session.Proof{Method: session.OIDC, Issuer: who.Issuer, Subject: who.Subject}
+}
+
+// prove records a reauthentication. The provider's account must already be linked to the user who is signed in.
+func (h *Handler) prove(v *visit, b begun, who oidc.Identity) error {
+	current, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
+	if err != nil {
+		return err
+	}
+	user, linked, err := h.Store.UserByIdentity(v.r.Context(), who.Issuer, who.Subject)
+	switch {
+	case err != nil:
+		return err
+	case !signedIn || current.SignInID != b.SignIn:
+		return h.notOurs(v)
+	case !linked || user.ID != current.User.ID:
+		return h.otherAccount(v, b)
+	}
+	v.current = current
+	err = h.reauthenticated(v, proofOf(who))
+	switch {
+	case errors.Is(err, session.ErrProofInvalid):
+		return h.otherAccount(v, b)
+	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
+		return h.notOurs(v)
+	case err != nil:
+		return err
+	}
+	return v.redirect(b.Return)
+}
+
+// A verdict is the decision about an identity.
+type verdict string
+
+const (
+	welcome verdict = ""
+	// the user is welcome, and what the account had before has ended
+	tookOver verdict = "took_over"
+	// the user is welcome if they confirm that all that the account had ends
+	unconfirmed verdict = "unconfirmed"
+	unknown     verdict = "unknown" // no user has this identity
+	// the user is linked to another account there: the e-mail address now belongs to another person
+	taken    verdict = "other_account"
+	disabled verdict = "disabled"
+)
+
+// decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
+// has verified an e-mail address of the user. It records every refusal. If the user's address was not proven before,
+// all that the account had ends first: another person may have created it. That needs the confirmation of the person at
+// the browser, because a link on another site can begin a sign-in that a session at the provider completes.
+func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace.User, verdict, error) {
+	ctx := v.r.Context()
+	user, known, err := h.Store.UserByIdentity(ctx, who.Issuer, who.Subject)
+	if err != nil {
+		return user, unknown, err
+	}
+	linked := known
+	if !known && who.Email != "" {
+		if user, _, known, err = h.Store.UserByEmail(ctx, who.Email); err != nil {
+			return user, unknown, err
+		}
+	}
+	switch {
+	case !known:
+		return user, unknown, h.recordRefusal(v, user, unknown)
+	case user.DisabledAt != nil:
+		return user, disabled, h.recordRefusal(v, user, disabled)
+	case linked && (user.Proven || spelling.Key(who.Email) != spelling.Key(user.Email)):
+		return user, welcome, nil
+	}
+	event := audit.Event{
+		UserID:    &user.ID,
+		Actor:     "user:" + user.ID.String(),
+		Action:    audit.IdentityLinked,
+		Subject:   "user:" + user.ID.String(),
+		RequestID: web.RequestID(ctx),
+		Detail:    map[string]any{"issuer": who.Issuer, "address": h.address(v).String()},
+	}
+	added, over, err := h.Store.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, confirmed, event)
+	switch {
+	case errors.Is(err, useraccount.ErrTakeover):
+		return user, unconfirmed, nil
+	case err == nil && !added:
+		return user, taken, h.recordRefusal(v, user, taken)
+	case over == nil:
+		return user, welcome, err
+	}
+	for _, g := range over.Grants {
+		h.PropagateRevocation(ctx, g.ID, g.Ends, grant.AddressProven)
+	}
+	return user, tookOver, nil
+}
+
+func (h *Handler) recordRefusal(v *visit, user workspace.User, why verdict) error {
+	event := audit.Event{
+		Actor:     "anonymous",
+		Action:    audit.SignInRefused,
+		Subject:   "user:unknown",
+		RequestID: web.RequestID(v.r.Context()),
+		Detail: map[string]any{
+			"method":  session.OIDC,
+			"reason":  string(why),
+			"issuer":  h.issuer(),
+			"address": h.address(v).String(),
+		},
+	}
+	if why != unknown {
+		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
+	}
+	return h.Store.Record(v.r.Context(), event)
+}
+
+// pendingTakeover is the stored state of a sign-in until the person confirms the takeover.
+type pendingTakeover struct {
+	Identity oidc.Identity
+	Return   string
+}
+
+// askToTakeOver shows what a takeover ends. The form completes the sign-in, once and at this browser.
+func (h *Handler) askToTakeOver(v *visit, user workspace.User, p pendingTakeover) error {
+	key := rand.Text()
+	by := h.States.BindToBrowser(v.w, v.r)
+	if err := h.States.Begin(v.r.Context(), loginstate.OIDCTakeover, by, key, attemptLife, p); err != nil {
+		return err
+	}
+	page := &ui.Takeover{Key: key, Email: user.Email, Return: p.Return}
+	page.Title = "Confirm your e-mail address"
+	return h.show(v, http.StatusOK, page)
+}
+
+// confirmTakeover serves POST /login/upstream/confirm.
+func (h *Handler) confirmTakeover(v *visit) error {
+	var p pendingTakeover
+	found, err := h.take(v, loginstate.OIDCTakeover, v.form.Get("key"), &p)
+	if err != nil {
+		return err
+	}
+	_, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
+	switch {
+	case err != nil:
+		return err
+	case found:
+		return h.signInUpstream(v, p.Return, p.Identity, true)
+	case signedIn: // the form was sent twice
+		return v.redirect(home)
+	}
+	return h.notOurs(v)
+}

@@ -1,0 +1,217 @@
+package signin
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// What a request is about: the log names it.
+const (
+	signIn        = "sign-in"
+	reauth        = "reauthentication"
+	passkeys      = "passkey request"
+	upstream      = "upstream sign-in"
+	reset         = "password reset"
+	emailChange   = "change of address"
+	invitation    = "invitation"
+	accessRequest = "access request"
+)
+
+// home is where a sign-in without a return path leads.
+const home = "/settings/user"
+
+// A visit is one request to a page.
+type visit struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	about  string     // see signIn and the others
+	form   url.Values // of a GET, the query
+	script bool       // a page's script sent it, and the response is JSON
+
+	current session.CurrentUser // set by requireUser
+	next    string              // set by requireUser: the local path that follows a sign-in or reauthentication
+}
+
+// page serves a GET.
+func (h *Handler) page(about string, serve func(*visit) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{w: w, r: r, about: about, form: r.URL.Query()}
+		h.finish(v, serve(v))
+	})
+}
+
+// form serves a POST of a form from the server's own origin.
+func (h *Handler) form(about string, serve func(*visit) error) http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if form, ok := h.Pages.ReadForm(w, r); ok {
+			v := &visit{w: w, r: r, about: about, form: form}
+			h.finish(v, serve(v))
+		}
+	}))
+}
+
+// script serves a POST without a form, from a script of the server's own origin.
+func (h *Handler) script(about string, serve func(*visit) error) http.Handler {
+	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{w: w, r: r, about: about, script: true}
+		h.finish(v, serve(v))
+	}))
+}
+
+// errReauthenticate means that the request needs a recent authentication.
+var errReauthenticate = errors.New("the last authentication is not recent enough")
+
+// requireUser reads the current user. Its error leads a browser that is not signed in to the sign-in page, and from
+// there to next.
+func (h *Handler) requireUser(v *visit, next string) error {
+	current, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
+	if err == nil && !signedIn {
+		err = audit.ErrNotAuthorized
+	}
+	v.current, v.next = current, next
+	return err
+}
+
+// finish writes the response for an error.
+func (h *Handler) finish(v *visit, err error) {
+	signedOut := errors.Is(err, audit.ErrNotAuthorized) // maybe since the request began
+	// ErrSecondFactor: a second factor was added at another browser during the request.
+	unconfirmed := errors.Is(err, errReauthenticate) || errors.Is(err, session.ErrSecondFactor)
+	switch {
+	case err == nil:
+	case v.next != "" && signedOut:
+		v.leadTo(signInPath(v.next))
+	case v.next != "" && unconfirmed:
+		v.leadTo(reauthPath(v.next))
+	default:
+		h.fail(v, err)
+	}
+}
+
+// fail writes a 503 or 500.
+func (h *Handler) fail(v *visit, err error) {
+	h.Log.ErrorContext(v.r.Context(), v.about+" failed", "error", err)
+	unavailable := errors.Is(err, store.ErrUnavailable)
+	switch {
+	case v.script && unavailable:
+		v.w.Header().Set("Retry-After", "5")
+		_ = v.refuse(http.StatusServiceUnavailable,
+			"The service is temporarily unavailable. Please try again in a few seconds.")
+	case v.script:
+		_ = v.refuse(http.StatusInternalServerError, "Something went wrong on our side. Please try again.")
+	case unavailable:
+		h.Pages.Unavailable(v.w, v.r)
+	default:
+		h.Pages.Internal(v.w, v.r)
+	}
+}
+
+func signInPath(next string) string { return "/login?return=" + url.QueryEscape(next) }
+
+func reauthPath(next string) string { return "/login/again?return=" + url.QueryEscape(next) }
+
+// leadTo makes the browser open a page on which the user must authenticate first.
+func (v *visit) leadTo(path string) {
+	if v.script {
+		web.JSON(v.w, http.StatusForbidden, refusal{Message: "Confirm your identity first.", Next: path})
+		return
+	}
+	ui.Redirect(v.w, path)
+}
+
+// A refusal is the message that the script shows, and the page that it opens next, if any.
+type refusal struct {
+	Message string `json:"message"`
+	Next    string `json:"next,omitempty"`
+}
+
+// refuse sends the script a message.
+func (v *visit) refuse(status int, message string) error {
+	web.JSON(v.w, status, refusal{Message: message})
+	return nil
+}
+
+func (v *visit) redirect(path string) error {
+	ui.Redirect(v.w, path)
+	return nil
+}
+
+func (h *Handler) show(v *visit, status int, page ui.View) error {
+	h.Pages.Show(v.w, v.r, status, page)
+	return nil
+}
+
+// tell shows a page with one message.
+func (h *Handler) tell(v *visit, m *ui.Message) error {
+	h.Pages.ShowError(v.w, v.r, m)
+	return nil
+}
+
+// done redirects to a page that shows notice.
+func (h *Handler) done(v *visit, path, notice string) error {
+	if err := h.Sessions.Flash(v.w, v.r, notice); err != nil {
+		return err
+	}
+	return v.redirect(path)
+}
+
+// address returns the address of the client.
+func (h *Handler) address(v *visit) netip.Addr { return h.Proxies.ClientAddress(v.r) }
+
+// issuer returns the issuer of the deployment's OpenID Connect provider, or "".
+func (h *Handler) issuer() string {
+	if h.Provider == nil {
+		return ""
+	}
+	return h.Provider.Issuer()
+}
+
+func person(user workspace.User) *ui.Person { return &ui.Person{Name: user.Name, Email: user.Email} }
+
+func toSettings() []ui.Link { return []ui.Link{{Href: home, Text: "Go to your settings"}} }
+
+// formKey binds a form to the sign-in that it was shown to.
+func formKey(box *seal.Box, v *visit) string { return box.Seal(v.current.SignInID[:]) }
+
+// keyFits reports whether the form was shown to the sign-in of the request.
+func keyFits(box *seal.Box, v *visit) bool {
+	content, err := box.Open(v.form.Get("key"))
+	return err == nil && string(content) == string(v.current.SignInID[:])
+}
+
+// outdated returns the page for a form whose key does not fit. path is that of the page with the form.
+func outdated(path string) *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "This form is out of date",
+		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",
+		Links:   []ui.Link{{Href: path, Text: "Open the page again"}},
+	}
+}
+
+// securityFrame returns the frame of a page of Settings, Security. It takes the notice for the page.
+func (h *Handler) securityFrame(v *visit, title string) (ui.Frame, error) {
+	notice, err := h.Sessions.TakeFlash(v.w, v.r)
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	switcher, err := h.Switcher(v.r, v.current, "security")
+	return ui.Frame{
+		Title:    title,
+		Section:  "security",
+		Switcher: switcher,
+		Held:     v.current.Held,
+		Notice:   notice,
+		Person:   person(v.current.User),
+	}, err
+}
