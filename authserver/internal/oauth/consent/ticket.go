@@ -1,3 +1,5 @@
+// Package consent describes what a client requests, what the user can grant, and what the consent page showed when the
+// user approved.
 package consent
 
 import (
@@ -12,6 +14,27 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/seal"
 )
+
+// A Request is an authorization request that has passed every check of its form (contract, section 4).
+type Request struct {
+	Client      client.Client
+	RedirectURI string // as sent, which equals the registered one byte for byte
+	State       string // byte for byte
+	Permissions perm.Set
+	Resource    string // resource indicator of the access token
+	Challenge   string // PKCE S256 challenge, or ""
+}
+
+// Identity returns the identity of the request in a sign-in.
+func (r Request) Identity(signInID uuid.UUID) RequestIdentity {
+	return RequestIdentity{
+		SignInID:    signInID,
+		ClientID:    r.Client.ID,
+		RedirectURI: r.RedirectURI,
+		State:       []byte(r.State),
+		Challenge:   r.Challenge,
+	}
+}
 
 // A Choice is the page on which a user selects the workspace for a client that belongs to none. It holds the request,
 // which has passed every check of its form, and the user that the page was shown to.
