@@ -96,17 +96,13 @@ func pointsUpOrSideways(importer, imported string) string {
 	endpoints := []string{"*/internal/endpoint/..."}
 	isEndpoint, toEndpoint := matches(importer, endpoints), matches(imported, endpoints)
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
-	// The templates of the pages, the parser of client credentials that three endpoints share, and what the pages of
-	// the settings have in common.
+	// The templates of the pages, and the parser of client credentials that three endpoints share.
 	sharedByEndpoints := []string{
 		"authserver/internal/endpoint/ui",
 		"authserver/internal/endpoint/token",
 		"authserver/internal/endpoint/listing",
 		"authserver/internal/endpoint/writes",
 		"resourceapi/internal/endpoint/ui",
-	}
-	if matches(importer, []string{"authserver/internal/endpoint/settings/*"}) {
-		sharedByEndpoints = append(sharedByEndpoints, "authserver/internal/endpoint/settings")
 	}
 	// The doctor is not part of the service: it calls a service from outside.
 	forCommands := []string{
@@ -222,9 +218,9 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 			"github.com/redis/go-redis/v9",
 		},
 		"authserver/internal/endpoint/ui": {"authserver/internal/oauth/grant"},
-		"authserver/internal/endpoint/settings/apps": {
-			"authserver/internal/endpoint/settings/security",
+		"authserver/internal/endpoint/settings": {
 			"authserver/internal/endpoint/signin",
+			"authserver/internal/store/postgres",
 		},
 		"authserver/internal/endpoint/signin": {"authserver/internal/endpoint/settings"},
 		"authserver/cmd/authserver": {

@@ -126,8 +126,8 @@ func brokenPages() []brokenBuild {
 			[]harness.Fault{
 				{
 					File: "authserver/internal/endpoint/settings/request.go",
-					Old:  `key.SignIn == v.SignInID`,
-					New:  `key.SignIn != key.Makes`,
+					Old:  `r.key.SignIn == r.user.SignInID`,
+					New:  `r.key.SignIn != r.key.Makes`,
 				},
 			},
 			"TestForms_KeyOfAnotherSignInIsRefused",

@@ -78,7 +78,7 @@ func entering(declared ast.Node, path string) (found []string) {
 	ast.Inspect(declared, func(node ast.Node) bool {
 		switch n := node.(type) {
 		case *ast.CallExpr:
-			if selector, ok := n.Fun.(*ast.SelectorExpr); ok && reads(selector.Sel.Name) {
+			if reads(called(n.Fun)) {
 				for _, argument := range n.Args {
 					if name := literal(argument); slices.Contains(names, name) {
 						found = append(found, name)
@@ -115,8 +115,16 @@ func entering(declared ast.Node, path string) (found []string) {
 	return found
 }
 
+// called returns the name of a function or method.
+func called(fun ast.Expr) string {
+	if selector, ok := fun.(*ast.SelectorExpr); ok {
+		return selector.Sel.Name
+	}
+	return last(fun)
+}
+
 func reads(method string) bool {
-	return slices.Contains([]string{"Get", "FormValue", "PostFormValue", "Text", "ReadWords"}, method)
+	return slices.Contains([]string{"Get", "FormValue", "PostFormValue", "Text", "readWords"}, method)
 }
 
 // last returns the last name of an expression such as field.Type == Email.
@@ -210,7 +218,7 @@ var deciders = map[string]string{
 	".currentPassword(":      "authserver/internal/signin/session/passwords.go",
 	".Secret.Check(":         "authserver/internal/signin/authenticator/authenticator.go",
 	".beginWithCode(":        "authserver/internal/signin/authenticator/authenticator.go",
-	"ReadWords(":             "authserver/internal/endpoint/settings/search.go",
+	"readWords(":             "authserver/internal/endpoint/settings/list.go",
 	".Invite(":               "authserver/internal/account/membership/request.go",
 	".InviteOnce(":           "authserver/internal/account/membership/request.go",
 }

@@ -68,7 +68,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	d.pages = d.pages.Offering(d.config.offer(), d.identifyBrowser).
-		Navigating(SettingsSections(), settingsSubsections())
+		Navigating(settings.Sections(), settings.Subsections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err
@@ -108,24 +108,11 @@ func newBrowser(d browserDeps) (browser, error) {
 	if d.offers, err = accessrequest.NewOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
-	common, err := settings.New(settings.Deps{
-		Access:   d.store,
-		Members:  d.store,
-		Sessions: sessions,
-		Offers:   d.offers,
-		Pages:    d.pages,
-		Keys:     d.keys,
-		Now:      d.now,
-		Log:      d.log,
-	})
+	account, err := newSettings(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}
-	d.switcher = common.Switcher
-	account, err := newSettings(d, common, passwords, attempts, proxies)
-	if err != nil {
-		return browser{}, err
-	}
+	d.switcher = account.Switcher
 	consents := authorize.New(authorize.Deps{
 		Requests: d.engine,
 		Grants:   d.grants,
@@ -150,7 +137,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		passwords: passwords,
 		authorize: consents,
 		signIn:    signIn.Routes(),
-		settings:  account,
-		notFound:  common.NotFound(),
+		settings:  account.Routes(),
+		notFound:  account.NotFound(),
 	}, nil
 }

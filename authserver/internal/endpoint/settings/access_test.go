@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -64,7 +64,7 @@ func pages() []string {
 // links returns the targets of the navigation, for a user with these permissions in a workspace.
 func links(held ...perm.Permission) []string {
 	var out []string
-	for _, section := range app.SettingsSections() {
+	for _, section := range settings.Sections() {
 		if section.Needs == "" || slices.Contains(held, section.Needs) {
 			out = append(out, section.Path())
 		}

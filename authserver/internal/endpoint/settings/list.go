@@ -1,18 +1,23 @@
 package settings
 
 import (
+	"cmp"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
-// PageSize is how many rows a page of a list has.
-const PageSize = 25
+// pageSize is how many rows a page of a list has.
+const pageSize = 25
 
-// A List is the search and the page of a list.
-type List struct {
+// A listPage is the search and the page of a list.
+type listPage struct {
 	Of              string // what the rows are, such as "members"
 	All             int    // rows without the search
 	Found           int
@@ -21,27 +26,21 @@ type List struct {
 	Previous, Later string // paths of the other pages, or ""
 }
 
-// A Listing selects the page of a list by the parameters of the URL.
-type Listing[Row any] struct {
+// A listing selects the page of a list by the parameters of the URL.
+type listing[Row any] struct {
 	Of        string // what the rows are
 	Path      string // of the page, which may have a query
 	Parameter string // of the number of the page; "page" if empty
-	Size      int    // of a page; PageSize if 0
+	Size      int    // of a page; pageSize if 0
 
 	First   func(Row) bool                   // reports whether a row comes first, or nil
 	Matches func(row Row, words string) bool // reports whether the search finds a row; nil if the list has no search
 }
 
 // Select returns the rows of the page that the URL selects, and describes it.
-func (l Listing[Row]) Select(query url.Values, rows []Row) ([]Row, List) {
-	parameter, size := l.Parameter, l.Size
-	if parameter == "" {
-		parameter = "page"
-	}
-	if size == 0 {
-		size = PageSize
-	}
-	out := List{Of: l.Of, All: len(rows)}
+func (l listing[Row]) Select(query url.Values, rows []Row) ([]Row, listPage) {
+	parameter, size := cmp.Or(l.Parameter, "page"), cmp.Or(l.Size, pageSize)
+	out := listPage{Of: l.Of, All: len(rows)}
 	if l.Matches != nil {
 		out.Words = spelling.Pasted(query.Get("q"))
 	}
@@ -82,8 +81,8 @@ func (l Listing[Row]) Select(query url.Values, rows []Row) ([]Row, List) {
 	return shown, out
 }
 
-// Contains reports whether one of the texts contains words, ignoring case.
-func Contains(words string, texts ...string) bool {
+// contains reports whether one of the texts contains words, ignoring case.
+func contains(words string, texts ...string) bool {
 	words = spelling.Search(words)
 	for _, text := range texts {
 		if strings.Contains(spelling.Fold(text), words) {
@@ -91,4 +90,106 @@ func Contains(words string, texts ...string) bool {
 		}
 	}
 	return false
+}
+
+// A logSearch is a submitted search form of a log.
+type logSearch struct{ Request, Person, Application, Client, Since, Until string }
+
+// maxWords bounds a field of the search.
+const maxWords = 200
+
+// readWords returns the search text of a parameter, or "" if it is too long or contains a zero byte.
+func readWords(query url.Values, name string) string {
+	text := spelling.Pasted(strings.ToValidUTF8(query.Get(name), ""))
+	if len(text) > maxWords || strings.ContainsRune(text, 0) {
+		return ""
+	}
+	return text
+}
+
+// readSearch reads the form. A field that cannot be searched for is empty.
+func readSearch(query url.Values) logSearch {
+	day := func(name string) string {
+		if _, err := time.Parse(time.DateOnly, query.Get(name)); err != nil {
+			return ""
+		}
+		return query.Get(name)
+	}
+	client, err := identity.Parse(query.Get("client"))
+	id := ""
+	if err == nil {
+		id = client.String()
+	}
+	return logSearch{
+		Request:     readWords(query, "request"),
+		Person:      readWords(query, "person"),
+		Application: readWords(query, "application"),
+		Client:      id,
+		Since:       day("since"),
+		Until:       day("until"),
+	}
+}
+
+// Problem returns the error of the field “To”, or "".
+func (s logSearch) Problem() string {
+	if s.Since != "" && s.Until != "" && s.Since > s.Until { // as text, since both are YYYY-MM-DD
+		return "“From” must not be later than “To”."
+	}
+	return ""
+}
+
+// status returns the status of a page with the search.
+func (s logSearch) status() int {
+	if s.Problem() != "" {
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
+// Query returns the search as a part of a query, with its separator.
+func (s logSearch) Query() string {
+	query := url.Values{}
+	for name, text := range map[string]string{
+		"request":     s.Request,
+		"person":      s.Person,
+		"application": s.Application,
+		"client":      s.Client,
+		"since":       s.Since,
+		"until":       s.Until,
+	} {
+		if text != "" {
+			query.Set(name, text)
+		}
+	}
+	if len(query) == 0 {
+		return ""
+	}
+	return "&" + query.Encode()
+}
+
+// of returns the search for the store. The last day is included.
+func (s logSearch) of() audit.Search {
+	out := audit.Search{RequestID: s.Request, Person: s.Person, Application: s.Application}
+	out.Client, _ = identity.Parse(s.Client)          // "" is the zero id
+	out.Since, _ = time.Parse(time.DateOnly, s.Since) // "" is the zero time
+	if until, err := time.Parse(time.DateOnly, s.Until); err == nil {
+		out.Until = until.AddDate(0, 0, 1)
+	}
+	return out
+}
+
+// writeMark returns a position in a log as a parameter of its page.
+func writeMark(m audit.Cursor) string {
+	return url.QueryEscape(m.At.UTC().Format(time.RFC3339Nano) + "~" + m.ID.String())
+}
+
+// readMark parses a mark of writeMark. Other text is the beginning of the log.
+func readMark(text string) audit.Cursor {
+	at, id, _ := strings.Cut(text, "~")
+	moment, atErr := time.Parse(time.RFC3339Nano, at)
+	entry, idErr := identity.Parse(id)
+	if atErr != nil || idErr != nil {
+		return audit.Cursor{}
+	}
+	return audit.Cursor{At: moment, ID: entry}
 }

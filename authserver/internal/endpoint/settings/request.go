@@ -1,10 +1,13 @@
 package settings
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -16,85 +19,102 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
-// A Request is one request of a signed-in user.
-type Request struct {
-	W       http.ResponseWriter
-	R       *http.Request
-	Current session.CurrentUser
-	Form    url.Values // of a POST
-	Key     FormKey    // of a POST: the key of the page that the form was on
+// A request is one request of a signed-in user, and what the page that answers it says first.
+type request struct {
+	*Settings
+	w       http.ResponseWriter
+	http    *http.Request
+	user    session.CurrentUser
+	section ui.Section // of the page, or of the page that the form is on
+	form    url.Values // of a POST; the query of a GET
+	key     formKey    // of a POST: the key of the page that the form was on
 
-	memberships []workspace.Membership // of the user; nil until Memberships reads them
-	workspace   uuid.UUID              // of the page; uuid.Nil if it has none, or it is not known yet
+	memberships []workspace.Membership // of the user; nil until they are read
+	here        workspace.Membership   // of the page's workspace; empty if it has none, or it is not known yet
+
+	status   int         // of the page; 0 is 200
+	problem  string      // why the form was refused, or ""
+	problems ui.Problems // the fields that the problem is about, if any
+	ask      *ui.Ask     // the button of a problem that an administrator can solve
 }
 
-// Memberships reads the memberships of the user.
-func (h *Settings) Memberships(v *Request) ([]workspace.Membership, error) {
-	memberships, err := h.Members.Memberships(v.R.Context(), v.Current.User.ID)
-	v.memberships = memberships
-	return memberships, err
+// A handler serves a page or a form: it shows a page, or redirects to one.
+type handler func(*request) error
+
+// A view is the content of a page. It embeds page.
+type view interface {
+	ui.View
+	head() *page
+}
+
+// page is what every page has. show fills it in, except for a title that is not the section's.
+type page struct {
+	ui.Frame
+	Key       string       // proves that a form came from this page
+	Workspace ui.Workspace // empty if the page shows no single workspace
+}
+
+func (p *page) head() *page { return p }
+
+// page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
+func (s *Settings) page(section ui.Section, show handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
+		if err == nil && !signedIn {
+			redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
+			return
+		}
+		opened := &request{Settings: s, w: w, http: r, user: current, section: section, form: r.URL.Query()}
+		if err == nil {
+			err = opened.serve(show)
+		}
+		opened.finish(err)
+	})
 }
 
 const maxForm = 64 << 10
 
-// Page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
-func (h *Settings) Page(serve func(*Request) error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
-		if err == nil && !signedIn {
-			Redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
-			return
-		}
-		v := &Request{W: w, R: r, Current: current}
-		if err == nil {
-			err = serve(v)
-		}
-		h.finish(v, err)
-	})
-}
-
-// Form serves a POST from the server's own origin. It checks, in this order, the size, the sign-in and the key. section
-// is the page that the form is on.
-func (h *Settings) Form(section ui.Section, serve func(*Request) error) http.Handler {
-	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// submitted serves a POST from the server's own origin. It checks, in this order, the size, the sign-in and the key.
+func (s *Settings) submitted(section ui.Section, act handler) http.Handler {
+	return s.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
 			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-				h.Pages.TooLarge(w, r)
+				s.Pages.TooLarge(w, r)
 			} else {
-				h.Pages.ShowError(w, r, outdated(section.Path()))
+				s.Pages.ShowError(w, r, outdated(section.Path()))
 			}
 			return
 		}
-		back := pageOf(section, r.PostForm)
-		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
-		v := &Request{W: w, R: r, Current: current, Form: r.PostForm}
+		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
+		sent := &request{Settings: s, w: w, http: r, user: current, section: section, form: r.PostForm}
+		back := section.Path()
+		if workspaceID, err := identity.Parse(sent.form.Get("tenant")); err == nil {
+			back += "?tenant=" + workspaceID.String()
+		}
 		switch {
 		case err != nil:
-			h.finish(v, err)
-			return
+			sent.finish(err)
 		case !signedIn:
-			Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
-			return
+			redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
+		case !sent.openKey():
+			message := outdated(back)
+			message.Frame = sent.errorFrame()
+			s.Pages.ShowError(w, r, message)
+		default:
+			sent.finish(sent.serve(act))
 		}
-		key, ok := h.openKey(r.PostForm.Get("key"), current)
-		if !ok {
-			m := outdated(back)
-			m.Frame = h.errorFrame(v)
-			h.Pages.ShowError(w, r, m)
-			return
-		}
-		v.Key = key
-		h.finish(v, serve(v))
 	}))
 }
 
-// pageOf returns the URL of the page that a form is on, in the form's workspace.
-func pageOf(section ui.Section, form url.Values) string {
-	if workspaceID, err := identity.Parse(form.Get("tenant")); err == nil {
-		return section.Path() + "?tenant=" + workspaceID.String()
+// serve finds the workspace of the page, if it needs a permission there, and calls the handler.
+func (r *request) serve(handle handler) error {
+	if r.section.Needs != "" {
+		if err := r.enter(r.form.Get("tenant")); err != nil {
+			return err
+		}
 	}
-	return section.Path()
+	return handle(r)
 }
 
 func outdated(page string) *ui.Message {
@@ -107,142 +127,182 @@ func outdated(page string) *ui.Message {
 	}
 }
 
-// A FormKey binds a form to the sign-in that it was shown to, and names what the form creates: the same form sent twice
+// A formKey binds a form to the sign-in that it was shown to, and names what the form creates: the same form sent twice
 // creates one thing.
-type FormKey struct {
+type formKey struct {
 	SignIn uuid.UUID `json:"s"`
 	Makes  uuid.UUID `json:"m"`
 }
 
-// NewKey returns the key of the forms on a page.
-func (h *Settings) NewKey(v *Request) string { return h.keyFor(v.Current) }
-
-func (h *Settings) keyFor(user session.CurrentUser) string {
-	content, _ := json.Marshal(FormKey{SignIn: user.SignInID, Makes: identity.New()}) // two UUIDs always marshal
-	return h.box.Seal(content)
+// newKey returns the key of the forms on a page.
+func (s *Settings) newKey(user session.CurrentUser) string {
+	content, _ := json.Marshal(formKey{SignIn: user.SignInID, Makes: identity.New()}) // two UUIDs always marshal
+	return s.box.Seal(content)
 }
 
-func (h *Settings) openKey(text string, v session.CurrentUser) (FormKey, bool) {
-	content, err := h.box.Open(text)
-	if err != nil {
-		return FormKey{}, false
+// openKey reads the key of the form, and reports whether it was made for this sign-in.
+func (r *request) openKey() bool {
+	content, err := r.box.Open(r.form.Get("key"))
+	if err != nil || json.Unmarshal(content, &r.key) != nil {
+		return false
 	}
-	var key FormKey
-	if err := json.Unmarshal(content, &key); err != nil {
-		return FormKey{}, false
-	}
-	return key, key.SignIn == v.SignInID
+	return r.key.SignIn == r.user.SignInID
 }
 
-// Frame returns the frame of a settings page that shows no single workspace, with the flash message for it.
-func (h *Settings) Frame(v *Request, section ui.Section) (ui.Frame, error) {
-	frame, err := h.frame(v, section)
-	if err != nil {
-		return ui.Frame{}, err
-	}
-	memberships, err := h.Memberships(v)
-	if err != nil {
-		return ui.Frame{}, err
-	}
-	frame.Switcher = h.switcher(v.Current, section, memberships, h.defaultWorkspace(v.R, memberships))
-	return frame, nil
-}
-
-// Switcher returns the form in the header for pages of other packages that belong to a section. It is nil if there is
-// nothing to choose.
-func (h *Settings) Switcher(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error) {
-	memberships, err := h.Members.Memberships(r.Context(), user.User.ID)
-	if err != nil {
-		return nil, err
-	}
-	return h.switcher(user, ui.Section{Name: section}, memberships, h.defaultWorkspace(r, memberships)), nil
-}
-
-// switcher returns nil if there is nothing to choose. It names the organisation only where workspaces have equal names.
-func (h *Settings) switcher(
-	user session.CurrentUser,
-	section ui.Section,
-	memberships []workspace.Membership,
-	open uuid.UUID,
-) *ui.Switcher {
-	if len(memberships) < 2 {
-		return nil
-	}
-	workspaces := chosen(memberships, open)
-	same := map[string]int{} // number of workspaces by name
-	for _, w := range workspaces {
-		same[w.Name]++
-	}
-	for i, w := range workspaces {
-		if same[w.Name] == 1 {
-			workspaces[i].Organisation = ""
-		}
-	}
-	return &ui.Switcher{Key: h.keyFor(user), Section: section.Name, Workspaces: workspaces}
-}
-
-func (h *Settings) frame(v *Request, section ui.Section) (ui.Frame, error) {
-	notice, err := h.Sessions.TakeFlash(v.W, v.R)
-	if err != nil {
-		return ui.Frame{}, err
-	}
-	return ui.Frame{
-		Title:   section.Title,
-		Section: section.Name,
-		Parent:  section.Parent,
-		Held:    v.Current.Held,
-		Notice:  notice,
-		Script:  true,
-		Person:  &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email},
-	}, nil
-}
-
-// FrameIn returns the frame of a page of one workspace. Its navigation links to the other pages of that workspace.
-func (h *Settings) FrameIn(v *Request, here Scope, section ui.Section) (ui.Frame, error) {
-	frame, err := h.frame(v, section)
-	frame.WorkspaceID = here.Workspace.ID.String()
-	frame.Switcher = h.switcher(v.Current, section, here.Every, here.Workspace.ID)
-	return frame, err
-}
-
-// Done redirects to a page, which shows notice.
-func (h *Settings) Done(v *Request, path, notice string) error {
-	if err := h.Sessions.Flash(v.W, v.R, notice); err != nil {
+// show writes a page, with the flash message for it and the problem of the form.
+func (r *request) show(v view) error {
+	head := v.head()
+	head.Title = cmp.Or(head.Title, r.section.Title)
+	if err := r.read(&head.Frame); err != nil {
 		return err
 	}
-	Redirect(v.W, path)
+	head.Key = r.newKey(r.user)
+	if r.here.Workspace.ID != uuid.Nil {
+		head.Workspace = workspaceView(r.here)
+	}
+	head.Problem, head.Problems, head.ProblemAsk = r.problem, r.problems, r.ask
+	r.Pages.Show(r.w, r.http, cmp.Or(r.status, http.StatusOK), v)
 	return nil
 }
 
-// Event returns an audit event of the user's action in a workspace.
-func (v *Request) Event(
-	workspaceID *uuid.UUID,
-	action audit.Action,
-	subject string,
-	detail map[string]any,
-) audit.Event {
-	event := v.Current.Event(v.R.Context(), action, subject)
-	event.WorkspaceID, event.Detail = workspaceID, detail
+// read fills in a frame with the flash message, and reads the workspaces for it.
+func (r *request) read(frame *ui.Frame) (err error) {
+	if frame.Notice, err = r.Sessions.TakeFlash(r.w, r.http); err != nil {
+		return err
+	}
+	if _, err = r.workspaces(); err != nil {
+		return err
+	}
+	r.fill(frame)
+	return nil
+}
+
+// fill fills in the frame of a page. It reads no store: it has the choice of the workspace if the request has read the
+// user's workspaces.
+func (r *request) fill(frame *ui.Frame) {
+	frame.Section, frame.Parent = r.section.Name, r.section.Parent
+	if r.section.Parent == "" { // a page that the navigation does not know belongs to the section before the slash
+		frame.Section, _, _ = strings.Cut(r.section.Name, "/")
+	}
+	frame.Held, frame.Script = r.user.Held, true
+	frame.Person = &ui.Person{Name: r.user.User.Name, Email: r.user.User.Email}
+	open := r.here.Workspace.ID
+	if open == uuid.Nil {
+		open = r.defaultWorkspace(r.http, r.memberships)
+	} else {
+		frame.WorkspaceID = open.String()
+	}
+	frame.Switcher = r.switcher(r.user, frame.Section, r.memberships, open)
+}
+
+// workspaces returns the memberships of the user.
+func (r *request) workspaces() (_ []workspace.Membership, err error) {
+	if r.memberships == nil {
+		r.memberships, err = r.Store.Memberships(r.ctx(), r.user.User.ID)
+	}
+	return r.memberships, err
+}
+
+// refuse makes the next page say that the form was refused, and why. It returns the request.
+func (r *request) refuse(status int, what string, problems ...ui.Problem) *request {
+	r.status, r.problem, r.problems = status, what, problems
+	return r
+}
+
+// reject adds the error of a field.
+func (r *request) reject(problem ui.Problem) {
+	r.status, r.problems = cmp.Or(r.status, http.StatusBadRequest), append(r.problems, problem)
+}
+
+// rejected reports whether a field has an error. The next page then says what was not done.
+func (r *request) rejected(what string) bool {
+	if len(r.problems) > 0 {
+		r.problem = what
+	}
+	return len(r.problems) > 0
+}
+
+// done redirects to the page of the request, which shows notice.
+func (r *request) done(notice string) error { return r.doneAt(r.path(r.section), notice) }
+
+// doneAt redirects to a page, which shows notice.
+func (r *request) doneAt(path, notice string) error {
+	if err := r.Sessions.Flash(r.w, r.http, notice); err != nil {
+		return err
+	}
+	redirect(r.w, path)
+	return nil
+}
+
+// gone is doneAt for a handler that returns a value: what the form names does not exist.
+func (r *request) gone(path, notice string) error {
+	return cmp.Or(r.doneAt(path, notice), errAnswered)
+}
+
+// refusals are the errors of an act that users are told about, in words.
+type refusals map[error]string
+
+// outcome redirects like done, with the words for err if it is one of the refusals.
+func (r *request) outcome(err error, notice string, refused refusals) error {
+	return r.outcomeAt(r.path(r.section), err, notice, refused)
+}
+
+// outcomeAt redirects like doneAt, with the words for err if it is one of the refusals.
+func (r *request) outcomeAt(path string, err error, notice string, refused refusals) error {
+	for refusal, words := range refused {
+		if errors.Is(err, refusal) {
+			return r.doneAt(path, words)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return r.doneAt(path, notice)
+}
+
+// path returns the path of a section in the workspace of the page, if it has one.
+func (r *request) path(section ui.Section) string {
+	if r.here.Workspace.ID == uuid.Nil {
+		return section.Path()
+	}
+	return section.Path() + "?tenant=" + r.here.Workspace.ID.String()
+}
+
+// event returns an audit event of the user's action in a workspace, or in no workspace.
+func (r *request) event(in *uuid.UUID, action audit.Action, subject string, detail map[string]any) audit.Event {
+	event := r.user.Event(r.ctx(), action, subject)
+	event.WorkspaceID, event.Detail = in, detail
 	return event
 }
 
-// EventIn returns Event with authorization that requires the page's permission in the workspace, and the permissions
-// in more.
-func (v *Request) EventIn(
-	here Scope,
-	action audit.Action,
-	subject string,
-	detail map[string]any,
-	more ...perm.Permission,
+// accountEvent returns an audit event about the user's own account.
+func (r *request) accountEvent(action audit.Action, detail map[string]any) audit.Event {
+	return r.event(nil, action, r.user.Actor(), detail)
+}
+
+// eventHere returns an audit event in the workspace of the page, with authorization that requires the permission of the
+// page and the permissions in more.
+func (r *request) eventHere(
+	action audit.Action, subject string, detail map[string]any, more ...perm.Permission,
 ) audit.Event {
-	event := v.Event(&here.Workspace.ID, action, subject, detail)
-	event.Authorization.WorkspaceID = here.Workspace.ID
-	event.Authorization.Permissions = perm.NewSet(append(more, here.Needs)...)
+	event := r.event(&r.here.Workspace.ID, action, subject, detail)
+	event.Authorization.WorkspaceID = r.here.Workspace.ID
+	event.Authorization.Permissions = perm.NewSet(append(more, r.section.Needs)...)
 	return event
 }
 
-// ID reads the identifier in the form.
-func (v *Request) ID() (uuid.UUID, bool) {
-	id, err := identity.Parse(v.Form.Get("id"))
-	return id, err == nil
+func (r *request) ctx() context.Context { return r.http.Context() }
+
+// query returns the query of the URL, also of a POST.
+func (r *request) query() url.Values { return r.http.URL.Query() }
+
+// id returns the identifier in the form or the query; uuid.Nil, which nothing has, if there is none.
+func (r *request) id() uuid.UUID {
+	id, _ := identity.Parse(r.form.Get("id"))
+	return id
 }
+
+// device and address return where the request comes from, as audit events and mails name it.
+func (r *request) device() string { return session.DeviceName(r.http.UserAgent()) }
+
+func (r *request) address() string { return r.Proxies.ClientAddress(r.http).String() }

@@ -1,8 +1,19 @@
+// Package settings serves the pages of the settings, and GET / and GET /settings as a 303 to /settings/user. Routes is
+// the table of the pages and their forms. What they have in common is in request.go: the session, the key of the forms,
+// the workspace and its permission, the frame, refusals and notices.
+//
+// Every form has a key that is sealed for the sign-in it was shown to: a form of another session is a 403. Pages of one
+// workspace need a permission there (contract, section 7): account:read:members for the members, and account:api:access
+// for the others. Their URLs and forms name it in tenant; lists have a search (q) and pages of 25 (page), and the logs
+// have the position before and the fields of logSearch.
+//
+// Creating a credential needs an authentication within the last 10 minutes. Users with a password enter it in the form;
+// other users authenticate at /login/again. A response shows a new credential only once.
 package settings
 
 import (
-	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -13,154 +24,275 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/publicnet"
 	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
-// Routes are the handlers of a page and its forms, by path and method.
-type Routes map[string]map[string]http.Handler
+// The sections, and pages of theirs.
+var (
+	userSection       = ui.Section{Name: "user", Title: "User"}
+	emailSection      = ui.Section{Name: "user/email", Title: "Change your e-mail address"}
+	deletionSection   = ui.Section{Name: "user/delete", Title: "Delete your account"}
+	membersSection    = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
+	leaveSection      = ui.Section{Name: "members"} // which each member may do
+	developersSection = ui.Section{Name: "developers", Title: "Developers", Needs: perm.AccountAPIAccess}
+	connectorsSection = ui.Section{Name: "connectors", Title: "Connectors", Needs: perm.AccountAPIAccess}
+	assistantsSection = ui.Section{Name: "connect", Title: "Connect an assistant"}
+	appsSection       = ui.Section{Name: "apps", Title: "Connected apps"}
+	securitySection   = ui.Section{Name: "security", Title: "Security"}
+	passwordSection   = ui.Section{Name: "security/password", Title: "Password"}
+	appSection        = ui.Section{Name: "security/authenticator", Title: "Authenticator app"}
+	auditSection      = ui.Section{Name: "audit", Title: "Audit log", Needs: perm.AccountAPIAccess}
+)
 
-// Members reads memberships.
-type Members interface {
-	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
+// Pages whose links are on other pages of the section.
+var (
+	inviteSection       = sectionOf(membersSection, "members/invite", "Invite a person", perm.AccountWriteMembers)
+	applicationsSection = sectionOf(developersSection, "applications", "OAuth applications", perm.AccountAPIAccess)
+	webhooksSection     = sectionOf(developersSection, "webhooks", "Webhooks", perm.AccountAPIAccess)
+	logSection          = sectionOf(connectorsSection, "connectors/log", "Connection log", perm.AccountAPIAccess)
+)
+
+func sectionOf(parent ui.Section, name, title string, needs perm.Permission) ui.Section {
+	return ui.Section{Name: name, Title: title, Needs: needs, Parent: parent.Name}
 }
 
-// Access checks what authorized a request.
-type Access interface {
-	// StillAllowed returns audit.ErrNotAuthorized if it has ended.
-	StillAllowed(ctx context.Context, a *audit.Authorization) error
+// Sections returns the sections, in the order of the navigation.
+func Sections() []ui.Section {
+	return []ui.Section{
+		userSection,
+		membersSection,
+		developersSection,
+		connectorsSection,
+		assistantsSection,
+		appsSection,
+		securitySection,
+		auditSection,
+	}
 }
 
-// Offers creates the form that asks an administrator; accessrequest.Offers implements it.
-type Offers interface {
-	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
+// Subsections returns the pages that have no link in the navigation.
+func Subsections() []ui.Section {
+	return []ui.Section{inviteSection, applicationsSection, webhooksSection, logSection}
 }
 
 // Deps are the dependencies of Settings.
 type Deps struct {
-	Members  Members
-	Access   Access
-	Sessions *session.Sessions
-	Offers   Offers
-	Pages    *ui.Pages
-	Keys     seal.Keys
-	Now      func() time.Time
-	Log      *slog.Logger
+	Store     Store
+	Members   *membership.Service
+	Accounts  *useraccount.Service
+	Grants    *grant.Service
+	Offers    *accessrequest.Offers
+	Sessions  *session.Sessions
+	Passwords *session.Passwords
+	Attempts  *session.Attempts
+	Cost      session.Cost
+	Pages     *ui.Pages
+	Keys      seal.Keys
+	Proxies   web.Proxies
+	Network   *publicnet.Network // that webhook endpoints may be in
+	BaseURL   string             // of the API
+	AppURL    string             // of the consent page
+	Host      string             // of the pages: authenticator apps show it
+	Issuer    string             // of the deployment's OpenID Connect provider, or ""
+	Resources []string           // resource identifiers that a connector may be registered for
+	Mails     bool               // the deployment sends mail
+	Passkeys  bool               // the deployment offers passkeys
+	Now       func() time.Time
+	Random    io.Reader
+	Log       *slog.Logger
 }
 
-// Settings is the common part of the pages. It is safe for concurrent use.
+// Settings serves the pages. It is safe for concurrent use.
 type Settings struct {
 	Deps
-	box   *seal.Box
-	turns turns
+	box      *seal.Box // of the forms' keys
+	setups   *seal.Box // of new authenticator apps
+	verifier session.Verifier
+	turns    turns
 }
 
-// New returns Settings. It derives the key of the forms from the master keys.
+// New returns Settings. It derives the keys of the forms and of new authenticator apps from the master keys.
 func New(deps Deps) (*Settings, error) {
 	box, err := seal.NewBox(deps.Keys, "settings form")
 	if err != nil {
 		return nil, err
 	}
-	return &Settings{deps, box, newTurns()}, nil
-}
-
-// Routes serves GET / and GET /settings, and takes the answer to the offer of a passkey and the choice of a workspace.
-func (h *Settings) Routes() Routes {
-	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Redirect(w, "/settings/user") })
-	return Routes{
-		"/":                       {"GET": home},
-		"/settings":               {"GET": home},
-		"/settings/passkey-offer": {"POST": h.declinePasskey()},
-		"/settings/workspace":     {"POST": h.chooseWorkspace()},
+	setups, err := seal.NewBox(deps.Keys, "authenticator setup")
+	if err != nil {
+		return nil, err
 	}
+	verifier := session.Verifier{
+		Users:     deps.Store,
+		Passwords: deps.Passwords,
+		Attempts:  deps.Attempts,
+		Auditor:   deps.Store,
+	}
+	return &Settings{deps, box, setups, verifier, newTurns()}, nil
 }
 
-// OfferPasskey makes a page offer a passkey, if the session's sign-in gets an offer. Pages that show a credential only
+// Routes are handlers by path and method.
+type Routes map[string]map[string]http.Handler
+
+// Routes returns the pages and their forms.
+func (s *Settings) Routes() Routes {
+	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { redirect(w, userSection.Path()) })
+	routes := Routes{"/": {"GET": home}, "/settings": {"GET": home}}
+	for _, one := range []struct {
+		path    string
+		section ui.Section // with the permission that is needed; of a form, the page that it is on
+		show    handler    // GET
+		act     handler    // POST
+	}{
+		{"/settings/passkey-offer", userSection, nil, s.declinePasskey},
+		{"/settings/workspace", userSection, nil, s.chooseWorkspace},
+		{"/settings/user", userSection, s.showUser, nil},
+		{"/settings/user/name", userSection, nil, s.setName},
+		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
+		{"/settings/user/delete", deletionSection, s.showDeletion, s.deleteAccount},
+		{"/settings/members", membersSection, s.showMembers, nil},
+		{"/settings/members/member", membersSection, s.showMember, nil},
+		{"/settings/members/invite", inviteSection, s.showInvite, nil},
+		{"/settings/members/invite", membersSection, nil, s.changesMembers(s.invite)},
+		{"/settings/members/renew", membersSection, nil, s.changesMembers(s.renewInvitation)},
+		{"/settings/members/withdraw", membersSection, nil, s.changesMembers(s.withdrawInvitation)},
+		{"/settings/members/permissions", membersSection, nil, s.changesMembers(s.setPermissions)},
+		{"/settings/members/remove", membersSection, nil, s.changesMembers(s.removeMember)},
+		{"/settings/members/second-factor", membersSection, nil, s.changesMembers(s.setSecondFactor)},
+		{"/settings/members/leave", leaveSection, nil, s.leave},
+		{"/settings/developers", developersSection, s.showTokens, nil},
+		{"/settings/developers/new", developersSection, s.showNewToken, nil},
+		{"/settings/developers/replace", developersSection, s.showTokenReplacement, nil},
+		{"/settings/developers/tokens", developersSection, nil, s.createToken},
+		{"/settings/developers/tokens/replace", developersSection, nil, s.replaceToken},
+		{"/settings/developers/tokens/revoke", developersSection, nil, s.revokeToken},
+		{"/settings/applications", applicationsSection, s.showApplications, nil},
+		{"/settings/applications/new", applicationsSection, s.showNewApplication, nil},
+		{"/settings/applications/secret", applicationsSection, s.showSecretReplacement, nil},
+		{"/settings/developers/apps", applicationsSection, nil, s.register},
+		{"/settings/developers/apps/secret", applicationsSection, nil, s.replaceSecret},
+		{"/settings/developers/apps/delete", applicationsSection, nil, s.deleteApplication},
+		{"/settings/webhooks", webhooksSection, s.showWebhooks, nil},
+		{"/settings/webhooks/new", webhooksSection, s.showNewWebhook, nil},
+		{"/settings/developers/webhook", developersSection, s.showWebhook, nil},
+		{"/settings/developers/webhooks", webhooksSection, nil, s.addWebhook},
+		{"/settings/developers/webhooks/delete", webhooksSection, nil, s.deleteWebhook},
+		{"/settings/developers/webhooks/disable", webhooksSection, nil, s.disableWebhook},
+		{"/settings/developers/webhooks/enable", webhooksSection, nil, s.enableWebhook},
+		{"/settings/developers/webhooks/personal-data", webhooksSection, nil, s.changePersonalData},
+		{"/settings/developers/webhooks/secret", webhooksSection, nil, s.replaceWebhookSecret},
+		{"/settings/developers/webhooks/test", webhooksSection, nil, s.testWebhook},
+		{"/settings/developers/webhooks/resend", webhooksSection, nil, s.resendWebhook},
+		{"/settings/connectors", connectorsSection, s.showConnectors, nil},
+		{"/settings/connectors/policy", connectorsSection, nil, s.setPolicy},
+		{"/settings/connectors/disconnect", connectorsSection, nil, s.disconnect},
+		{"/settings/connectors/llm", connectorsSection, nil, s.setLLM},
+		{"/settings/connectors/log", logSection, s.showConnectionLog, nil},
+		{"/settings/connectors/log.jsonl", logSection, s.connectionLog().export(jsonLines), nil},
+		{"/settings/connectors/log.csv", logSection, s.connectionLog().export(commas), nil},
+		{"/settings/connect", assistantsSection, s.showAssistants, nil},
+		{"/settings/apps", appsSection, s.showApps, nil},
+		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
+		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},
+		{"/settings/security", securitySection, s.showSecurity, nil},
+		{"/settings/security/mails", securitySection, nil, s.chooseMails},
+		{"/settings/security/tokens/revoke", securitySection, nil, s.revokeAnyToken},
+		{"/settings/security/sign-out", securitySection, nil, s.signOut},
+		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
+		{"/settings/security/password", passwordSection, s.showPassword, s.changePassword},
+		{"/settings/security/password/remove", passwordSection, nil, s.removePassword},
+		{"/settings/security/authenticator", appSection, s.showAuthenticator, s.addAuthenticator},
+		{"/settings/security/authenticator/codes", appSection, nil, s.replaceCodes},
+		{"/settings/security/authenticator/remove", appSection, nil, s.removeAuthenticator},
+		{"/settings/audit", auditSection, s.showAuditLog, nil},
+		{"/settings/audit.jsonl", auditSection, s.auditLog().export(jsonLines), nil},
+		{"/settings/audit.csv", auditSection, s.auditLog().export(commas), nil},
+	} {
+		if routes[one.path] == nil {
+			routes[one.path] = map[string]http.Handler{}
+		}
+		if one.show != nil {
+			routes[one.path]["GET"] = s.page(one.section, one.show)
+		}
+		if one.act != nil {
+			routes[one.path]["POST"] = s.submitted(one.section, one.act)
+		}
+	}
+	return routes
+}
+
+// offerPasskey makes a page offer a passkey, if the session's sign-in gets an offer. Pages that show a credential only
 // once must not: the user would lose it by declining.
-func (h *Settings) OfferPasskey(v *Request, frame *ui.Frame) error {
-	offers, err := h.Sessions.OffersPasskey(v.W, v.R, v.Current)
-	if err != nil || !offers {
+func (r *request) offerPasskey(frame *ui.Frame) error {
+	offers, err := r.Sessions.OffersPasskey(r.w, r.http, r.user)
+	if err == nil && offers {
+		frame.PasskeyOffer, frame.DeviceName = r.newKey(r.user), r.device()
+	}
+	return err
+}
+
+// declinePasskey takes section: "Not now". It shows the section again.
+func (s *Settings) declinePasskey(r *request) error {
+	if err := s.Sessions.DeclinePasskey(r.w, r.http); err != nil {
 		return err
 	}
-	frame.PasskeyOffer, frame.DeviceName = h.NewKey(v), session.DeviceName(v.R.UserAgent())
+	section, found := s.Pages.SectionNamed(r.form.Get("section"))
+	if !found {
+		section = userSection
+	}
+	redirect(r.w, section.Path())
 	return nil
 }
 
-// declinePasskey serves POST /settings/passkey-offer: "Not now". It shows the section again.
-func (h *Settings) declinePasskey() http.Handler {
-	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
-		if err := h.Sessions.DeclinePasskey(v.W, v.R); err != nil {
+// chooseWorkspace takes tenant and section. It stores the workspace and shows the section again.
+func (s *Settings) chooseWorkspace(r *request) error {
+	memberships, err := r.workspaces()
+	if err != nil {
+		return err
+	}
+	id, err := identity.Parse(r.form.Get("tenant"))
+	own := func(m workspace.Membership) bool { return m.Workspace.ID == id }
+	if err == nil && slices.ContainsFunc(memberships, own) {
+		if err := s.Sessions.ChooseWorkspace(r.w, r.http, id); err != nil {
 			return err
 		}
-		back := "/settings/user"
-		if section, found := h.Pages.SectionNamed(v.Form.Get("section")); found {
-			back = section.Path()
-		}
-		Redirect(v.W, back)
-		return nil
-	})
+	}
+	section, found := s.Pages.SectionNamed(r.form.Get("section"))
+	switch {
+	case !found:
+		redirect(r.w, userSection.Path())
+	case section.Needs == "" || err != nil:
+		redirect(r.w, section.Path())
+	default:
+		redirect(r.w, section.Path()+"?tenant="+id.String())
+	}
+	return nil
 }
 
-// chooseWorkspace serves POST /settings/workspace: tenant, section. It stores the workspace and shows the section
-// again.
-func (h *Settings) chooseWorkspace() http.Handler {
-	return h.Form(ui.Section{Name: "user"}, func(v *Request) error {
-		memberships, err := h.Memberships(v)
-		if err != nil {
-			return err
-		}
-		id, err := identity.Parse(v.Form.Get("tenant"))
-		own := func(m workspace.Membership) bool { return m.Workspace.ID == id }
-		if err == nil && slices.ContainsFunc(memberships, own) {
-			if err := h.Sessions.ChooseWorkspace(v.W, v.R, id); err != nil {
-				return err
-			}
-		}
-		section, found := h.Pages.SectionNamed(v.Form.Get("section"))
-		switch {
-		case !found:
-			Redirect(v.W, "/settings/user")
-		case section.Needs == "" || err != nil:
-			Redirect(v.W, section.Path())
-		default:
-			Redirect(v.W, section.Path()+"?tenant="+id.String())
-		}
-		return nil
-	})
-}
+// errAnswered is the error of a request whose response was already written.
+var errAnswered = errors.New("answered")
 
-// ErrAnswered is the error of a request whose response was already written.
-var ErrAnswered = errors.New("answered")
-
-// errorFrame returns the frame of an error page. It reads no store: it has the choice of the workspace if the request
-// has read the user's workspaces. It is empty for a user who is not signed in.
-func (h *Settings) errorFrame(v *Request) ui.Frame {
-	if v.Current.User.ID == uuid.Nil {
-		return ui.Frame{}
+// errorFrame returns the frame of an error page. It reads no store. It is empty for a user who is not signed in.
+func (r *request) errorFrame() (frame ui.Frame) {
+	if r.user.User.ID != uuid.Nil {
+		r.section = ui.Section{Name: sectionAt(r.http)}
+		r.fill(&frame)
 	}
-	frame := ui.Frame{
-		Section: sectionOf(v.R),
-		Held:    v.Current.Held,
-		Script:  true,
-		Person:  &ui.Person{Name: v.Current.User.Name, Email: v.Current.User.Email},
-	}
-	open := v.workspace
-	if open == uuid.Nil {
-		open = h.defaultWorkspace(v.R, v.memberships)
-	} else {
-		frame.WorkspaceID = open.String()
-	}
-	frame.Switcher = h.switcher(v.Current, ui.Section{Name: frame.Section}, v.memberships, open)
 	return frame
 }
 
-// sectionOf returns the name of the section that a request is about.
-func sectionOf(r *http.Request) string {
+// sectionAt returns the name of the section that a request is about.
+func sectionAt(r *http.Request) string {
 	below, found := strings.CutPrefix(r.URL.Path, "/settings/")
 	if !found {
 		return "error" // none is open
@@ -174,74 +306,62 @@ func sectionOf(r *http.Request) string {
 func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWriter, r *http.Request) {
 	frame := ui.Frame{}
 	if strings.HasPrefix(r.URL.Path, "/settings/") && sessions.Sent(r) {
-		frame.Section = sectionOf(r)
+		frame.Section = sectionAt(r)
 	}
 	pages.UnavailableIn(w, r, frame)
 }
 
 // NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
-func (h *Settings) NotFound() http.Handler {
+func (s *Settings) NotFound() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		current, signedIn, err := h.Sessions.CurrentUser(r.Context())
-		v := &Request{W: w, R: r, Current: current}
+		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
+		lost := &request{Settings: s, w: w, http: r, user: current}
 		if err == nil && signedIn {
-			_, err = h.Memberships(v)
+			_, err = lost.workspaces()
 		}
 		if err != nil {
-			h.finish(v, err)
+			lost.finish(err)
 			return
 		}
-		h.Pages.NotFoundIn(w, r, h.errorFrame(v))
+		s.Pages.NotFoundIn(w, r, lost.errorFrame())
 	})
 }
 
 // finish writes the response for other errors.
-func (h *Settings) finish(v *Request, err error) {
-	w, r := v.W, v.R
-	if err == nil || errors.Is(err, ErrAnswered) {
+func (r *request) finish(err error) {
+	if err == nil || errors.Is(err, errAnswered) {
 		return
 	}
-	if errors.Is(err, audit.ErrNotAuthorized) {
-		h.Pages.ShowError(w, r, noLongerAllowed(h.errorFrame(v)))
-		return
-	}
-	if errors.Is(err, session.ErrSecondFactor) {
-		h.Pages.ShowError(w, r, factorNeeded(h.errorFrame(v)))
-		return
-	}
-	h.Log.ErrorContext(r.Context(), "settings request failed", "error", err)
+	message := &ui.Message{Status: http.StatusForbidden}
 	switch {
-	case errors.Is(err, store.ErrUnavailable) && v.Current.User.ID == uuid.Nil:
-		Unavailable(h.Pages, h.Sessions, w, r)
-	case errors.Is(err, store.ErrUnavailable):
-		h.Pages.UnavailableIn(w, r, h.errorFrame(v))
+	case errors.Is(err, audit.ErrNotAuthorized):
+		message.Heading = "You no longer have permission to do this"
+		message.Text = "You were signed out, or lost a permission, while we processed your request. Nothing was " +
+			"changed."
+		message.Links = []ui.Link{{Href: userSection.Path(), Text: "Back to your settings"}}
+	case errors.Is(err, session.ErrSecondFactor):
+		message.Heading = "Use your second factor first"
+		message.Text = "You signed in with your password alone. Nothing was changed."
+		again := "/login/again?return=/settings/security"
+		message.Links = []ui.Link{{Href: again, Text: "Confirm with your second factor"}}
 	default:
-		h.Pages.InternalIn(w, r, h.errorFrame(v))
+		r.Log.ErrorContext(r.ctx(), "settings request failed", "error", err)
+		switch {
+		case !errors.Is(err, store.ErrUnavailable):
+			r.Pages.InternalIn(r.w, r.http, r.errorFrame())
+		case r.user.User.ID == uuid.Nil:
+			Unavailable(r.Pages, r.Sessions, r.w, r.http)
+		default:
+			r.Pages.UnavailableIn(r.w, r.http, r.errorFrame())
+		}
+		return
 	}
+	message.Frame = r.errorFrame()
+	r.Pages.ShowError(r.w, r.http, message)
 }
 
-func factorNeeded(frame ui.Frame) *ui.Message {
-	return &ui.Message{
-		Frame:   frame,
-		Status:  http.StatusForbidden,
-		Heading: "Use your second factor first",
-		Text:    "You signed in with your password alone. Nothing was changed.",
-		Links:   []ui.Link{{Href: "/login/again?return=/settings/security", Text: "Confirm with your second factor"}},
-	}
-}
-
-func noLongerAllowed(frame ui.Frame) *ui.Message {
-	return &ui.Message{
-		Frame:   frame,
-		Status:  http.StatusForbidden,
-		Heading: "You no longer have permission to do this",
-		Text:    "You were signed out, or lost a permission, while we processed your request. Nothing was changed.",
-		Links:   []ui.Link{{Href: "/settings/user", Text: "Back to your settings"}},
-	}
-}
-
-// Redirect writes a 303 to a local path.
-func Redirect(w http.ResponseWriter, path string) {
+// redirect writes a 303 to a local path.
+func redirect(w http.ResponseWriter, path string) {
 	w.Header().Set("Location", path)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusSeeOther)

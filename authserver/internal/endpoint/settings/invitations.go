@@ -1,0 +1,210 @@
+package settings
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// An inviteView is the page with the form for an invitation.
+type inviteView struct {
+	page
+	Held    perm.Set
+	Presets []membership.Preset
+	Email   string // as typed
+	Chosen  perm.Set
+	Asked   *askedView // the request that the form was filled in from, or nil
+	Invited bool       // the address has an open invitation, which the form replaces
+}
+
+func (*inviteView) Template() string { return "invite" }
+
+// showInvite shows the form, filled in for the user who asked for access, unless that user was invited since.
+func (s *Settings) showInvite(r *request) error {
+	asked, err := s.askedBy(r, r.form.Get("asked"))
+	if err != nil {
+		return err
+	}
+	if asked == nil {
+		return s.inviteForm(r, &inviteView{})
+	}
+	_, err = s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, asked.UserID)
+	if err == nil {
+		return s.inviteForm(r, &inviteView{})
+	}
+	if !errors.Is(err, membership.ErrNoMember) {
+		return err
+	}
+	chosen := asked.Permissions.Intersect(r.here.Permissions)
+	return s.inviteForm(r, &inviteView{Asked: asked, Email: asked.Email, Chosen: chosen})
+}
+
+func (s *Settings) inviteForm(r *request, view *inviteView) error {
+	r.section, view.Held = inviteSection, r.here.Permissions
+	for _, preset := range membership.Presets() {
+		if r.here.Permissions.HasAll(preset.Permissions) {
+			view.Presets = append(view.Presets, preset)
+		}
+	}
+	return r.show(view)
+}
+
+// invite takes email and permissions; replace is the address whose open invitation the new one replaces. With preset,
+// it only fills the form with the preset's permissions.
+func (s *Settings) invite(r *request) error {
+	email, permissions := strings.TrimSpace(r.form.Get("email")), r.form["permissions"]
+	typed := &inviteView{Email: r.form.Get("email"), Chosen: perm.FromStrings(permissions)}
+	if r.form.Get("preset") != "" {
+		for _, preset := range membership.Presets() {
+			if preset.Name == r.form.Get("preset") {
+				typed.Chosen = preset.Permissions
+			}
+		}
+		return s.inviteForm(r, typed)
+	}
+	const notSent = "The invitation was not sent."
+	checkInvitation(r, email, permissions)
+	if r.rejected(notSent) {
+		return s.inviteForm(r, typed)
+	}
+	// The form may be sent again for another address.
+	id := uuid.NewSHA1(r.key.Makes, []byte(r.here.Workspace.ID.String()+email))
+	sent, err := s.Members.InviteOnce(r.ctx(), r.actor(), id, email, permissions, r.form.Get("replace") == email)
+	switch {
+	case err == nil:
+		return s.showSent(r, sent)
+	case errors.Is(err, membership.ErrSent):
+		return r.done("The invitation was already sent." + s.linkOnce())
+	case errors.Is(err, membership.ErrInvited):
+		typed.Email, typed.Invited = email, true
+		r.refuse(http.StatusConflict, notSent, inviteProblem(membership.Refusal{
+			Field:   "email",
+			Message: "This address has an open invitation. If you send a new one, the earlier link stops working.",
+		}))
+		return s.inviteForm(r, typed)
+	}
+	refusal, status := refusedField(err)
+	if refusal.Field == "" {
+		return err
+	}
+	r.setRetryAfter(err)
+	return s.inviteForm(r.refuse(status, notSent, inviteProblem(refusal)), typed)
+}
+
+// checkInvitation rejects all fields that can be checked without the database.
+func checkInvitation(r *request, email string, permissions []string) {
+	_, noEmail := membership.ParseEmail(email)
+	_, noPermissions := membership.ParsePermissions(permissions)
+	for _, err := range []error{noEmail, noPermissions} {
+		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
+			r.reject(inviteProblem(*refusal))
+		}
+	}
+}
+
+func inviteProblem(r membership.Refusal) ui.Problem {
+	if r.Field == "permissions" {
+		return permissionsProblem("invite-permissions", r.Message)
+	}
+	return ui.ProblemAt(r.Field, "invite-"+r.Field, "E-mail address", r.Message)
+}
+
+// permissionsProblem returns the error of the permissions, whose element id is at.
+func permissionsProblem(at, text string) ui.Problem {
+	return ui.ProblemAt("permissions", at, "Permissions", text)
+}
+
+// refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal.
+func refusedField(err error) (membership.Refusal, int) {
+	refusal, invalid := errors.AsType[*membership.Refusal](err)
+	missing, notHeld := errors.AsType[*membership.NotHeld](err)
+	limited, tooMany := errors.AsType[*membership.LimitError](err)
+	switch {
+	case tooMany:
+		return membership.Refusal{Field: "email", Message: limitWords(limited)}, http.StatusTooManyRequests
+	case invalid:
+		return *refusal, http.StatusBadRequest
+	case notHeld:
+		return membership.Refusal{Field: "permissions", Message: notHeldWords(missing)}, http.StatusForbidden
+	case errors.Is(err, membership.ErrMember):
+		return membership.Refusal{Field: "email", Message: "A member has this address already."}, http.StatusConflict
+	case errors.Is(err, membership.ErrTooManyInvited):
+		full := "The workspace has too many open invitations. Withdraw some first."
+		return membership.Refusal{Field: "email", Message: full}, http.StatusConflict
+	}
+	return membership.Refusal{}, 0
+}
+
+// limitWords says which limit was reached and when one more invitation can be sent, rounded up.
+func limitWords(limited *membership.LimitError) string {
+	wait := count(max(1, int((limited.Wait+time.Minute-1)/time.Minute)), "minute")
+	if hours := int((limited.Wait + time.Hour - 1) / time.Hour); hours > 1 {
+		wait = count(hours, "hour")
+	}
+	return limited.Text + " Try again in " + wait + "."
+}
+
+// setRetryAfter writes the headers of a reached limit, if err is one.
+func (r *request) setRetryAfter(err error) {
+	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
+		web.SetRateLimited(r.w.Header(), limited.Wait, limited.RateLimit())
+	}
+}
+
+func notHeldWords(missing *membership.NotHeld) string {
+	return "You can only give permissions that you have. You do not have “" +
+		strings.Join(titles(missing.Missing), "”, “") + "”."
+}
+
+// showSent shows the link, only this time, if the inviter has to deliver it.
+func (s *Settings) showSent(r *request, made membership.Sent) error {
+	if s.Members.Mailed() {
+		return r.done("We sent an invitation to " + made.Email + ". Its link works for 7 days.")
+	}
+	return s.listMembers(r, &sentInvitation{made.Email, made.Link.Reveal()})
+}
+
+// linkOnce says how to get the link of an invitation, if this deployment does not send it.
+func (s *Settings) linkOnce() string {
+	if s.Members.Mailed() {
+		return ""
+	}
+	return " Its link was shown only once. To get a new link, choose “Send again”."
+}
+
+// renewInvitation takes id and seen.
+func (s *Settings) renewInvitation(r *request) error {
+	seen, _ := time.Parse(time.RFC3339Nano, r.form.Get("seen")) // the zero time, which no invitation has
+	sent, err := s.Members.Renew(r.ctx(), r.actor(), r.id(), seen)
+	if err == nil {
+		return s.showSent(r, sent)
+	}
+	if missing, notHeld := errors.AsType[*membership.NotHeld](err); notHeld {
+		r.refuse(http.StatusForbidden, "The invitation was not sent again. "+notHeldWords(missing))
+		return s.listMembers(r, nil)
+	}
+	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
+		r.setRetryAfter(err)
+		r.refuse(http.StatusTooManyRequests,
+			"The invitation was not sent again, and its link still works. "+limitWords(limited))
+		return s.listMembers(r, nil)
+	}
+	return r.outcome(err, "", refusals{
+		membership.ErrNoInvitation: "The invitation was already sent again, answered or withdrawn." + s.linkOnce(),
+	})
+}
+
+// withdrawInvitation takes id.
+func (s *Settings) withdrawInvitation(r *request) error {
+	return r.outcome(s.Members.Withdraw(r.ctx(), r.actor(), r.id()), "The invitation was withdrawn.", refusals{
+		membership.ErrNoInvitation: "The invitation was already answered or withdrawn.",
+	})
+}

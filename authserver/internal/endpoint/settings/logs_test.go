@@ -1,0 +1,85 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/seal"
+)
+
+// allowed is a Store in which access never ends.
+type allowed struct{ Store }
+
+func (allowed) StillAllowed(context.Context, *audit.Authorization) error { return nil }
+
+// HEAD must not cost as much as the whole export, which nothing records.
+func TestExport_HeadReadsOnePage(t *testing.T) {
+	t.Parallel()
+	s, err := New(Deps{Store: allowed{}, Keys: seal.NewKeys(make([]byte, 32))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for method, want := range map[string]int{http.MethodHead: 1, http.MethodGet: 3} {
+		read := 0
+		log := workspaceLog[int]{
+			name:   "log",
+			cursor: func(int) audit.Cursor { return audit.Cursor{} },
+			cells:  func(int) []string { return nil },
+			line:   func(n int) any { return n },
+			read: func(context.Context, uuid.UUID, audit.Search, audit.Cursor, int) ([]int, error) {
+				read++
+				if read == 3 {
+					return nil, nil
+				}
+				return make([]int, exportPage), nil
+			},
+		}
+		w := httptest.NewRecorder()
+		r := &request{Settings: s, w: w, http: httptest.NewRequest(method, "/settings/audit.jsonl", nil)}
+		if err := log.write(r, jsonLines); err != nil {
+			t.Fatal(err)
+		}
+		if read != want || w.Header().Get("Content-Type") == "" {
+			t.Errorf("%s reads %d pages, want %d; %v", method, read, want, w.Header())
+		}
+	}
+}
+
+// At most 4 pages of logs are read at once. Another read waits up to 3 seconds for its turn.
+func TestReadLog_BoundsReadsOfAllUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Settings{turns: newTurns()}
+		var reads sync.WaitGroup
+		release := make(chan struct{})
+		for range turnsOfReads {
+			reads.Go(func() {
+				if err := s.readLog(t.Context(), func() error { <-release; return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		err := s.readLog(t.Context(), func() error { t.Error("read"); return nil })
+		if took := time.Since(began); !errors.Is(err, errBusy) || took != turnWait {
+			t.Errorf("%v after %s", err, took)
+		}
+		reads.Go(func() {
+			if err := s.readLog(t.Context(), func() error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		close(release)
+		reads.Wait()
+	})
+}

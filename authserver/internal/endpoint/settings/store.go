@@ -1,0 +1,143 @@
+package settings
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/webhook"
+)
+
+// A Store is the database of the pages; postgres.Store implements it. A change with an event records the event, and
+// returns audit.ErrNotAuthorized if what authorized it has ended.
+type Store interface {
+	// StillAllowed returns audit.ErrNotAuthorized if it has ended.
+	StillAllowed(ctx context.Context, a *audit.Authorization) error
+	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
+	session.Auditor
+	users
+	members
+	credentials
+	webhooks
+	connectors
+}
+
+// users stores what belongs to one user.
+type users interface {
+	session.Users
+	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
+	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
+	SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error)
+	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
+	EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error)
+	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
+	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
+	RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error
+	// HasPasskey reports whether the user has a passkey that is not stopped.
+	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
+	// IdentitySince returns when the user's account of an issuer was linked, and false if none is.
+	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
+	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
+	AddAuthenticator(
+		ctx context.Context, user uuid.UUID, secret authenticator.Secret, step int64, recovery [][]byte,
+		event audit.Event,
+	) error
+	ReplaceRecoveryCodes(ctx context.Context, user uuid.UUID, hashes [][]byte, event audit.Event) (bool, error)
+	RemoveAuthenticator(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error)
+	UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error)
+	SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
+	// Modules reads which modules the workspaces of a user can use.
+	Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error)
+}
+
+// members stores members and invitations.
+type members interface {
+	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
+	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
+	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
+	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
+	// LastAccessRequest reads the last request of a user in the workspace, or returns nil.
+	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.SentRequest, error)
+}
+
+// credentials stores personal access tokens and OAuth clients. The error for an unknown client is client.ErrUnknown.
+type credentials interface {
+	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
+	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
+	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
+	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	ReplaceSecret(
+		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
+	) error
+}
+
+// webhooks stores webhook endpoints. Its errors are those of package webhook, audit.ErrNotAuthorized, or wrap
+// store.ErrUnavailable.
+type webhooks interface {
+	Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error)
+	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
+	WebhookDeliveries(ctx context.Context, workspaceID, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
+	WebhookKey(ctx context.Context) ([]byte, error)
+	AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error
+	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
+	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
+	DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
+	SetWebhookPersonalData(ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event) error
+	ReplaceWebhookSecret(
+		ctx context.Context, workspaceID, id, replacement uuid.UUID, secret webhook.Sealed, event audit.Event,
+	) error
+	TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization) error
+	ResendWebhook(
+		ctx context.Context, workspaceID, id, former, delivery uuid.UUID, allowed *audit.Authorization,
+		need func(eventType string) error,
+	) error
+}
+
+// connectors stores the connector policies, which are read with the membership (workspace.Workspace), the connections
+// and the logs of workspaces.
+type connectors interface {
+	ConnectorPolicyEffect(
+		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
+	) (policy.Effect, error)
+	ReplaceConnectorPolicy(
+		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
+	) (policy.Change, error)
+	Connectors(ctx context.Context, workspaceID uuid.UUID, offset, limit int) ([]connectionlog.Connector, error)
+	WorkspaceConnections(
+		ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,
+	) ([]consent.Connection, error)
+	LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error)
+	EndConnection(
+		ctx context.Context, workspaceID, id uuid.UUID, reason grant.Reason, event audit.Event,
+	) ([]grant.Grant, error)
+	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
+	SearchConnections(
+		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+	) ([]connectionlog.Found, error)
+	EventsOfWorkspace(
+		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+	) ([]audit.Entry, error)
+}

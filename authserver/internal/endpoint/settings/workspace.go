@@ -1,0 +1,214 @@
+package settings
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+)
+
+// enter makes the workspace with the id the one of the page, or the user's default workspace if id is "". A workspace
+// whose page the user opens becomes the default one (contract, section 7). enter writes a 403 and returns errAnswered
+// if the user is not a member, lacks the permission of the section, or signed in without a second factor that the
+// workspace requires.
+func (r *request) enter(id string) error {
+	r.memberships = nil
+	memberships, err := r.workspaces()
+	if err != nil {
+		return err
+	}
+	if id == "" && len(memberships) > 0 {
+		id = r.defaultWorkspace(r.http, memberships).String()
+	}
+	wanted, malformed := identity.Parse(id)
+	at := slices.IndexFunc(memberships, func(m workspace.Membership) bool { return m.Workspace.ID == wanted })
+	if malformed != nil || at < 0 {
+		return r.noMember()
+	}
+	if !memberships[at].Permissions.Has(r.section.Needs) {
+		return r.noAccess(memberships[at])
+	}
+	r.here = memberships[at]
+	if r.http.Method == http.MethodGet && wanted != r.Sessions.Workspace(r.ctx()) {
+		if err := r.Sessions.ChooseWorkspace(r.w, r.http, wanted); err != nil {
+			return err
+		}
+	}
+	return r.checkSecondFactor()
+}
+
+// defaultWorkspace returns the workspace of the pages whose URL names none: the one that the user chose in the header
+// of a page or visited last, or else the first one whose settings the user may open, or else the first one.
+func (s *Settings) defaultWorkspace(r *http.Request, memberships []workspace.Membership) uuid.UUID {
+	chosen := s.Sessions.Workspace(r.Context())
+	for _, fits := range []func(workspace.Membership) bool{
+		func(m workspace.Membership) bool { return m.Workspace.ID == chosen },
+		func(m workspace.Membership) bool { return m.Permissions.Has(perm.AccountAPIAccess) },
+		func(m workspace.Membership) bool { return m.Permissions.Has(perm.AccountReadMembers) },
+		func(workspace.Membership) bool { return true },
+	} {
+		if at := slices.IndexFunc(memberships, fits); at >= 0 {
+			return memberships[at].Workspace.ID
+		}
+	}
+	return uuid.Nil
+}
+
+// checkSecondFactor returns errAnswered if the workspace requires a second factor that the sign-in lacks. It then
+// writes a page with a link for using or adding one.
+func (r *request) checkSecondFactor() error {
+	if !r.here.Workspace.SecondFactor || r.user.SecondFactor.Satisfies() {
+		return nil
+	}
+	back := r.path(r.section)
+	if r.http.Method == http.MethodGet {
+		back = r.http.URL.RequestURI()
+	}
+	person := &ui.Person{Name: r.user.User.Name, Email: r.user.User.Email}
+	r.Pages.SecondFactorNeeded(r.w, r.http, ui.Frame{Person: person}, r.here.Workspace.Name, r.user.SecondFactor.Has,
+		back, r.links(r.here.Workspace.ID)...)
+	return errAnswered
+}
+
+// links returns links to the same page of the workspaces in which the user may open it, except for one.
+func (r *request) links(except uuid.UUID) (links []ui.Link) {
+	for _, m := range r.memberships {
+		if m.Permissions.Has(r.section.Needs) && m.Workspace.ID != except {
+			href := r.section.Path() + "?tenant=" + m.Workspace.ID.String()
+			links = append(links, ui.Link{Href: href, Text: m.Workspace.Name})
+		}
+	}
+	return links
+}
+
+// noMember writes the page for a workspace that does not exist or that the user is not a member of. It does not tell
+// which.
+func (r *request) noMember() error {
+	message := &ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: "You are not a member of this workspace",
+		Text:    "The address may be wrong, or your membership may have ended.",
+		Next:    "If you work in this workspace, ask one of its administrators to invite you.",
+	}
+	if len(r.memberships) == 0 {
+		message.Heading = "You are not a member of a workspace"
+		message.Text = "This page is about a workspace."
+		message.Next = "Ask an administrator of a workspace to invite you."
+	}
+	return r.forbid(message)
+}
+
+// noAccess writes the page for a workspace in which the user lacks the permission of the section.
+func (r *request) noAccess(m workspace.Membership) error {
+	needed := perm.NewSet(r.section.Needs)
+	ask, err := r.offer(m, needed, "", "/settings/user")
+	if err != nil {
+		return err
+	}
+	heading := "You cannot manage API access in this workspace"
+	switch r.section.Needs {
+	case perm.AccountReadMembers:
+		heading = "You cannot see the members of this workspace"
+	case perm.AccountWriteMembers:
+		heading = "You cannot manage the members of this workspace"
+	}
+	r.here = m
+	return r.forbid(&ui.Message{
+		Status:  http.StatusForbidden,
+		Heading: heading,
+		Text:    "In " + m.Workspace.Name + ", you do not have the permission that this page requires:",
+		List:    needed,
+		Next:    "An administrator of the workspace can give it to you.",
+		Asks:    []ui.Ask{ask},
+	})
+}
+
+// forbid writes a page in the settings, with links to the same page of the workspaces in which the user may open it.
+func (r *request) forbid(message *ui.Message) error {
+	if err := r.read(&message.Frame); err != nil {
+		return err
+	}
+	back := ui.Link{Href: "/settings/user", Text: "Back to your settings"}
+	message.Links = append([]ui.Link{back}, r.links(uuid.Nil)...)
+	r.Pages.ShowError(r.w, r.http, message)
+	return errAnswered
+}
+
+// offer returns the button "Ask an administrator" for the permissions that a member lacks. Without permissions, the
+// button asks for the LLM integration. application is the name of the application that needs the access, or "". back
+// is the local path of the page.
+func (r *request) offer(m workspace.Membership, missing perm.Set, application, back string) (ui.Ask, error) {
+	offer, err := r.Offers.Offer(r.ctx(), accessrequest.Request{
+		SignInID:       r.user.SignInID,
+		UserID:         r.user.User.ID,
+		WorkspaceID:    m.Workspace.ID,
+		Permissions:    missing,
+		LLMIntegration: len(missing) == 0,
+		Application:    application,
+		Back:           []byte(back),
+		Issued:         r.Now(),
+	}, m.Permissions)
+	out := ui.Ask{Workspace: m.Workspace.Name, Ticket: offer.Ticket, None: offer.None}
+	for _, one := range offer.People {
+		out.People = append(out.People, ui.Person{Name: one.Name, Email: one.Email})
+	}
+	return out, err
+}
+
+// refuseWithout refuses a form that needs a permission to change members, with the button that asks for it.
+func (r *request) refuseWithout(problem string) error {
+	ask, err := r.offer(r.here, perm.NewSet(perm.AccountWriteMembers), "", r.path(r.section))
+	r.refuse(http.StatusForbidden, problem)
+	r.ask = &ask
+	return err
+}
+
+// Switcher returns the form in the header for pages of other packages that belong to a section. It is nil if there is
+// nothing to choose.
+func (s *Settings) Switcher(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error) {
+	memberships, err := s.Store.Memberships(r.Context(), user.User.ID)
+	if err != nil {
+		return nil, err
+	}
+	return s.switcher(user, section, memberships, s.defaultWorkspace(r, memberships)), nil
+}
+
+// switcher returns nil if there is nothing to choose. It names the organisation only where workspaces have equal names.
+func (s *Settings) switcher(
+	user session.CurrentUser, section string, memberships []workspace.Membership, open uuid.UUID,
+) *ui.Switcher {
+	if len(memberships) < 2 {
+		return nil
+	}
+	same := map[string]int{} // number of workspaces by name
+	for _, m := range memberships {
+		same[m.Workspace.Name]++
+	}
+	workspaces := workspaceViews(memberships)
+	for i, w := range workspaces {
+		workspaces[i].Chosen = memberships[i].Workspace.ID == open
+		if same[w.Name] == 1 {
+			workspaces[i].Organisation = ""
+		}
+	}
+	return &ui.Switcher{Key: s.newKey(user), Section: section, Workspaces: workspaces}
+}
+
+func workspaceViews(memberships []workspace.Membership) []ui.Workspace {
+	var out []ui.Workspace
+	for _, m := range memberships {
+		out = append(out, workspaceView(m))
+	}
+	return out
+}
+
+func workspaceView(m workspace.Membership) ui.Workspace {
+	return ui.Workspace{ID: m.Workspace.ID.String(), Name: m.Workspace.Name, Organisation: m.Workspace.Organisation}
+}
