@@ -40,19 +40,19 @@ import (
 
 // The sections, and pages of theirs.
 var (
-	userSection       = ui.Section{Name: "user", Title: "User"}
-	emailSection      = ui.Section{Name: "user/email", Title: "Change your e-mail address"}
-	deletionSection   = ui.Section{Name: "user/delete", Title: "Delete your account"}
-	membersSection    = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
-	leaveSection      = ui.Section{Name: "members"} // which each member may do
-	developersSection = ui.Section{Name: "developers", Title: "Developers", Needs: perm.AccountAPIAccess}
-	connectorsSection = ui.Section{Name: "connectors", Title: "Connectors", Needs: perm.AccountAPIAccess}
-	assistantsSection = ui.Section{Name: "connect", Title: "Connect an assistant"}
-	appsSection       = ui.Section{Name: "apps", Title: "Connected apps"}
-	securitySection   = ui.Section{Name: "security", Title: "Security"}
-	passwordSection   = ui.Section{Name: "security/password", Title: "Password"}
-	appSection        = ui.Section{Name: "security/authenticator", Title: "Authenticator app"}
-	auditSection      = ui.Section{Name: "audit", Title: "Audit log", Needs: perm.AccountAPIAccess}
+	userSection          = ui.Section{Name: "user", Title: "User"}
+	emailSection         = ui.Section{Name: "user/email", Title: "Change your e-mail address"}
+	deletionSection      = ui.Section{Name: "user/delete", Title: "Delete your account"}
+	membersSection       = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
+	leaveSection         = ui.Section{Name: "members"} // which each member may do
+	developersSection    = ui.Section{Name: "developers", Title: "Developers", Needs: perm.AccountAPIAccess}
+	connectorsSection    = ui.Section{Name: "connectors", Title: "Connectors", Needs: perm.AccountAPIAccess}
+	assistantsSection    = ui.Section{Name: "connect", Title: "Connect an assistant"}
+	appsSection          = ui.Section{Name: "apps", Title: "Connected apps"}
+	securitySection      = ui.Section{Name: "security", Title: "Security"}
+	passwordSection      = ui.Section{Name: "security/password", Title: "Password"}
+	authenticatorSection = ui.Section{Name: "security/authenticator", Title: "Authenticator app"}
+	auditSection         = ui.Section{Name: "audit", Title: "Audit log", Needs: perm.AccountAPIAccess}
 )
 
 // Pages whose links are on other pages of the section.
@@ -144,22 +144,61 @@ func New(deps Deps) (*Settings, error) {
 // Routes are handlers by path and method.
 type Routes map[string]map[string]http.Handler
 
+// A route is a path with its page and its form.
+type route struct {
+	path    string
+	section ui.Section // with the permission that is needed; of a form, the page that it is on
+	show    handler    // GET
+	act     handler    // POST
+}
+
 // Routes returns the pages and their forms.
 func (s *Settings) Routes() Routes {
 	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { redirect(w, userSection.Path()) })
 	routes := Routes{"/": {"GET": home}, "/settings": {"GET": home}}
-	for _, one := range []struct {
-		path    string
-		section ui.Section // with the permission that is needed; of a form, the page that it is on
-		show    handler    // GET
-		act     handler    // POST
-	}{
+	for _, one := range slices.Concat(s.userRoutes(), s.workspaceRoutes()) {
+		if routes[one.path] == nil {
+			routes[one.path] = map[string]http.Handler{}
+		}
+		if one.show != nil {
+			routes[one.path]["GET"] = s.page(one.section, one.show)
+		}
+		if one.act != nil {
+			routes[one.path]["POST"] = s.submitted(one.section, one.act)
+		}
+	}
+	return routes
+}
+
+// userRoutes are those of the user's own pages.
+func (s *Settings) userRoutes() []route {
+	return []route{
 		{"/settings/passkey-offer", userSection, nil, s.declinePasskey},
 		{"/settings/workspace", userSection, nil, s.chooseWorkspace},
 		{"/settings/user", userSection, s.showUser, nil},
 		{"/settings/user/name", userSection, nil, s.setName},
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
 		{"/settings/user/delete", deletionSection, s.showDeletion, s.deleteAccount},
+		{"/settings/connect", assistantsSection, s.showAssistants, nil},
+		{"/settings/apps", appsSection, s.showApps, nil},
+		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
+		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},
+		{"/settings/security", securitySection, s.showSecurity, nil},
+		{"/settings/security/mails", securitySection, nil, s.chooseMails},
+		{"/settings/security/tokens/revoke", securitySection, nil, s.revokeAnyToken},
+		{"/settings/security/sign-out", securitySection, nil, s.signOut},
+		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
+		{"/settings/security/password", passwordSection, s.showPassword, s.changePassword},
+		{"/settings/security/password/remove", passwordSection, nil, s.removePassword},
+		{"/settings/security/authenticator", authenticatorSection, s.showAuthenticator, s.addAuthenticator},
+		{"/settings/security/authenticator/codes", authenticatorSection, nil, s.replaceCodes},
+		{"/settings/security/authenticator/remove", authenticatorSection, nil, s.removeAuthenticator},
+	}
+}
+
+// workspaceRoutes are those of the pages of one workspace.
+func (s *Settings) workspaceRoutes() []route {
+	return []route{
 		{"/settings/members", membersSection, s.showMembers, nil},
 		{"/settings/members/member", membersSection, s.showMember, nil},
 		{"/settings/members/invite", inviteSection, s.showInvite, nil},
@@ -200,35 +239,10 @@ func (s *Settings) Routes() Routes {
 		{"/settings/connectors/log", logSection, s.showConnectionLog, nil},
 		{"/settings/connectors/log.jsonl", logSection, s.connectionLog().export(jsonLines), nil},
 		{"/settings/connectors/log.csv", logSection, s.connectionLog().export(commas), nil},
-		{"/settings/connect", assistantsSection, s.showAssistants, nil},
-		{"/settings/apps", appsSection, s.showApps, nil},
-		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
-		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},
-		{"/settings/security", securitySection, s.showSecurity, nil},
-		{"/settings/security/mails", securitySection, nil, s.chooseMails},
-		{"/settings/security/tokens/revoke", securitySection, nil, s.revokeAnyToken},
-		{"/settings/security/sign-out", securitySection, nil, s.signOut},
-		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
-		{"/settings/security/password", passwordSection, s.showPassword, s.changePassword},
-		{"/settings/security/password/remove", passwordSection, nil, s.removePassword},
-		{"/settings/security/authenticator", appSection, s.showAuthenticator, s.addAuthenticator},
-		{"/settings/security/authenticator/codes", appSection, nil, s.replaceCodes},
-		{"/settings/security/authenticator/remove", appSection, nil, s.removeAuthenticator},
 		{"/settings/audit", auditSection, s.showAuditLog, nil},
 		{"/settings/audit.jsonl", auditSection, s.auditLog().export(jsonLines), nil},
 		{"/settings/audit.csv", auditSection, s.auditLog().export(commas), nil},
-	} {
-		if routes[one.path] == nil {
-			routes[one.path] = map[string]http.Handler{}
-		}
-		if one.show != nil {
-			routes[one.path]["GET"] = s.page(one.section, one.show)
-		}
-		if one.act != nil {
-			routes[one.path]["POST"] = s.submitted(one.section, one.act)
-		}
 	}
-	return routes
 }
 
 // offerPasskey makes a page offer a passkey, if the session's sign-in gets an offer. Pages that show a credential only
