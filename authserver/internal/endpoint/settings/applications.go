@@ -23,7 +23,7 @@ import (
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
-// An appsView is the page of the OAuth applications of one workspace.
+// An applicationsView is the page of the OAuth applications of one workspace.
 type applicationsView struct {
 	developerPage
 	List listPage

@@ -22,7 +22,7 @@ type developerPage struct {
 	Outcome *formResult
 }
 
-func (p *developerPage) developer() *developerPage { return p }
+func (d *developerPage) developer() *developerPage { return d }
 
 // A formResult is what a form did. The page shows it only once, with the credential that the form created.
 type formResult struct {
@@ -74,11 +74,11 @@ type reauthField struct {
 }
 
 // ReauthField returns the field of the form with this id, with its error.
-func (p *developerPage) ReauthField(id string) reauthField {
-	field := reauthField{p.Reauth == byPassword, p.Reauth == onOtherPage, id, "", p.Workspace.ID, false}
-	for _, problem := range p.Problems {
+func (d *developerPage) ReauthField(id string) reauthField {
+	field := reauthField{d.Reauth == byPassword, d.Reauth == onOtherPage, id, "", d.Workspace.ID, false}
+	for _, problem := range d.Problems {
 		if problem.At == passwordField(id) {
-			field.Note, field.First = problem.Text, p.Problems.First(problem.Field)
+			field.Note, field.First = problem.Text, d.Problems.First(problem.Field)
 		}
 	}
 	return field

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -115,47 +114,37 @@ func readSearch(query url.Values) logSearch {
 		}
 		return query.Get(name)
 	}
-	client, err := identity.Parse(query.Get("client"))
-	id := ""
-	if err == nil {
-		id = client.String()
-	}
-	return logSearch{
+	search := logSearch{
 		Request:     readWords(query, "request"),
 		Person:      readWords(query, "person"),
 		Application: readWords(query, "application"),
-		Client:      id,
 		Since:       day("since"),
 		Until:       day("until"),
 	}
+	if client, err := identity.Parse(query.Get("client")); err == nil {
+		search.Client = client.String()
+	}
+	return search
 }
 
 // Problem returns the error of the field “To”, or "".
-func (s logSearch) Problem() string {
-	if s.Since != "" && s.Until != "" && s.Since > s.Until { // as text, since both are YYYY-MM-DD
+func (l logSearch) Problem() string {
+	if l.Since != "" && l.Until != "" && l.Since > l.Until { // as text, since both are YYYY-MM-DD
 		return "“From” must not be later than “To”."
 	}
 	return ""
 }
 
-// status returns the status of a page with the search.
-func (s logSearch) status() int {
-	if s.Problem() != "" {
-		return http.StatusBadRequest
-	}
-	return http.StatusOK
-}
-
 // Query returns the search as a part of a query, with its separator.
-func (s logSearch) Query() string {
+func (l logSearch) Query() string {
 	query := url.Values{}
 	for name, text := range map[string]string{
-		"request":     s.Request,
-		"person":      s.Person,
-		"application": s.Application,
-		"client":      s.Client,
-		"since":       s.Since,
-		"until":       s.Until,
+		"request":     l.Request,
+		"person":      l.Person,
+		"application": l.Application,
+		"client":      l.Client,
+		"since":       l.Since,
+		"until":       l.Until,
 	} {
 		if text != "" {
 			query.Set(name, text)
@@ -168,11 +157,11 @@ func (s logSearch) Query() string {
 }
 
 // of returns the search for the store. The last day is included.
-func (s logSearch) of() audit.Search {
-	out := audit.Search{RequestID: s.Request, Person: s.Person, Application: s.Application}
-	out.Client, _ = identity.Parse(s.Client)          // "" is the zero id
-	out.Since, _ = time.Parse(time.DateOnly, s.Since) // "" is the zero time
-	if until, err := time.Parse(time.DateOnly, s.Until); err == nil {
+func (l logSearch) of() audit.Search {
+	out := audit.Search{RequestID: l.Request, Person: l.Person, Application: l.Application}
+	out.Client, _ = identity.Parse(l.Client)          // "" is the zero id
+	out.Since, _ = time.Parse(time.DateOnly, l.Since) // "" is the zero time
+	if until, err := time.Parse(time.DateOnly, l.Until); err == nil {
 		out.Until = until.AddDate(0, 0, 1)
 	}
 	return out

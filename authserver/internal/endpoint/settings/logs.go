@@ -41,32 +41,34 @@ type logPage struct {
 }
 
 // Export returns the path of an export of the search.
-func (p *logPage) Export(extension string) string {
-	return p.path + "." + extension + "?tenant=" + p.Workspace.ID + p.Search.Query()
+func (l *logPage) Export(extension string) string {
+	return l.path + "." + extension + "?tenant=" + l.Workspace.ID + l.Search.Query()
 }
 
 // Latest returns the path of the first page of the search.
-func (p *logPage) Latest() string { return p.All() + p.Search.Query() }
+func (l *logPage) Latest() string { return l.All() + l.Search.Query() }
 
 // All returns the path of the page without a search.
-func (p *logPage) All() string { return p.path + "?tenant=" + p.Workspace.ID }
+func (l *logPage) All() string { return l.path + "?tenant=" + l.Workspace.ID }
 
 // entries returns the entries of the page that the URL selects.
-func (l workspaceLog[T]) entries(r *request) (found []T, out logPage, err error) {
-	out = logPage{Search: readSearch(r.form), path: l.section.Path()}
+func (w workspaceLog[T]) entries(r *request) (found []T, out logPage, err error) {
+	out = logPage{Search: readSearch(r.form), path: w.section.Path()}
 	from := readMark(r.form.Get("before"))
 	out.Later = from != audit.Cursor{}
 	err = r.logTurn(func() error {
 		return r.readLog(r.ctx(), func() (err error) {
-			found, err = l.read(r.ctx(), r.here.Workspace.ID, out.Search.of(), from, l.size+1)
+			found, err = w.read(r.ctx(), r.here.Workspace.ID, out.Search.of(), from, w.size+1)
 			return err
 		})
 	})
-	if len(found) > l.size {
-		found = found[:l.size]
-		out.Older = r.path(l.section) + out.Search.Query() + "&before=" + writeMark(l.cursor(found[l.size-1]))
+	if len(found) > w.size {
+		found = found[:w.size]
+		out.Older = r.path(w.section) + out.Search.Query() + "&before=" + writeMark(w.cursor(found[w.size-1]))
 	}
-	r.status = out.Search.status()
+	if out.Search.Problem() != "" {
+		r.status = http.StatusBadRequest
+	}
 	return found, out, err
 }
 
@@ -84,16 +86,16 @@ var (
 )
 
 // export returns the handler of an export of the whole log, or of those entries that a search finds.
-func (l workspaceLog[T]) export(as format) handler {
+func (w workspaceLog[T]) export(as format) handler {
 	return func(r *request) error {
 		return r.logTurn(func() error {
 			if r.http.Method == http.MethodGet {
 				id := r.here.Workspace.ID
-				if err := r.Store.Record(r.ctx(), r.event(&id, l.exported, "tenant:"+id.String(), nil)); err != nil {
+				if err := r.Store.Record(r.ctx(), r.event(&id, w.exported, "tenant:"+id.String(), nil)); err != nil {
 					return err
 				}
 			}
-			return l.write(r, as)
+			return w.write(r, as)
 		})
 	}
 }
@@ -103,12 +105,12 @@ func (l workspaceLog[T]) export(as format) handler {
 // connection, so that the client notices that the file is incomplete.
 //
 // It responds to HEAD without a body and reads only the first page. The caller calls it in logTurn.
-func (l workspaceLog[T]) write(r *request, as format) error {
-	lines, err := l.next(r, audit.Cursor{})
+func (w workspaceLog[T]) write(r *request, as format) error {
+	lines, err := w.next(r, audit.Cursor{})
 	if err != nil {
 		return err
 	}
-	file := l.name + "-" + r.here.Workspace.ID.String() + "." + as.extension
+	file := w.name + "-" + r.here.Workspace.ID.String() + "." + as.extension
 	r.w.Header().Set("Content-Type", as.contentType)
 	r.w.Header().Set("Content-Disposition", `attachment; filename="`+file+`"`)
 	r.w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -119,7 +121,7 @@ func (l workspaceLog[T]) write(r *request, as format) error {
 	// The error means that the writer has no deadlines.
 	end := time.Now().Add(exportTime)
 	_ = http.NewResponseController(r.w).SetWriteDeadline(end)
-	encode := l.encoder(r.w, as)
+	encode := w.encoder(r.w, as)
 	for len(lines) > 0 {
 		for _, one := range lines {
 			if encode(one) != nil {
@@ -129,9 +131,9 @@ func (l workspaceLog[T]) write(r *request, as format) error {
 		if len(lines) < exportPage {
 			return nil
 		}
-		last := l.cursor(lines[len(lines)-1])
-		for lines, err = l.next(r, last); errors.Is(err, errBusy) && time.Now().Before(end); {
-			lines, err = l.next(r, last)
+		last := w.cursor(lines[len(lines)-1])
+		for lines, err = w.next(r, last); errors.Is(err, errBusy) && time.Now().Before(end); {
+			lines, err = w.next(r, last)
 		}
 		if errors.Is(err, audit.ErrNotAuthorized) {
 			panic(http.ErrAbortHandler)
@@ -145,29 +147,29 @@ func (l workspaceLog[T]) write(r *request, as format) error {
 }
 
 // next reads the next entries in a turn.
-func (l workspaceLog[T]) next(r *request, from audit.Cursor) (lines []T, err error) {
+func (w workspaceLog[T]) next(r *request, from audit.Cursor) (lines []T, err error) {
 	search := readSearch(r.form).of()
 	err = r.readLog(r.ctx(), func() error {
 		if err := r.Store.StillAllowed(r.ctx(), r.authorization()); err != nil {
 			return err
 		}
-		lines, err = l.read(r.ctx(), r.here.Workspace.ID, search, from, exportPage)
+		lines, err = w.read(r.ctx(), r.here.Workspace.ID, search, from, exportPage)
 		return err
 	})
 	return lines, err
 }
 
-func (l workspaceLog[T]) encoder(w io.Writer, as format) func(T) error {
+func (w workspaceLog[T]) encoder(to io.Writer, as format) func(T) error {
 	if as == jsonLines {
-		encoder := web.NewEncoder(w)
-		return func(one T) error { return encoder.Encode(l.line(one)) }
+		encoder := web.NewEncoder(to)
+		return func(one T) error { return encoder.Encode(w.line(one)) }
 	}
-	_, _ = io.WriteString(w, spreadsheet.ByteOrderMark) // a later write fails too
-	writer := csv.NewWriter(w)
-	_ = writer.Write(l.columns) // Flush reports an error
+	_, _ = io.WriteString(to, spreadsheet.ByteOrderMark) // a later write fails too
+	writer := csv.NewWriter(to)
+	_ = writer.Write(w.columns) // Flush reports an error
 	writer.Flush()
 	return func(one T) error {
-		row := l.cells(one)
+		row := w.cells(one)
 		for i, text := range row {
 			row[i] = spreadsheet.Cell(text)
 		}

@@ -50,7 +50,7 @@ type invitationRow struct {
 }
 
 // Seen is what the form sends back, so that it renews the invitation once.
-func (v invitationRow) Seen() string { return v.Expires.UTC().Format(time.RFC3339Nano) }
+func (i invitationRow) Seen() string { return i.Expires.UTC().Format(time.RFC3339Nano) }
 
 // A sentInvitation is an invitation with its link, which is shown only once.
 type sentInvitation struct{ Email, Link string }
