@@ -1,15 +1,17 @@
 package mail
 
+import (
+	"fmt"
+	"strings"
+)
+
 func accountDeleted(s site, m Message) letter {
-	return letter{
-		Subject: "Your account was deleted",
-		Lines: []string{
-			"Your account at " + s.host() + " was deleted on " + moment(m.Data.At) + ".",
-			"Its memberships, connections, personal access tokens and sign-ins have ended. Your name and this " +
-				"address were removed.",
-			"If this was not you, tell an administrator of your workspaces. The account cannot be restored.",
-		},
-	}
+	return letter{Subject: "Your account was deleted", Lines: []string{
+		"Your account at " + s.host() + " was deleted on " + moment(m.Data.At) + ".",
+		"Its memberships, connections, personal access tokens and sign-ins have ended. Your name and this " +
+			"address were removed.",
+		"If this was not you, tell an administrator of your workspaces. The account cannot be restored.",
+	}}
 }
 
 func emailChangeOld(s site, m Message) letter {
@@ -49,27 +51,21 @@ func emailChangeNew(s site, m Message) letter {
 }
 
 func emailTaken(s site, _ Message) letter {
-	return letter{
-		Subject: "Your address was entered for another account",
-		Lines: []string{
-			"A person asked to use this address for their account at " + s.host() + ". You have an account with this " +
-				"address already, so nothing was changed.",
-			"If it was you, sign in with this address, or change or delete this account first.",
-			"If it was not you, ignore this message.",
-		},
-	}
+	return letter{Subject: "Your address was entered for another account", Lines: []string{
+		"A person asked to use this address for their account at " + s.host() + ". You have an account with this " +
+			"address already, so nothing was changed.",
+		"If it was you, sign in with this address, or change or delete this account first.",
+		"If it was not you, ignore this message.",
+	}}
 }
 
 func emailChanged(s site, m Message) letter {
-	return letter{
-		Subject: "Your e-mail address was changed",
-		Lines: []string{
-			"The address of your account at " + s.host() + " was changed on " + moment(m.Data.At) + where(m.Data) +
-				". You now sign in with " + m.Data.Email + ".",
-			"Links to set a password that you requested before the change no longer work.",
-			operatorAdvice(s),
-		},
-	}
+	return letter{Subject: "Your e-mail address was changed", Lines: []string{
+		"The address of your account at " + s.host() + " was changed on " + moment(m.Data.At) + where(m.Data) +
+			". You now sign in with " + m.Data.Email + ".",
+		"Links to set a password that you requested before the change no longer work.",
+		operatorAdvice(s),
+	}}
 }
 
 func addressProven(s site, m Message) letter {
@@ -120,5 +116,93 @@ func wrongCodes(s site, m Message) letter {
 		},
 		Button: "Set a new password",
 		Link:   s.page("/login/forgotten"),
+	}
+}
+
+// Paths of the pages that links lead to.
+const (
+	InvitationPath  = "/invitation"
+	ResetPath       = "/login/reset"
+	EmailChangePath = "/email"
+)
+
+func invitation(s site, m Message) letter {
+	d := m.Data
+	lines := []string{fmt.Sprintf("%s invited you to the workspace %s.", or(d.Person, "An administrator"), d.Workspace)}
+	if len(d.Permissions) > 0 {
+		lines = append(lines, "You will be able to: "+strings.Join(d.Permissions, ", ")+".")
+	}
+	return letter{
+		Subject: "Invitation to " + d.Workspace,
+		Lines:   lines,
+		Button:  "Open the invitation",
+		Link:    s.withToken(InvitationPath, m),
+		After: []string{
+			"The invitation ends on " + moment(m.Expires) + ". It works once, for this e-mail address.",
+			"If you do not expect it, ignore this message.",
+		},
+	}
+}
+
+func removed(s site, m Message) letter {
+	d := m.Data
+	return letter{
+		Subject: "You were removed from a workspace",
+		Lines: []string{
+			fmt.Sprintf("You were removed from the workspace %s on %s.", d.Workspace, moment(d.At)),
+			"Your connections and personal access tokens in this workspace no longer work. If this is a mistake, ask " +
+				"an administrator of the workspace.",
+		},
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func permissionsChanged(s site, m Message) letter {
+	d := m.Data
+	can := "You no longer have any permissions in this workspace."
+	if len(d.Permissions) > 0 {
+		can = "You can now: " + strings.Join(d.Permissions, ", ") + "."
+	}
+	return letter{
+		Subject: "Your permissions were changed",
+		Lines: []string{
+			"An administrator changed your permissions in the workspace " + d.Workspace + " on " + moment(d.At) + ".",
+			can,
+		},
+		Button:   "Open your settings",
+		Link:     s.page("/settings/user"),
+		Unwanted: s.page("/settings/security"),
+	}
+}
+
+func accessRequested(s site, m Message) letter {
+	d := m.Data
+	asks := fmt.Sprintf("%s (%s) asks for access to the workspace %s.", d.Person, d.Email, d.Workspace)
+	button := "Open the form"
+	if d.LLMIntegration {
+		asks = fmt.Sprintf("%s (%s) asks you to switch on the LLM integration of the workspace %s.",
+			d.Person, d.Email, d.Workspace)
+		button = "Open the connector settings"
+	}
+	if d.Policy {
+		asks = fmt.Sprintf("%s (%s) asks you to change the connector policy of the workspace %s. It refuses an "+
+			"application that this person wants to connect.", d.Person, d.Email, d.Workspace)
+		button = "Open the connector policy"
+	}
+	lines := []string{asks}
+	if d.Application != "" {
+		lines = append(lines, "It is needed to connect this application: "+d.Application+".")
+	}
+	if len(d.Permissions) > 0 {
+		lines = append(lines, "Requested: "+strings.Join(d.Permissions, ", ")+".")
+	}
+	lines = append(lines,
+		"Nothing changes unless you give this access. If you do not know this person, ignore this message.")
+	return letter{
+		Subject:  "Request for access to " + d.Workspace,
+		Lines:    lines,
+		Button:   button,
+		Link:     s.page(d.Path),
+		Unwanted: s.page("/settings/security"),
 	}
 }

@@ -242,12 +242,8 @@ func tokenExpiring(s site, m Message) letter {
 	return letter{
 		Subject: "A personal access token is about to expire",
 		Lines: []string{
-			fmt.Sprintf(
-				"Your personal access token %s for the workspace %s stops working on %s.",
-				d.Token,
-				d.Workspace,
-				moment(d.Ends),
-			),
+			fmt.Sprintf("Your personal access token %s for the workspace %s stops working on %s.", d.Token, d.Workspace,
+				moment(d.Ends)),
 			"If a script or an integration uses it, create another token and replace it there.",
 		},
 		Button:   "Manage your tokens",
@@ -267,11 +263,7 @@ func webhookDisabled(s site, m Message) letter {
 		Lines: []string{
 			fmt.Sprintf(
 				"The webhook endpoint at %s of the workspace %s was disabled on %s, %s. It gets no more events.",
-				d.Host,
-				d.Workspace,
-				moment(d.At),
-				why,
-			),
+				d.Host, d.Workspace, moment(d.At), why),
 			"When it is enabled again, it gets the events that it missed, except those that are older than 30 days.",
 		},
 		Button:   "Open your webhooks",

@@ -48,19 +48,14 @@ type Queue[Tx any] struct {
 
 // NewQueue returns a queue that adds jobs to the tables of the schema and runs none.
 func NewQueue[Tx any](
-	driver riverdriver.Driver[Tx],
-	schema string,
-	keys seal.Keys,
-	now func() time.Time,
+	driver riverdriver.Driver[Tx], schema string, keys seal.Keys, now func() time.Time,
 ) (*Queue[Tx], error) {
 	box, err := seal.NewBox(keys, purpose)
 	if err != nil {
 		return nil, err
 	}
-	client, err := river.NewClient(
-		driver,
-		&river.Config{Schema: schema, PollOnly: true, Logger: slog.New(slog.DiscardHandler)},
-	)
+	client, err := river.NewClient(driver,
+		&river.Config{Schema: schema, PollOnly: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, fmt.Errorf("make the mail queue: %w", err)
 	}

@@ -43,8 +43,7 @@ const (
 
 var (
 	errServerURL = errors.New(
-		"must look like smtps://user:password@mail.example.org or smtp://user:password@mail.example.org:587",
-	)
+		"must look like smtps://user:password@mail.example.org or smtp://user:password@mail.example.org:587")
 	errPlainPassword = errors.New("must not have tls=none with a password, except for a server on this machine")
 )
 
@@ -154,12 +153,8 @@ func (s *Sender) client() (*gomail.Client, error) {
 		options = append(options, gomail.WithTLSPolicy(gomail.NoTLS))
 	}
 	if s.server.password != "" {
-		options = append(
-			options,
-			gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover),
-			gomail.WithUsername(s.server.user),
-			gomail.WithPassword(s.server.password.Reveal()),
-		)
+		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(s.server.user),
+			gomail.WithPassword(s.server.password.Reveal()))
 	}
 	client, err := gomail.NewClient(s.server.host, options...)
 	if err != nil {
