@@ -179,8 +179,8 @@ var acknowledgedBeforeCommit = harness.Fault{
 // grantsOutliveClients deletes a client and leaves its grants.
 var grantsOutliveClients = harness.Fault{
 	File: clientsFile,
-	Old:  "			client:      &id,\n",
-	New:  "			client:      new(uuid.UUID),\n",
+	Old:  "ending{client: &id, reason: grant.ClientDeleted",
+	New:  "ending{client: new(uuid.UUID), reason: grant.ClientDeleted",
 }
 
 // successorsRandom derives no successor, so that no request can be repeated.

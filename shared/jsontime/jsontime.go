@@ -4,6 +4,7 @@ package jsontime
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -19,6 +20,16 @@ type Time time.Time
 func (t Time) MarshalJSON() ([]byte, error) {
 	b := append(make([]byte, 0, len(Layout)+2), '"')
 	return append(Append(b, time.Time(t)), '"'), nil
+}
+
+// Scan implements sql.Scanner, for a time that is never null.
+func (t *Time) Scan(value any) error {
+	at, ok := value.(time.Time)
+	if !ok {
+		return fmt.Errorf("%T is not a time", value)
+	}
+	*t = Time(at)
+	return nil
 }
 
 // Pointer returns t as a *Time, or nil if t is nil.

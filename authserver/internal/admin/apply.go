@@ -83,7 +83,7 @@ func (a Applied) Text(out io.Writer) error {
 // Apply creates the clients of a clients file that do not exist and changes those that differ from it, in one
 // transaction. It does not change clients that are not in the file, or grants. With dryRun it changes nothing and
 // returns what it would do. Its error is a *Refusal if the file is not valid.
-func (d *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Result, error) {
+func (s *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Result, error) {
 	specs, err := readClientsFile(file)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (d *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Resul
 	var clients []client.Client
 	seen := map[uuid.UUID]bool{}
 	for i, spec := range specs {
-		c, err := spec.client(d.Resources)
+		c, err := spec.client(s.Resources)
 		if err == nil && seen[c.ID] {
 			err = refuse("its id is also the id of an earlier entry")
 		}
@@ -101,7 +101,7 @@ func (d *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Resul
 		seen[c.ID] = true
 		clients = append(clients, c)
 	}
-	return d.applyClients(ctx, clients, dryRun)
+	return s.applyClients(ctx, clients, dryRun)
 }
 
 // inEntry adds the position of an entry in a clients file to its refusal.
@@ -140,11 +140,11 @@ func readClientsFile(file io.Reader) ([]ClientSpec, error) {
 	return content.Clients, nil
 }
 
-func (d *Service) applyClients(ctx context.Context, clients []client.Client, dryRun bool) (Applied, error) {
+func (s *Service) applyClients(ctx context.Context, clients []client.Client, dryRun bool) (Applied, error) {
 	applied := Applied{DryRun: dryRun, Clients: []AppliedClient{}}
 	var pending []ClientChange
 	for i, c := range clients {
-		change, changed, err := d.change(ctx, c)
+		change, changed, err := s.change(ctx, c)
 		if err != nil {
 			return Applied{}, inEntry(i, c.Name, err)
 		}
@@ -175,15 +175,15 @@ func (d *Service) applyClients(ctx context.Context, clients []client.Client, dry
 	if dryRun || len(pending) == 0 {
 		return applied, nil
 	}
-	if err := d.Store.ChangeClients(ctx, pending); err != nil {
+	if err := s.Store.ChangeClients(ctx, pending); err != nil {
 		return Applied{}, err
 	}
 	return applied, nil
 }
 
 // change compares a client with the stored one.
-func (d *Service) change(ctx context.Context, c client.Client) (ClientChange, []string, error) {
-	old, err := d.Store.Client(ctx, c.ID)
+func (s *Service) change(ctx context.Context, c client.Client) (ClientChange, []string, error) {
+	old, err := s.Store.Client(ctx, c.ID)
 	if errors.Is(err, client.ErrUnknown) {
 		c.CreatedAt = time.Now().UTC()
 		return ClientChange{Client: c, New: true, Event: clientEvent(audit.ClientRegistered, c)}, nil, nil

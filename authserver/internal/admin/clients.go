@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,18 +14,20 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/displayname"
+	"github.com/almonerhq/almoner/shared/jsontime"
 )
 
 // A Client is an OAuth client as operators see it.
 type Client struct {
-	ID          uuid.UUID  `json:"id"`
-	Kind        string     `json:"kind"`
-	WorkspaceID *uuid.UUID `json:"tenantId"` // null for services
-	Workspace   string     `json:"tenant"`   // the workspace's name
-	Name        string     `json:"name"`
-	AuthMethod  string     `json:"tokenEndpointAuthMethod"`
-	Created     time.Time  `json:"createdAt"`
-	Grants      int        `json:"activeGrants"`
+	ID          uuid.UUID     `json:"id"`
+	Kind        string        `json:"kind"`
+	WorkspaceID *uuid.UUID    `json:"tenantId"` // null for services
+	Workspace   string        `json:"tenant"`   // the workspace's name
+	Name        string        `json:"name"`
+	AuthMethod  string        `json:"tokenEndpointAuthMethod"`
+	Grants      int           `json:"activeGrants"`
+	Created     jsontime.Time `json:"createdAt"`
 }
 
 // Clients stores OAuth clients.
@@ -36,17 +39,14 @@ type Clients interface {
 	ChangeClients(ctx context.Context, changes []ClientChange) error
 	// ReplaceSecret gives a client a new secret. The previous one stays valid for overlap.
 	ReplaceSecret(
-		ctx context.Context,
-		workspaceID, id uuid.UUID,
-		hash []byte,
-		overlap time.Duration,
-		event audit.Event,
+		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 	) error
 	// EveryClient lists the clients of one workspace, or all clients and services.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
-	// EndClient deletes a client of any kind and workspace and ends its grants, in one transaction. It sets the
-	// client's workspace in the event. It returns the grants that it revoked, and whether the servers revoke others.
-	EndClient(ctx context.Context, id uuid.UUID, event audit.Event) (ended []grant.Grant, more bool, err error)
+	// DeleteClient deletes a client of any kind and, for an operator, any workspace and ends its grants, in one
+	// transaction. It returns the grants that it revoked, and whether the servers revoke others.
+	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) (
+		ended []grant.Grant, more bool, err error)
 }
 
 func (Client) columns() []string {
@@ -58,31 +58,31 @@ func (c Client) cells() []string {
 	if c.WorkspaceID != nil {
 		workspace = c.Workspace
 	}
-	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, stamp(&c.Created), fmt.Sprint(c.Grants)}
+	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, created(c.Created), fmt.Sprint(c.Grants)}
 }
 
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is only in the
 // result.
-func (d *Service) AddService(ctx context.Context, name string) (Result, error) {
-	return d.AddClient(ctx, ClientSpec{Kind: string(client.Service), Name: name})
+func (s *Service) AddService(ctx context.Context, name string) (Result, error) {
+	return s.AddClient(ctx, ClientSpec{Kind: string(client.Service), Name: name})
 }
 
 // AddClient registers a client, with a random id if spec has none. Only the result contains its secret.
-func (d *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error) {
+func (s *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error) {
 	if spec.ID == "" {
 		spec.ID = uuid.NewString()
 	}
-	c, err := spec.client(d.Resources)
+	c, err := spec.client(s.Resources)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Store.Client(ctx, c.ID); !errors.Is(err, client.ErrUnknown) {
+	if _, err := s.Store.Client(ctx, c.ID); !errors.Is(err, client.ErrUnknown) {
 		if err == nil {
 			err = refuse("there is already a client with that id: change it with clients set")
 		}
 		return nil, err
 	}
-	change, _, err := d.change(ctx, c)
+	change, _, err := s.change(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (d *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error
 	if err != nil {
 		return nil, err
 	}
-	if err := d.Store.ChangeClients(ctx, []ClientChange{change}); err != nil {
+	if err := s.Store.ChangeClients(ctx, []ClientChange{change}); err != nil {
 		return nil, err
 	}
 	return shownOnce(c, secret), nil
@@ -118,17 +118,14 @@ type ClientUpdate struct {
 }
 
 // SetClient changes a registered client or a service, without its grants and secrets.
-func (d *Service) SetClient(ctx context.Context, id string, update ClientUpdate) (Result, error) {
+func (s *Service) SetClient(ctx context.Context, id string, update ClientUpdate) (Result, error) {
 	parsed, err := parseID("client", id)
 	if err != nil {
 		return nil, err
 	}
-	old, err := d.Store.Client(ctx, parsed)
-	if errors.Is(err, client.ErrUnknown) {
-		return nil, ErrNoClient
-	}
+	old, err := s.Store.Client(ctx, parsed)
 	if err != nil {
-		return nil, err
+		return nil, refusal(err)
 	}
 	spec := specOf(old)
 	for _, member := range []struct{ from, to *string }{
@@ -152,11 +149,11 @@ func (d *Service) SetClient(ctx context.Context, id string, update ClientUpdate)
 	if update.Permissions != nil {
 		spec.Permissions = update.Permissions
 	}
-	c, err := spec.client(d.Resources)
+	c, err := spec.client(s.Resources)
 	if err != nil {
 		return nil, err
 	}
-	return d.applyClients(ctx, []client.Client{c}, false)
+	return s.applyClients(ctx, []client.Client{c}, false)
 }
 
 // secretOverlap is how long a replaced secret still works (contract, section 5).
@@ -164,12 +161,12 @@ const secretOverlap = 24 * time.Hour
 
 // ReplaceClientSecret gives a confidential client or a service a new secret. The previous one works for 24 hours more,
 // unless expireOld is true.
-func (d *Service) ReplaceClientSecret(ctx context.Context, id string, expireOld bool) (Result, error) {
+func (s *Service) ReplaceClientSecret(ctx context.Context, id string, expireOld bool) (Result, error) {
 	parsed, err := parseID("client", id)
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.Store.Client(ctx, parsed)
+	c, err := s.Store.Client(ctx, parsed)
 	if err == nil && c.Kind.Traits().Public {
 		return nil, refuse("a connector is a public client and has no secret")
 	}
@@ -184,38 +181,170 @@ func (d *Service) ReplaceClientSecret(ctx context.Context, id string, expireOld 
 	}
 	if err == nil {
 		replaced := clientEvent(audit.ClientSecretReplaced, c)
-		err = d.Store.ReplaceSecret(ctx, c.WorkspaceID, parsed, change.SecretHash, overlap, replaced)
-	}
-	if errors.Is(err, client.ErrUnknown) {
-		return nil, ErrNoClient
+		err = s.Store.ReplaceSecret(ctx, c.WorkspaceID, parsed, change.SecretHash, overlap, replaced)
 	}
 	if err != nil {
-		return nil, err
+		return nil, refusal(err)
 	}
 	return shownOnce(c, secret), nil
 }
 
 // Clients lists the clients of a workspace, or all clients if workspace is "".
-func (d *Service) Clients(ctx context.Context, workspace string) (Result, error) {
+func (s *Service) Clients(ctx context.Context, workspace string) (Result, error) {
 	id, err := parseOptional("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.EveryClient(ctx, id)
+	found, err := s.Store.EveryClient(ctx, id)
 	return List[Client](found), err
 }
 
 // DeleteClient deletes a client and revokes its grants.
-func (d *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
+func (s *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
 	parsed, err := parseID("client", id)
 	if err != nil {
 		return nil, err
 	}
-	ended, more, err := d.Store.EndClient(ctx, parsed, event(audit.ClientDeleted, "client", parsed))
+	deleted := event(audit.ClientDeleted, "client", parsed)
+	ended, more, err := s.Store.DeleteClient(ctx, uuid.Nil, parsed, deleted)
 	if err != nil {
-		return nil, err
+		return nil, refusal(err)
 	}
-	d.PropagateRevocation(ctx, ended)
+	s.PropagateRevocation(ctx, ended)
 	return Outcome{"Deleted the client. Revoked: " + plural(len(ended), "grant", "grants") + "." + others(more),
 		map[string]any{"clientId": parsed, "revokedGrants": len(ended), "more": more}}, nil
+}
+
+// A ClientSpec describes a registered client or a service: the arguments of clients add, or an entry of a clients
+// file. Its members have the names of the API (contract, section 5).
+type ClientSpec struct {
+	// ID is the client_id, a UUID that the operator chooses. It identifies the client in every later run.
+	ID          string   `yaml:"id"`
+	Kind        string   `yaml:"kind"`      // confidential, connector or service
+	Workspace   string   `yaml:"workspace"` // id; empty for a service
+	Name        string   `yaml:"name"`
+	Redirects   []string `yaml:"redirectUris"`
+	Permissions []string `yaml:"requiredPermissions"`
+	Platform    string   `yaml:"connectorPlatform"`
+	Resource    string   `yaml:"resource"`
+	AuthMethod  string   `yaml:"tokenEndpointAuthMethod"`
+}
+
+// client returns the client that the spec describes, or a *Refusal. resources are the deployment's resource
+// identifiers, or nil if ALMONER_BASE_URL is not set.
+func (s ClientSpec) client(resources []string) (client.Client, error) {
+	id, err := parseID("client", s.ID)
+	if err != nil {
+		return client.Client{}, err
+	}
+	var c client.Client
+	switch kind := client.Kind(s.Kind); kind {
+	case client.Service:
+		c, err = s.service()
+	case client.Connector, client.Confidential:
+		c, err = s.registered(kind, resources)
+	default:
+		err = refuse("kind must be confidential, connector or service")
+	}
+	var refusal *client.Refusal
+	if errors.As(err, &refusal) {
+		err = refuse(refusal.Error())
+	}
+	c.ID = id
+	return c, err
+}
+
+func (s ClientSpec) registered(kind client.Kind, resources []string) (client.Client, error) {
+	if kind == client.Connector && resources == nil {
+		return client.Client{}, refuse("set ALMONER_BASE_URL: it determines the resource identifiers of connectors")
+	}
+	workspaceID, err := parseID("workspace", s.Workspace)
+	if err != nil {
+		return client.Client{}, err
+	}
+	c, err := client.Registration{
+		Name:       s.Name,
+		Redirects:  s.Redirects,
+		Required:   s.Permissions,
+		Platform:   s.Platform,
+		Resource:   s.Resource,
+		AuthMethod: s.AuthMethod,
+		Connector:  kind == client.Connector,
+	}.Accept(resources)
+	if err == nil && c.Kind != kind {
+		err = refuse("only a connector has connectorPlatform and resource")
+	}
+	c.WorkspaceID = workspaceID
+	return c, err
+}
+
+// service returns the client of kind service, which may introspect (contract, section 5).
+func (s ClientSpec) service() (client.Client, error) {
+	c := client.Client{Kind: client.Service, Name: strings.TrimSpace(s.Name), AuthMethod: client.SecretBasic}
+	if message := displayname.CheckApplication(c.Name); message != "" {
+		return c, refuse("name: " + message)
+	}
+	if s.Workspace != "" || s.Redirects != nil || s.Permissions != nil || s.Platform != "" || s.Resource != "" {
+		return c, refuse("a service has only id, kind, name and tokenEndpointAuthMethod")
+	}
+	switch method := client.AuthMethod(s.AuthMethod); method {
+	case "", client.SecretBasic:
+	case client.SecretPost:
+		c.AuthMethod = method
+	default:
+		return c, refuse("tokenEndpointAuthMethod of a service must be client_secret_basic or client_secret_post")
+	}
+	return c, nil
+}
+
+// specOf returns the spec of an existing client.
+func specOf(c client.Client) ClientSpec {
+	s := ClientSpec{
+		ID:          c.ID.String(),
+		Kind:        string(c.Kind),
+		Name:        c.Name,
+		Redirects:   c.Redirects,
+		Permissions: c.Required.Strings(),
+		Platform:    c.Platform,
+		Resource:    c.Resource,
+		AuthMethod:  string(c.AuthMethod),
+	}
+	if c.Kind == client.Service {
+		s.Redirects, s.Permissions = nil, nil
+	}
+	if c.WorkspaceID != uuid.Nil {
+		s.Workspace = c.WorkspaceID.String()
+	}
+	return s
+}
+
+// changes returns the names of the members that differ between a client and the client that replaces it, or a *Refusal
+// if the difference cannot be applied to an existing client.
+func changes(old, c client.Client) ([]string, error) {
+	switch {
+	case old.Address != "":
+		return nil, refuse("this client is known by its metadata document, which only its publisher can change")
+	case old.Kind != c.Kind:
+		return nil, refuse("the kind of a client cannot change from " + string(old.Kind) + " to " + string(c.Kind) +
+			": delete the client, and register it with another id")
+	case old.WorkspaceID != c.WorkspaceID:
+		return nil, refuse("a client cannot move to another workspace: delete it, and register it with another id")
+	}
+	var changed []string
+	for _, member := range []struct {
+		name   string
+		differ bool
+	}{
+		{"name", old.Name != c.Name},
+		{"redirectUris", !slices.Equal(old.Redirects, c.Redirects)},
+		{"requiredPermissions", old.Required.Scope() != c.Required.Scope()},
+		{"connectorPlatform", old.Platform != c.Platform},
+		{"resource", old.Resource != c.Resource},
+		{"tokenEndpointAuthMethod", old.AuthMethod != c.AuthMethod},
+	} {
+		if member.differ {
+			changed = append(changed, member.name)
+		}
+	}
+	return changed, nil
 }

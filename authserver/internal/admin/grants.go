@@ -8,24 +8,25 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/jsontime"
 )
 
 // A Grant is one grant as operators see it.
 type Grant struct {
-	ID          uuid.UUID  `json:"id"`
-	Kind        string     `json:"kind"`
-	ClientID    uuid.UUID  `json:"clientId"`
-	Client      string     `json:"client"` // the client's name
-	UserID      uuid.UUID  `json:"userId"`
-	Email       string     `json:"email"`
-	WorkspaceID uuid.UUID  `json:"tenantId"`
-	Permissions []string   `json:"permissions"`
-	State       string     `json:"state"` // pending, active, ended by time, revoked
-	Created     time.Time  `json:"createdAt"`
-	LastUsed    *time.Time `json:"lastUsedAt"`
-	Ends        time.Time  `json:"endsAt"`
-	RevokedAt   *time.Time `json:"revokedAt"`
-	Reason      string     `json:"reason,omitempty"`
+	ID          uuid.UUID     `json:"id"`
+	Kind        string        `json:"kind"`
+	ClientID    uuid.UUID     `json:"clientId"`
+	Client      string        `json:"client"` // the client's name
+	UserID      uuid.UUID     `json:"userId"`
+	Email       string        `json:"email"`
+	WorkspaceID uuid.UUID     `json:"tenantId"`
+	Permissions []string      `json:"permissions"`
+	State       string        `json:"state"` // pending, active, ended by time, revoked
+	LastUsed    *time.Time    `json:"lastUsedAt"`
+	Ends        time.Time     `json:"endsAt"`
+	RevokedAt   *time.Time    `json:"revokedAt"`
+	Reason      string        `json:"reason,omitempty"`
+	Created     jsontime.Time `json:"createdAt"`
 }
 
 // A GrantFilter selects grants; nil fields select all.
@@ -44,10 +45,7 @@ type Grants interface {
 	// It returns the revoked grants and the key to continue after. The zero key precedes all grants; EndGrants returns
 	// it when no grant is left.
 	EndGrants(
-		ctx context.Context,
-		filter GrantFilter,
-		after grant.Key,
-		actor string,
+		ctx context.Context, filter GrantFilter, after grant.Key, actor string,
 	) (ended []grant.Grant, next grant.Key, err error)
 }
 
@@ -66,7 +64,7 @@ func (g Grant) cells() []string {
 		g.Email,
 		g.WorkspaceID.String(),
 		state,
-		stamp(&g.Created),
+		created(g.Created),
 		stamp(g.LastUsed),
 		stamp(&g.Ends),
 		list(g.Permissions),
@@ -78,7 +76,7 @@ type GrantQuery struct {
 	User, Client, Workspace, IssuedBefore string
 }
 
-func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
+func (s *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
 	var filter GrantFilter
 	var err error
 	if filter.Client, err = parseOptional("client", q.Client); err != nil {
@@ -88,7 +86,7 @@ func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 		return GrantFilter{}, err
 	}
 	if q.User != "" {
-		user, err := d.user(ctx, q.User)
+		user, err := s.findUser(ctx, q.User)
 		if err != nil {
 			return GrantFilter{}, err
 		}
@@ -107,29 +105,29 @@ func (d *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 const longestList = 10_000
 
 // ListGrants lists the latest grants that the query selects.
-func (d *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
+func (s *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
 	if limit < 1 || limit > longestList {
 		return nil, refuse("the limit must be between 1 and 10000")
 	}
-	filter, err := d.filter(ctx, q)
+	filter, err := s.filter(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.EveryGrant(ctx, filter, limit)
+	found, err := s.Store.EveryGrant(ctx, filter, limit)
 	return List[Grant](found), err
 }
 
 // RevokeGrant revokes one grant.
-func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
+func (s *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	parsed, err := parseID("grant", id)
 	if err != nil {
 		return nil, err
 	}
-	g, revoked, err := d.Store.EndGrant(ctx, parsed, Actor)
+	g, revoked, err := s.Store.EndGrant(ctx, parsed, Actor)
 	if err != nil {
 		return nil, err
 	}
-	d.PropagateRevocation(ctx, []grant.Grant{g})
+	s.PropagateRevocation(ctx, []grant.Grant{g})
 	sentence := "Revoked the grant."
 	if !revoked {
 		sentence = "The grant was already revoked."
@@ -140,8 +138,8 @@ func (d *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 // RevokeGrants revokes every grant that the query selects, in batches of one transaction each. After a batch it calls
 // progress with the number of grants revoked so far. After an error, these stay revoked and a repeated call revokes the
 // rest.
-func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery, progress func(revoked int)) (Result, error) {
-	filter, err := d.filter(ctx, q)
+func (s *Service) RevokeGrants(ctx context.Context, q GrantQuery, progress func(revoked int)) (Result, error) {
+	filter, err := s.filter(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -151,12 +149,12 @@ func (d *Service) RevokeGrants(ctx context.Context, q GrantQuery, progress func(
 		before = revoked
 		for more := true; more; more = after != (grant.Key{}) {
 			var ended []grant.Grant
-			if ended, after, err = d.Store.EndGrants(ctx, filter, after, Actor); err != nil {
+			if ended, after, err = s.Store.EndGrants(ctx, filter, after, Actor); err != nil {
 				return nil, fmt.Errorf("%s revoked; run the command again to revoke the rest: %w",
 					plural(revoked, "grant", "grants"), err)
 			}
 			if len(ended) > 0 {
-				d.PropagateRevocation(ctx, ended)
+				s.PropagateRevocation(ctx, ended)
 				revoked += len(ended)
 				progress(revoked)
 			}

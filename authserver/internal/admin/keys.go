@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/shared/jsontime"
 )
 
 // A Key is a signing key without its key material.
 type Key struct {
-	KID       string     `json:"kid"`
-	State     string     `json:"state"`
-	Created   time.Time  `json:"createdAt"`
-	Activated *time.Time `json:"activatedAt"`
-	Retired   *time.Time `json:"retiredAt"`
+	KID       string        `json:"kid"`
+	State     string        `json:"state"`
+	Activated *time.Time    `json:"activatedAt"`
+	Retired   *time.Time    `json:"retiredAt"`
+	Created   jsontime.Time `json:"createdAt"`
 }
 
 func (Key) columns() []string {
@@ -23,33 +25,33 @@ func (Key) columns() []string {
 }
 
 func (k Key) cells() []string {
-	return []string{k.KID, k.State, stamp(&k.Created), stamp(k.Activated), stamp(k.Retired)}
+	return []string{k.KID, k.State, created(k.Created), stamp(k.Activated), stamp(k.Retired)}
 }
 
 // ListKeys lists the published keys, oldest first.
-func (d *Service) ListKeys(ctx context.Context) (Result, error) {
-	stored, err := d.Keys.SigningKeys(ctx)
+func (s *Service) ListKeys(ctx context.Context) (Result, error) {
+	stored, err := s.Keys.SigningKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
 	keys := make(List[Key], len(stored))
 	for i, k := range stored {
-		keys[i] = Key{k.KID, string(k.State), k.Created, k.Activated, k.Retired}
+		keys[i] = Key{k.KID, string(k.State), k.Activated, k.Retired, jsontime.Time(k.Created)}
 	}
 	return keys, nil
 }
 
 // ring returns the key ring, with its first keys created.
-func (d *Service) ring(ctx context.Context) (*keyring.Keyring, error) {
-	if d.Keyring == nil {
+func (s *Service) ring(ctx context.Context) (*keyring.Keyring, error) {
+	if s.Keyring == nil {
 		return nil, refuse("ALMONER_KEYS is not set: it is needed to decrypt signing keys")
 	}
-	return d.Keyring, d.Keyring.Load(ctx)
+	return s.Keyring, s.Keyring.Load(ctx)
 }
 
 // RotateKeys makes the next key sign.
-func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
-	ring, err := d.ring(ctx)
+func (s *Service) RotateKeys(ctx context.Context) (Result, error) {
+	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +67,8 @@ func (d *Service) RotateKeys(ctx context.Context) (Result, error) {
 }
 
 // RemoveKey removes a key at once, even the current one.
-func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
-	ring, err := d.ring(ctx)
+func (s *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
+	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +92,8 @@ func (d *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 }
 
 // ResealKeys seals the private keys and the secrets of authenticator apps under the newest key of ALMONER_KEYS.
-func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
-	ring, err := d.ring(ctx)
+func (s *Service) ResealKeys(ctx context.Context) (Result, error) {
+	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,16 +101,33 @@ func (d *Service) ResealKeys(ctx context.Context) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	apps, err := d.Store.ResealAuthenticators(ctx)
+	apps, err := s.Store.ResealAuthenticators(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf(
-			"Resealed: %s and %s.",
-			plural(n, "signing key", "signing keys"),
-			plural(apps, "authenticator app", "authenticator apps"),
-		),
+		fmt.Sprintf("Resealed: %s and %s.", plural(n, "signing key", "signing keys"),
+			plural(apps, "authenticator app", "authenticator apps")),
 		map[string]any{"resealed": n, "authenticators": apps},
 	}, nil
+}
+
+// ShowRetention lists how long records are kept, and how many are due.
+func (s *Service) ShowRetention(ctx context.Context) (Result, error) { return s.Retention.Show(ctx) }
+
+// RunRetention deletes the due records now and records their numbers in one audit event.
+func (s *Service) RunRetention(ctx context.Context) (Result, error) {
+	all, failed := s.Retention.DeleteAll(ctx)
+	if counts := all.Counts(); len(counts) > 0 {
+		e := audit.Event{
+			Actor:   Actor,
+			Action:  audit.RetentionRun,
+			Subject: "retention",
+			Detail:  map[string]any{"deleted": counts},
+		}
+		if err := s.Audit.Record(ctx, e); err != nil {
+			return nil, fmt.Errorf("record the run: %w", err)
+		}
+	}
+	return all, failed
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
@@ -22,33 +22,15 @@ type Member struct {
 	Disabled    bool      `json:"disabled"`
 }
 
-// A Removal is what was revoked with a membership.
-type Removal struct {
-	Grants []grant.Grant
-	Tokens int  // personal access tokens
-	More   bool // there are more, which are refused at once and revoked in the background
-}
-
 // Members stores memberships.
 type Members interface {
 	AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error
 	Members(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
-	// SetPermissions replaces the permissions of a member and returns the former ones.
-	SetPermissions(
-		ctx context.Context,
-		workspaceID, user uuid.UUID,
-		permissions perm.Set,
-		event audit.Event,
-	) (former perm.Set, err error)
-	// RemoveMember ends a membership and revokes the user's grants and personal access tokens of that workspace, in one
-	// transaction.
-	RemoveMember(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
+	membership.Members
 	// AppointManagers makes the members with account:api:access of a workspace without a manager its managers, and
 	// returns them. event returns the event of a change.
 	AppointManagers(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		event func(user uuid.UUID, former, now perm.Set) audit.Event,
+		ctx context.Context, workspaceID uuid.UUID, event func(user uuid.UUID, former, now perm.Set) audit.Event,
 	) ([]Member, error)
 }
 
@@ -62,22 +44,20 @@ func (m Member) cells() []string {
 	return []string{m.UserID.String(), m.Email, name, stamp(&m.Since), list(m.Permissions)}
 }
 
-// membership parses the workspace and the user, and creates the event of the change.
-func (d *Service) membership(
-	ctx context.Context,
-	workspace, user string,
-	action audit.Action,
+// findMember parses the workspace and the user, and creates the event of the change.
+func (s *Service) findMember(
+	ctx context.Context, workspace, user string, action audit.Action,
 ) (uuid.UUID, uuid.UUID, audit.Event, error) {
 	workspaceID, err := parseID("workspace", workspace)
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
-	userID, err := d.user(ctx, user)
+	userID, err := s.findUser(ctx, user)
 	if err != nil {
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
-	entry := event(action, "user", userID)
-	entry.WorkspaceID, entry.UserID = &workspaceID, &userID
+	entry := userEvent(action, userID)
+	entry.WorkspaceID = &workspaceID
 	return workspaceID, userID, entry, nil
 }
 
@@ -114,18 +94,18 @@ func known() string {
 }
 
 // AddMember makes a user a member of a workspace.
-func (d *Service) AddMember(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
+func (s *Service) AddMember(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberAdded)
+	workspaceID, userID, entry, err := s.findMember(ctx, workspace, user, audit.MemberAdded)
 	if err != nil {
 		return nil, err
 	}
 	entry.Detail = map[string]any{"permissions": set.Strings()}
-	if err := d.Store.AddMember(ctx, workspaceID, userID, set, entry); err != nil {
-		return nil, err
+	if err := s.Store.AddMember(ctx, workspaceID, userID, set, entry); err != nil {
+		return nil, refusal(err)
 	}
 	return Outcome{"Added the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
 		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(),
@@ -133,29 +113,30 @@ func (d *Service) AddMember(ctx context.Context, workspace, user string, permiss
 }
 
 // Members lists the members of a workspace, by e-mail address.
-func (d *Service) Members(ctx context.Context, workspace string) (Result, error) {
+func (s *Service) Members(ctx context.Context, workspace string) (Result, error) {
 	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.Members(ctx, id)
+	found, err := s.Store.Members(ctx, id)
 	return List[Member](found), err
 }
 
 // SetPermissions replaces the permissions of a member, from the next request on.
-func (d *Service) SetPermissions(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
+func (s *Service) SetPermissions(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
 	set, err := parsePermissions(permissions)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberPermissionsChanged)
+	workspaceID, userID, entry, err := s.findMember(ctx, workspace, user, audit.MemberPermissionsChanged)
 	if err != nil {
 		return nil, err
 	}
 	entry.Detail = map[string]any{"permissions": set.Strings()}
-	former, err := d.Store.SetPermissions(ctx, workspaceID, userID, set, entry)
+	change := membership.Change{WorkspaceID: workspaceID, UserID: userID, Permissions: set}
+	former, err := s.Store.ChangePermissions(ctx, change, entry)
 	if err != nil {
-		return nil, err
+		return nil, refusal(err)
 	}
 	return Outcome{"Changed the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
 		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
@@ -171,16 +152,16 @@ func others(more bool) string {
 }
 
 // RemoveMember ends a membership and revokes the credentials that depend on it.
-func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
-	workspaceID, userID, entry, err := d.membership(ctx, workspace, user, audit.MemberRemoved)
+func (s *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
+	workspaceID, userID, entry, err := s.findMember(ctx, workspace, user, audit.MemberRemoved)
 	if err != nil {
 		return nil, err
 	}
-	ended, err := d.Store.RemoveMember(ctx, workspaceID, userID, entry)
+	ended, err := s.Store.EndMembership(ctx, workspaceID, userID, entry)
 	if err != nil {
-		return nil, err
+		return nil, refusal(err)
 	}
-	d.PropagateRevocation(ctx, ended.Grants)
+	s.propagate(ctx, ended.Grants)
 	return Outcome{
 		fmt.Sprintf("Removed the member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
 			plural(ended.Tokens, "personal access token", "personal access tokens")) + others(ended.More),
@@ -192,4 +173,64 @@ func (d *Service) RemoveMember(ctx context.Context, workspace, user string) (Res
 			"more":          ended.More,
 		},
 	}, nil
+}
+
+// A Manager is a member who may now manage the members of a workspace.
+type Manager struct {
+	WorkspaceID uuid.UUID `json:"tenantId"`
+	Workspace   string    `json:"workspace"` // the workspace's name
+	UserID      uuid.UUID `json:"userId"`
+	Email       string    `json:"email"`
+	Permissions []string  `json:"permissions"`
+}
+
+func (Manager) columns() []string {
+	return []string{"WORKSPACE", "NAME", "USER", "E-MAIL", "PERMISSIONS"}
+}
+
+func (m Manager) cells() []string {
+	return []string{m.WorkspaceID.String(), m.Workspace, m.UserID.String(), m.Email, list(m.Permissions)}
+}
+
+// AppointManagers gives account:read:members and account:write:members to the members with account:api:access of one
+// workspace, or of all for "". It changes no workspace in which a member has account:write:members, so that it can be
+// repeated. Each workspace is changed in a transaction of its own.
+func (s *Service) AppointManagers(ctx context.Context, workspace string) (Result, error) {
+	only, err := parseOptional("workspace", workspace)
+	if err != nil {
+		return nil, err
+	}
+	workspaces, err := s.Store.Workspaces(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	out, known := List[Manager]{}, only == nil
+	for _, w := range workspaces {
+		if only != nil && w.ID != *only {
+			continue
+		}
+		known = true
+		appointed, err := s.Store.AppointManagers(ctx, w.ID, func(user uuid.UUID, former, now perm.Set) audit.Event {
+			entry := userEvent(audit.MemberPermissionsChanged, user)
+			entry.WorkspaceID = &w.ID
+			entry.Detail = map[string]any{"permissions": now.Strings(), "former": former.Strings()}
+			return entry
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range appointed {
+			out = append(out, Manager{
+				WorkspaceID: w.ID,
+				Workspace:   w.Name,
+				UserID:      m.UserID,
+				Email:       m.Email,
+				Permissions: m.Permissions,
+			})
+		}
+	}
+	if !known {
+		return nil, ErrNoWorkspace
+	}
+	return out, nil
 }

@@ -21,15 +21,11 @@ type Policies interface {
 	ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error)
 	// ConnectorPolicyEffect counts the connections that a policy would change now.
 	ConnectorPolicyEffect(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		p workspace.ConnectorPolicy,
+		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
 	) (policy.Effect, error)
-	SetConnectorPolicy(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		p workspace.ConnectorPolicy,
-		event audit.Event,
+	// ReplaceConnectorPolicy replaces the policy that has the digest seen, or for an operator with "" any policy.
+	ReplaceConnectorPolicy(
+		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
 	) (policy.Change, error)
 }
 
@@ -47,13 +43,8 @@ func policyResult(workspaceID uuid.UUID, p workspace.ConnectorPolicy) ConnectorP
 
 // Text writes the policy as text.
 func (c ConnectorPolicy) Text(out io.Writer) error {
-	_, err := fmt.Fprintf(
-		out,
-		"platforms    %s\npermissions  %s\ndays         %d\n",
-		list(platformNames(c.Platforms)),
-		list(c.Permissions),
-		c.Days,
-	)
+	_, err := fmt.Fprintf(out, "platforms    %s\npermissions  %s\ndays         %d\n", list(platformNames(c.Platforms)),
+		list(c.Permissions), c.Days)
 	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
@@ -61,12 +52,12 @@ func (c ConnectorPolicy) Text(out io.Writer) error {
 }
 
 // ConnectorPolicy shows the policy of a workspace.
-func (d *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result, error) {
+func (s *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result, error) {
 	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.ConnectorPolicy(ctx, id)
+	found, err := s.Store.ConnectorPolicy(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +107,8 @@ func platformNames(platforms []workspace.Platform) []string {
 
 // SetConnectorPolicy changes the policy of a workspace and narrows existing connections. With dryRun it only reports
 // the effect.
-func (d *Service) SetConnectorPolicy(
-	ctx context.Context,
-	workspace string,
-	change PolicyChange,
-	dryRun bool,
+func (s *Service) SetConnectorPolicy(
+	ctx context.Context, workspace string, change PolicyChange, dryRun bool,
 ) (Result, error) {
 	id, err := parseID("workspace", workspace)
 	if err != nil {
@@ -129,7 +117,7 @@ func (d *Service) SetConnectorPolicy(
 	if len(change.Platforms) == 0 && len(change.Permissions) == 0 && change.Days == nil {
 		return nil, refuse("give --platforms, --permissions or --days")
 	}
-	before, err := d.Store.ConnectorPolicy(ctx, id)
+	before, err := s.Store.ConnectorPolicy(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -138,32 +126,26 @@ func (d *Service) SetConnectorPolicy(
 		return nil, err
 	}
 	if dryRun {
-		effect, err := d.Store.ConnectorPolicyEffect(ctx, id, after)
+		effect, err := s.Store.ConnectorPolicyEffect(ctx, id, after)
 		return policyOutcome("Dry run, nothing was changed. New policy: ", id, after, effect, false), err
 	}
-	entry := event(audit.ConnectorPolicyChanged, "tenant", id)
-	entry.WorkspaceID = &id
-	done, err := d.Store.SetConnectorPolicy(ctx, id, after, entry)
+	entry := workspaceEvent(audit.ConnectorPolicyChanged, id, nil)
+	done, err := s.Store.ReplaceConnectorPolicy(ctx, id, "", after, entry)
 	if err != nil {
 		return nil, err
 	}
-	d.PropagateRevocation(ctx, done.EndedGrants)
+	s.PropagateRevocation(ctx, done.EndedGrants)
 	return policyOutcome("Changed the policy: ", id, after, done.Effect, true), nil
 }
 
 func policyOutcome(
-	begin string,
-	workspaceID uuid.UUID,
-	p workspace.ConnectorPolicy,
-	e policy.Effect,
-	changed bool,
+	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, e policy.Effect, changed bool,
 ) Outcome {
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf(
-		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d shortened.",
-		begin, list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"),
-		e.End, e.Lose, e.Sooner,
-	)
+		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d shortened.", begin,
+		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"), e.End,
+		e.Lose, e.Sooner)
 	return Outcome{sentence, map[string]any{
 		"tenantId":        workspaceID,
 		"platforms":       now.Platforms,

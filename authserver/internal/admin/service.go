@@ -1,22 +1,49 @@
+// Package admin implements the commands of authserver admin, which operators use.
+//
+// Each command parses its arguments, refuses invalid ones, and changes the store as the services of users do, with an
+// audit event of the actor admin in the same transaction. Revocations are committed in Postgres and then propagated to
+// Redis; a failure to propagate does not matter (package grant).
+//
+//	workspaces.go  organisations, workspaces, their modules and features
+//	users.go       users: passwords, addresses, deletion
+//	signin.go      passkeys and linked accounts of users
+//	members.go     memberships and permissions
+//	clients.go     clients and services
+//	apply.go       clients from a YAML file
+//	grants.go      grants and their revocation
+//	policies.go    connector policies of workspaces
+//	keys.go        signing keys (package keyring), and deletion of old records
+//	service.go     what the commands share, and their output
+//
+// cmd/authserver uses it through package app, which creates the Service.
 package admin
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
 // Actor is the actor in audit events.
-const Actor = "admin"
+const Actor = audit.Operator
 
 // A Refusal is an error of the caller, in one line that says what to do. Nothing was changed.
 type Refusal struct{ Message string }
@@ -77,8 +104,48 @@ type Service struct{ Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
+// refusals are the words for errors of the services that operators share with users.
+var refusals = map[error]error{
+	membership.ErrNoMember:    ErrNoMember,
+	membership.ErrMember:      ErrMember,
+	membership.ErrUnproven:    ErrUnproven,
+	useraccount.ErrEmailTaken: ErrEmailTaken,
+	client.ErrUnknown:         ErrNoClient,
+}
+
+// refusal returns the refusal for an error of a service, or the error.
+func refusal(err error) error {
+	for of, words := range refusals {
+		if errors.Is(err, of) {
+			return words
+		}
+	}
+	return err
+}
+
 func event(action audit.Action, kind string, id uuid.UUID) audit.Event {
-	return audit.Event{Actor: Actor, Action: action, Subject: kind + ":" + id.String()}
+	return audit.ByOperator().Event(action, kind+":"+id.String(), nil, nil)
+}
+
+func userEvent(action audit.Action, id uuid.UUID) audit.Event {
+	entry := event(action, "user", id)
+	entry.UserID = &id
+	return entry
+}
+
+func workspaceEvent(action audit.Action, id uuid.UUID, detail map[string]any) audit.Event {
+	entry := event(action, "tenant", id)
+	entry.WorkspaceID, entry.Detail = &id, detail
+	return entry
+}
+
+// propagate propagates the ends of grants of a user to Redis.
+func (s *Service) propagate(ctx context.Context, ended []useraccount.EndedGrant) {
+	grants := make([]grant.Grant, len(ended))
+	for i, g := range ended {
+		grants[i] = grant.Grant{ID: g.ID, Ends: g.Ends, Reason: grant.MembershipOver}
+	}
+	s.PropagateRevocation(ctx, grants)
 }
 
 func parseID(what, text string) (uuid.UUID, error) {
@@ -106,9 +173,78 @@ func parseName(name string) (string, error) {
 	return name, nil
 }
 
+func created(at jsontime.Time) string { return stamp((*time.Time)(&at)) }
+
 func stamp(at *time.Time) string {
 	if at == nil {
 		return "-"
 	}
 	return at.UTC().Format(time.RFC3339)
+}
+
+// A Result is the output of a command. Its JSON is the value itself.
+type Result interface {
+	// Text writes the result as text.
+	Text(out io.Writer) error
+}
+
+// Print writes a result to out.
+func Print(out io.Writer, asJSON bool, result Result) error {
+	if !asJSON {
+		return result.Text(out)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(result); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// A row is one item of a list.
+type row interface {
+	columns() []string
+	cells() []string
+}
+
+// A List is a list of items of one type, one line each.
+type List[R row] []R
+
+// Text writes a table with a line of headings.
+func (l List[R]) Text(out io.Writer) error {
+	var heading R
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, strings.Join(heading.columns(), "\t")) // the writer returns its error from Flush
+	for _, one := range l {
+		_, _ = fmt.Fprintln(table, strings.Join(one.cells(), "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// An Outcome is the result of a change: a sentence, and its values for JSON.
+type Outcome struct {
+	Sentence string
+	Values   map[string]any
+}
+
+// Text writes the sentence.
+func (o Outcome) Text(out io.Writer) error {
+	_, err := fmt.Fprintln(out, o.Sentence)
+	if err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// MarshalJSON writes the values.
+func (o Outcome) MarshalJSON() ([]byte, error) { return json.Marshal(o.Values) }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

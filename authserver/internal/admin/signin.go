@@ -42,7 +42,7 @@ func (m SignInMethod) cells() []string {
 
 // Event returns the audit event of the method's removal by an administrator.
 func (m SignInMethod) Event(user uuid.UUID) audit.Event {
-	removed := event(audit.IdentityUnlinked, "user", user)
+	removed := userEvent(audit.IdentityUnlinked, user)
 	switch m.Kind {
 	case Passkey:
 		removed.Action, removed.Subject = audit.PasskeyRemoved, "passkey:"+m.ID
@@ -51,28 +51,27 @@ func (m SignInMethod) Event(user uuid.UUID) audit.Event {
 	default:
 		removed.Detail = map[string]any{"issuer": m.ID}
 	}
-	removed.UserID = &user
 	return removed
 }
 
 // SignInMethods lists a user's passkeys, linked accounts and authenticator app.
-func (d *Service) SignInMethods(ctx context.Context, user string) (Result, error) {
-	id, err := d.user(ctx, user)
+func (s *Service) SignInMethods(ctx context.Context, user string) (Result, error) {
+	id, err := s.findUser(ctx, user)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.SignInMethods(ctx, id)
+	found, err := s.Store.SignInMethods(ctx, id)
 	return List[SignInMethod](found), err
 }
 
 // RemoveSignInMethod removes one passkey or linked account of a user, even the last sign-in method, or the
 // authenticator app, and signs the user out everywhere.
-func (d *Service) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
-	id, err := d.user(ctx, user)
+func (s *Service) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
+	id, err := s.findUser(ctx, user)
 	if err != nil {
 		return nil, err
 	}
-	removed, err := d.Store.RemoveSignInMethod(ctx, id, method)
+	removed, err := s.Store.RemoveSignInMethod(ctx, id, method)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,10 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -19,6 +22,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
@@ -30,8 +34,8 @@ type User struct {
 	EmailProvenBy useraccount.Proof `json:"emailProvenBy,omitempty"`
 	Name          string            `json:"name"`
 	HasPassword   bool              `json:"hasPassword"`
-	Created       time.Time         `json:"createdAt"`
 	DisabledAt    *time.Time        `json:"disabledAt"`
+	Created       jsontime.Time     `json:"createdAt"`
 }
 
 // Users stores users.
@@ -53,11 +57,7 @@ type Users interface {
 	// SetPassword replaces the password hash, ends the user's sign-ins, and returns the other sign-in methods. With
 	// alone it removes them.
 	SetPassword(
-		ctx context.Context,
-		id uuid.UUID,
-		hash credential.Secret,
-		alone bool,
-		event audit.Event,
+		ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
 	) ([]SignInMethod, error)
 	// AddReset stores a link to set a password.
 	AddReset(ctx context.Context, user uuid.UUID, tokenHash []byte, expires time.Time, event audit.Event) error
@@ -78,11 +78,11 @@ func (u User) cells() []string {
 	if u.HasPassword {
 		password = "set"
 	}
-	return []string{u.ID.String(), u.Email, u.confirmed(), u.Name, password, stamp(&u.Created), stamp(u.DisabledAt)}
+	return []string{u.ID.String(), u.Email, u.confirmed(), u.Name, password, created(u.Created), stamp(u.DisabledAt)}
 }
 
 // AddUser creates a user without a password and without memberships.
-func (d *Service) AddUser(ctx context.Context, email, name string) (Result, error) {
+func (s *Service) AddUser(ctx context.Context, email, name string) (Result, error) {
 	email, err := parseEmail(email)
 	if err != nil {
 		return nil, err
@@ -91,9 +91,7 @@ func (d *Service) AddUser(ctx context.Context, email, name string) (Result, erro
 		return nil, err
 	}
 	id := identity.New()
-	entry := event(audit.UserAdded, "user", id)
-	entry.UserID = &id
-	if err := d.Store.AddUser(ctx, id, email, name, entry); err != nil {
+	if err := s.Store.AddUser(ctx, id, email, name, userEvent(audit.UserAdded, id)); err != nil {
 		return nil, err
 	}
 	return Outcome{fmt.Sprintf("Added the user %s. To set a password, run: users set-password %s", id, email),
@@ -110,15 +108,15 @@ func parseEmail(text string) (string, error) {
 }
 
 // Users lists all users, by e-mail address.
-func (d *Service) Users(ctx context.Context) (Result, error) {
-	found, err := d.Store.Users(ctx)
+func (s *Service) Users(ctx context.Context) (Result, error) {
+	found, err := s.Store.Users(ctx)
 	return List[User](found), err
 }
 
 // A Duplicate is a user whose address is another spelling of another user's address, or has invisible characters, as
 // earlier releases allowed.
 type Duplicate struct {
-	Address string `json:"address"` // in its canonical spelling
+	Address string `json:"-"` // in its canonical spelling
 	User
 }
 
@@ -133,18 +131,18 @@ func (d Duplicate) cells() []string {
 
 // DuplicateUsers lists the users whose addresses are spellings of one address or have invisible characters. The
 // operator decides what happens to them.
-func (d *Service) DuplicateUsers(ctx context.Context) (Result, error) {
-	found, err := d.Store.DuplicateUsers(ctx)
+func (s *Service) DuplicateUsers(ctx context.Context) (Result, error) {
+	found, err := s.Store.DuplicateUsers(ctx)
 	return List[Duplicate](found), err
 }
 
 // ShowUser shows one user.
-func (d *Service) ShowUser(ctx context.Context, user string) (Result, error) {
-	id, err := d.user(ctx, user)
+func (s *Service) ShowUser(ctx context.Context, user string) (Result, error) {
+	id, err := s.findUser(ctx, user)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.User(ctx, id)
+	found, err := s.Store.User(ctx, id)
 	return userResult{found}, err
 }
 
@@ -172,10 +170,10 @@ func (u User) confirmed() string {
 }
 
 // ConfirmEmail proves the address of a user by the operator's word, or of all users if user is "". It ends nothing.
-func (d *Service) ConfirmEmail(ctx context.Context, user string) (Result, error) {
+func (s *Service) ConfirmEmail(ctx context.Context, user string) (Result, error) {
 	var ids []uuid.UUID
 	if user == "" {
-		all, err := d.Store.Users(ctx)
+		all, err := s.Store.Users(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +183,7 @@ func (d *Service) ConfirmEmail(ctx context.Context, user string) (Result, error)
 			}
 		}
 	} else {
-		id, err := d.user(ctx, user)
+		id, err := s.findUser(ctx, user)
 		if err != nil {
 			return nil, err
 		}
@@ -193,9 +191,9 @@ func (d *Service) ConfirmEmail(ctx context.Context, user string) (Result, error)
 	}
 	done := []uuid.UUID{}
 	for _, id := range ids {
-		entry := event(audit.UserEmailProven, "user", id)
-		entry.UserID, entry.Detail = &id, map[string]any{"by": useraccount.ByOperator}
-		confirmed, err := d.Store.ConfirmEmail(ctx, id, entry)
+		entry := userEvent(audit.UserEmailProven, id)
+		entry.Detail = map[string]any{"by": useraccount.ByOperator}
+		confirmed, err := s.Store.ConfirmEmail(ctx, id, entry)
 		if err != nil {
 			return nil, err
 		}
@@ -209,21 +207,21 @@ func (d *Service) ConfirmEmail(ctx context.Context, user string) (Result, error)
 	}, nil
 }
 
-// user returns the id of the user with an id or e-mail address. It does not check that a user with the id exists; the
-// store does.
-func (d *Service) user(ctx context.Context, text string) (uuid.UUID, error) {
+// findUser returns the id of the user with an id or e-mail address. It does not check that a user with the id exists;
+// the store does.
+func (s *Service) findUser(ctx context.Context, text string) (uuid.UUID, error) {
 	if id, err := identity.Parse(spelling.Pasted(text)); err == nil {
 		return id, nil
 	}
 	if !strings.Contains(text, "@") {
 		return uuid.Nil, refuse("the user must be a UUID or an e-mail address; users list shows both")
 	}
-	return d.Store.FindUser(ctx, text)
+	return s.Store.FindUser(ctx, text)
 }
 
 // SetDisabled disables or enables a user. A disabled user has no access.
-func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
-	id, err := d.user(ctx, user)
+func (s *Service) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
+	id, err := s.findUser(ctx, user)
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +229,7 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	if disabled {
 		action, state = audit.UserDisabled, "disabled"
 	}
-	entry := event(action, "user", id)
-	entry.UserID = &id
-	changed, err := d.Store.SetDisabled(ctx, id, disabled, entry)
+	changed, err := s.Store.SetDisabled(ctx, id, disabled, userEvent(action, id))
 	if err != nil {
 		return nil, err
 	}
@@ -246,8 +242,8 @@ func (d *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 
 // SetPassword reads a password, one line, from in and sets it. With alone it removes the user's passkeys and linked
 // accounts; otherwise the result names them.
-func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
-	id, err := d.user(ctx, user)
+func (s *Service) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
+	id, err := s.findUser(ctx, user)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +251,7 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	known, _, exists, err := d.Store.UserByID(ctx, id)
+	known, _, exists, err := s.Store.UserByID(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -269,9 +265,7 @@ func (d *Service) SetPassword(ctx context.Context, user string, in io.Reader, al
 	if err != nil {
 		return nil, err
 	}
-	entry := event(audit.UserPasswordSet, "user", id)
-	entry.UserID = &id
-	others, err := d.Store.SetPassword(ctx, id, hash, alone, entry)
+	others, err := s.Store.SetPassword(ctx, id, hash, alone, userEvent(audit.UserPasswordSet, id))
 	if err != nil {
 		return nil, err
 	}
@@ -292,4 +286,103 @@ func readPassword(in io.Reader) (credential.Secret, error) {
 		return "", refuse("pass the password on standard input, for example: … set-password ada@example.org < file")
 	}
 	return credential.Secret(text), nil
+}
+
+// SetEmail changes the address of a user who has lost the old mailbox, and mails both addresses.
+func (s *Service) SetEmail(ctx context.Context, user, email string) (Result, error) {
+	email, err := parseEmail(email)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.findUser(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Store.SetEmail(ctx, id, email, userEvent(audit.UserEmailChanged, id)); err != nil {
+		return nil, refusal(err)
+	}
+	return Outcome{
+		fmt.Sprintf("The user signs in with %s now. The password and the sign-ins stay as they are.", email),
+		map[string]any{"id": id, "email": email},
+	}, nil
+}
+
+// Accounts changes addresses and deletes accounts.
+type Accounts interface {
+	// SetEmail replaces the address of a user, and mails both addresses.
+	SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error
+	DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error)
+	// DeleteUser ends the memberships, grants, tokens, sign-ins and sign-in methods of a user, and removes the name and
+	// the address.
+	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error)
+}
+
+// DeleteUser deletes a user. With dryRun it changes nothing and returns what would end.
+func (s *Service) DeleteUser(ctx context.Context, user string, dryRun bool) (Result, error) {
+	id, err := s.findUser(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	if dryRun {
+		_, _, exists, err := s.Store.UserByID(ctx, id)
+		if err == nil && !exists {
+			err = ErrNoUser
+		}
+		if err != nil {
+			return nil, err
+		}
+		summary, err := s.Store.DeletionSummary(ctx, id)
+		return deletion("This would delete the user. Nothing was changed.", id, summary, false), err
+	}
+	ended, err := s.Store.DeleteUser(ctx, id, userEvent(audit.UserDeleted, id))
+	if err != nil {
+		return nil, err
+	}
+	s.propagate(ctx, ended.Grants)
+	return deletion("Deleted the user.", id, ended.Summary, true), nil
+}
+
+// deletion describes what ends with a user.
+func deletion(sentence string, id uuid.UUID, s useraccount.Summary, deleted bool) Outcome {
+	lines := []string{
+		sentence,
+		fmt.Sprintf("Ends: %s, %s, %s, %s, %s and %s.", plural(len(s.Workspaces), "membership", "memberships"),
+			plural(s.Connections, "grant", "grants"),
+			plural(s.Tokens, "personal access token", "personal access tokens"),
+			plural(s.SignIns, "sign-in", "sign-ins"), plural(s.SignInMethods, "sign-in method", "sign-in methods"),
+			plural(s.Invitations, "sent invitation", "sent invitations")),
+		"Stays: " + plural(s.Applications, "application", "applications") + " that the user registered, and the " +
+			"audit events with the id of the user. They show no name.",
+	}
+	for _, w := range s.Unmanaged() {
+		lines = append(lines, fmt.Sprintf("A permission of account has no enabled holder left in %s (%s): run members "+
+			"set-permissions or members add.", w.Name, w.ID))
+	}
+	return Outcome{strings.Join(lines, "\n"), map[string]any{"id": id, "deleted": deleted, "ends": s}}
+}
+
+// ResetLink makes a link with which a user sets a new password, as the mail of /login/forgotten has it. The operator
+// gives it to the user. With this link, the user can also remove passkeys that a workspace requires.
+func (s *Service) ResetLink(ctx context.Context, user string) (Result, error) {
+	if s.AppURL == "" {
+		return nil, refuse("set ALMONER_APP_URL: the link leads to the pages of the deployment")
+	}
+	id, err := s.findUser(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	token, err := password.NewToken(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	expires := time.Now().Add(mail.ResetLife)
+	entry := userEvent(audit.UserResetRequested, id)
+	if err := s.Store.AddReset(ctx, id, password.HashToken(token), expires, entry); err != nil {
+		return nil, err
+	}
+	link := s.AppURL + mail.ResetPath + "?token=" + url.QueryEscape(token.Reveal())
+	return Outcome{
+		fmt.Sprintf("This link works once, until %s. Give it to the user only:\n%s", stamp(&expires), link),
+		map[string]any{"id": id, "url": link, "expiresAt": stamp(&expires)},
+	}, nil
 }

@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // An Organisation has workspaces (spec 1).
 type Organisation struct {
-	ID      uuid.UUID `json:"id"`
-	Name    string    `json:"name"`
-	Created time.Time `json:"createdAt"` // set by the store
+	ID      uuid.UUID     `json:"id"`
+	Name    string        `json:"name"`
+	Created jsontime.Time `json:"createdAt"` // set by the store
 }
 
 // A Module is a module of a workspace. It works if it is enabled and provisioned.
@@ -30,13 +30,13 @@ type Module struct {
 
 // A Workspace is a workspace of an organisation.
 type Workspace struct {
-	ID             uuid.UUID `json:"id"`
-	OrganisationID uuid.UUID `json:"organisationId"`
-	Organisation   string    `json:"organisation"` // the organisation's name
-	Name           string    `json:"name"`
-	Created        time.Time `json:"createdAt"`
-	Modules        []Module  `json:"modules"`
-	Features       []string  `json:"features"` // the features that are on
+	ID             uuid.UUID     `json:"id"`
+	OrganisationID uuid.UUID     `json:"organisationId"`
+	Organisation   string        `json:"organisation"` // the organisation's name
+	Name           string        `json:"name"`
+	Modules        []Module      `json:"modules"`
+	Features       []string      `json:"features"` // the features that are on
+	Created        jsontime.Time `json:"createdAt"`
 }
 
 // A ModuleChange is a change of a module; nil fields keep the current value.
@@ -44,23 +44,21 @@ type ModuleChange struct{ Enabled, Provisioned *bool }
 
 // Workspaces stores organisations and workspaces.
 type Workspaces interface {
-	AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) (Organisation, error)
+	AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
 	Organisations(ctx context.Context) ([]Organisation, error)
 	AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error
 	// Workspaces lists the workspaces of one organisation, or all.
 	Workspaces(ctx context.Context, organisation *uuid.UUID) ([]Workspace, error)
 	SetModule(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		module string,
-		change ModuleChange,
-		event audit.Event,
+		ctx context.Context, workspaceID uuid.UUID, module string, change ModuleChange, event audit.Event,
 	) (Module, error)
 	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
 func (Organisation) columns() []string { return []string{"ID", "NAME", "CREATED"} }
-func (o Organisation) cells() []string { return []string{o.ID.String(), o.Name, stamp(&o.Created)} }
+func (o Organisation) cells() []string {
+	return []string{o.ID.String(), o.Name, created(o.Created)}
+}
 
 func (Workspace) columns() []string {
 	return []string{"ID", "ORGANISATION", "NAME", "CREATED", "MODULES", "FEATURES"}
@@ -71,7 +69,7 @@ func (t Workspace) cells() []string {
 	for i, m := range t.Modules {
 		modules[i] = m.words()
 	}
-	return []string{t.ID.String(), t.Organisation, t.Name, stamp(&t.Created), list(modules), list(t.Features)}
+	return []string{t.ID.String(), t.Organisation, t.Name, created(t.Created), list(modules), list(t.Features)}
 }
 
 func (m Module) words() string {
@@ -93,30 +91,26 @@ func list(texts []string) string {
 }
 
 // AddOrganisation creates an organisation.
-func (d *Service) AddOrganisation(ctx context.Context, name string) (Result, error) {
+func (s *Service) AddOrganisation(ctx context.Context, name string) (Result, error) {
 	name, err := parseName(name)
 	if err != nil {
 		return nil, err
 	}
 	id := identity.New()
-	added, err := d.Store.AddOrganisation(ctx, id, name, event(audit.OrganisationAdded, "organisation", id))
-	if err != nil {
+	if err := s.Store.AddOrganisation(ctx, id, name, event(audit.OrganisationAdded, "organisation", id)); err != nil {
 		return nil, err
 	}
-	return Outcome{
-		fmt.Sprintf("Added the organisation %s.", added.ID),
-		map[string]any{"id": added.ID, "name": added.Name},
-	}, nil
+	return Outcome{fmt.Sprintf("Added the organisation %s.", id), map[string]any{"id": id, "name": name}}, nil
 }
 
 // Organisations lists all organisations.
-func (d *Service) Organisations(ctx context.Context) (Result, error) {
-	found, err := d.Store.Organisations(ctx)
+func (s *Service) Organisations(ctx context.Context) (Result, error) {
+	found, err := s.Store.Organisations(ctx)
 	return List[Organisation](found), err
 }
 
 // AddWorkspace creates a workspace of an organisation, with no module enabled.
-func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (Result, error) {
+func (s *Service) AddWorkspace(ctx context.Context, organisation, name string) (Result, error) {
 	owner, err := parseID("organisation", organisation)
 	if err != nil {
 		return nil, err
@@ -125,9 +119,7 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 		return nil, err
 	}
 	id := identity.New()
-	entry := event(audit.WorkspaceAdded, "tenant", id)
-	entry.WorkspaceID = &id
-	if err := d.Store.AddWorkspace(ctx, id, owner, name, entry); err != nil {
+	if err := s.Store.AddWorkspace(ctx, id, owner, name, workspaceEvent(audit.WorkspaceAdded, id, nil)); err != nil {
 		return nil, err
 	}
 	return Outcome{
@@ -137,17 +129,17 @@ func (d *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 }
 
 // Workspaces lists the workspaces of one organisation, or all if organisation is "".
-func (d *Service) Workspaces(ctx context.Context, organisation string) (Result, error) {
+func (s *Service) Workspaces(ctx context.Context, organisation string) (Result, error) {
 	owner, err := parseOptional("organisation", organisation)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.Store.Workspaces(ctx, owner)
+	found, err := s.Store.Workspaces(ctx, owner)
 	return List[Workspace](found), err
 }
 
 // SetModule applies changes to a module of a workspace, in their order: enable, disable, provision, unprovision.
-func (d *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
+func (s *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
 	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
@@ -159,10 +151,8 @@ func (d *Service) SetModule(ctx context.Context, workspace, module string, chang
 	if err != nil {
 		return nil, err
 	}
-	entry := event(audit.ModuleChanged, "tenant", id)
-	entry.WorkspaceID = &id
-	entry.Detail = map[string]any{"module": module, "changes": changes}
-	after, err := d.Store.SetModule(ctx, id, module, change, entry)
+	entry := workspaceEvent(audit.ModuleChanged, id, map[string]any{"module": module, "changes": changes})
+	after, err := s.Store.SetModule(ctx, id, module, change, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +184,7 @@ func parseModuleChange(changes []string) (ModuleChange, error) {
 }
 
 // SetFeature switches a feature of a workspace on or off.
-func (d *Service) SetFeature(ctx context.Context, workspace, feature, state string) (Result, error) {
+func (s *Service) SetFeature(ctx context.Context, workspace, feature, state string) (Result, error) {
 	id, err := parseID("workspace", workspace)
 	if err != nil {
 		return nil, err
@@ -205,10 +195,8 @@ func (d *Service) SetFeature(ctx context.Context, workspace, feature, state stri
 	if state != "on" && state != "off" {
 		return nil, refuse("the state must be on or off")
 	}
-	entry := event(audit.FeatureChanged, "tenant", id)
-	entry.WorkspaceID = &id
-	entry.Detail = map[string]any{"feature": feature, "state": state}
-	if err := d.Store.SetFeature(ctx, id, feature, state == "on", entry); err != nil {
+	entry := workspaceEvent(audit.FeatureChanged, id, map[string]any{"feature": feature, "state": state})
+	if err := s.Store.SetFeature(ctx, id, feature, state == "on", entry); err != nil {
 		return nil, err
 	}
 	return Outcome{"The feature " + feature + " is now " + state + ".", map[string]any{

@@ -1,12 +1,15 @@
-// Package audit defines audit events and the authorization that a write requires.
+// Package audit defines audit events, who causes them, and the authorization that a write requires.
 //
 // Events are append-only (the service's role may insert and read, never change) and contain no secret.
 package audit
 
 import (
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // An Event is one audited action.
@@ -21,3 +24,89 @@ type Event struct {
 	RequestID     string
 	Authorization *Authorization // what allowed a request that writes; not stored
 }
+
+// Operator is the Actor of an operator's events.
+const Operator = "admin"
+
+// An Actor makes a change: a user with a credential, or an operator. The zero Actor may do nothing.
+type Actor struct {
+	UserID        uuid.UUID     // of a user
+	WorkspaceID   uuid.UUID     // in which the change is made
+	Permissions   perm.Set      // that the user and the credential hold in the workspace now
+	RequestID     string        // of a request
+	Authorization Authorization // of the request; its transaction checks it again
+}
+
+// ByOperator returns the actor of an operator's command, who may do everything.
+func ByOperator() Actor { return Actor{Authorization: Authorization{Operator: true}} }
+
+// Event returns the event of a change that needs these permissions besides those of the request. It concerns the user.
+func (a Actor) Event(action Action, subject string, detail map[string]any, needs perm.Set) Event {
+	event := Event{Actor: Operator, Action: action, Subject: subject, Detail: detail, RequestID: a.RequestID}
+	authorization := a.Authorization
+	if !authorization.Operator {
+		event.UserID, event.Actor = &a.UserID, "user:"+a.UserID.String()
+	}
+	if a.WorkspaceID != uuid.Nil {
+		event.WorkspaceID, authorization.WorkspaceID = &a.WorkspaceID, a.WorkspaceID
+	}
+	authorization.Permissions = authorization.Permissions.Union(needs)
+	event.Authorization = &authorization
+	return event
+}
+
+// An Authorization is what allowed a request when it was checked. The transaction that writes checks it again, with the
+// rows locked, so that a request that waited in between writes nothing if the right has ended
+// (e2e/CHECKS_AND_WRITES.md). The user must still be enabled. The other fields count if they are set. No Authorization,
+// and the zero one, allow nothing.
+type Authorization struct {
+	Operator bool // an operator's command, which is always allowed
+	Link     bool // nobody is signed in: the transaction checks the secret of the link that the request presented
+
+	UserID      uuid.UUID
+	SignInID    uuid.UUID // of a browser: must still be valid
+	TokenID     uuid.UUID // the request's personal access token: must be active and have Permissions
+	GrantID     uuid.UUID // the access token's grant: must be active and have Permissions
+	WorkspaceID uuid.UUID // the user must be a member of it and hold Permissions there
+	Permissions perm.Set
+}
+
+// Credential returns the id of the credential of the request: its personal access token or the grant of its access
+// token.
+func (a Authorization) Credential() uuid.UUID {
+	if a.TokenID != uuid.Nil {
+		return a.TokenID
+	}
+	return a.GrantID
+}
+
+// ErrNotAuthorized reports that what allowed a request has ended since it was checked. Nothing was written.
+var ErrNotAuthorized = errors.New("no longer authorized")
+
+// An Entry is an event as the log stores it.
+type Entry struct {
+	ID uuid.UUID
+	Event
+	Person      string // name of the user that it concerns, or ""
+	Application string // name of the application that it concerns, or ""
+	ActorName   string // name of the user who acted, or ""
+}
+
+// A Search selects entries of a log. The zero Search selects all.
+type Search struct {
+	RequestID    string
+	Person       string    // part of the name or address of the user who acted, or whom the event concerns
+	Application  string    // part of its name
+	Client       uuid.UUID // application, or the zero id for all
+	Since, Until time.Time
+}
+
+// A Cursor is a position in a log that is read from the latest entry back: entries after it are older. The zero Cursor
+// is the beginning.
+type Cursor struct {
+	At time.Time
+	ID uuid.UUID
+}
+
+// Cursor returns the position of the entry.
+func (e Entry) Cursor() Cursor { return Cursor{e.At, e.ID} }

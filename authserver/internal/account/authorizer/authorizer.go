@@ -50,15 +50,6 @@ type Deps struct {
 	Log       *slog.Logger
 }
 
-// A Caller is an authorized user, with what the credential allows in the workspace now.
-type Caller struct {
-	WorkspaceID uuid.UUID
-	UserID      uuid.UUID
-	Actor       string // for the audit log
-	Permissions perm.Set
-	Allowed     audit.Authorization // for the transaction that writes
-}
-
 var errCredential = errors.New("credential not valid")
 
 // Serve calls serve with the caller if the request's bearer holds permission in the workspace workspaceID; otherwise it
@@ -66,7 +57,8 @@ var errCredential = errors.New("credential not valid")
 // Postgres is queried, and a request counts until serve returns. serve writes the response, and returns the error that
 // it wrote.
 func (d Deps) Serve(
-	w http.ResponseWriter, r *http.Request, workspaceID string, permission perm.Permission, serve func(Caller) error,
+	w http.ResponseWriter, r *http.Request, workspaceID string, permission perm.Permission,
+	serve func(audit.Actor) error,
 ) {
 	held, err := d.identify(r)
 	if err != nil {
@@ -101,30 +93,27 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(w, apierr.Nested, refusal)
 	case errors.Is(err, store.ErrUnavailable):
 		d.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
-		apierr.Write(
-			w,
-			apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
-		)
+		apierr.Write(w, apierr.Flat,
+			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."))
 	default:
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
 	}
 }
 
 // admit returns the caller if the credential holds permission in the workspace named in the path.
-func (d Deps) admit(r *http.Request, held presented, named string, permission perm.Permission) (Caller, error) {
+func (d Deps) admit(r *http.Request, held presented, named string, permission perm.Permission) (audit.Actor, error) {
 	workspaceID, malformed := identity.Parse(named)
 	held.question.WorkspaceID = workspaceID
 	s, err := d.standing(r, held)
 	if err != nil {
-		return Caller{}, err
+		return audit.Actor{}, err
 	}
 	if malformed != nil || !s.Usable() || s.CredentialWorkspace != workspaceID {
-		return Caller{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
+		return audit.Actor{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
 	}
 	permissions := s.Effective()
 	if !permissions.Has(permission) {
-		return Caller{}, apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
+		return audit.Actor{}, apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
 			" of the user and of the credential. Ask an administrator of the workspace to grant it.")
 	}
 	d.Uses.Record(s)
@@ -134,12 +123,12 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 	} else {
 		allowed.GrantID = s.CredentialID
 	}
-	return Caller{
-		WorkspaceID: workspaceID,
-		UserID:      s.UserID,
-		Actor:       "user:" + s.UserID.String(),
-		Permissions: permissions,
-		Allowed:     allowed,
+	return audit.Actor{
+		WorkspaceID:   workspaceID,
+		UserID:        s.UserID,
+		Permissions:   permissions,
+		RequestID:     web.RequestID(r.Context()),
+		Authorization: allowed,
 	}, nil
 }
 

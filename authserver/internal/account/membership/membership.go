@@ -22,11 +22,15 @@ package membership
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A Member is a user with a membership of one workspace.
@@ -86,17 +90,7 @@ type Offer struct {
 }
 
 // A Removal is what ended with a membership.
-type Removal struct {
-	Grants []EndedGrant
-	Tokens int
-	More   bool // there are more, which are refused at once and revoked in the background
-}
-
-// An EndedGrant is a grant that ended with a membership.
-type EndedGrant struct {
-	ID   uuid.UUID
-	Ends time.Time
-}
+type Removal = useraccount.EndedCredentials
 
 // Errors of the rules. Nothing was changed.
 var (
@@ -117,10 +111,8 @@ var (
 
 // Errors returns the errors of the rules.
 func Errors() []error {
-	return []error{
-		ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrUnproven,
-		ErrInviter, ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited, ErrInvited, ErrSent,
-	}
+	return []error{ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrUnproven,
+		ErrInviter, ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited, ErrInvited, ErrSent}
 }
 
 // A Refusal says which field of a request is invalid, and why.
@@ -132,3 +124,103 @@ func (r *Refusal) Error() string { return r.Message }
 type NotHeld struct{ Missing perm.Set }
 
 func (e *NotHeld) Error() string { return "permissions not held: " + e.Missing.Scope() }
+
+// ParseEmail returns an address in its canonical spelling, in which it is stored, or a *Refusal.
+func ParseEmail(text string) (string, error) {
+	email, ok := spelling.Email(text)
+	if !ok || strings.HasSuffix(email, "@deleted.invalid") { // the addresses of deleted users
+		return "", &Refusal{"email", "Enter an e-mail address such as ada@example.org."}
+	}
+	return email, nil
+}
+
+// ParsePermissions returns the permissions with these identifiers, or a *Refusal.
+func ParsePermissions(identifiers []string) (perm.Set, error) {
+	set := perm.FromStrings(identifiers)
+	if len(set) == 0 {
+		return nil, &Refusal{"permissions", "Choose at least one permission."}
+	}
+	for _, p := range set {
+		if !perm.Known(p) {
+			return nil, &Refusal{"permissions", "One of the permissions is unknown."}
+		}
+	}
+	return set, nil
+}
+
+// A Preset is a named list of permissions that a form offers as a starting point.
+type Preset struct {
+	Name        string // in forms
+	Title       string
+	Permissions perm.Set
+}
+
+// Presets returns the presets, from the least to the most.
+func Presets() []Preset {
+	sees := perm.NewSet(perm.ProgrammesRead)
+	runsForms := perm.NewSet(perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions)
+	administers := perm.NewSet(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers)
+	return []Preset{
+		{"sees", "Sees programmes", sees},
+		{"runs", "Runs programmes", sees.Union(perm.NewSet(perm.ProgrammesWrite))},
+		{"forms", "Runs forms", runsForms},
+		{"administers", "Administers", administers},
+	}
+}
+
+// LimitWindow is the period in which sent invitations are counted. A message counts even if its invitation was
+// withdrawn.
+const LimitWindow = 24 * time.Hour
+
+// A Limit is the maximum number of invitations sent within LimitWindow, or of users who sent them. An invitation that
+// is sent again counts again. A refused request does not count.
+type Limit struct {
+	Name string // in the header RateLimit
+	Most int
+	Text string // message for the user
+}
+
+// The limits (M5).
+var (
+	PerInviter = Limit{
+		Name: "invitations-per-inviter",
+		Most: 50,
+		Text: "You have sent 50 invitations within 24 hours, which is the maximum.",
+	}
+	PerWorkspace = Limit{
+		Name: "invitations-per-workspace",
+		Most: 200,
+		Text: "The workspace has sent 200 invitations within 24 hours, which is the maximum.",
+	}
+	PerAddressOfInviter = Limit{
+		Name: "invitations-per-address",
+		Most: 5,
+		Text: "You have sent 5 invitations to this address within 24 hours, which is the maximum.",
+	}
+	// PerAddressInWorkspace and PerAddress count users, so that one user cannot exhaust the limit of the others.
+	PerAddressInWorkspace = Limit{
+		Name: "inviters-per-address",
+		Most: 5,
+		Text: "5 people of the workspace have invited this address within 24 hours, which is the maximum.",
+	}
+	// PerAddress counts the users of all workspaces. It never applies to the first message of a workspace to an
+	// address, so that other workspaces cannot prevent the invitation of a person.
+	PerAddress = Limit{
+		Name: "inviters-per-address-in-all-workspaces",
+		Most: 20,
+		Text: "Too many people have invited this address within 24 hours.",
+	}
+)
+
+// A LimitError reports that a limit was reached. Nothing was sent.
+type LimitError struct {
+	Limit
+	Wait time.Duration // until another invitation can be sent
+}
+
+func (e *LimitError) Error() string { return "limit reached: " + e.Name }
+
+// RateLimit describes the limit to the caller of the API.
+func (e *LimitError) RateLimit() web.RateLimit {
+	return web.RateLimit{Name: e.Name, Quota: e.Most, Window: LimitWindow, Reset: e.Wait}
+}

@@ -19,9 +19,9 @@ import (
 // Each change checks the event's authorization in its transaction.
 type Members interface {
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (Member, error)
-	// ChangePermissions replaces a member's permissions. Each added permission must be one of those that the event's
-	// authorization names (M1), else ErrChanged. It returns ErrUnproven (M6).
-	ChangePermissions(ctx context.Context, c Change, event audit.Event) error
+	// ChangePermissions replaces a member's permissions, and returns the former ones. Each added permission must be one
+	// of those that the event's authorization names (M1), else ErrChanged. It returns ErrUnproven (M6).
+	ChangePermissions(ctx context.Context, c Change, event audit.Event) (former perm.Set, err error)
 	EndMembership(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error)
 }
 
@@ -88,30 +88,7 @@ type Service struct{ Deps }
 func New(d Deps) *Service { return &Service{d} }
 
 // An Actor is the user who makes a change.
-type Actor struct {
-	UserID        uuid.UUID
-	WorkspaceID   uuid.UUID
-	Permissions   perm.Set // that the user and the credential hold in the workspace now
-	RequestID     string
-	Authorization audit.Authorization // of the request; its transaction checks it again
-}
-
-// event returns the event of a change that needs these permissions.
-func (a Actor) event(action audit.Action, subject string, detail map[string]any, needs perm.Set) audit.Event {
-	authorization := a.Authorization
-	authorization.WorkspaceID = a.WorkspaceID
-	authorization.Permissions = authorization.Permissions.Union(needs)
-	return audit.Event{
-		WorkspaceID:   &a.WorkspaceID,
-		UserID:        &a.UserID,
-		Actor:         "user:" + a.UserID.String(),
-		Action:        action,
-		Subject:       subject,
-		Detail:        detail,
-		RequestID:     a.RequestID,
-		Authorization: &authorization,
-	}
-}
+type Actor = audit.Actor
 
 func managing(given perm.Set) perm.Set { return given.Union(perm.NewSet(perm.AccountWriteMembers)) }
 
@@ -132,29 +109,30 @@ func (s *Service) ChangePermissions(
 	if missing := added.Without(by.Permissions); len(missing) > 0 {
 		return Member{}, &NotHeld{missing}
 	}
-	event := by.event(audit.MemberPermissionsChanged, "user:"+user.String(),
+	event := by.Event(audit.MemberPermissionsChanged, "user:"+user.String(),
 		map[string]any{"permissions": permissions.Strings()}, managing(added))
 	event.UserID = &user
-	err = s.Store.ChangePermissions(ctx, Change{
+	change := Change{
 		WorkspaceID: by.WorkspaceID,
 		UserID:      user,
 		Permissions: permissions,
 		Seen:        seen,
-	}, event)
+	}
+	_, err = s.Store.ChangePermissions(ctx, change, event)
 	member.Permissions = permissions
 	return member, err
 }
 
 // Remove ends the membership of a user (M3). It returns ErrNoMember or ErrLastHolder.
 func (s *Service) Remove(ctx context.Context, by Actor, user uuid.UUID) (Removal, error) {
-	event := by.event(audit.MemberRemoved, "user:"+user.String(), nil, managing(nil))
+	event := by.Event(audit.MemberRemoved, "user:"+user.String(), nil, managing(nil))
 	event.UserID = &user
 	return s.end(ctx, by.WorkspaceID, user, event)
 }
 
 // Leave ends the membership of the user who asks for it (M3). It needs no permission. It returns ErrLastHolder.
 func (s *Service) Leave(ctx context.Context, by Actor) (Removal, error) {
-	return s.end(ctx, by.WorkspaceID, by.UserID, by.event(audit.MemberLeft, "user:"+by.UserID.String(), nil, nil))
+	return s.end(ctx, by.WorkspaceID, by.UserID, by.Event(audit.MemberLeft, "user:"+by.UserID.String(), nil, nil))
 }
 
 func (s *Service) end(ctx context.Context, workspaceID, user uuid.UUID, event audit.Event) (Removal, error) {
@@ -229,7 +207,7 @@ func (s *Service) send(
 		return Sent{}, fmt.Errorf("create invitation: %w", err)
 	}
 	i.InviterID = by.UserID
-	event := by.event(action, "invitation:"+i.ID.String(), map[string]any{"permissions": i.Permissions.Strings()},
+	event := by.Event(action, "invitation:"+i.ID.String(), map[string]any{"permissions": i.Permissions.Strings()},
 		managing(i.Permissions))
 	if err := save(ctx, &i, token, event); err != nil {
 		return Sent{}, err
@@ -240,7 +218,7 @@ func (s *Service) send(
 // Withdraw ends an open invitation, or returns ErrNoInvitation.
 func (s *Service) Withdraw(ctx context.Context, by Actor, id uuid.UUID) error {
 	return s.Store.WithdrawInvitation(ctx, by.WorkspaceID, id,
-		by.event(audit.InvitationWithdrawn, "invitation:"+id.String(), nil, managing(nil)))
+		by.Event(audit.InvitationWithdrawn, "invitation:"+id.String(), nil, managing(nil)))
 }
 
 // Offer returns the invitation of a link, or ErrNoInvitation if it was answered, withdrawn or renewed, or has expired.
@@ -282,6 +260,8 @@ func EventsOf(o Offer, user NewUser, requestID string) (added, joined audit.Even
 		Subject:   "user:" + user.ID.String(),
 		Detail:    map[string]any{"invitation": o.ID.String()},
 		RequestID: requestID,
+
+		Authorization: &audit.Authorization{Link: true},
 	}
 	return added, joinedBy(added, o, user.ID)
 }
@@ -302,5 +282,8 @@ func joinedBy(event audit.Event, o Offer, user uuid.UUID) audit.Event {
 func (s *Service) Decline(ctx context.Context, o Offer, user *uuid.UUID, event audit.Event) error {
 	event.WorkspaceID, event.UserID = &o.WorkspaceID, user
 	event.Action, event.Subject = audit.InvitationDeclined, "invitation:"+o.ID.String()
+	if user == nil {
+		event.Authorization = &audit.Authorization{Link: true}
+	}
 	return s.Store.Decline(ctx, o, user, event)
 }

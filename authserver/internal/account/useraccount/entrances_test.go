@@ -63,8 +63,8 @@ func entrances() map[string]entrance {
 		"postgres.respellUser":     {demands: nothing, why: "replaces a spelling of the same address"},
 		"postgres.DuplicateUsers":  {demands: nothing, why: reads},
 		"postgres.FindUser":        {demands: nothing, why: "its callers are in this table"},
-		"admin.user":               {demands: nothing, why: "its callers are in this table"},
-		"admin.membership":         {demands: nothing, why: "its callers are in this table"},
+		"admin.findUser":           {demands: nothing, why: "its callers are in this table"},
+		"admin.findMember":         {demands: nothing, why: "its callers are in this table"},
 		"admin.AddMember":          {demands: refused, test: "TestProven_OperatorAddsOnlyProvenUsers"},
 		"admin.ResetLink":          {demands: ended, test: "TestProven_ResetOfUnprovenAccountEndsWhatItHad"},
 		"admin.ConfirmEmail":       {demands: nothing, why: "the operator's word proves it"},
@@ -95,7 +95,7 @@ var (
 	quoted   = regexp.MustCompile("(?s)`.*?`|\"[^\"\n]*\"")
 	compares = regexp.MustCompile(`\b` + column + `\s*(=|<>)\s*(\$|@|\w+\.|\(|any)|(=|<>)\s*\w+\.` + column + `\b` +
 		`|strpos\([^\n]*\bemail\b|on conflict \(email\)`)
-	calls = regexp.MustCompile(`\.(UserByEmail|FindUser|BeginReset)\(|\bd\.(user|membership)\(ctx`)
+	calls = regexp.MustCompile(`\.(UserByEmail|FindUser|BeginReset)\(|\bs\.(findUser|findMember)\(ctx`)
 )
 
 // TestEntrances_AreInTheTable finds the functions and the SQL that compare an e-mail address, and the callers of the

@@ -1,11 +1,30 @@
+// Package members serves the members and invitations of a workspace.
+//
+//	GET    /v1/account/tenants/{tenantId}/members                   list
+//	PATCH  /v1/account/tenants/{tenantId}/members/{userId}          replace the permissions
+//	DELETE /v1/account/tenants/{tenantId}/members/{userId}          remove; ends grants and tokens: 204
+//	GET    /v1/account/tenants/{tenantId}/invitations               list
+//	POST   /v1/account/tenants/{tenantId}/invitations               invite: 201
+//	DELETE /v1/account/tenants/{tenantId}/invitations/{invitationId}  withdraw: 204
+//
+// Each call needs account:api:access in the workspace, a GET also account:read:members, and the others
+// account:write:members. An invitation for an address with an open invitation replaces it. The link of an invitation is
+// only in the response to the call that created it, and only if the deployment sends no e-mail. Package membership
+// decides.
 package members
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"mime"
 	"net/http"
+	"strings"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -17,6 +36,7 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -47,19 +67,13 @@ func New(d Deps) *Handler { return &Handler{d} }
 
 // serving calls serve if the caller holds account:api:access and needed in the path's workspace.
 func (h *Handler) serving(
-	needed perm.Permission, serve func(http.ResponseWriter, *http.Request, membership.Actor) error,
+	needed perm.Permission, serve func(http.ResponseWriter, *http.Request, audit.Actor) error,
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.Authorizer.Serve(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess, func(c authorizer.Caller) error {
+		h.Authorizer.Serve(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess, func(by audit.Actor) error {
 			err := error(nil)
-			if c.Permissions.Has(needed) {
-				err = serve(w, r, membership.Actor{
-					UserID:        c.UserID,
-					WorkspaceID:   c.WorkspaceID,
-					Permissions:   c.Permissions,
-					RequestID:     web.RequestID(r.Context()),
-					Authorization: c.Allowed,
-				})
+			if by.Permissions.Has(needed) {
+				err = serve(w, r, by)
 			} else {
 				err = apierr.New(apierr.Forbidden, "This request requires the permission "+string(needed)+
 					" of the user and of the credential. Ask an administrator of the workspace to grant it.")
@@ -74,17 +88,14 @@ func (h *Handler) serving(
 
 // writing calls effect like serving, and answers a repeated request with the first answer.
 func (h *Handler) writing(
-	effect func(http.ResponseWriter, *http.Request, membership.Actor) (idempotency.Answer, error),
+	effect func(http.ResponseWriter, *http.Request, audit.Actor) (idempotency.Answer, error),
 ) http.Handler {
-	return h.serving(
-		perm.AccountWriteMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
-			caller := idempotency.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
-			return writes.Serve(w, r, h.Store, scope, caller,
-				func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
-		},
-	)
+	return h.serving(perm.AccountWriteMembers, func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
+		scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
+		caller := idempotency.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
+		return writes.Serve(w, r, h.Store, scope, caller,
+			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
+	})
 }
 
 // messages are the responses to the errors of package membership.
@@ -141,25 +152,20 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // List serves GET …/members.
 func (h *Handler) List() http.Handler {
-	return h.serving(
-		perm.AccountReadMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			all, err := h.Store.ListedMembers(r.Context(), by.WorkspaceID)
-			if err != nil {
-				return err
-			}
-			return byName(func(users []uuid.UUID) ([]membership.Member, error) {
-				return h.Store.WorkspaceMembers(r.Context(), by.WorkspaceID, users)
-			}).Write(w, r, h.Cursors, by.WorkspaceID, all)
-		},
-	)
+	return h.serving(perm.AccountReadMembers, func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
+		all, err := h.Store.ListedMembers(r.Context(), by.WorkspaceID)
+		if err != nil {
+			return err
+		}
+		return byName(func(users []uuid.UUID) ([]membership.Member, error) {
+			return h.Store.WorkspaceMembers(r.Context(), by.WorkspaceID, users)
+		}).Write(w, r, h.Cursors, by.WorkspaceID, all)
+	})
 }
 
 // Change serves PATCH …/members/{userId}.
 func (h *Handler) Change() http.Handler {
-	return h.writing(func(
-		w http.ResponseWriter, r *http.Request, by membership.Actor,
-	) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		user, err := h.id(r, "userId", membership.ErrNoMember)
 		if err != nil {
 			return idempotency.Answer{}, err
@@ -184,9 +190,7 @@ func (h *Handler) Change() http.Handler {
 
 // Remove serves DELETE …/members/{userId}.
 func (h *Handler) Remove() http.Handler {
-	return h.writing(func(
-		_ http.ResponseWriter, r *http.Request, by membership.Actor,
-	) (idempotency.Answer, error) {
+	return h.writing(func(_ http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		user, err := h.id(r, "userId", membership.ErrNoMember)
 		if err == nil {
 			_, err = h.Members.Remove(r.Context(), by, user)
@@ -197,23 +201,18 @@ func (h *Handler) Remove() http.Handler {
 
 // Invitations serves GET …/invitations.
 func (h *Handler) Invitations() http.Handler {
-	return h.serving(
-		perm.AccountReadMembers,
-		func(w http.ResponseWriter, r *http.Request, by membership.Actor) error {
-			invitations, err := h.Store.Invitations(r.Context(), by.WorkspaceID)
-			if err == nil {
-				err = newestFirst().Write(w, r, h.Cursors, by.WorkspaceID, invitations)
-			}
-			return err
-		},
-	)
+	return h.serving(perm.AccountReadMembers, func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
+		invitations, err := h.Store.Invitations(r.Context(), by.WorkspaceID)
+		if err == nil {
+			err = newestFirst().Write(w, r, h.Cursors, by.WorkspaceID, invitations)
+		}
+		return err
+	})
 }
 
 // Invite serves POST …/invitations.
 func (h *Handler) Invite() http.Handler {
-	return h.writing(func(
-		w http.ResponseWriter, r *http.Request, by membership.Actor,
-	) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		var body struct {
 			Email       string   `json:"email"`
 			Permissions []string `json:"permissions"`
@@ -238,9 +237,7 @@ func (h *Handler) Invite() http.Handler {
 
 // Withdraw serves DELETE …/invitations/{invitationId}.
 func (h *Handler) Withdraw() http.Handler {
-	return h.writing(func(
-		_ http.ResponseWriter, r *http.Request, by membership.Actor,
-	) (idempotency.Answer, error) {
+	return h.writing(func(_ http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		id, err := h.id(r, "invitationId", membership.ErrNoInvitation)
 		if err == nil {
 			err = h.Members.Withdraw(r.Context(), by, id)
@@ -256,4 +253,115 @@ func (h *Handler) id(r *http.Request, variable string, unknown error) (uuid.UUID
 		return uuid.Nil, unknown
 	}
 	return id, nil
+}
+
+// readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
+// Unknown names are ignored.
+func readBody(w http.ResponseWriter, r *http.Request, into any) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, writes.MaxBody))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+	}
+	if err != nil {
+		return apierr.New(apierr.Invalid, "The body could not be read.")
+	}
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case len(raw) == 0:
+		return apierr.New(apierr.Invalid, "The body is empty.")
+	case err != nil || mediaType != "application/json":
+		return apierr.New(apierr.Invalid, "Content-Type must be application/json.")
+	case web.Encoded(r.Header):
+		return apierr.New(apierr.Invalid, web.EncodedWords)
+	}
+	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave into unchanged
+	if err := json.Unmarshal(raw, into); err != nil || !isObject {
+		return apierr.New(apierr.Invalid,
+			"The body must be one JSON object with the documented types and without duplicate keys.")
+	}
+	return nil
+}
+
+// A memberBody is the JSON of a member.
+type memberBody struct {
+	UserID      string         `json:"userId"`
+	Name        string         `json:"name"`
+	Email       string         `json:"email"`
+	Permissions []string       `json:"permissions"`
+	Disabled    bool           `json:"disabled"`
+	Connections int            `json:"connections"`
+	Tokens      int            `json:"tokens"`
+	CreatedAt   jsontime.Time  `json:"createdAt"`
+	LastSeenAt  *jsontime.Time `json:"lastSeenAt"`
+}
+
+func showMember(m membership.Member) memberBody {
+	return memberBody{
+		UserID:      m.UserID.String(),
+		Name:        m.Name,
+		Email:       m.Email,
+		Permissions: m.Permissions.Strings(),
+		Disabled:    m.Disabled,
+		Connections: m.Connections,
+		Tokens:      m.Tokens,
+		CreatedAt:   jsontime.Time(m.Since),
+		LastSeenAt:  moment(m.LastSeen),
+	}
+}
+
+func moment(t *time.Time) *jsontime.Time {
+	if t == nil {
+		return nil
+	}
+	at := jsontime.Time(*t)
+	return &at
+}
+
+// An invitationBody is the JSON of an invitation. It has the link only in the response to the call that created it.
+type invitationBody struct {
+	ID          string        `json:"id"`
+	Email       string        `json:"email"`
+	Permissions []string      `json:"permissions"`
+	InvitedBy   string        `json:"invitedBy"`
+	CreatedAt   jsontime.Time `json:"createdAt"`
+	ExpiresAt   jsontime.Time `json:"expiresAt"`
+	URL         string        `json:"url,omitempty"`
+}
+
+func showInvitation(i membership.Invitation) invitationBody {
+	return invitationBody{
+		ID:          i.ID.String(),
+		Email:       i.Email,
+		Permissions: i.Permissions.Strings(),
+		InvitedBy:   i.InviterID.String(),
+		CreatedAt:   jsontime.Time(i.Created),
+		ExpiresAt:   jsontime.Time(i.Expires),
+	}
+}
+
+// byName returns the list of a workspace's members; read reads those of a page.
+func byName(read func([]uuid.UUID) ([]membership.Member, error)) listing.List[membership.ListedMember, memberBody] {
+	return listing.List[membership.ListedMember, memberBody]{
+		Name: "members",
+		Key: func(m membership.ListedMember) string {
+			return strings.ToLower(m.Name) + "\x00" + m.Email + "\x00" + m.UserID.String()
+		},
+		Show: func(page []membership.ListedMember) ([]memberBody, error) {
+			members, err := read(membership.UserIDs(page))
+			if err != nil {
+				return nil, err
+			}
+			return listing.Each(showMember)(members)
+		},
+	}
+}
+
+// newestFirst returns the list of a workspace's open invitations.
+func newestFirst() listing.List[membership.Invitation, invitationBody] {
+	return listing.List[membership.Invitation, invitationBody]{
+		Name:    "invitations",
+		Omitted: []string{"url"},
+		Key:     func(i membership.Invitation) string { return listing.NewestFirst(i.Created, i.ID) },
+		Show:    listing.Each(showInvitation),
+	}
 }

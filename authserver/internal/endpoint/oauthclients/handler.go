@@ -1,14 +1,29 @@
+// Package oauthclients serves the management of a workspace's OAuth clients.
+//
+//	POST   /v1/account/tenants/{tenantId}/oauth-clients                     register (spec 4.2): 201
+//	GET    /v1/account/tenants/{tenantId}/oauth-clients                     list
+//	GET    /v1/account/tenants/{tenantId}/oauth-clients/{clientId}          read
+//	DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId}          delete; revokes its grants: 204
+//	POST   /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret   replace the secret
+//
+// Each call needs account:api:access in the workspace. The secret is only in the response to the call that created it.
+// One credential may have 64 requests in flight, of which 8 are handled at once. Further requests get a 429 (contract,
+// section 6).
 package oauthclients
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"mime"
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -22,6 +37,7 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/web"
 )
@@ -31,13 +47,10 @@ type Store interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error)
+	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) (
+		ended []grant.Grant, more bool, err error)
 	ReplaceSecret(
-		ctx context.Context,
-		workspaceID, id uuid.UUID,
-		hash []byte,
-		overlap time.Duration,
-		event audit.Event,
+		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 	) error
 	writes.Store
 }
@@ -61,33 +74,27 @@ type Handler struct{ Deps }
 func New(d Deps) *Handler { return &Handler{d} }
 
 // guarded calls serve if the caller holds account:api:access in the path's workspace.
-func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, authorizer.Caller) error) http.Handler {
+func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, audit.Actor) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.Authorizer.Serve(
-			w,
-			r,
-			h.Variables(r)["tenantId"],
-			perm.AccountAPIAccess,
-			func(caller authorizer.Caller) error {
-				err := serve(w, r, caller)
-				if err != nil {
-					h.refuse(w, r, err)
-				}
-				return err
-			},
-		)
+		h.Authorizer.Serve(w, r, h.Variables(r)["tenantId"], perm.AccountAPIAccess, func(by audit.Actor) error {
+			err := serve(w, r, by)
+			if err != nil {
+				h.refuse(w, r, err)
+			}
+			return err
+		})
 	})
 }
 
 // writing calls effect like guarded, and answers a repeated request with the first answer.
 func (h *Handler) writing(
-	effect func(http.ResponseWriter, *http.Request, authorizer.Caller) (idempotency.Answer, error),
+	effect func(http.ResponseWriter, *http.Request, audit.Actor) (idempotency.Answer, error),
 ) http.Handler {
-	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
-		scope := idempotency.Scope{WorkspaceID: caller.WorkspaceID, User: caller.UserID}
-		by := idempotency.Caller{Credential: caller.Allowed.Credential(), Held: caller.Permissions}
-		return writes.Serve(w, r, h.Store, scope, by,
-			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, caller) })
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
+		scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
+		caller := idempotency.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
+		return writes.Serve(w, r, h.Store, scope, caller,
+			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
 	})
 }
 
@@ -119,11 +126,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 			"The workspace has 1,000 applications, which is the maximum. Delete one first."))
 	case errors.Is(err, store.ErrUnavailable):
 		h.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
-		apierr.Write(
-			w,
-			apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
-		)
+		apierr.Write(w, apierr.Flat,
+			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."))
 	default:
 		h.Log.ErrorContext(r.Context(), "client request failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))
@@ -132,9 +136,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // Register serves POST …/oauth-clients.
 func (h *Handler) Register() http.Handler {
-	return h.writing(func(
-		w http.ResponseWriter, r *http.Request, caller authorizer.Caller,
-	) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		registration, err := readRegistration(w, r)
 		if err != nil {
 			return idempotency.Answer{}, err
@@ -143,11 +145,11 @@ func (h *Handler) Register() http.Handler {
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		if !caller.Permissions.HasAll(c.Required) {
+		if !by.Permissions.HasAll(c.Required) {
 			return idempotency.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
-				"your credential have. Missing: "+c.Required.Without(caller.Permissions).Scope()+".")
+				"your credential have. Missing: "+c.Required.Without(by.Permissions).Scope()+".")
 		}
-		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), caller.WorkspaceID, &caller.UserID
+		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), by.WorkspaceID, &by.UserID
 		c.CreatedAt = h.Now().UTC().Truncate(time.Microsecond)
 		var secret credential.Secret
 		var hash []byte
@@ -157,8 +159,7 @@ func (h *Handler) Register() http.Handler {
 			}
 			hash = credential.Hash(secret.Reveal())
 		}
-		registered := event(r, caller, audit.ClientRegistered, c.ID)
-		registered.Authorization.Permissions = registered.Authorization.Permissions.Union(c.Required)
+		registered := by.Event(audit.ClientRegistered, "client:"+c.ID.String(), nil, c.Required)
 		saved, err := h.Store.SaveClient(r.Context(), c, hash, registered)
 		if err == nil && !saved {
 			err = errors.New("the id of the new client is already in use") // its secret must not be shown
@@ -185,18 +186,18 @@ func applications() listing.List[client.Client, clientBody] {
 
 // List serves GET …/oauth-clients.
 func (h *Handler) List() http.Handler {
-	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
-		clients, err := h.Store.Clients(r.Context(), caller.WorkspaceID)
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
+		clients, err := h.Store.Clients(r.Context(), by.WorkspaceID)
 		if err != nil {
 			return err
 		}
-		return applications().Write(w, r, h.Cursors, caller.WorkspaceID, clients)
+		return applications().Write(w, r, h.Cursors, by.WorkspaceID, clients)
 	})
 }
 
 // Read serves GET …/oauth-clients/{clientId}.
 func (h *Handler) Read() http.Handler {
-	return h.guarded(func(w http.ResponseWriter, r *http.Request, caller authorizer.Caller) error {
+	return h.guarded(func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
 		id, err := h.clientID(r)
 		if err != nil {
 			return err
@@ -205,7 +206,7 @@ func (h *Handler) Read() http.Handler {
 		if err != nil {
 			return err
 		}
-		if c.WorkspaceID != caller.WorkspaceID {
+		if c.WorkspaceID != by.WorkspaceID {
 			return client.ErrUnknown
 		}
 		web.JSON(w, http.StatusOK, show(c, ""))
@@ -215,15 +216,13 @@ func (h *Handler) Read() http.Handler {
 
 // Delete serves DELETE …/oauth-clients/{clientId}.
 func (h *Handler) Delete() http.Handler {
-	return h.writing(func(
-		w http.ResponseWriter, r *http.Request, caller authorizer.Caller,
-	) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		id, err := h.clientID(r)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		deleted := event(r, caller, audit.ClientDeleted, id)
-		ended, err := h.Store.DeleteClient(r.Context(), caller.WorkspaceID, id, deleted)
+		deleted := by.Event(audit.ClientDeleted, "client:"+id.String(), nil, nil)
+		ended, _, err := h.Store.DeleteClient(r.Context(), by.WorkspaceID, id, deleted)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
@@ -239,9 +238,7 @@ const overlap = 24 * time.Hour
 
 // ReplaceSecret serves POST …/oauth-clients/{clientId}/secret.
 func (h *Handler) ReplaceSecret() http.Handler {
-	return h.writing(func(
-		w http.ResponseWriter, r *http.Request, caller authorizer.Caller,
-	) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
 		id, err := h.clientID(r)
 		if err != nil {
 			return idempotency.Answer{}, err
@@ -254,7 +251,7 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		if c.WorkspaceID != caller.WorkspaceID {
+		if c.WorkspaceID != by.WorkspaceID {
 			return idempotency.Answer{}, client.ErrUnknown
 		}
 		if c.Kind.Traits().Public {
@@ -268,14 +265,8 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		if expireOld {
 			old = 0
 		}
-		err = h.Store.ReplaceSecret(
-			r.Context(),
-			caller.WorkspaceID,
-			id,
-			credential.Hash(secret.Reveal()),
-			old,
-			event(r, caller, audit.ClientSecretReplaced, id),
-		)
+		replaced := by.Event(audit.ClientSecretReplaced, "client:"+id.String(), nil, nil)
+		err = h.Store.ReplaceSecret(r.Context(), by.WorkspaceID, id, credential.Hash(secret.Reveal()), old, replaced)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
@@ -293,14 +284,113 @@ func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
-func event(r *http.Request, caller authorizer.Caller, action audit.Action, id uuid.UUID) audit.Event {
-	return audit.Event{
-		WorkspaceID:   &caller.WorkspaceID,
-		UserID:        &caller.UserID,
-		Actor:         caller.Actor,
-		Action:        action,
-		Subject:       "client:" + id.String(),
-		RequestID:     web.RequestID(r.Context()),
-		Authorization: &caller.Allowed,
+// readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
+// Unknown names are ignored.
+func readBody(w http.ResponseWriter, r *http.Request, into any) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, writes.MaxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+	}
+	if err != nil {
+		return &client.Refusal{Message: "The body could not be read."}
+	}
+	if len(raw) == 0 {
+		return io.EOF
+	}
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		mediaType != "application/json" {
+		return &client.Refusal{Message: "Content-Type must be application/json."}
+	}
+	if web.Encoded(r.Header) {
+		return &client.Refusal{Message: web.EncodedWords}
+	}
+	isObject := bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) // null would leave into unchanged
+	if err := json.Unmarshal(raw, into); err != nil || !isObject {
+		return &client.Refusal{
+			Message: "The body must be one JSON object with the documented types and without duplicate keys.",
+		}
+	}
+	return nil
+}
+
+func readRegistration(w http.ResponseWriter, r *http.Request) (client.Registration, error) {
+	var body struct {
+		Name       string   `json:"name"`
+		Redirects  []string `json:"redirectUris"`
+		Required   []string `json:"requiredPermissions"`
+		Platform   *string  `json:"connectorPlatform"`
+		Resource   *string  `json:"resource"`
+		AuthMethod *string  `json:"tokenEndpointAuthMethod"`
+	}
+	err := readBody(w, r, &body)
+	if errors.Is(err, io.EOF) {
+		err = &client.Refusal{Message: "The body is empty."}
+	}
+	if err != nil {
+		return client.Registration{}, err
+	}
+	registration := client.Registration{Name: body.Name, Redirects: body.Redirects, Required: body.Required}
+	for _, member := range []struct {
+		from *string
+		to   *string
+		name string
+	}{
+		{body.Platform, &registration.Platform, "connectorPlatform"},
+		{body.Resource, &registration.Resource, "resource"},
+		{body.AuthMethod, &registration.AuthMethod, "tokenEndpointAuthMethod"},
+	} {
+		if member.from == nil {
+			continue
+		}
+		if *member.from == "" {
+			return client.Registration{}, &client.Refusal{
+				Field:   member.name,
+				Message: member.name + " must not be empty. Omit it or set a value.",
+			}
+		}
+		*member.to = *member.from
+	}
+	return registration, nil
+}
+
+func readExpireOld(w http.ResponseWriter, r *http.Request) (bool, error) {
+	var body struct {
+		ExpireOld bool `json:"expireOld"`
+	}
+	if err := readBody(w, r, &body); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return body.ExpireOld, nil
+}
+
+// A clientBody is the JSON of a client. It has the secret only in the response to the call that created it.
+type clientBody struct {
+	ClientID            string        `json:"clientId"`
+	ClientSecret        string        `json:"clientSecret,omitempty"`
+	Kind                string        `json:"kind"`
+	WorkspaceID         string        `json:"tenantId"`
+	Name                string        `json:"name"`
+	RedirectURIs        []string      `json:"redirectUris"`
+	RequiredPermissions []string      `json:"requiredPermissions"`
+	ConnectorPlatform   string        `json:"connectorPlatform,omitempty"`
+	Resource            string        `json:"resource,omitempty"`
+	AuthMethod          string        `json:"tokenEndpointAuthMethod"`
+	CreatedAt           jsontime.Time `json:"createdAt"`
+}
+
+func show(c client.Client, secret credential.Secret) clientBody {
+	return clientBody{
+		ClientID:            c.ID.String(),
+		ClientSecret:        secret.Reveal(),
+		Kind:                string(c.Kind),
+		WorkspaceID:         c.WorkspaceID.String(),
+		Name:                c.Name,
+		RedirectURIs:        c.Redirects,
+		RequiredPermissions: c.Required.Strings(),
+		ConnectorPlatform:   c.Platform,
+		Resource:            c.Resource,
+		AuthMethod:          string(c.AuthMethod),
+		CreatedAt:           jsontime.Time(c.CreatedAt),
 	}
 }

@@ -340,7 +340,7 @@ func (s *Settings) deleteApplication(r *request) error {
 	if err != nil {
 		return err
 	}
-	ended, err := s.Store.DeleteClient(r.ctx(), r.here.Workspace.ID, c.ID, r.clientEvent(audit.ClientDeleted, c))
+	ended, _, err := s.Store.DeleteClient(r.ctx(), r.here.Workspace.ID, c.ID, r.clientEvent(audit.ClientDeleted, c))
 	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return err
 	}

@@ -191,6 +191,7 @@ func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed := audit.Event{Actor: "admin", Action: audit.ClientSecretReplaced}
+	changed.Authorization = &audit.Authorization{Operator: true}
 	hash := credential.Hash(next.Reveal())
 	if err := b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, hash, 0, changed); err != nil {
 		t.Fatal(err)
@@ -198,7 +199,7 @@ func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
 		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
 	}
-	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed); err != nil {
+	if _, _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe(next); got != "invalid_client" {

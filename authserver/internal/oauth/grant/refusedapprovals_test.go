@@ -41,7 +41,8 @@ func (b *testEnv) readOnly() {
 	lowered := workspace.DefaultConnectorPolicy()
 	lowered.Permissions = perm.NewSet(perm.ProgrammesRead)
 	event := audit.Event{WorkspaceID: &b.fixture.WorkspaceID, Actor: "operator", Action: audit.ConnectorPolicyChanged}
-	if _, err := b.store.SetConnectorPolicy(b.Context(), b.fixture.WorkspaceID, lowered, event); err != nil {
+	event.Authorization = &audit.Authorization{Operator: true}
+	if _, err := b.store.ReplaceConnectorPolicy(b.Context(), b.fixture.WorkspaceID, "", lowered, event); err != nil {
 		b.Fatal(err)
 	}
 }

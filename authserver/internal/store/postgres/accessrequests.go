@@ -1,8 +1,8 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,31 +22,21 @@ with managers as (
   where m.tenant_id = @tenant and u.id <> @but and @decides = any(m.permissions)
     and not (@mailed and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = @kind))
 )
-select id, name, email from managers
+select id as user_id, name, email from managers
 where holds or not exists (select from managers where holds)
 order by created_at, id limit @most`
 
 func managersArgs(q accessrequest.Request, mailed bool) pgx.NamedArgs {
-	return pgx.NamedArgs{
-		"tenant":  q.WorkspaceID,
-		"but":     q.UserID,
-		"decides": string(q.Decides()),
-		"needs":   append([]string{}, q.Needs().Strings()...),
-		"mailed":  mailed,
-		"kind":    string(mail.AccessRequested),
-		"most":    accessrequest.MaxRecipients,
-	}
+	return pgx.NamedArgs{"tenant": q.WorkspaceID, "but": q.UserID, "decides": string(q.Decides()),
+		"needs": append([]string{}, q.Needs().Strings()...), "mailed": mailed,
+		"kind": string(mail.AccessRequested), "most": accessrequest.MaxRecipients}
 }
 
-func scanManager(row pgx.CollectableRow) (m accessrequest.Manager, err error) {
-	return m, row.Scan(&m.UserID, &m.Name, &m.Email)
-}
+var scanManager = pgx.RowToStructByName[accessrequest.Manager]
 
 // Managers implements accessrequest.Store.
-func (s *Store) Managers(
-	ctx context.Context, q accessrequest.Request, mailed bool,
-) ([]accessrequest.Manager, error) {
-	return listed(ctx, s, "list managers", managersSQL, managersArgs(q, mailed), scanManager)
+func (s *Store) Managers(ctx context.Context, q accessrequest.Request, mailed bool) ([]accessrequest.Manager, error) {
+	return listLong(ctx, s, "list managers", scanManager, managersSQL, managersArgs(q, mailed))
 }
 
 // SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing
@@ -57,13 +47,10 @@ func (s *Store) SendAccessRequest(
 	if s.mails == nil {
 		return accessrequest.NoMail, nil
 	}
-	err = s.atomically(ctx, "ask for access", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil { // locks the user: one request at a time
-			return err
-		}
+	err = s.change(ctx, "ask for access", &event, func(tx pgx.Tx) error { // locks the user: one request at a time
 		if proven, err := isProven(ctx, tx, q.UserID); err != nil || !proven {
 			outcome = accessrequest.Unproven
-			return err
+			return cmp.Or(err, errNoEvent)
 		}
 		held, member, err := lockMember(ctx, tx, q.WorkspaceID, q.UserID)
 		if err != nil {
@@ -71,22 +58,18 @@ func (s *Store) SendAccessRequest(
 		}
 		if member && !q.LLMIntegration && !q.Policy && held.HasAll(q.Permissions) {
 			outcome = accessrequest.AlreadyGiven
-			return nil
+			return errNoEvent
 		}
-		rows, err := tx.Query(ctx, managersSQL, managersArgs(q, true))
-		if err != nil {
-			return err
-		}
-		managers, err := pgx.CollectRows(rows, scanManager)
+		managers, err := collect(ctx, tx, scanManager, managersSQL, managersArgs(q, true))
 		if err != nil {
 			return err
 		}
 		if len(managers) == 0 {
 			outcome = accessrequest.NoManager
-			return nil
+			return errNoEvent
 		}
 		if outcome, err = saveRequest(ctx, tx, q, member); err != nil || outcome != accessrequest.Sent {
-			return err
+			return cmp.Or(err, errNoEvent)
 		}
 		m := mail.Message{Kind: mail.AccessRequested, Data: requestData(q, member)}
 		err = tx.QueryRow(ctx, `select t.name, u.name, u.email from account.tenants t, account.users u
@@ -95,19 +78,14 @@ func (s *Store) SendAccessRequest(
 		for i := 0; err == nil && i < len(managers); i++ {
 			err = s.queueMail(ctx, tx, managers[i].UserID, m)
 		}
-		if err != nil {
-			return err
-		}
 		event.Detail["recipients"], event.Detail["member"] = len(managers), member
-		return s.record(ctx, tx, event)
+		return err
 	})
 	return outcome, err
 }
 
 // saveRequest stores the request unless a limit is reached (R2).
-func saveRequest(
-	ctx context.Context, tx pgx.Tx, q accessrequest.Request, member bool,
-) (accessrequest.Outcome, error) {
+func saveRequest(ctx context.Context, tx pgx.Tx, q accessrequest.Request, member bool) (accessrequest.Outcome, error) {
 	if !member {
 		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('access requests ' || $1::text, 0))`,
 			q.WorkspaceID.String())
@@ -130,9 +108,8 @@ insert into account.access_requests as a (user_id, tenant_id, permissions, appli
 values ($1, $2, $3, $4, $5, now())
 on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
   application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
-where a.asked_at <= excluded.asked_at - $6::interval`,
-		q.UserID, q.WorkspaceID, append([]string{}, q.Permissions.Strings()...), q.Application, member,
-		accessrequest.Interval)
+where a.asked_at <= excluded.asked_at - $6::interval`, q.UserID, q.WorkspaceID,
+		append([]string{}, q.Permissions.Strings()...), q.Application, member, accessrequest.Interval)
 	if err != nil {
 		return "", err
 	}
@@ -168,18 +145,18 @@ func requestData(q accessrequest.Request, member bool) mail.Data {
 func (s *Store) LastAccessRequest(
 	ctx context.Context, workspaceID, user uuid.UUID,
 ) (*accessrequest.SentRequest, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	var a accessrequest.SentRequest
-	var permissions []string
-	err := s.pool.QueryRow(ctx, `select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
-		from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
-		where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`,
-		workspaceID, user, accessrequest.Kept).
-		Scan(&a.UserID, &a.Name, &a.Email, &permissions, &a.Application, &a.At)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
+	scan := func(row pgx.CollectableRow) (a accessrequest.SentRequest, err error) {
+		var permissions []string
+		err = row.Scan(&a.UserID, &a.Name, &a.Email, &permissions, &a.Application, &a.At)
+		a.Permissions = perm.FromStrings(permissions)
+		return a, err
 	}
-	a.Permissions = perm.FromStrings(permissions)
-	return &a, unavailable("read access request", err)
+	a, found, err := one(ctx, s, "read access request", scan, `
+select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
+from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
+where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`, workspaceID, user, accessrequest.Kept)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &a, nil
 }

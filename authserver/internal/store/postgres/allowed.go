@@ -40,10 +40,13 @@ const allowedFactorSQL = `select '{}'::text[] from account.sign_ins s, account.t
 const approvableUserSQL = userSQL + ` for share`
 
 // stillAllowed locks what authorized a request until the end of the transaction. It returns
-// audit.ErrNotAuthorized if that has ended since the check. A concurrent transaction that ends it waits and
-// then sees what this transaction wrote.
+// audit.ErrNotAuthorized if that has ended since the check, or if there was nothing. A concurrent transaction that ends
+// it waits and then sees what this transaction wrote.
 func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
-	if a == nil {
+	switch {
+	case a == nil:
+		return audit.ErrNotAuthorized
+	case a.Operator || a.Link:
 		return nil
 	}
 	return allowedBy(ctx, tx, a, allowedUserSQL)
@@ -101,9 +104,7 @@ func (s *Store) StillAllowed(ctx context.Context, a *audit.Authorization) error 
 func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof) error {
 	var hash string
 	err := tx.QueryRow(ctx, `select coalesce(password_hash, '') from account.users where id = $1
-		and disabled_at is null for no key update`,
-		user).
-		Scan(&hash)
+		and disabled_at is null for no key update`, user).Scan(&hash)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.ErrProofInvalid
 	}
@@ -115,24 +116,13 @@ func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.P
 	case session.Password:
 		holds = hash != "" && hash == proof.PasswordHash.Reveal()
 	case session.Passkey:
-		holds, err = found(
-			tx.QueryRow(
-				ctx,
-				`select true from account.passkeys where id = $1 and user_id = $2 and copied_at is null for share`,
-				proof.PasskeyID,
-				user,
-			),
-		)
+		holds, err = found(tx.QueryRow(ctx,
+			`select true from account.passkeys where id = $1 and user_id = $2 and copied_at is null for share`,
+			proof.PasskeyID, user))
 	case session.OIDC:
-		holds, err = found(
-			tx.QueryRow(
-				ctx,
-				`select true from account.identities where issuer = $1 and subject = $2 and user_id = $3 for share`,
-				proof.Issuer,
-				proof.Subject,
-				user,
-			),
-		)
+		holds, err = found(tx.QueryRow(ctx,
+			`select true from account.identities where issuer = $1 and subject = $2 and user_id = $3 for share`,
+			proof.Issuer, proof.Subject, user))
 	}
 	if err == nil && !holds {
 		err = session.ErrProofInvalid

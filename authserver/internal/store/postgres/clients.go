@@ -3,12 +3,16 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -117,48 +121,37 @@ func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client
 
 // Clients lists the clients of a workspace without their secrets, newest first.
 func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select `+clientFields+noSecrets+` from account.oauth_clients c
-		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, workspaceID)
-	if err != nil {
-		return nil, unavailable("list clients", err)
-	}
-	clients, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (client.Client, error) {
+	scan := func(row pgx.CollectableRow) (client.Client, error) {
 		var r clientRow
 		if err := row.Scan(r.targets()...); err != nil {
 			return client.Client{}, err
 		}
 		return *r.client(), nil
-	})
-	return clients, unavailable("list clients", err)
+	}
+	return list(ctx, s, "list clients", scan, `select `+clientFields+noSecrets+` from account.oauth_clients c
+		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, workspaceID)
 }
 
 // SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event,
 // in one transaction. It returns false if a client with this identifier already exists, or client.ErrTooMany.
 func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
-	saved := false
-	err := s.atomically(ctx, "register client", func(tx pgx.Tx) error {
-		saved = false
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
+	return s.changeIf(ctx, "register client", &event, func(tx pgx.Tx) error {
+		saved, err := insertClient(ctx, tx, c, secretHash)
+		if err == nil && !saved {
+			err = errNoEvent
 		}
-		var err error
-		if saved, err = insertClient(ctx, tx, c, secretHash); err != nil || !saved {
+		if err != nil {
 			return err
 		}
 		var others int
-		if err := tx.QueryRow(ctx, `select count(*) from (select from account.oauth_clients
+		err = tx.QueryRow(ctx, `select count(*) from (select from account.oauth_clients
 			where tenant_id = $1 and deleted_at is null and id <> $2 limit $3) c`,
-			c.WorkspaceID, c.ID, client.MaxInWorkspace).Scan(&others); err != nil {
-			return err
-		}
-		if others == client.MaxInWorkspace {
+			c.WorkspaceID, c.ID, client.MaxInWorkspace).Scan(&others)
+		if err == nil && others == client.MaxInWorkspace {
 			return client.ErrTooMany
 		}
-		return s.record(ctx, tx, event)
+		return err
 	})
-	return saved && err == nil, err
 }
 
 // insertClient inserts a client with the hash of its first secret, if it has one. It returns false if a client with
@@ -170,20 +163,9 @@ insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, req
   token_endpoint_auth_method, created_by, created_at)
 values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth,
   @by, @at)
-on conflict (id) do nothing`,
-		pgx.NamedArgs{
-			"id":        c.ID,
-			"kind":      c.Kind,
-			"tenant":    nullable(c.WorkspaceID),
-			"name":      c.Name,
-			"redirects": nonNil(c.Redirects),
-			"required":  c.Required.Strings(),
-			"platform":  c.Platform,
-			"resource":  c.Resource,
-			"auth":      c.AuthMethod,
-			"by":        c.CreatedBy,
-			"at":        c.CreatedAt,
-		})
+on conflict (id) do nothing`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID),
+		"name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(), "platform": c.Platform,
+		"resource": c.Resource, "auth": c.AuthMethod, "by": c.CreatedBy, "at": c.CreatedAt})
 	if err != nil || tag.RowsAffected() == 0 || secretHash == nil {
 		return err == nil && tag.RowsAffected() == 1, err
 	}
@@ -191,40 +173,34 @@ on conflict (id) do nothing`,
 	return err == nil, err
 }
 
-// DeleteClient deletes a client of the workspace and ends its grants, durably and in one transaction. It returns those
-// that it revoked so that the caller can update Redis; EndNext revokes the others.
-func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) ([]grant.Grant, error) {
-	var ended []grant.Grant
-	err := s.atomically(ctx, "delete client", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		tag, err := tx.Exec(
-			ctx,
-			`update account.oauth_clients set deleted_at = now() where id = $1 and tenant_id = $2
-				and deleted_at is null`,
-			id,
-			workspaceID,
-		)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
+// DeleteClient deletes a client of the workspace, or for an operator any client, and ends its grants, durably and in
+// one transaction. It returns those that it revoked so that the caller can update Redis, and whether EndNext revokes
+// others; or client.ErrUnknown.
+func (s *Store) DeleteClient(
+	ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
+) (ended []grant.Grant, more bool, err error) {
+	err = s.change(ctx, "delete client", &event, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1
+			and deleted_at is null and ($3 or tenant_id = $2) returning tenant_id`, id, workspaceID,
+			event.Authorization.Operator).Scan(&event.WorkspaceID)
+		if errors.Is(err, pgx.ErrNoRows) {
 			return client.ErrUnknown
 		}
-		p, err := ending{
-			workspaceID: workspaceID,
-			client:      &id,
-			reason:      grant.ClientDeleted,
-			actor:       event.Actor,
-		}.begin(ctx, tx, endAtOnce)
 		if err != nil {
 			return err
 		}
-		ended = p.ended
-		return s.record(ctx, tx, event)
+		workspaces := []uuid.UUID{}
+		if event.WorkspaceID != nil {
+			workspaces = append(workspaces, *event.WorkspaceID)
+		} else if workspaces, err = workspacesOfClient(ctx, tx, id); err != nil {
+			return err
+		}
+		e := ending{client: &id, reason: grant.ClientDeleted, actor: event.Actor}
+		p, err := e.beginIn(ctx, tx, workspaces)
+		ended, more = p.ended, p.more
+		return err
 	})
-	return ended, err
+	return ended, more, err
 }
 
 // ReplaceSecret gives a confidential client of the workspace a new secret. The previous secret stays valid
@@ -232,23 +208,13 @@ func (s *Store) DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, eve
 // two (contract, section 5). The client's row is locked first, so that this also holds for concurrent
 // replacements.
 func (s *Store) ReplaceSecret(
-	ctx context.Context,
-	workspaceID, id uuid.UUID,
-	hash []byte,
-	overlap time.Duration,
-	event audit.Event,
+	ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 ) error {
-	return s.atomically(ctx, "replace secret", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		var kind string
-		err := tx.QueryRow(ctx, `select kind from account.oauth_clients where id = $1
-			and tenant_id is not distinct from $2
-			and deleted_at is null for update`, id, nullable(workspaceID)).
-			Scan(&kind)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return client.ErrUnknown
+	return s.change(ctx, "replace secret", &event, func(tx pgx.Tx) error {
+		exists, err := found(tx.QueryRow(ctx, `select true from account.oauth_clients where id = $1
+			and tenant_id is not distinct from $2 and deleted_at is null for update`, id, nullable(workspaceID)))
+		if err == nil && !exists {
+			err = client.ErrUnknown
 		}
 		if err != nil {
 			return err
@@ -263,11 +229,8 @@ func (s *Store) ReplaceSecret(
 			where client_id = $1 and (expires_at is null or expires_at > now() + $2)`, id, overlap); err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash)
-			values ($1, $2)`, id, hash); err != nil {
-			return err
-		}
-		return s.record(ctx, tx, event)
+		_, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, id, hash)
+		return err
 	})
 }
 
@@ -283,4 +246,181 @@ func nonNil(texts []string) []string {
 		return []string{}
 	}
 	return texts
+}
+
+// ChangeClients creates and changes clients and records the events, in one transaction. It returns an *admin.Refusal if
+// a new client has the id of a deleted one, if a client to change was deleted, or if a workspace does not exist.
+func (s *Store) ChangeClients(ctx context.Context, changes []admin.ClientChange) error {
+	return s.atomically(ctx, "change clients", func(tx pgx.Tx) error {
+		for _, change := range changes {
+			if err := changeClient(ctx, tx, change); err != nil {
+				return err
+			}
+			if err := s.record(ctx, tx, change.Event); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func changeClient(ctx context.Context, tx pgx.Tx, change admin.ClientChange) error {
+	if !change.New {
+		return updateClient(ctx, tx, change.Client)
+	}
+	saved, err := insertClient(ctx, tx, change.Client, change.SecretHash)
+	if violates(err, foreignKeyViolation, "oauth_clients") {
+		return admin.ErrNoWorkspace
+	}
+	if err == nil && !saved {
+		return &admin.Refusal{
+			Message: fmt.Sprintf("%s is the id of another or a deleted client: choose a new one", change.Client.ID),
+		}
+	}
+	return err
+}
+
+func updateClient(ctx context.Context, tx pgx.Tx, c client.Client) error {
+	tag, err := tx.Exec(ctx, `
+update account.oauth_clients set name = @name, redirect_uris = @redirects, required_permissions = @required,
+  connector_platform = nullif(@platform, ''), resource = nullif(@resource, ''), token_endpoint_auth_method = @auth
+where id = @id and kind = @kind and tenant_id is not distinct from @tenant and metadata_url is null
+  and deleted_at is null`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID),
+		"name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(), "platform": c.Platform,
+		"resource": c.Resource, "auth": c.AuthMethod})
+	if err == nil && tag.RowsAffected() == 0 {
+		return admin.ErrNoClient
+	}
+	return err
+}
+
+// EveryClient lists the clients of one workspace, or all clients if workspaceID is nil, newest first. It
+// includes services.
+func (s *Store) EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]admin.Client, error) {
+	return listLong(ctx, s, "list clients", pgx.RowToStructByName[admin.Client], `
+select c.id, c.kind, c.tenant_id as workspace_id, coalesce(t.name, '') as workspace, c.name,
+  c.token_endpoint_auth_method as auth_method, c.created_at as created,
+  (select count(*) from account.grants g where g.client_id = c.id and g.state = 'active' and g.ends_at > now()) grants
+from account.oauth_clients c left join account.tenants t on t.id = c.tenant_id
+where c.deleted_at is null and (@tenant::uuid is null or c.tenant_id = @tenant)
+order by c.created_at desc, c.id desc`, pgx.NamedArgs{"tenant": workspaceID})
+}
+
+// workspacesOfClient returns the workspaces in which a client that belongs to none has grants that were not revoked, in
+// the order in which transactions lock them.
+func workspacesOfClient(ctx context.Context, tx pgx.Tx, id uuid.UUID) ([]uuid.UUID, error) {
+	return collect(ctx, tx, pgx.RowTo[uuid.UUID], `select distinct g.tenant_id from account.grants g
+		where g.client_id = $1 and g.state <> 'revoked' order by 1`, id)
+}
+
+// ClientCopy reads the stored copy of a client's metadata document. It returns false if the document was
+// never stored, and client.ErrNotServed if an operator has deleted the client; the deletion is permanent.
+func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	var row clientRow
+	var copied client.CachedClient
+	var deleted bool
+	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null,
+		`+clientFields+noSecrets+`
+		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
+		Scan(append([]any{&copied.FetchedAt, &copied.FreshUntil, &deleted}, row.targets()...)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return client.CachedClient{}, false, nil
+	}
+	if err != nil {
+		return client.CachedClient{}, false, unavailable("read client copy", err)
+	}
+	if deleted {
+		return client.CachedClient{}, false, client.ErrNotServed
+	}
+	copied.Client = *row.client()
+	return copied, true, nil
+}
+
+// StoreClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if
+// an operator has deleted the client, and a *client.DocumentError if Postgres rejects the keys as JSON.
+func (s *Store) StoreClientCopy(ctx context.Context, c client.CachedClient) error {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	defer s.recent.Purge()
+	tag, err := s.pool.Exec(ctx, `
+insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform,
+  resource, token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
+values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys,
+  nullif(@keys_url, ''), @read, @fresh)
+on conflict (id) do update set name = excluded.name, redirect_uris = excluded.redirect_uris,
+  required_permissions = excluded.required_permissions,
+  connector_platform = `+platformSQL+`excluded.connector_platform end,
+  token_endpoint_auth_method = excluded.token_endpoint_auth_method,
+  keys = excluded.keys, keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
+  document_fresh_until = excluded.document_fresh_until
+where c.deleted_at is null and c.metadata_url = excluded.metadata_url`, pgx.NamedArgs{"id": c.ID,
+		"kind": c.Kind, "name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(),
+		"platform": c.Platform, "auth": c.AuthMethod, "address": c.Address, "keys": c.Keys,
+		"keys_url": c.KeysURL, "read": c.FetchedAt, "fresh": c.FreshUntil})
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok &&
+		strings.HasPrefix(refused.Code, "22") { // class 22: data exception
+		return &client.DocumentError{
+			Message: "Its keys are not valid: they contain a character or a number that is not valid in a key.",
+		}
+	}
+	if err != nil {
+		return unavailable("store client copy", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return client.ErrNotServed
+	}
+	return nil
+}
+
+// platformSQL is the beginning of the new platform of a client c. While a connector policy is being applied, the client
+// keeps its platform: with another one, grants that the policy has ended could be accepted again (P3).
+const platformSQL = `case when exists (select from account.endings where days is not null) then c.connector_platform
+  else `
+
+// SetClientPlatform sets the connector platform of a client that has a metadata document; "" means none. It changes
+// nothing while a connector policy is being applied.
+func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	_, err := s.pool.Exec(ctx,
+		`update account.oauth_clients c set connector_platform = `+platformSQL+`nullif($2, '') end where id = $1
+			and metadata_url is not null`, id, platform)
+	return unavailable("set client platform", err)
+}
+
+// Limits of the cache of recent clients: the lifetime and the number of entries.
+const (
+	recentFor = time.Second
+	maxRecent = 1024
+)
+
+// A recentClient is a client, or nil if there was none, as it was read from Postgres. Every transaction of this process
+// may change a client and purges the cache; changes by other processes are visible after recentFor.
+type recentClient struct {
+	client *client.Client
+	at     time.Time
+}
+
+// RecentClient is Client with its two newest live secrets, from a cache of up to one second. It is for
+// requests that are refused in any case, so that garbage costs Postgres at most one read a second. Its result
+// must not authorize anything.
+func (s *Store) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
+	found, known := s.recent.Get(id)
+	if !known || time.Since(found.at) >= recentFor {
+		found = recentClient{at: time.Now()}
+		read, err := s.readClient(ctx, recentClientSQL, id)
+		if err != nil && !errors.Is(err, client.ErrUnknown) {
+			return client.Client{}, err
+		}
+		if err == nil {
+			found.client = &read
+		}
+		s.recent.Add(id, found)
+	}
+	if found.client == nil {
+		return client.Client{}, client.ErrUnknown
+	}
+	return *found.client, nil
 }

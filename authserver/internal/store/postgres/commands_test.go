@@ -21,7 +21,7 @@ func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := func() error {
-		event := audit.Event{Actor: "user:" + l.grant.UserID.String()}
+		event := audit.Event{Actor: "user:" + l.grant.UserID.String(), Authorization: operator}
 		return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", event)
 	}
 	read := func() error {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,10 +25,8 @@ const keptAttempts = 50
 func (s *Store) RecordStopped(ctx context.Context, stopped connectionlog.StoppedAttempt) error {
 	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
 		if stopped.UserID != nil {
-			var member bool
-			err := tx.QueryRow(ctx, `select exists (select from account.memberships where tenant_id = $1
-				and user_id = $2)`, stopped.WorkspaceID, *stopped.UserID).
-				Scan(&member)
+			member, err := found(tx.QueryRow(ctx, `select true from account.memberships
+				where tenant_id = $1 and user_id = $2`, stopped.WorkspaceID, *stopped.UserID))
 			if err != nil {
 				return err
 			}
@@ -35,17 +34,9 @@ func (s *Store) RecordStopped(ctx context.Context, stopped connectionlog.Stopped
 				stopped.UserID = nil
 			}
 		}
-		args := pgx.NamedArgs{
-			"id":      identity.New(),
-			"tenant":  stopped.WorkspaceID,
-			"client":  stopped.ClientID,
-			"user":    stopped.UserID,
-			"stray":   stopped.Orphan,
-			"outcome": string(stopped.Outcome),
-			"reason":  stopped.Reason,
-			"request": stopped.RequestID,
-			"keep":    keptAttempts,
-		}
+		args := pgx.NamedArgs{"id": identity.New(), "tenant": stopped.WorkspaceID, "client": stopped.ClientID,
+			"user": stopped.UserID, "stray": stopped.Orphan, "outcome": string(stopped.Outcome),
+			"reason": stopped.Reason, "request": stopped.RequestID, "keep": keptAttempts}
 		if stopped.Outcome != connectionlog.Waiting && stopped.UserID != nil {
 			if err := answered(ctx, tx, stopped.WorkspaceID, stopped.ClientID, *stopped.UserID); err != nil {
 				return err
@@ -70,14 +61,9 @@ delete from account.connection_stops where tenant_id = @tenant and id in (select
 
 // answered deletes the entry of a consent page that waits for the user's answer.
 func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUID) error {
-	_, err := tx.Exec(
-		ctx,
+	_, err := tx.Exec(ctx,
 		`delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3
-			and outcome = 'waiting'`,
-		workspaceID,
-		client,
-		user,
-	)
+			and outcome = 'waiting'`, workspaceID, client, user)
 	return err
 }
 
@@ -140,26 +126,8 @@ type attemptRow struct {
 func (r *attemptRow) targets() []any {
 	c := &r.connector
 	return append(
-		[]any{
-			&r.now,
-			&c.ID,
-			&c.Name,
-			&c.Platform,
-			&c.Address,
-			&c.Redirects,
-			&c.Deleted,
-			&r.id,
-			&r.at,
-			&r.person,
-			&r.email,
-			&r.stray,
-			&r.outcome,
-			&r.reason,
-			&r.request,
-			&r.firstUsed,
-			&r.refusedAt,
-			&r.refusal,
-		},
+		[]any{&r.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &r.id, &r.at, &r.person,
+			&r.email, &r.stray, &r.outcome, &r.reason, &r.request, &r.firstUsed, &r.refusedAt, &r.refusal},
 		r.grant.targets()...)
 }
 
@@ -186,26 +154,78 @@ func (r *attemptRow) attempt() connectionlog.Attempt {
 // Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after skipping offset.
 // The connector with the latest attempt comes first.
 func (s *Store) Connectors(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	offset, limit int,
+	ctx context.Context, workspaceID uuid.UUID, offset, limit int,
 ) ([]connectionlog.Connector, error) {
-	return listed(
-		ctx,
-		s,
-		"read connectors",
-		connectorsSQL,
-		pgx.NamedArgs{"tenant": workspaceID, "offset": offset, "limit": limit},
-		func(row pgx.CollectableRow) (connectionlog.Connector, error) {
-			var r attemptRow
-			if err := row.Scan(r.targets()...); err != nil {
-				return connectionlog.Connector{}, err
-			}
-			if r.id != nil {
-				latest := r.attempt()
-				r.connector.Latest = &latest
-			}
-			return r.connector, nil
-		},
-	)
+	scan := func(row pgx.CollectableRow) (connectionlog.Connector, error) {
+		var r attemptRow
+		if err := row.Scan(r.targets()...); err != nil {
+			return connectionlog.Connector{}, err
+		}
+		if r.id != nil {
+			latest := r.attempt()
+			r.connector.Latest = &latest
+		}
+		return r.connector, nil
+	}
+	return listLong(ctx, s, "read connectors", scan, connectorsSQL,
+		pgx.NamedArgs{"tenant": workspaceID, "offset": offset, "limit": limit})
+}
+
+// foundSQL selects the attempts of a workspace that a search names, the latest first. The statement contains only the
+// conditions that the search has. A search by person finds no user whose name the log hides.
+func foundSQL(search audit.Search, from audit.Cursor) string {
+	grants, stops := strings.Builder{}, strings.Builder{}
+	clients := `select k.id from account.oauth_clients k where k.kind = 'connector'`
+	if search.Application != "" {
+		clients += ` and k.id in (` + applicationsSQL + `)`
+	}
+	if search.Client != uuid.Nil {
+		clients += ` and k.id = @client`
+	}
+	grants.WriteString(`select g.client_id as connector, g.id, g.created_at as at, g.user_id, null::boolean as stray,
+    '' as outcome, '' as reason, '' as request
+  from account.grants g where g.tenant_id = @of and g.client_id in (` + clients + `)`)
+	stops.WriteString(`select s.client_id, s.id, s.at, s.user_id, s.stray, s.outcome, s.reason, s.request_id
+  from account.connection_stops s where s.tenant_id = @of and s.client_id in (` + clients + `)`)
+	if search.RequestID != "" {
+		grants.WriteString(` and g.id in (select substr(e.subject, 7)::uuid from account.audit_events e
+      where e.tenant_id = @of and e.request_id = @request and e.request_id <> ''
+        and e.subject ~ ('^grant:' || ` + strings.Replace(isUUID, "^", "", 1) + `))`)
+		stops.WriteString(` and s.request_id = @request`)
+	}
+	if search.Person != "" {
+		grants.WriteString(` and g.user_id in (` + peopleSQL + `)`)
+		stops.WriteString(` and s.user_id in (` + peopleSQL + `) and exists (select from account.memberships m
+      where m.tenant_id = @of and m.user_id = s.user_id)`)
+	}
+	grants.WriteString(between("g.created_at", search) + before("(g.created_at, g.id)", from))
+	stops.WriteString(between("s.at", search) + before("(s.at, s.id)", from))
+	return `
+with attempts as (
+  (` + grants.String() + ` order by g.created_at desc, g.id desc limit @limit)
+  union all
+  (` + stops.String() + ` order by s.at desc, s.id desc limit @limit)
+  order by at desc, id desc limit @limit
+), connectors as (
+  select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address,
+    c.redirect_uris, c.deleted_at is not null as deleted
+  from account.oauth_clients c where c.id in (select connector from attempts)
+)` + attemptDetails + `
+order by w.at desc, w.id desc`
+}
+
+// SearchConnections reads the attempts of all connectors of a workspace that a search names, backwards from a cursor.
+func (s *Store) SearchConnections(
+	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+) ([]connectionlog.Found, error) {
+	args := searchArgs(workspaceID, search, from, limit)
+	args["tenant"] = workspaceID // in attemptDetails
+	scan := func(row pgx.CollectableRow) (connectionlog.Found, error) {
+		var r attemptRow
+		if err := row.Scan(r.targets()...); err != nil {
+			return connectionlog.Found{}, err
+		}
+		return connectionlog.Found{Connector: r.connector, Attempt: r.attempt()}, nil
+	}
+	return listLong(ctx, s, "search connection log", scan, foundSQL(search, from), args)
 }

@@ -36,16 +36,10 @@ func (s *Store) DeletionSummary(ctx context.Context, user uuid.UUID) (useraccoun
 }
 
 func deletionSummary(ctx context.Context, tx pgx.Tx, user uuid.UUID) (sum useraccount.Summary, err error) {
-	rows, err := tx.Query(ctx, `
-select t.id, t.name, `+onlyHolder+`
+	sum.Workspaces, err = collect(ctx, tx, pgx.RowToStructByName[useraccount.Workspace], `
+select t.id, t.name, `+onlyHolder+` as last_holder
 from account.memberships m join account.tenants t on t.id = m.tenant_id
 where m.user_id = $1 order by t.name, t.id`, user, perm.OfAccount().Strings())
-	if err != nil {
-		return sum, err
-	}
-	sum.Workspaces, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w useraccount.Workspace, err error) {
-		return w, row.Scan(&w.ID, &w.Name, &w.LastHolder)
-	})
 	if err != nil {
 		return sum, err
 	}
@@ -70,40 +64,21 @@ select
 // written.
 var errJoined = errors.New("the user joined another workspace meanwhile")
 
-// DeleteOwnUser deletes an account at the user's request and records the event. It returns membership.ErrLastHolder
-// or audit.ErrNotAuthorized.
-func (s *Store) DeleteOwnUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
-	var ended useraccount.Ended
-	err := retryIfJoined(func() error {
-		return s.atomically(ctx, "delete own user", func(tx pgx.Tx) (err error) {
-			ended, err = s.deleteUser(ctx, tx, user, event)
-			return err
-		})
-	})
-	return ended, err
-}
-
-// DeleteUser deletes an account for an operator and records the event, or returns admin.ErrNoUser. The user may be the
-// last holder of a permission in a workspace.
-func (s *Store) DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error) {
-	var ended useraccount.Ended
-	err := retryIfJoined(func() error {
-		return s.administer(ctx, "delete user", func(tx pgx.Tx) (err error) {
-			ended, err = s.deleteUser(ctx, tx, user, event)
-			return err
-		})
-	})
-	return ended, err
-}
-
-// retryIfJoined retries a transaction that returns errJoined.
-func retryIfJoined(do func() error) (err error) {
+// DeleteUser deletes an account and records the event. It returns membership.ErrLastHolder or audit.ErrNotAuthorized.
+// An operator may delete the last holder of a permission in a workspace, and gets admin.ErrNoUser.
+func (s *Store) DeleteUser(
+	ctx context.Context, user uuid.UUID, event audit.Event,
+) (ended useraccount.Ended, err error) {
 	for range deadlockTries {
-		if err = do(); !errors.Is(err, errJoined) {
+		err = s.atomically(ctx, "delete user", func(tx pgx.Tx) (err error) {
+			ended, err = s.deleteUser(ctx, tx, user, event)
 			return err
+		})
+		if !errors.Is(err, errJoined) {
+			break
 		}
 	}
-	return err
+	return ended, err
 }
 
 // deleteUser locks the members of the user's workspaces, in the order of their ids, and then the user, as every change
@@ -127,11 +102,12 @@ func (s *Store) deleteUser(
 	// "for update", since the new address changes a key: a weaker lock would be upgraded later, which can deadlock.
 	exists, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and deleted_at is null
 		for update`, user))
+	operator := event.Authorization != nil && event.Authorization.Operator
 	switch {
-	case err == nil && !exists && event.Authorization != nil:
-		err = audit.ErrNotAuthorized
-	case err == nil && !exists:
+	case err == nil && !exists && operator:
 		err = admin.ErrNoUser
+	case err == nil && !exists:
+		err = audit.ErrNotAuthorized
 	case err == nil:
 		err = cmp.Or(stillAllowed(ctx, tx, event.Authorization), mayChangeFactors(ctx, tx, event.Authorization))
 	}
@@ -150,7 +126,7 @@ func (s *Store) deleteUser(
 	if ended.Summary, err = deletionSummary(ctx, tx, user); err != nil {
 		return ended, err
 	}
-	if event.Authorization != nil && len(ended.Unmanaged()) > 0 {
+	if !operator && len(ended.Unmanaged()) > 0 {
 		return ended, membership.ErrLastHolder
 	}
 	if err := s.mailDeletion(ctx, tx, user); err != nil {
@@ -162,9 +138,7 @@ func (s *Store) deleteUser(
 	if err := eraseUser(ctx, tx, user, event); err != nil {
 		return ended, err
 	}
-	event.Detail = map[string]any{
-		"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens,
-	}
+	event.Detail = map[string]any{"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens}
 	if ended.More {
 		event.Detail["more"] = true
 	}
@@ -173,11 +147,8 @@ func (s *Store) deleteUser(
 
 // workspacesOf returns the workspaces of a user in the order in which transactions lock them.
 func workspacesOf(ctx context.Context, tx pgx.Tx, user uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := tx.Query(ctx, `select tenant_id from account.memberships where user_id = $1 order by tenant_id`, user)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return collect(ctx, tx, pgx.RowTo[uuid.UUID],
+		`select tenant_id from account.memberships where user_id = $1 order by tenant_id`, user)
 }
 
 // mailDeletion queues the mail that tells a user of the deletion, even if the user is disabled.
@@ -200,7 +171,7 @@ func (s *Store) endAccess(
 ) error {
 	left := event
 	left.Action = audit.MemberLeft
-	if event.Authorization == nil {
+	if event.Authorization.Operator {
 		left.Action = audit.MemberRemoved
 	}
 	left.Detail = map[string]any{"account_deleted": true}
@@ -212,10 +183,7 @@ func (s *Store) endAccess(
 		if err != nil {
 			return err
 		}
-		ended.More = ended.More || p.more
-		for _, g := range p.ended {
-			ended.Grants = append(ended.Grants, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
-		}
+		ended.Grants, ended.More = append(ended.Grants, p.credentials().Grants...), ended.More || p.more
 		left.WorkspaceID = &workspaceID
 		if err := s.record(ctx, tx, left); err != nil {
 			return err
@@ -247,8 +215,7 @@ with gone as (
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, request_id)
 select gen_random_uuid(), tenant_id, $1, $2, '`+audit.InvitationDeclined+`', 'invitation:' || id, $3
-from gone where ended_at is null`, user, event.Actor, event.RequestID,
-		spelling.Spellings(email))
+from gone where ended_at is null`, user, event.Actor, event.RequestID, spelling.Spellings(email))
 	if err != nil {
 		return err
 	}

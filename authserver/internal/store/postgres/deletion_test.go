@@ -19,6 +19,13 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 )
 
+// operator is the authorization of an operator's command.
+var operator = &audit.Authorization{Operator: true}
+
+func byOperator(action audit.Action, user uuid.UUID) audit.Event {
+	return audit.ByOperator().Event(action, "user:"+user.String(), nil, nil)
+}
+
 // deletion returns the event of a user who deletes their own account.
 func deletion(user uuid.UUID) audit.Event {
 	return audit.Event{
@@ -113,7 +120,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 		t.Errorf("%+v %v", summary, err)
 	}
 
-	ended, err := m.DeleteOwnUser(t.Context(), user, deletion(user))
+	ended, err := m.DeleteUser(t.Context(), user, deletion(user))
 	if err != nil || len(ended.Grants) != 2 {
 		t.Fatalf("%+v %v", ended, err)
 	}
@@ -164,7 +171,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 	m.Helper()
 	ctx := m.Context()
-	event := audit.Event{Actor: "admin", Action: audit.UserEnabled, Subject: "user:" + user.String()}
+	event := byOperator(audit.UserEnabled, user)
 	calls := map[string]func() error{
 		"enable": func() error { _, err := m.SetDisabled(ctx, user, false, event); return err },
 		"set a password": func() error {
@@ -231,7 +238,7 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 			return err
 		},
 		"join": func(user uuid.UUID) error {
-			event := audit.Event{Actor: "admin", Action: audit.MemberAdded, Subject: "user:" + user.String()}
+			event := byOperator(audit.MemberAdded, user)
 			return m.AddMember(t.Context(), m.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), event)
 		},
 	} {
@@ -269,7 +276,7 @@ func (m *memberTest) whileDeleting(user uuid.UUID, write func() error) error {
 		m.Fatal(err)
 	}
 	deleted, written := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := m.DeleteOwnUser(m.Context(), user, deletion(user)); deleted <- err }()
+	go func() { _, err := m.DeleteUser(m.Context(), user, deletion(user)); deleted <- err }()
 	await.True(m, "the deletion waits", func() bool { return waiting() == 1 })
 	go func() { written <- write() }()
 	await.True(m, "the write ends or waits", func() bool { return waiting() == 2 || len(written) == 1 })
@@ -315,7 +322,7 @@ func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 		m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
 		a, b := m.person(manages...).UserID, m.person(manages...).UserID
 		remove := func(user uuid.UUID) func() error {
-			return func() error { _, err := m.DeleteOwnUser(t.Context(), user, deletion(user)); return err }
+			return func() error { _, err := m.DeleteUser(t.Context(), user, deletion(user)); return err }
 		}
 		errs := at(remove(a), remove(b))
 		if m.managers() != 1 || (errs[0] == nil) == (errs[1] == nil) {
@@ -330,7 +337,7 @@ func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 		if errs[0] == nil {
 			stays = b
 		}
-		event := audit.Event{Actor: "admin", Action: audit.UserDeleted, Subject: "user:" + stays.String()}
+		event := byOperator(audit.UserDeleted, stays)
 		ended, err := m.DeleteUser(t.Context(), stays, event)
 		if err != nil || len(ended.Unmanaged()) != 1 || ended.Unmanaged()[0].ID != m.workspaceID {
 			t.Errorf("an operator: %+v %v", ended.Summary, err)
@@ -351,7 +358,7 @@ func TestProven_DeletedUnprovenAccountDeclinesNothing(t *testing.T) {
 		if _, err := m.Invite(t.Context(), inviter, email, []string{"programmes:read:programmes"}); err != nil {
 			t.Fatal(err)
 		}
-		event := audit.Event{Actor: "admin", Action: audit.UserDeleted, Subject: "user:" + user.String()}
+		event := byOperator(audit.UserDeleted, user)
 		if _, err := m.DeleteUser(t.Context(), user, event); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -51,8 +51,9 @@ func TestViolations_AreRecognisedInShards(t *testing.T) {
 	l.fixture.Exec(`grant all on account.memberships to almoner_authserver`)
 	l.fixture.Exec(`alter table account.memberships_102008
 		rename constraint memberships_pkey to memberships_pkey_102008`)
-	err := l.AddMember(t.Context(), l.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), audit.Event{})
-	if !errors.Is(err, admin.ErrMember) {
-		t.Errorf("%v, want %v", err, admin.ErrMember)
+	event := byOperator(audit.MemberAdded, user)
+	err := l.AddMember(t.Context(), l.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), event)
+	if !errors.Is(err, membership.ErrMember) {
+		t.Errorf("%v, want %v", err, membership.ErrMember)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -149,6 +150,15 @@ type part struct {
 
 	ended  []grant.Grant
 	tokens int
+}
+
+// credentials returns what the part has revoked.
+func (p part) credentials() useraccount.EndedCredentials {
+	ended := useraccount.EndedCredentials{Tokens: p.tokens, More: p.more}
+	for _, g := range p.ended {
+		ended.Grants = append(ended.Grants, useraccount.EndedGrant{ID: g.ID, Ends: g.Ends})
+	}
+	return ended
 }
 
 // examine reads the next grants, and selects at most this number.

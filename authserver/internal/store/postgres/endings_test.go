@@ -141,6 +141,8 @@ func (l *storeTest) event(action audit.Action) audit.Event {
 		Action:      action,
 		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
 		Detail:      map[string]any{},
+
+		Authorization: operator,
 	}
 }
 
@@ -154,7 +156,7 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 		t.Fatal("a copied grant is not accepted")
 	}
 	other := l.consented(l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead), 0)
-	ended, err := l.DeleteClient(t.Context(), l.fixture.WorkspaceID, app.ID, l.event(audit.ClientDeleted))
+	ended, _, err := l.DeleteClient(t.Context(), l.fixture.WorkspaceID, app.ID, l.event(audit.ClientDeleted))
 	if err != nil || len(ended) == 0 {
 		t.Fatal(len(ended), err)
 	}
@@ -243,7 +245,7 @@ func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 		insert into account.grants select one.* from account.grants original, added,
 			jsonb_populate_record(original, jsonb_build_object('id', gen_random_uuid(), 'tenant_id', added.id)) one
 		where original.id = $1`, g.ID, workspaces, g.WorkspaceID)
-	ended, more, err := l.EndClient(t.Context(), app.ID, l.event(audit.ClientDeleted))
+	ended, more, err := l.DeleteClient(t.Context(), uuid.Nil, app.ID, l.event(audit.ClientDeleted))
 	if err != nil || !more || len(ended) == 0 || len(ended) > workspaces {
 		t.Fatal(len(ended), more, err)
 	}
@@ -285,7 +287,7 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 		select gen_random_uuid(), sha256(n::text::bytea), user_id, tenant_id, name, permissions, expires_at
 		from account.personal_access_tokens, generate_series(1, $1::int) n`, tooMany)
 	workspaceID := l.fixture.WorkspaceID
-	removal, err := l.RemoveMember(t.Context(), workspaceID, user, l.event(audit.MemberRemoved))
+	removal, err := l.EndMembership(t.Context(), workspaceID, user, l.event(audit.MemberRemoved))
 	if err != nil || !removal.More || len(removal.Grants) == 0 || removal.Tokens == 0 {
 		t.Fatalf("%d grants, %d tokens, more: %v: %v", len(removal.Grants), removal.Tokens, removal.More, err)
 	}

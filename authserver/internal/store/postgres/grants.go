@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/perm"
@@ -39,28 +40,9 @@ const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permi
   g.taken_by, g.ending, coalesce(g.renewed_at, g.last_used_at)`
 
 func (r *grantRow) targets() []any {
-	return []any{
-		&r.id,
-		&r.kind,
-		&r.clientID,
-		&r.userID,
-		&r.workspaceID,
-		&r.permissions,
-		&r.resource,
-		&r.state,
-		&r.generation,
-		&r.refreshHash,
-		&r.codeBinding,
-		&r.created,
-		&r.lastUsed,
-		&r.ends,
-		&r.revoked,
-		&r.reason,
-		&r.givenUp,
-		&r.takenBy,
-		&r.ending,
-		&r.renewed,
-	}
+	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.workspaceID, &r.permissions, &r.resource, &r.state,
+		&r.generation, &r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason,
+		&r.givenUp, &r.takenBy, &r.ending, &r.renewed}
 }
 
 func (r *grantRow) grant() *grant.Grant {
@@ -128,14 +110,12 @@ func (s *Store) Approve(ctx context.Context, key grant.Key) (grant.Approval, err
 
 // WorkspaceOf returns the workspace of a grant, or grant.ErrUnknown.
 func (s *Store) WorkspaceOf(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	var workspaceID uuid.UUID
-	err := s.pool.QueryRow(ctx, `select tenant_id from account.grants where id = $1`, id).Scan(&workspaceID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return uuid.Nil, fmt.Errorf("grant %s: %w", id, grant.ErrUnknown)
+	workspaceID, found, err := one(ctx, s, "read workspace of grant", pgx.RowTo[uuid.UUID],
+		`select tenant_id from account.grants where id = $1`, id)
+	if err == nil && !found {
+		err = fmt.Errorf("grant %s: %w", id, grant.ErrUnknown)
 	}
-	return workspaceID, unavailable("read workspace of grant", err)
+	return workspaceID, err
 }
 
 const (
@@ -184,11 +164,9 @@ func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (g
 		if err := endOthers(ctx, tx, g); err != nil {
 			return err
 		}
-		args := pgx.NamedArgs{
-			"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID, "tenant": g.WorkspaceID,
-			"permissions": g.Permissions.Strings(), "resource": g.Resource, "binding": g.CodeBinding, "ends": g.Ends,
-			"approval": approval, "request": web.RequestID(ctx),
-		}
+		args := pgx.NamedArgs{"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID,
+			"tenant": g.WorkspaceID, "permissions": g.Permissions.Strings(), "resource": g.Resource,
+			"binding": g.CodeBinding, "ends": g.Ends, "approval": approval, "request": web.RequestID(ctx)}
 		opened, err := tx.Exec(ctx, openSQL, args)
 		if err == nil && opened.RowsAffected() == 0 {
 			opened, err = tx.Exec(ctx, reopenSQL, args) // another statement: it sees a row that was inserted meanwhile
@@ -260,13 +238,8 @@ func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
 			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.WorkspaceID))
 	}
 	if err == nil && allowed {
-		allowed, err = found(
-			tx.QueryRow(
-				ctx,
-				`select true from account.oauth_clients where id = $1 and deleted_at is null for share`,
-				g.ClientID,
-			),
-		)
+		allowed, err = found(tx.QueryRow(ctx,
+			`select true from account.oauth_clients where id = $1 and deleted_at is null for share`, g.ClientID))
 	}
 	if err == nil && !allowed {
 		err = audit.ErrNotAuthorized
@@ -315,11 +288,7 @@ const confirmSQL = `select pg_logical_emit_message(true, 'almoner', '')`
 // keeps its first reason. An earlier call may have ended it and given up waiting for a synchronous standby, so this
 // call waits too.
 func (s *Store) Revoke(
-	ctx context.Context,
-	key grant.Key,
-	reason grant.Reason,
-	actor string,
-	ending *grant.Ending,
+	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Ending,
 ) error {
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
@@ -335,20 +304,10 @@ func (s *Store) Revoke(
 }
 
 func revocation(
-	ctx context.Context,
-	key grant.Key,
-	reason grant.Reason,
-	actor string,
-	ending *grant.Ending,
+	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Ending,
 ) pgx.NamedArgs {
-	return pgx.NamedArgs{
-		"id":      key.ID,
-		"tenant":  key.WorkspaceID,
-		"reason":  string(reason),
-		"actor":   actor,
-		"ending":  ending,
-		"request": web.RequestID(ctx),
-	}
+	return pgx.NamedArgs{"id": key.ID, "tenant": key.WorkspaceID, "reason": string(reason), "actor": actor,
+		"ending": ending, "request": web.RequestID(ctx)}
 }
 
 // Known reads the grants that exist among keys.
@@ -359,40 +318,73 @@ func (s *Store) Known(ctx context.Context, keys []grant.Key) ([]grant.Grant, err
 	return grants, unavailable("read grants", err)
 }
 
-func known(ctx context.Context, from querier, keys []grant.Key) (out []grant.Grant, err error) {
+func known(ctx context.Context, from querier, keys []grant.Key) ([]grant.Grant, error) {
 	var workspaces, ids []uuid.UUID
 	for _, key := range keys {
 		workspaces, ids = append(workspaces, key.WorkspaceID), append(ids, key.ID)
 	}
-	rows, err := from.Query(ctx, `select `+grantColumns+` from account.grants g
+	return collect(ctx, from, scanGrant, `select `+grantColumns+` from account.grants g
 		where g.tenant_id = any ($1) and g.id = any ($2)`, workspaces, ids)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (grant.Grant, error) {
-		var row grantRow
-		err := r.Scan(row.targets()...)
-		if err != nil {
-			return grant.Grant{}, err
-		}
-		return *row.grant(), nil
-	})
 }
 
 const grantSQL = `select ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`
 
 // Grant reads one grant, or returns grant.ErrUnknown.
 func (s *Store) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	var row grantRow
-	err := s.pool.QueryRow(ctx, grantSQL, key.WorkspaceID, key.ID).
-		Scan(row.targets()...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return grant.Grant{}, fmt.Errorf("grant %s: %w", key.ID, grant.ErrUnknown)
+	g, found, err := one(ctx, s, "read grant", scanGrant, grantSQL, key.WorkspaceID, key.ID)
+	if err == nil && !found {
+		err = fmt.Errorf("grant %s: %w", key.ID, grant.ErrUnknown)
 	}
+	return g, err
+}
+
+// mailApproval tells the user about a new connection, in the transaction that stores it.
+func (s *Store) mailApproval(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
+	if s.mails == nil {
+		return nil
+	}
+	data, err := connectionData(ctx, tx, g.ClientID, g.WorkspaceID)
 	if err != nil {
-		return grant.Grant{}, unavailable("read grant", err)
+		return err
 	}
-	return *row.grant(), nil
+	data.Permissions = titles(g.Permissions)
+	return s.queueMail(ctx, tx, g.UserID, mail.Message{Kind: mail.ConnectionApproved, Data: data})
+}
+
+// revokeReplayed revokes a grant because of a replay, and tells its user. A grant that has already ended is not
+// mentioned again; its end may still have to reach a synchronous standby, as in Revoke.
+func (s *Store) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) error {
+	return s.atomically(ctx, "revoke grant", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, revokeSQL, revocation)
+		if err == nil && tag.RowsAffected() == 0 {
+			_, err = tx.Exec(ctx, confirmSQL)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		var user, client, workspaceID uuid.UUID
+		err = tx.QueryRow(ctx, `select user_id, client_id, tenant_id from account.grants
+			where tenant_id = @tenant and id = @id`,
+			pgx.NamedArgs{"tenant": revocation["tenant"], "id": revocation["id"]}).Scan(&user, &client, &workspaceID)
+		if err != nil {
+			return err
+		}
+		data, err := connectionData(ctx, tx, client, workspaceID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return s.queueMail(ctx, tx, user, mail.Message{Kind: mail.ConnectionReplayed, Data: data})
+	})
+}
+
+func scanGrant(row pgx.CollectableRow) (grant.Grant, error) {
+	var r grantRow
+	if err := row.Scan(r.targets()...); err != nil {
+		return grant.Grant{}, err
+	}
+	return *r.grant(), nil
 }

@@ -17,7 +17,8 @@ func TestInvitations_AnswerNamesWorkspace(t *testing.T) {
 		insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash, expires_at)
 		select id, $2, email, permissions, invited_by, sha256(token_hash), expires_at
 		from account.invitations where id = $1`, offer.ID, other)
-	if err := m.Decline(t.Context(), offer, &sam, audit.Event{Actor: "user:" + sam.String()}); err != nil {
+	event := audit.Event{Actor: "user:" + sam.String(), Authorization: &audit.Authorization{UserID: sam}}
+	if err := m.Decline(t.Context(), offer, &sam, event); err != nil {
 		t.Fatal(err)
 	}
 	const open = `select count(*) from account.invitations where tenant_id = $1 and ended_at is null`

@@ -11,7 +11,9 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
-	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // MailSchema is the schema of the mail queue's tables.
@@ -38,8 +40,7 @@ func (s *Store) queueMail(ctx context.Context, tx pgx.Tx, user uuid.UUID, m mail
 	err := tx.QueryRow(ctx, `select u.email, u.name, now() from account.users u
 		where u.id = $1 and u.disabled_at is null
 		and not ($3 and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = $2))`,
-		user, string(m.Kind), m.Kind.Optional()).
-		Scan(&m.Address, &m.Name, &m.Data.At)
+		user, string(m.Kind), m.Kind.Optional()).Scan(&m.Address, &m.Name, &m.Data.At)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -63,26 +64,19 @@ func connectionData(ctx context.Context, tx pgx.Tx, client, workspaceID uuid.UUI
 
 // UnwantedMails lists the kinds that the user turned off.
 func (s *Store) UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error) {
-	return listed(ctx, s, "list unwanted mails", `select kind from account.unwanted_mails
-		where user_id = @user order by kind`, pgx.NamedArgs{"user": user},
-		func(row pgx.CollectableRow) (k mail.Kind, err error) { return k, row.Scan(&k) })
+	return listLong(ctx, s, "list unwanted mails", pgx.RowTo[mail.Kind],
+		`select kind from account.unwanted_mails where user_id = $1 order by kind`, user)
 }
 
 // SetUnwantedMails replaces the kinds that the user turned off, with the event.
 func (s *Store) SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error {
-	return s.atomically(ctx, "set unwanted mails", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.change(ctx, "set unwanted mails", &event, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `delete from account.unwanted_mails where user_id = $1`, user); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `insert into account.unwanted_mails (user_id, kind)
-			select $1, unnest($2::text[])`, user, unwanted)
-		if err != nil {
-			return err
-		}
-		return s.record(ctx, tx, event)
+		_, err := tx.Exec(ctx, `insert into account.unwanted_mails (user_id, kind) select $1, unnest($2::text[])`,
+			user, unwanted)
+		return err
 	})
 }
 
@@ -94,8 +88,7 @@ func (s *Store) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
 	var seconds *float64
 	err := s.pool.QueryRow(ctx, `select count(*)::int, extract(epoch from now() - min(created_at))::float8
 		from account_jobs.river_job where kind = 'mail'
-		and state in ('available', 'running', 'retryable', 'scheduled')`).
-		Scan(&count, &seconds)
+		and state in ('available', 'running', 'retryable', 'scheduled')`).Scan(&count, &seconds)
 	if err != nil || seconds == nil {
 		return count, 0, unavailable("count mails", err)
 	}
@@ -108,7 +101,7 @@ func (s *Store) mailNotice(ctx context.Context, tx pgx.Tx, e audit.Event) error 
 	if !ok || !notice.ByEvent || e.UserID == nil || s.mails == nil {
 		return nil
 	}
-	m := mail.Message{Kind: notice.Mail, Data: mail.Data{Path: notice.Page, Operator: e.Actor == admin.Actor}}
+	m := mail.Message{Kind: notice.Mail, Data: mail.Data{Path: notice.Page, Operator: e.Actor == audit.Operator}}
 	m.Data.Name, _ = e.Detail["name"].(string)
 	m.Data.Network, _ = e.Detail["address"].(string)
 	if e.WorkspaceID != nil {
@@ -119,4 +112,49 @@ func (s *Store) mailNotice(ctx context.Context, tx pgx.Tx, e audit.Event) error 
 		}
 	}
 	return s.queueMail(ctx, tx, *e.UserID, m)
+}
+
+// mailInvitation queues the link of an invitation, in the transaction that stores it.
+func (s *Store) mailInvitation(ctx context.Context, tx pgx.Tx, i membership.Invitation, token credential.Secret) error {
+	if s.mails == nil {
+		return nil
+	}
+	m := mail.Message{
+		Kind:    mail.Invitation,
+		Address: i.Email,
+		Token:   token,
+		Data:    mail.Data{Permissions: titles(i.Permissions)},
+		Expires: i.Expires,
+	}
+	err := tx.QueryRow(ctx, `select t.name, u.name, now() from account.tenants t, account.users u
+		where t.id = $1 and u.id = $2`, i.WorkspaceID, i.InviterID).Scan(&m.Data.Workspace, &m.Data.Person, &m.Data.At)
+	if err != nil {
+		return err
+	}
+	return s.mails.Add(ctx, tx, m)
+}
+
+// mailMember tells a user about a change of the user's membership, in the transaction of the change.
+func (s *Store) mailMember(
+	ctx context.Context, tx pgx.Tx, kind mail.Kind, workspaceID, user uuid.UUID, permissions perm.Set,
+) error {
+	if s.mails == nil {
+		return nil
+	}
+	m := mail.Message{Kind: kind, Data: mail.Data{Permissions: titles(permissions)}}
+	err := tx.QueryRow(ctx, `select name from account.tenants where id = $1`, workspaceID).Scan(&m.Data.Workspace)
+	if err != nil {
+		return err
+	}
+	return s.queueMail(ctx, tx, user, m)
+}
+
+// titles returns the titles of permissions, for people.
+func titles(permissions perm.Set) (out []string) {
+	for _, p := range permissions {
+		if description, known := perm.Describe(p); known {
+			out = append(out, description.Title)
+		}
+	}
+	return out
 }

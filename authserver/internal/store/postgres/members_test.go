@@ -142,7 +142,7 @@ func TestM2_LastHolderOfEachPermissionOfAccountStays(t *testing.T) {
 			},
 			"leave": func(_, user membership.Actor) error { _, err := m.Leave(m.Context(), user); return err },
 			"delete": func(_, user membership.Actor) error {
-				_, err := m.DeleteOwnUser(m.Context(), user.UserID, deletion(user.UserID))
+				_, err := m.DeleteUser(m.Context(), user.UserID, deletion(user.UserID))
 				return err
 			},
 		} {
@@ -199,7 +199,7 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 		t.Errorf("with permissions that are no longer the member's: %v", err)
 	}
 	// A member who lost a permission after the caller was checked does not get it back by the change.
-	err = m.Store.ChangePermissions(m.Context(), membership.Change{
+	_, err = m.Store.ChangePermissions(m.Context(), membership.Change{
 		WorkspaceID: m.workspaceID,
 		UserID:      b.UserID,
 		Permissions: perm.NewSet(perm.ProgrammesWrite),
@@ -311,7 +311,10 @@ func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 		races := map[int]func() error{
 			0: func() error { return m.accept(o, sam) },
 			1: func() error { return m.Withdraw(m.Context(), inviter, o.ID) },
-			2: func() error { return m.Decline(m.Context(), o, &sam, audit.Event{Actor: "user:" + sam.String()}) },
+			2: func() error {
+				event := audit.Event{Actor: "user:" + sam.String(), Authorization: &audit.Authorization{UserID: sam}}
+				return m.Decline(m.Context(), o, &sam, event)
+			},
 		}
 		errs := at(func() error { return m.accept(o, sam) }, races[i%3])
 		won := 0
@@ -383,7 +386,8 @@ func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
 	if err := m.accept(o, eve); !errors.Is(err, membership.ErrOtherAddress) {
 		t.Errorf("another user: %v", err)
 	}
-	if err := m.Decline(m.Context(), o, &eve, audit.Event{}); !errors.Is(err, membership.ErrOtherAddress) {
+	event := audit.Event{Authorization: &audit.Authorization{UserID: eve}}
+	if err := m.Decline(m.Context(), o, &eve, event); !errors.Is(err, membership.ErrOtherAddress) {
 		t.Errorf("another user declines: %v", err)
 	}
 	mailed := o // the holder of a link that was not mailed must not learn that there is an account

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -24,12 +25,7 @@ import (
 // storePassword replaces the hash of a user's password, ends the user's links to set a password, records the event and
 // mails the user. The caller's transaction must hold the user's row.
 func (s *Store) storePassword(
-	ctx context.Context,
-	tx pgx.Tx,
-	user uuid.UUID,
-	hash credential.Secret,
-	event audit.Event,
-	browser mail.Data,
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, hash credential.Secret, event audit.Event, browser mail.Data,
 ) error {
 	_, err := tx.Exec(ctx, `update account.users set password_hash = $2 where id = $1`, user, hash.Reveal())
 	if err != nil {
@@ -49,7 +45,7 @@ func (s *Store) storePassword(
 // ChangePassword replaces the password of a signed-in user, with the event. It returns session.ErrProofInvalid if the
 // current password was replaced since it was checked, or audit.ErrNotAuthorized.
 func (s *Store) ChangePassword(ctx context.Context, c password.Change, event audit.Event) error {
-	return s.changeFactors(ctx, "change password", event, func(tx pgx.Tx) error {
+	_, err := s.changeFactors(ctx, "change password", &event, func(tx pgx.Tx) error {
 		if err := holdsPassword(ctx, tx, c); err != nil {
 			return err
 		}
@@ -61,15 +57,16 @@ func (s *Store) ChangePassword(ctx context.Context, c password.Change, event aud
 			}
 		}
 		browser := mail.Data{Device: c.Device, Network: c.Address}
-		return s.storePassword(ctx, tx, c.UserID, c.Hash, event, browser)
+		return cmp.Or(s.storePassword(ctx, tx, c.UserID, c.Hash, event, browser), errNoEvent)
 	})
+	return err
 }
 
 // RemovePassword removes the password of a signed-in user, records the event, and ends the user's links to set one. It
 // returns password.ErrLastSignInMethod if the user has no other sign-in method. Passkeys count if the deployment offers
 // them; a linked account counts if it is at the issuer.
 func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error {
-	return s.changeFactors(ctx, "remove password", event, func(tx pgx.Tx) error {
+	_, err := s.changeFactors(ctx, "remove password", &event, func(tx pgx.Tx) error {
 		another, err := found(tx.QueryRow(ctx, `select true where
 			($2 and exists (select from account.passkeys where user_id = $1 and copied_at is null))
 			or exists (select from account.identities where user_id = $1 and issuer = $3)`,
@@ -80,9 +77,9 @@ func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event au
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `update account.users set password_hash = null
-			where id = $1 and password_hash is not null`, r.UserID)
-		if err != nil || tag.RowsAffected() == 0 {
+		err = changed(tx.Exec(ctx, `update account.users set password_hash = null
+			where id = $1 and password_hash is not null`, r.UserID))
+		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `update account.password_resets set used_at = now()
@@ -90,15 +87,12 @@ func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event au
 		if err != nil {
 			return err
 		}
-		err = s.queueMail(ctx, tx, r.UserID, mail.Message{
+		return s.queueMail(ctx, tx, r.UserID, mail.Message{
 			Kind: mail.PasswordRemoved,
 			Data: mail.Data{Device: r.Device, Network: r.Address},
 		})
-		if err != nil {
-			return err
-		}
-		return s.record(ctx, tx, event)
 	})
+	return err
 }
 
 // holdsPassword checks that the current password is still the user's, or that the user still has none.
@@ -124,11 +118,7 @@ const (
 // mailed to the stored address. It returns false if there is no such user, the user is disabled, or enough links were
 // made lately. A repeated call stores one link.
 func (s *Store) BeginReset(
-	ctx context.Context,
-	email string,
-	tokenHash []byte,
-	expires time.Time,
-	event audit.Event,
+	ctx context.Context, email string, tokenHash []byte, expires time.Time, event audit.Event,
 ) (to workspace.User, made bool, err error) {
 	err = s.atomically(ctx, "begin password reset", func(tx pgx.Tx) error {
 		made = false
@@ -153,35 +143,29 @@ select exists (select from account.password_resets where token_hash = $2),
 			return err
 		}
 		made = true
-		return s.addReset(ctx, tx, to.ID, tokenHash, expires, false, event)
+		if err := addReset(ctx, tx, to.ID, tokenHash, expires, false); err != nil {
+			return err
+		}
+		event.UserID, event.Subject = &to.ID, "user:"+to.ID.String()
+		return s.record(ctx, tx, event)
 	})
 	return to, made && err == nil, err
 }
 
 // AddReset stores a link of an operator for a user, with the event, or returns admin.ErrNoUser.
 func (s *Store) AddReset(
-	ctx context.Context,
-	user uuid.UUID,
-	tokenHash []byte,
-	expires time.Time,
-	event audit.Event,
+	ctx context.Context, user uuid.UUID, tokenHash []byte, expires time.Time, event audit.Event,
 ) error {
-	return s.administer(ctx, "add password reset", func(tx pgx.Tx) error {
+	return s.change(ctx, "add password reset", &event, func(tx pgx.Tx) error {
 		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
 			return err
 		}
-		return s.addReset(ctx, tx, user, tokenHash, expires, true, event)
+		return addReset(ctx, tx, user, tokenHash, expires, true)
 	})
 }
 
-func (s *Store) addReset(
-	ctx context.Context,
-	tx pgx.Tx,
-	user uuid.UUID,
-	tokenHash []byte,
-	expires time.Time,
-	byOperator bool,
-	event audit.Event,
+func addReset(
+	ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, expires time.Time, byOperator bool,
 ) error {
 	_, err := tx.Exec(ctx, `delete from account.password_resets where user_id = $1
 		and expires_at < now() - $2::interval`, user, keepResets)
@@ -190,11 +174,7 @@ func (s *Store) addReset(
 	}
 	_, err = tx.Exec(ctx, `insert into account.password_resets (token_hash, user_id, expires_at, by_operator)
 		values ($1, $2, $3, $4)`, tokenHash, user, expires, byOperator)
-	if err != nil {
-		return err
-	}
-	event.UserID, event.Subject = &user, "user:"+user.String()
-	return s.record(ctx, tx, event)
+	return err
 }
 
 // keepsPasskeys is the condition under which a link r that does not take over removes no passkey (F5).
@@ -204,22 +184,20 @@ const keepsPasskeys = `(not r.by_operator
     where d.user_id = r.user_id and t.second_factor_required))`
 
 const linkSQL = `
-select u.id, u.name, u.email, r.expires_at, exists (select from account.passkeys where user_id = u.id),
-  exists (select from account.identities where user_id = u.id), ` + keepsPasskeys + `, not ` + proven + `
+select u.id as user_id, u.name, u.email, r.expires_at as expires,
+  exists (select from account.passkeys where user_id = u.id) as passkeys,
+  exists (select from account.identities where user_id = u.id) as identities,
+  ` + keepsPasskeys + ` as passkeys_stay, not ` + proven + ` as takes_over
 from account.password_resets r join account.users u on u.id = r.user_id
 where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.disabled_at is null`
 
 // ResetLink reads a valid link, or returns password.ErrLinkInvalid.
 func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	var l password.Link
-	row := s.pool.QueryRow(ctx, linkSQL, tokenHash)
-	err := row.Scan(&l.UserID, &l.Name, &l.Email, &l.Expires, &l.Passkeys, &l.Identities, &l.PasskeysStay, &l.TakesOver)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return password.Link{}, password.ErrLinkInvalid
+	l, found, err := one(ctx, s, "read password reset", pgx.RowToStructByName[password.Link], linkSQL, tokenHash)
+	if err == nil && !found {
+		err = password.ErrLinkInvalid
 	}
-	return l, unavailable("read password reset", err)
+	return l, err
 }
 
 // ResetPassword sets a password with a link, uses up the link and ends the user's sign-ins, and the personal access
@@ -306,9 +284,7 @@ func (s *Store) endWithReset(
 
 // removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the
 // user's row.
-func (s *Store) removeOthers(
-	ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, actor string,
-) error {
+func (s *Store) removeOthers(ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, actor string) error {
 	others, err := readSignInMethods(ctx, tx, user)
 	if err != nil {
 		return err

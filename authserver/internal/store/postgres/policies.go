@@ -42,12 +42,7 @@ func (r *policyRow) policy() workspace.ConnectorPolicy {
 	return out
 }
 
-// queryRow reads one row. Pools and transactions implement it.
-type queryRow interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-func readPolicy(ctx context.Context, db queryRow, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
+func readPolicy(ctx context.Context, db querier, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
 	var row policyRow
 	err := db.QueryRow(ctx, policySQL, workspaceID).Scan(row.targets()...)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -80,8 +75,7 @@ func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Gr
 	var now time.Time
 	var platform string
 	err := tx.QueryRow(ctx, `select now(), coalesce(connector_platform, '') from account.oauth_clients
-		where id = $1`, approved.ClientID).
-		Scan(&now, &platform)
+		where id = $1`, approved.ClientID).Scan(&now, &platform)
 	if err != nil {
 		return grant.Grant{}, err
 	}
@@ -114,21 +108,14 @@ func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArg
 	for _, platform := range p.Platforms {
 		platforms = append(platforms, string(platform))
 	}
-	return pgx.NamedArgs{
-		"tenant":      workspaceID,
-		"platforms":   platforms,
-		"permissions": p.Permissions.Strings(),
-		"days":        p.Days,
-		"life":        p.Life(),
-	}
+	return pgx.NamedArgs{"tenant": workspaceID, "platforms": platforms, "permissions": p.Permissions.Strings(),
+		"days": p.Days, "life": p.Life()}
 }
 
 // ConnectorPolicyEffect counts the connections that a policy would change now. Like every count of connections, it
 // omits approvals whose code was not redeemed.
 func (s *Store) ConnectorPolicyEffect(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	p workspace.ConnectorPolicy,
+	ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
 ) (policy.Effect, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.operationLimit)
 	defer cancel()
@@ -140,7 +127,7 @@ func (s *Store) ConnectorPolicyEffect(
 const countAtMost = 10_000
 
 func policyEffect(
-	ctx context.Context, db queryRow, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
+	ctx context.Context, db querier, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
 ) (e policy.Effect, err error) {
 	args := policyArgs(workspaceID, p)
 	args["most"], args["next"] = countAtMost, countAtMost+1
@@ -153,50 +140,16 @@ from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as
 	return e, err
 }
 
-// SetConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each,
-// in one transaction, or returns admin.ErrNoWorkspace. Setting the same policy again changes nothing and
-// writes no event.
-func (s *Store) SetConnectorPolicy(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	after workspace.ConnectorPolicy,
-	event audit.Event,
-) (policy.Change, error) {
-	return s.changePolicy(ctx, workspaceID, after, event, func(workspace.ConnectorPolicy) bool { return true })
-}
-
-// ReplaceConnectorPolicy is SetConnectorPolicy on the condition that the current policy has the digest seen.
-// If the policy changed since it was read, nothing changes and the error is policy.ErrChanged.
+// ReplaceConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each, in one
+// transaction, or returns admin.ErrNoWorkspace. Setting the same policy again changes nothing and writes no event. seen
+// is the digest of the policy that the caller saw, or "" for an operator: if the policy changed since it was read,
+// nothing changes and the error is policy.ErrChanged.
 func (s *Store) ReplaceConnectorPolicy(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	seen string,
-	after workspace.ConnectorPolicy,
-	event audit.Event,
-) (policy.Change, error) {
-	return s.changePolicy(
-		ctx,
-		workspaceID,
-		after,
-		event,
-		func(before workspace.ConnectorPolicy) bool { return before.Digest() == seen },
-	)
-}
-
-func (s *Store) changePolicy(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	after workspace.ConnectorPolicy,
-	event audit.Event,
-	expected func(workspace.ConnectorPolicy) bool,
-) (policy.Change, error) {
-	var change policy.Change
-	err := s.administer(ctx, "set connector policy", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `select from account.tenants where id = $1
-			for no key update`, workspaceID); err != nil {
+	ctx context.Context, workspaceID uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event,
+) (change policy.Change, err error) {
+	err = s.change(ctx, "set connector policy", &event, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, workspaceID)
+		if err != nil {
 			return err
 		}
 		before, err := readPolicy(ctx, tx, workspaceID)
@@ -204,18 +157,17 @@ func (s *Store) changePolicy(
 			return err
 		}
 		change = policy.Change{Before: before, After: after}
-		if before.Equal(after) {
-			return nil
-		}
-		if !expected(before) {
+		switch {
+		case before.Equal(after):
+			return errNoEvent
+		case seen != "" && before.Digest() != seen, seen == "" && !event.Authorization.Operator:
 			return policy.ErrChanged
 		}
 		if _, err := tx.Exec(ctx, `
 insert into account.connector_policies (tenant_id, platforms, permissions, days, changed_at)
   values (@tenant, @platforms, @permissions, @days, now())
 on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days,
-  changed_at = excluded.changed_at`,
-			policyArgs(workspaceID, after)); err != nil {
+  changed_at = excluded.changed_at`, policyArgs(workspaceID, after)); err != nil {
 			return err
 		}
 		if err := enforce(ctx, tx, workspaceID, &change, event); err != nil {
@@ -225,7 +177,7 @@ on conflict (tenant_id) do update set platforms = @platforms, permissions = @per
 			"before": policyDetail(change.Before), "after": policyDetail(change.After),
 			"ended": change.Effect.End, "lost_permissions": change.Effect.Lose, "end_sooner": change.Effect.Sooner,
 		}
-		return s.record(ctx, tx, event)
+		return nil
 	})
 	return change, err
 }

@@ -55,12 +55,14 @@ func (l *storeTest) stored(g grant.Grant) grant.Grant {
 
 func (l *storeTest) limit(p workspace.ConnectorPolicy) policy.Change {
 	l.Helper()
-	change, err := l.SetConnectorPolicy(l.Context(), l.fixture.WorkspaceID, p, audit.Event{
+	change, err := l.ReplaceConnectorPolicy(l.Context(), l.fixture.WorkspaceID, "", p, audit.Event{
 		WorkspaceID: &l.fixture.WorkspaceID,
 		Actor:       "admin",
 		Action:      audit.ConnectorPolicyChanged,
 		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
 		RequestID:   "r-1",
+
+		Authorization: operator,
 	})
 	if err != nil {
 		l.Fatal(err)
@@ -187,10 +189,9 @@ func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
 		!elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
 		t.Errorf("another workspace: %+v %v", elsewhere, err)
 	}
-	if _, err := l.SetConnectorPolicy(t.Context(), uuid.New(), one, audit.Event{}); !errors.Is(
-		err,
-		admin.ErrNoWorkspace,
-	) {
+	if _, err := l.ReplaceConnectorPolicy(t.Context(), uuid.New(), "", one, audit.Event{
+		Authorization: operator,
+	}); !errors.Is(err, admin.ErrNoWorkspace) {
 		t.Errorf("unknown workspace: %v", err)
 	}
 }
@@ -211,6 +212,8 @@ func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
 			Actor:       "admin",
 			Action:      audit.ConnectorPolicyChanged,
 			Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
+
+			Authorization: operator,
 		})
 		return err
 	}

@@ -163,7 +163,7 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 			return l.BeginEmailChange(ctx, request, event)
 		},
 		"delete the account": func() error {
-			_, err := l.DeleteOwnUser(ctx, user, event)
+			_, err := l.DeleteUser(ctx, user, event)
 			return err
 		},
 		"remove a passkey": func() error {

@@ -39,7 +39,8 @@ func TestUsers_OfEarlierReleasesAreFoundInAnySpelling(t *testing.T) {
 			if to.ID != id || to.Email != stored || err != nil {
 				t.Errorf("a link for %+q is made for %+q: %v, %v", text, to.Email, made, err)
 			}
-			err = m.AddUser(t.Context(), uuid.New(), membershipEmail(t, text), "Second", audit.Event{Actor: "admin"})
+			id := uuid.New()
+			err = m.AddUser(t.Context(), id, membershipEmail(t, text), "Second", byOperator(audit.UserAdded, id))
 			if !errors.Is(err, admin.ErrEmailTaken) {
 				t.Errorf("%+q gets a second account beside %+q: %v", text, stored, err)
 			}
@@ -74,7 +75,8 @@ func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
 		if !errors.Is(err, membership.ErrAccountExists) {
 			t.Errorf("%+q gets a second account beside %+q: %v", typed[0], stored, err)
 		}
-		if err := m.Accept(t.Context(), offer, id, audit.Event{Actor: "user:" + id.String()}); err != nil {
+		event := audit.Event{Actor: "user:" + id.String(), Authorization: &audit.Authorization{UserID: id}}
+		if err := m.Accept(t.Context(), offer, id, event); err != nil {
 			t.Errorf("%+q cannot accept an invitation of %+q: %v", stored, typed[0], err)
 		}
 		_, err = m.Invite(t.Context(), inviter, typed[len(typed)-1], []string{"programmes:read:programmes"})
@@ -115,7 +117,7 @@ func TestFinishUpgrade_RespellsAddressesAndMergesNobody(t *testing.T) {
 			t.Errorf("%q finds another user: %v", spelled, err)
 		}
 	}
-	if _, err := m.DeleteUser(t.Context(), theirs, audit.Event{Actor: admin.Actor}); err != nil {
+	if _, err := m.DeleteUser(t.Context(), theirs, byOperator(audit.UserDeleted, theirs)); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := postgres.FinishUpgrade(t.Context(), owner); left != 0 || err != nil {

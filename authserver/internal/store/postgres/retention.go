@@ -108,17 +108,14 @@ func events() retention.Kind {
 // The successor of a deleted token no longer names a predecessor.
 func personalAccessTokens() retention.Kind {
 	const due = "from account.personal_access_tokens t where t.expires_at < $1 and t.replaces_id is null"
-	return retention.Kind{
-		Due: "select t.expires_at as at " + due + " order by 1",
-		Delete: `
+	return retention.Kind{Due: "select t.expires_at as at " + due + " order by 1", Delete: `
 			with due as materialized (
 				select t.id ` + due + ` order by t.expires_at limit $2 for update skip locked
 			), successors as (
 				update account.personal_access_tokens t set replaces_id = null from due where t.replaces_id = due.id
 			), gone as (
 				delete from account.personal_access_tokens t using due where t.id = due.id returning 1)
-			select count(*) from gone`,
-	}
+			select count(*) from gone`}
 }
 
 // endedGrants returns the kind of ended grants. A function deletes them, workspace by workspace.

@@ -69,7 +69,7 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 	if _, err := l.EndMembership(t.Context(), other, user, left); !errors.Is(err, session.ErrSecondFactor) {
 		t.Errorf("leave with a password alone: %v", err)
 	}
-	if _, err := l.DeleteOwnUser(t.Context(), user, event(weak, uuid.Nil)); !errors.Is(err, session.ErrSecondFactor) {
+	if _, err := l.DeleteUser(t.Context(), user, event(weak, uuid.Nil)); !errors.Is(err, session.ErrSecondFactor) {
 		t.Errorf("delete the account with a password alone: %v", err)
 	}
 	key := passkey.Passkey{ID: uuid.New(), UserID: user, Name: "Thief", PublicKey: []byte{1}, AAGUID: []byte{0}}

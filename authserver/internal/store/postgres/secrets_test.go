@@ -32,7 +32,9 @@ func secretHash(n int) []byte {
 }
 
 func replaced(id uuid.UUID) audit.Event {
-	return audit.Event{Actor: "test", Action: audit.ClientSecretReplaced, Subject: "client:" + id.String()}
+	return audit.Event{
+		Actor: "test", Action: audit.ClientSecretReplaced, Subject: "client:" + id.String(), Authorization: operator,
+	}
 }
 
 // Concurrent replacements leave the newest secret and the previous one.

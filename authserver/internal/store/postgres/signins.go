@@ -3,12 +3,14 @@ package postgres
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/perm"
 )
@@ -32,9 +34,8 @@ func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.
 		}
 		// The sum is null without the interval: a distributed Postgres accepts no subquery in values.
 		_, err = tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
-			second_factor_at) values ($1, $2, $3, $4, $5, $6, now() + case when $7 then interval '0' end)`,
-			by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent,
-			code || by.Proof.Method == session.Passkey)
+			second_factor_at) values ($1, $2, $3, $4, $5, $6, now() + case when $7 then interval '0' end)`, by.ID,
+			by.UserID, by.Expires, by.Method, by.Address, by.UserAgent, code || by.Proof.Method == session.Passkey)
 		if err != nil {
 			return err
 		}
@@ -61,15 +62,9 @@ func (s *Store) mailSignIn(ctx context.Context, tx pgx.Tx, by session.SignIn) er
 // ReauthenticateSignIn stores the event of a new proof, if the proof and the sign-in are still valid.
 // Otherwise it returns session.ErrProofInvalid or audit.ErrNotAuthorized.
 func (s *Store) ReauthenticateSignIn(
-	ctx context.Context,
-	user uuid.UUID,
-	proof session.Proof,
-	event audit.Event,
+	ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event,
 ) error {
-	return s.atomically(ctx, "prove sign-in", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.change(ctx, "prove sign-in", &event, func(tx pgx.Tx) error {
 		if err := stillProved(ctx, tx, user, proof); err != nil {
 			return err
 		}
@@ -77,10 +72,7 @@ func (s *Store) ReauthenticateSignIn(
 		if err == nil && (code || proof.Method == session.Passkey) {
 			err = useSecondFactor(ctx, tx, event.Authorization.SignInID)
 		}
-		if err != nil {
-			return err
-		}
-		return s.record(ctx, tx, event)
+		return err
 	})
 }
 
@@ -124,68 +116,106 @@ from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Em
 // EndSignIn ends a sign-in of the user with its audit event. It ignores a sign-in that has ended or belongs
 // to another user. Ending another sign-in requires a valid sign-in; a sign-in may end itself at any time.
 func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
-	return s.atomically(ctx, "end sign-in", func(tx pgx.Tx) error {
-		if event.Authorization != nil && event.Authorization.SignInID != id {
+	_, err := s.recorded(ctx, "end sign-in", &event, func(tx pgx.Tx) error {
+		if event.Authorization == nil || event.Authorization.SignInID != id {
 			if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
 				return err
 			}
 		}
-		tag, err := tx.Exec(
-			ctx,
-			`update account.sign_ins set ended_at = now() where id = $1 and user_id = $2 and ended_at is null`,
-			id,
-			user,
-		)
-		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
-		return s.record(ctx, tx, event)
+		return changed(tx.Exec(ctx, `update account.sign_ins set ended_at = now()
+			where id = $1 and user_id = $2 and ended_at is null`, id, user))
 	})
+	return err
 }
 
 // EndOtherSignIns ends every other sign-in of the user with one audit event, and returns their number.
-func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error) {
-	var ended int64
-	err := s.atomically(ctx, "end other sign-ins", func(tx pgx.Tx) error {
-		ended = 0
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (ended int64, err error) {
+	err = s.change(ctx, "end other sign-ins", &event, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()
 			where user_id = $1 and id <> $2 and ended_at is null and expires_at > now()`, user, but)
-		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
 		ended = tag.RowsAffected()
-		return s.record(ctx, tx, event)
+		return changed(tag, err)
 	})
 	return ended, err
 }
 
 // SignInsOf lists the user's valid sign-ins, the most recently seen first.
 func (s *Store) SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
-select s.id, s.user_id, s.method, s.address, s.user_agent, s.created_at, s.last_seen_at, s.expires_at
+	return list(ctx, s, "list sign-ins", pgx.RowToStructByNameLax[session.SignIn], `
+select s.id, s.user_id, s.method, s.address, s.user_agent, s.created_at as created, s.last_seen_at as last_seen,
+  s.expires_at as expires
 from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.last_seen_at desc, s.id desc limit 100`,
 		session.IdleTimeout, user)
-	if err != nil {
-		return nil, unavailable("list sign-ins", err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.SignIn, error) {
-		var one session.SignIn
-		err := row.Scan(
-			&one.ID,
-			&one.UserID,
-			&one.Method,
-			&one.Address,
-			&one.UserAgent,
-			&one.Created,
-			&one.LastSeen,
-			&one.Expires,
-		)
-		return one, err
-	})
-	return found, unavailable("list sign-ins", err)
+}
+
+// Sessions stores browser sessions for alexedwards/scs. token is the hash of the cookie.
+type Sessions struct{ store *Store }
+
+var _ session.Rows = Sessions{}
+
+// Sessions returns the store of session rows.
+func (s *Store) Sessions() Sessions { return Sessions{s} }
+
+// FindCtx returns the data of a session that has not expired.
+func (s Sessions) FindCtx(ctx context.Context, token string) ([]byte, bool, error) {
+	return one(ctx, s.store, "read session", pgx.RowTo[[]byte],
+		`select data from account.sessions where token = $1 and expiry > now()`, token)
+}
+
+// CommitCtx saves a session.
+func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, expiry time.Time) error {
+	ctx, cancel := s.store.withOperationLimit(ctx)
+	defer cancel()
+	_, err := s.store.pool.Exec(ctx, `insert into account.sessions (token, data, expiry) values ($1, $2, $3)
+		on conflict (token) do update set data = excluded.data, expiry = excluded.expiry`, token, data, expiry)
+	return unavailable("save session", err)
+}
+
+// DeleteCtx deletes a session, if it is there.
+func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
+	ctx, cancel := s.store.withOperationLimit(ctx)
+	defer cancel()
+	_, err := s.store.pool.Exec(ctx, `delete from account.sessions where token = $1`, token)
+	return unavailable("delete session", err)
+}
+
+// Find is FindCtx for callers without a context.
+func (s Sessions) Find(token string) ([]byte, bool, error) {
+	return s.FindCtx(context.Background(), token)
+}
+
+// Commit is CommitCtx for callers without a context.
+func (s Sessions) Commit(token string, data []byte, expiry time.Time) error {
+	return s.CommitCtx(context.Background(), token, data, expiry)
+}
+
+// Delete is DeleteCtx for callers without a context.
+func (s Sessions) Delete(token string) error { return s.DeleteCtx(context.Background(), token) }
+
+var _ loginstate.Store = (*Store)(nil)
+
+// SaveLoginState inserts a login state and deletes up to 100 expired ones. Anonymous clients may begin any
+// number, and the table holds those of the last minutes only.
+func (s *Store) SaveLoginState(ctx context.Context, c loginstate.Record) error {
+	ctx, cancel := s.withOperationLimit(ctx)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `
+with swept as (
+  delete from account.ceremonies where secret_hash in (
+    select secret_hash from account.ceremonies where expires_at <= now() order by expires_at limit 100
+    for update skip locked)
+)
+insert into account.ceremonies (secret_hash, binding_hash, purpose, data, expires_at)
+values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.NamedArgs{"secret": c.SecretHash,
+		"binding": c.BindingHash, "purpose": string(c.Purpose), "data": c.Data, "life": c.Life})
+	return unavailable("store login state", err)
+}
+
+// TakeLoginState deletes an unexpired login state and returns its data. Of two concurrent calls, one gets it.
+func (s *Store) TakeLoginState(
+	ctx context.Context, secretHash, bindingHash []byte, purpose loginstate.Purpose,
+) ([]byte, bool, error) {
+	return one(ctx, s, "take login state", pgx.RowTo[[]byte], `delete from account.ceremonies
+		where secret_hash = $1 and binding_hash = $2 and purpose = $3 and expires_at > now() returning data`,
+		secretHash, bindingHash, string(purpose))
 }

@@ -175,10 +175,7 @@ func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult
 
 // ActivateDirectly moves a pending grant to generation 1 if its client and user may use it.
 func (s *Store) ActivateDirectly(
-	ctx context.Context,
-	one grant.Step,
-	binding []byte,
-	terms grant.CodeTerms,
+	ctx context.Context, one grant.Step, binding []byte, terms grant.CodeTerms,
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	step := directStep(one, terms.ClientID, terms.Resource)
 	step.binding = binding
@@ -188,10 +185,7 @@ func (s *Store) ActivateDirectly(
 
 // AdvanceDirectly moves an active grant on to a generation if its client and user may use it.
 func (s *Store) AdvanceDirectly(
-	ctx context.Context,
-	one grant.Step,
-	clientID uuid.UUID,
-	terms grant.RefreshTerms,
+	ctx context.Context, one grant.Step, clientID uuid.UUID, terms grant.RefreshTerms,
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	step := directStep(one, clientID, terms.Resource)
 	step.scope = terms.Scope.Scope()
@@ -381,6 +375,5 @@ func stepArguments(all []updateStep) []any {
 		hashes[i], bindings[i], nonces[i] = one.Hash, one.binding, one.Nonce
 		resources[i], usable[i], scopes[i] = one.resource, one.usable, one.scope
 	}
-	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces,
-		scopes}
+	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces, scopes}
 }

@@ -1,19 +1,32 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
-const userColumns = `u.id, u.email, u.name, u.disabled_at, u.email_proven_at is not null, coalesce(u.password_hash, '')`
+const userColumns = `u.id, u.email, u.name, u.disabled_at, u.email_proven_at is not null as proven,
+  coalesce(u.password_hash, '') as password_hash`
+
+type userRow struct {
+	workspace.User
+	PasswordHash credential.Secret
+}
 
 // UserByEmail reads the user with an address in any spelling, and the hash of the user's password, which is empty if
 // the user has none. It returns false if there is no such user, or the user was deleted.
@@ -38,29 +51,220 @@ func (s *Store) RenewHash(ctx context.Context, user uuid.UUID, former, hash cred
 
 // SetName changes the name of a user, with its event, if the event's authorization still holds.
 func (s *Store) SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
-	return s.administer(ctx, "set name of user", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		changed, err := tx.Exec(ctx, `update account.users set name = $2 where id = $1 and name <> $2`, id, name)
-		if err != nil || changed.RowsAffected() == 0 {
-			return err
-		}
-		return s.record(ctx, tx, event)
+	return s.change(ctx, "set name of user", &event, func(tx pgx.Tx) error {
+		return changed(tx.Exec(ctx, `update account.users set name = $2 where id = $1 and name <> $2`, id, name))
 	})
 }
 
 func (s *Store) user(ctx context.Context, query string, key any) (workspace.User, credential.Secret, bool, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	var u workspace.User
-	var hash string
-	err := s.pool.QueryRow(ctx, query, key).Scan(&u.ID, &u.Email, &u.Name, &u.DisabledAt, &u.Proven, &hash)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return workspace.User{}, "", false, nil
+	row, found, err := one(ctx, s, "read user", pgx.RowToStructByName[userRow], query, key)
+	return row.User, row.PasswordHash, found, err
+}
+
+// AddUser inserts a user with the event, or returns admin.ErrEmailTaken.
+func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
+	return s.change(ctx, "add user", &event, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, email_proven_at, email_proven_by)
+			select $1, $2, $3, now(), $5 where not exists (select from account.users where email = any($4))`,
+			id, email, name, spelling.Spellings(email), useraccount.ByOperator)
+		if violates(err, uniqueViolation, "users") || err == nil && tag.RowsAffected() == 0 {
+			return admin.ErrEmailTaken
+		}
+		return err
+	})
+}
+
+// Users lists all users by e-mail address, without deleted users.
+func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
+	return s.usersWhere(ctx, `true`, nil)
+}
+
+// User reads a user, or returns admin.ErrNoUser, also for a deleted user.
+func (s *Store) User(ctx context.Context, id uuid.UUID) (admin.User, error) {
+	one, err := s.usersWhere(ctx, `id = @user`, pgx.NamedArgs{"user": id})
+	if err == nil && len(one) == 0 {
+		err = admin.ErrNoUser
 	}
 	if err != nil {
-		return workspace.User{}, "", false, unavailable("read user", err)
+		return admin.User{}, err
 	}
-	return u, credential.Secret(hash), true, nil
+	return one[0], nil
+}
+
+func (s *Store) usersWhere(ctx context.Context, condition string, args pgx.NamedArgs) ([]admin.User, error) {
+	return listLong(ctx, s, "list users", scanAdminUser, `select `+adminUserColumns+` from account.users
+		where deleted_at is null and `+condition+` order by email`, args)
+}
+
+// FindUser returns the user with the e-mail address, or admin.ErrNoUser.
+func (s *Store) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
+	user, _, found, err := s.UserByEmail(ctx, email)
+	if err == nil && !found {
+		return uuid.Nil, admin.ErrNoUser
+	}
+	return user.ID, err
+}
+
+// SetDisabled disables a user and ends the user's sign-ins, or enables a user, with the event. It returns
+// false if nothing changed.
+func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error) {
+	return s.changeIf(ctx, "disable or enable user", &event, func(tx pgx.Tx) error {
+		var before bool
+		if err := holdUser(ctx, tx, id, &before); err != nil {
+			return err
+		}
+		if before == disabled {
+			return errNoEvent
+		}
+		if !disabled {
+			_, err := tx.Exec(ctx, `update account.users set disabled_at = null where id = $1`, id)
+			return err
+		}
+		if _, err := tx.Exec(ctx, `update account.users set disabled_at = now() where id = $1`, id); err != nil {
+			return err
+		}
+		return endSignIns(ctx, tx, id)
+	})
+}
+
+// SetPassword replaces the hash of a user's password and ends the user's sign-ins, with the event. It returns
+// the user's other sign-in methods, and removes them if alone is set.
+func (s *Store) SetPassword(
+	ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
+) (others []admin.SignInMethod, err error) {
+	err = s.atomically(ctx, "set password", func(tx pgx.Tx) error {
+		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
+			return err
+		}
+		if err := holdUser(ctx, tx, id, new(bool)); err != nil {
+			return err
+		}
+		if err := endSignIns(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := s.storePassword(ctx, tx, id, hash, event, mail.Data{Operator: true}); err != nil {
+			return err
+		}
+		if others, err = readSignInMethods(ctx, tx, id); err != nil || !alone {
+			return err
+		}
+		return s.removeSignInMethods(ctx, tx, id, others, event.Actor)
+	})
+	return others, err
+}
+
+// holdUser locks a user's row, or returns admin.ErrNoUser, also for a deleted user.
+func holdUser(ctx context.Context, tx pgx.Tx, id uuid.UUID, disabled *bool) error {
+	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users
+		where id = $1 and deleted_at is null for no key update`, id).Scan(disabled)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return admin.ErrNoUser
+	}
+	return err
+}
+
+func endSignIns(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
+	_, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now() where user_id = $1 and ended_at is null`, user)
+	return err
+}
+
+// asTypedSQL selects the users whose address may be stored in another spelling than its canonical one. SQL cannot tell:
+// the domain's spelling depends on IDNA.
+const asTypedSQL = `
+select ` + adminUserColumns + ` from account.users
+where deleted_at is null and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0)
+order by created_at, id`
+
+const adminUserColumns = `id, email, name, password_hash is not null as has_password, email_proven_at as email_proven,
+  coalesce(email_proven_by, '') as email_proven_by, created_at as created, disabled_at`
+
+var scanAdminUser = pgx.RowToStructByName[admin.User]
+
+// respell replaces addresses that earlier releases stored as they were typed by their canonical spelling, while the
+// services run: lookups find both. An address that another user has, or that has invisible characters, stays as it is,
+// and left counts these.
+func respell(ctx context.Context, connection *pgx.Conn) (left int, err error) {
+	users, err := collect(ctx, connection, scanAdminUser, asTypedSQL)
+	if err != nil {
+		return 0, err
+	}
+	for _, u := range users {
+		email := spelling.Key(u.Email)
+		if spelling.HasInvisible(u.Email) {
+			left++
+			continue
+		}
+		if email == u.Email {
+			continue
+		}
+		changed, err := respellUser(ctx, connection, u.ID, u.Email, email)
+		if err != nil {
+			return 0, err
+		}
+		if !changed {
+			left++
+		}
+	}
+	return left, nil
+}
+
+// respellUser changes one address, and the address that an open change of it begins from.
+func respellUser(ctx context.Context, connection *pgx.Conn, id uuid.UUID, former, email string) (bool, error) {
+	changed := false
+	err := pgx.BeginFunc(ctx, connection, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update account.users set email = $3 where id = $1 and email = $2
+			and not exists (select from account.users where email = $3)`, id, former, email)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		changed = true
+		_, err = tx.Exec(ctx, `update account.email_changes set old_email = $3 where user_id = $1 and old_email = $2`,
+			id, former, email)
+		return err
+	})
+	if violates(err, uniqueViolation, "users") { // another user got it at the same moment
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("respell an address: %w", err)
+	}
+	return changed, nil
+}
+
+// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other, and those whose
+// address has invisible characters.
+func (s *Store) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
+	typed, err := listLong(ctx, s, "list addresses", scanAdminUser, asTypedSQL)
+	if err != nil {
+		return nil, err
+	}
+	keys := []string{}
+	for _, u := range typed {
+		if key := spelling.Key(u.Email); key != u.Email {
+			keys = append(keys, key)
+		}
+	}
+	others, err := listLong(ctx, s, "list addresses", scanAdminUser,
+		`select `+adminUserColumns+` from account.users where email = any($1)`, keys)
+	if err != nil {
+		return nil, err
+	}
+	same := map[string][]admin.Duplicate{}
+	seen := map[uuid.UUID]bool{}
+	for _, u := range slices.Concat(others, typed) {
+		if key := spelling.Key(u.Email); !seen[u.ID] {
+			seen[u.ID] = true
+			same[key] = append(same[key], admin.Duplicate{Address: key, User: u})
+		}
+	}
+	var found []admin.Duplicate
+	for _, users := range same {
+		if len(users) > 1 || spelling.HasInvisible(users[0].Email) {
+			found = append(found, users...)
+		}
+	}
+	slices.SortFunc(found, func(a, b admin.Duplicate) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), time.Time(a.Created).Compare(time.Time(b.Created)))
+	})
+	return found, nil
 }

@@ -17,9 +17,8 @@ import (
 
 // Webhooks lists the webhook endpoints of a workspace, newest first.
 func (s *Store) Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error) {
-	return listed(ctx, s, "list webhook endpoints", "select "+webhook.Columns+` from account.webhooks w
-		where w.tenant_id = @tenant order by w.created_at desc, w.id desc`,
-		pgx.NamedArgs{"tenant": workspaceID}, webhook.Scan)
+	return listLong(ctx, s, "list webhook endpoints", webhook.Scan, "select "+webhook.Columns+` from account.webhooks w
+		where w.tenant_id = $1 order by w.created_at desc, w.id desc`, workspaceID)
 }
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
@@ -37,22 +36,19 @@ func (s *Store) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook
 func (s *Store) WebhookDeliveries(
 	ctx context.Context, workspaceID, endpoint uuid.UUID, limit int,
 ) ([]webhook.Delivery, error) {
-	return listed(ctx, s, "list webhook deliveries", "select "+webhook.DeliveryColumns+`
-		from account.webhook_deliveries d where d.tenant_id = @tenant and d.webhook_id = @endpoint
-		order by d.created_at desc, d.id desc limit @limit`,
-		pgx.NamedArgs{"tenant": workspaceID, "endpoint": endpoint, "limit": limit}, webhook.ScanDelivery)
+	return listLong(ctx, s, "list webhook deliveries", webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
+		from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2
+		order by d.created_at desc, d.id desc limit $3`, workspaceID, endpoint, limit)
 }
 
 // WebhookKey returns the public key for sealing secrets, or webhook.ErrNotReady.
-func (s *Store) WebhookKey(ctx context.Context) (key []byte, err error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	err = s.pool.QueryRow(ctx, "select public_key from account.webhook_keys order by published_at desc limit 1").
-		Scan(&key)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, webhook.ErrNotReady
+func (s *Store) WebhookKey(ctx context.Context) ([]byte, error) {
+	key, found, err := one(ctx, s, "read the key of webhook secrets", pgx.RowTo[[]byte],
+		"select public_key from account.webhook_keys order by published_at desc limit 1")
+	if err == nil && !found {
+		err = webhook.ErrNotReady
 	}
-	return key, unavailable("read the key of webhook secrets", err)
+	return key, err
 }
 
 // AddWebhook stores an endpoint, records the event and queues the mails about it. It returns webhook.ErrTooMany or
@@ -121,14 +117,8 @@ func (s *Store) ReplaceWebhookSecret(
 func (s *Store) changeWebhook(
 	ctx context.Context, op string, event audit.Event, change func(pgx.Tx) (webhook.Endpoint, error),
 ) error {
-	return s.atomically(ctx, op, func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
+	return s.change(ctx, op, &event, func(tx pgx.Tx) error {
 		e, err := change(tx)
-		if err != nil {
-			return err
-		}
 		event.Detail = map[string]any{"host": webhookHost(e.URL)}
 		if event.Action == audit.WebhookDisabled {
 			event.Detail["reason"] = e.Reason
@@ -136,7 +126,7 @@ func (s *Store) changeWebhook(
 		if event.Action == audit.WebhookChanged || (e.PersonalData && event.Action == audit.WebhookAdded) {
 			event.Detail["personal_data"] = e.PersonalData
 		}
-		return s.record(ctx, tx, event)
+		return err
 	})
 }
 
@@ -178,12 +168,8 @@ func (s *Store) QueueWebhookMails(ctx context.Context) (queued int, err error) {
 		"mail_due": s.mailWebhookDisabled, "added_mail_due": s.mailWebhookAdded,
 	} {
 		err := s.atomically(ctx, "queue mails about webhooks", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, `select `+webhook.Columns+` from account.webhooks w where w.`+due+`
-				order by w.id limit 20 for update skip locked`)
-			if err != nil {
-				return err
-			}
-			some, err := pgx.CollectRows(rows, webhook.Scan)
+			some, err := collect(ctx, tx, webhook.Scan, `select `+webhook.Columns+` from account.webhooks w
+				where w.`+due+` order by w.id limit 20 for update skip locked`)
 			if err != nil {
 				return err
 			}
@@ -251,13 +237,9 @@ func (s *Store) mailWebhook(
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `select m.user_id from account.memberships m
+	readers, err := collect(ctx, tx, pgx.RowTo[uuid.UUID], `select m.user_id from account.memberships m
 		where m.tenant_id = $1 and (m.user_id in ($2, $4) or $3 = any(m.permissions)) order by m.user_id`,
 		e.WorkspaceID, e.UserID, string(perm.AccountWriteMembers), former)
-	if err != nil {
-		return err
-	}
-	readers, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	for i := 0; err == nil && i < len(readers); i++ {
 		err = s.queueMail(ctx, tx, readers[i], m)
 	}

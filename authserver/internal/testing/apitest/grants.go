@@ -109,8 +109,9 @@ func (s *Server) Redeemed(c client.Client, user uuid.UUID) grant.Grant {
 // LimitConnectors sets the connector policy of the fixture's workspace.
 func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
 	s.t.Helper()
-	_, err := s.Store.SetConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, p,
-		audit.Event{Actor: "admin", Action: audit.ConnectorPolicyChanged})
+	_, err := s.Store.ReplaceConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, "", p, audit.Event{
+		Actor: "admin", Action: audit.ConnectorPolicyChanged, Authorization: &audit.Authorization{Operator: true},
+	})
 	s.must(err)
 }
 
