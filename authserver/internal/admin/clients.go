@@ -45,8 +45,9 @@ type Clients interface {
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
 	// DeleteClient deletes a client of any kind and, for an operator, any workspace and ends its grants, in one
 	// transaction. It returns the grants that it revoked, and whether the servers revoke others.
-	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) (
-		ended []grant.Grant, more bool, err error)
+	DeleteClient(
+		ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
+	) (ended []grant.Grant, more bool, err error)
 }
 
 func (Client) columns() []string {
@@ -82,18 +83,11 @@ func (s *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error
 		}
 		return nil, err
 	}
-	change, _, err := s.change(ctx, c)
+	applied, err := s.applyClients(ctx, []client.Client{c}, false)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := newSecret(&change)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Store.ChangeClients(ctx, []ClientChange{change}); err != nil {
-		return nil, err
-	}
-	return shownOnce(c, secret), nil
+	return shownOnce(c, credential.Secret(applied.Clients[0].Secret)), nil
 }
 
 // shownOnce returns an outcome with the id of a client and its secret, if it has one.

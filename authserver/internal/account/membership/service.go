@@ -260,7 +260,7 @@ func EventsOf(o Offer, user NewUser, requestID string) (added, joined audit.Even
 		Subject:   "user:" + user.ID.String(),
 		Detail:    map[string]any{"invitation": o.ID.String()},
 		RequestID: requestID,
-
+		// The transaction checks the secret of the link.
 		Authorization: &audit.Authorization{Link: true},
 	}
 	return added, joinedBy(added, o, user.ID)

@@ -88,8 +88,9 @@ type credentials interface {
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	DeleteClient(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) (
-		ended []grant.Grant, more bool, err error)
+	DeleteClient(
+		ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
+	) (ended []grant.Grant, more bool, err error)
 	ReplaceSecret(
 		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 	) error

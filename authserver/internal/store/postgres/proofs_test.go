@@ -194,3 +194,27 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 		t.Errorf("%d of passkey, account and other sign-in are left, %v, want 3", left, err)
 	}
 }
+
+// No authorization, the zero one and that of the zero actor allow nothing.
+func TestAllowed_WithoutAuthorizationNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	user := l.grant.UserID
+	for _, a := range []*audit.Authorization{nil, {}, audit.Actor{}.Event("x.done", "x", nil, nil).Authorization} {
+		event := audit.Event{UserID: &user, Actor: "user:x", Action: "x.done", Subject: "x", Authorization: a}
+		if err := l.SetName(t.Context(), user, "New", event); !errors.Is(err, audit.ErrNotAuthorized) {
+			t.Errorf("change the name with %+v: %v", a, err)
+		}
+		if _, err := l.DeleteUser(t.Context(), user, event); !errors.Is(err, audit.ErrNotAuthorized) {
+			t.Errorf("delete the account with %+v: %v", a, err)
+		}
+		_, err := l.EndMembership(t.Context(), l.grant.WorkspaceID, user, event)
+		if !errors.Is(err, audit.ErrNotAuthorized) {
+			t.Errorf("end the membership with %+v: %v", a, err)
+		}
+	}
+	event := audit.ByOperator().Event(audit.UserRenamed, "user:"+user.String(), nil, nil)
+	if err := l.SetName(t.Context(), user, "New", event); err != nil {
+		t.Errorf("an operator: %v", err)
+	}
+}
