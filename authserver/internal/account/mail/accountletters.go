@@ -153,7 +153,6 @@ func removed(s site, m Message) letter {
 			"Your connections and personal access tokens in this workspace no longer work. If this is a mistake, ask " +
 				"an administrator of the workspace.",
 		},
-		Unwanted: s.page("/settings/security"),
 	}
 }
 
@@ -169,9 +168,8 @@ func permissionsChanged(s site, m Message) letter {
 			"An administrator changed your permissions in the workspace " + d.Workspace + " on " + moment(d.At) + ".",
 			can,
 		},
-		Button:   "Open your settings",
-		Link:     s.page("/settings/user"),
-		Unwanted: s.page("/settings/security"),
+		Button: "Open your settings",
+		Link:   s.page("/settings/user"),
 	}
 }
 
@@ -199,10 +197,9 @@ func accessRequested(s site, m Message) letter {
 	lines = append(lines,
 		"Nothing changes unless you give this access. If you do not know this person, ignore this message.")
 	return letter{
-		Subject:  "Request for access to " + d.Workspace,
-		Lines:    lines,
-		Button:   button,
-		Link:     s.page(d.Path),
-		Unwanted: s.page("/settings/security"),
+		Subject: "Request for access to " + d.Workspace,
+		Lines:   lines,
+		Button:  button,
+		Link:    s.page(d.Path),
 	}
 }

@@ -17,7 +17,7 @@ type letter struct {
 	Button  string   // text of the link
 	Link    string   // the only link besides Unwanted
 	After   []string // paragraphs below the link
-	// Unwanted is the page on which the recipient turns messages of this kind off, or "".
+	// Unwanted is the page on which the recipient turns messages of this kind off, if it is optional. render sets it.
 	Unwanted string
 }
 
@@ -246,9 +246,8 @@ func tokenExpiring(s site, m Message) letter {
 				moment(d.Ends)),
 			"If a script or an integration uses it, create another token and replace it there.",
 		},
-		Button:   "Manage your tokens",
-		Link:     s.page("/settings/security"),
-		Unwanted: s.page("/settings/security"),
+		Button: "Manage your tokens",
+		Link:   s.page("/settings/security"),
 	}
 }
 
@@ -266,9 +265,8 @@ func webhookDisabled(s site, m Message) letter {
 				d.Host, d.Workspace, moment(d.At), why),
 			"When it is enabled again, it gets the events that it missed, except those that are older than 30 days.",
 		},
-		Button:   "Open your webhooks",
-		Link:     s.page("/settings/developers"),
-		Unwanted: s.page("/settings/security"),
+		Button: "Open your webhooks",
+		Link:   s.page("/settings/developers"),
 	}
 }
 

@@ -1,14 +1,12 @@
 // Package mail queues e-mails in the transaction of their cause and sends them by SMTP.
 //
-//	message.go   Message, Kind, Data: what other packages fill in
-//	letters.go   the text of each kind, or in accountletters.go and memberletters.go
-//	notes.go     the letters that are data, each about one change of an account
-//	notices.go   the table of audit actions: the mail about each, or why there is none
-//	render.go    the plain text and HTML of a letter
-//	queue.go     Queue.Add: the job of a message, in the caller's transaction
-//	worker.go    Worker: sends the jobs, and retries
-//	periodic.go  the job that queues the mails that depend on the time
-//	smtp.go      the mail server's URL and the Sender
+//	message.go  Message, Kind, Data: what other packages fill in; the plain text and HTML of a letter
+//	letters.go  the text of each kind, or in accountletters.go
+//	notes.go    the letters that are data, each about one change of an account
+//	notices.go  the table of audit actions: the mail about each, or why there is none
+//	queue.go    Queue.Add: the job of a message, in the caller's transaction
+//	worker.go   Worker: sends the jobs, and retries; the job that queues the mails that depend on the time
+//	smtp.go     the mail server's URL and the Sender
 //
 // Its invariants:
 //
@@ -167,6 +165,9 @@ func (s site) render(m Message) (rendered, error) {
 	}
 	m.Data, m.Name = m.Data.cleaned(), clean(m.Name)
 	l := k.write(s, m)
+	if k.optional {
+		l.Unwanted = s.page("/settings/security")
+	}
 	var page bytes.Buffer
 	colour, _ := s.brand.Colour()
 	if err := letterPage.Execute(&page, map[string]any{

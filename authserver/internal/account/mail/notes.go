@@ -8,9 +8,11 @@ type note struct {
 	kind    Kind
 	subject string
 	change  string // what happened
-	advice  string // what to do if the recipient did not do it; if an operator did it, operatorAdvice replaces it
-	button  string
-	page    string // local path of the link, or "" for Data.Path
+	// advice is what to do if the recipient did not do it, or "" for checkSignIn; if an operator did it, operatorAdvice
+	// replaces it.
+	advice string
+	button string // or "" for openSignIn
+	page   string // local path of the link, or "" for Data.Path
 }
 
 const (
@@ -52,15 +54,11 @@ var notes = []note{
 		kind:    PasskeyAdded,
 		subject: "A passkey was added to your account",
 		change:  "The passkey {name} was added to your account at {host} on {at}{where}.",
-		advice:  checkSignIn,
-		button:  openSignIn,
 	},
 	{
 		kind:    PasskeyRemoved,
 		subject: "A passkey was removed from your account",
 		change:  "A passkey was removed from your account at {host} on {at}{where}.",
-		advice:  checkSignIn,
-		button:  openSignIn,
 	},
 	{
 		kind:    PasskeyBlocked,
@@ -68,30 +66,23 @@ var notes = []note{
 		change: "The passkey {name} of your account at {host} was used on {at}{where} in a way that suggests that it " +
 			"was copied. It no longer works.",
 		advice: "Remove it and add a new one.",
-		button: openSignIn,
 	},
 	{
 		kind:    AuthenticatorAdded,
 		subject: "An authenticator app was set up",
 		change:  "An authenticator app was set up for your account at {host} on {at}{where}.",
-		advice:  checkSignIn,
-		button:  openSignIn,
 	},
 	{
 		kind:    AuthenticatorRemoved,
 		subject: "Your authenticator app was removed",
 		change: "The authenticator app of your account at {host} was removed on {at}{where}. Its recovery codes no " +
 			"longer work.",
-		advice: checkSignIn,
-		button: openSignIn,
 	},
 	{
 		kind:    RecoveryCodesReplaced,
 		subject: "Your recovery codes were replaced",
 		change: "The recovery codes of your account at {host} were replaced on {at}{where}. The earlier ones no " +
 			"longer work.",
-		advice: checkSignIn,
-		button: openSignIn,
 	},
 	{
 		kind:    RecoveryCodeUsed,
@@ -99,23 +90,18 @@ var notes = []note{
 		change: "A recovery code of your account at {host} was used to sign in on {at}{where}, in place of the " +
 			"authenticator app. It no longer works.",
 		advice: "If this was not you, another person has your password and your recovery codes: replace both now.",
-		button: openSignIn,
 	},
 	{
 		kind:    AccountLinked,
 		subject: "An account was linked to yours",
 		change: "An account of another sign-in service was linked to your account at {host} on {at}{where}. Its " +
 			"owner can now sign in as you.",
-		advice: checkSignIn,
-		button: openSignIn,
 	},
 	{
 		kind:    AccountUnlinked,
 		subject: "A linked account was removed",
 		change: "The linked account of another sign-in service was removed from your account at {host} on " +
 			"{at}{where}. It can no longer be used to sign in.",
-		advice: checkSignIn,
-		button: openSignIn,
 	},
 	{
 		kind:    TokenCreated,
@@ -129,7 +115,7 @@ var notes = []note{
 
 // write returns the letter of a message.
 func (n note) write(s site, m Message) letter {
-	d, advice := m.Data, n.advice
+	d, advice := m.Data, or(n.advice, checkSignIn)
 	if d.Operator {
 		advice = operatorAdvice(s)
 	}
@@ -138,7 +124,7 @@ func (n note) write(s site, m Message) letter {
 	return letter{
 		Subject: n.subject,
 		Lines:   []string{fill.Replace(n.change), advice},
-		Button:  n.button,
+		Button:  or(n.button, openSignIn),
 		Link:    s.page(or(n.page, d.Path)),
 	}
 }
