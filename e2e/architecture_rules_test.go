@@ -25,8 +25,6 @@ func domain() []string {
 		"authserver/internal/signin/passkey",
 		"authserver/internal/store",
 		"resourceapi/internal/engage",
-		"resourceapi/internal/invalid",
-		"resourceapi/internal/list",
 		"resourceapi/internal/programme",
 	}
 }
@@ -100,8 +98,6 @@ func pointsUpOrSideways(importer, imported string) string {
 	sharedByEndpoints := []string{
 		"authserver/internal/endpoint/ui",
 		"authserver/internal/endpoint/token",
-		"authserver/internal/endpoint/listing",
-		"authserver/internal/endpoint/writes",
 		"resourceapi/internal/endpoint/ui",
 	}
 	// The doctor is not part of the service: it calls a service from outside.

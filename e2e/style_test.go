@@ -78,6 +78,7 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 		"shared/inflight",
 		"shared/openapi",
 		"shared/perm",
+		"shared/rest",
 		"shared/spelling",
 		"shared/web",
 		"deploy/local",

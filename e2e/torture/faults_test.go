@@ -246,7 +246,7 @@ var keyInOtherTransaction = []harness.Fault{
 	{
 		File: writesFile,
 		Old:  "		answer, err = answers.Once(ctx, tx, key, effect)\n",
-		New: `		apart := func(ctx context.Context, _ pgx.Tx) (made idempotency.Answer, err error) {
+		New: `		apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {
 			err = pgx.BeginFunc(ctx, pool, func(own pgx.Tx) (err error) { made, err = effect(ctx, own); return err })
 			if err == nil {
 				time.Sleep(30 * time.Millisecond)

@@ -111,17 +111,8 @@ const DeliveryColumns = `d.id, d.created_at, d.cause, d.type, d.sequence, d.trie
 // ScanDelivery reads DeliveryColumns.
 func ScanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
 	var milliseconds int
-	err = row.Scan(
-		&d.ID,
-		&d.CreatedAt,
-		&d.Cause,
-		&d.Type,
-		&d.Sequence,
-		&d.TriedAt,
-		&d.Status,
-		&d.Problem,
-		&milliseconds,
-	)
+	err = row.Scan(&d.ID, &d.CreatedAt, &d.Cause, &d.Type, &d.Sequence, &d.TriedAt, &d.Status, &d.Problem,
+		&milliseconds)
 	d.Took = time.Duration(milliseconds) * time.Millisecond
 	return d, err
 }
@@ -129,20 +120,8 @@ func ScanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
 // Add stores an endpoint. Events that happen after that are sent to it. It returns ErrTooMany or ErrTaken.
 func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 	var result string
-	err := q.QueryRow(
-		ctx,
-		"select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		e.ID,
-		e.WorkspaceID,
-		e.UserID,
-		e.URL,
-		e.Types,
-		secret.Secret,
-		secret.Key,
-		MaxEndpoints,
-		e.TokenID,
-		e.GrantID,
-	).Scan(&result)
+	err := q.QueryRow(ctx, "select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", e.ID, e.WorkspaceID,
+		e.UserID, e.URL, e.Types, secret.Secret, secret.Key, MaxEndpoints, e.TokenID, e.GrantID).Scan(&result)
 	switch {
 	case err != nil:
 		return fmt.Errorf("add a webhook endpoint: %w", err)
@@ -159,9 +138,7 @@ func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 
 // SetPersonalData changes whether the personal data of events is sent to an endpoint. To include it, user becomes the
 // user of the endpoint, which then gets the events that this user may read. It returns ErrNotFound.
-func SetPersonalData(
-	ctx context.Context, q Querier, workspaceID, id, user uuid.UUID, include bool,
-) (Endpoint, error) {
+func SetPersonalData(ctx context.Context, q Querier, workspaceID, id, user uuid.UUID, include bool) (Endpoint, error) {
 	if !include {
 		return one(ctx, q, `update account.webhooks w set personal_data_for = null
 			where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id)
@@ -253,10 +230,7 @@ func RequestTest(ctx context.Context, q Querier, workspaceID, id, delivery uuid.
 // RequestResend queues the event of an earlier delivery again. need checks whether the user may read events of its
 // type. RequestResend returns ErrNotFound, ErrDisabled, ErrWaiting or ErrTests, or the error of need.
 func RequestResend(
-	ctx context.Context,
-	q Querier,
-	workspaceID, id, former, delivery uuid.UUID,
-	need func(eventType string) error,
+	ctx context.Context, q Querier, workspaceID, id, former, delivery uuid.UUID, need func(eventType string) error,
 ) error {
 	e, err := Find(ctx, q, workspaceID, id)
 	if err != nil {

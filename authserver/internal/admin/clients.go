@@ -15,19 +15,19 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/displayname"
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // A Client is an OAuth client as operators see it.
 type Client struct {
-	ID          uuid.UUID     `json:"id"`
-	Kind        string        `json:"kind"`
-	WorkspaceID *uuid.UUID    `json:"tenantId"` // null for services
-	Workspace   string        `json:"tenant"`   // the workspace's name
-	Name        string        `json:"name"`
-	AuthMethod  string        `json:"tokenEndpointAuthMethod"`
-	Grants      int           `json:"activeGrants"`
-	Created     jsontime.Time `json:"createdAt"`
+	ID          uuid.UUID  `json:"id"`
+	Kind        string     `json:"kind"`
+	WorkspaceID *uuid.UUID `json:"tenantId"` // null for services
+	Workspace   string     `json:"tenant"`   // the workspace's name
+	Name        string     `json:"name"`
+	AuthMethod  string     `json:"tokenEndpointAuthMethod"`
+	Grants      int        `json:"activeGrants"`
+	Created     rest.Time  `json:"createdAt"`
 }
 
 // Clients stores OAuth clients.

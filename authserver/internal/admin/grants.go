@@ -8,25 +8,25 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // A Grant is one grant as operators see it.
 type Grant struct {
-	ID          uuid.UUID     `json:"id"`
-	Kind        string        `json:"kind"`
-	ClientID    uuid.UUID     `json:"clientId"`
-	Client      string        `json:"client"` // the client's name
-	UserID      uuid.UUID     `json:"userId"`
-	Email       string        `json:"email"`
-	WorkspaceID uuid.UUID     `json:"tenantId"`
-	Permissions []string      `json:"permissions"`
-	State       string        `json:"state"` // pending, active, ended by time, revoked
-	LastUsed    *time.Time    `json:"lastUsedAt"`
-	Ends        time.Time     `json:"endsAt"`
-	RevokedAt   *time.Time    `json:"revokedAt"`
-	Reason      string        `json:"reason,omitempty"`
-	Created     jsontime.Time `json:"createdAt"`
+	ID          uuid.UUID  `json:"id"`
+	Kind        string     `json:"kind"`
+	ClientID    uuid.UUID  `json:"clientId"`
+	Client      string     `json:"client"` // the client's name
+	UserID      uuid.UUID  `json:"userId"`
+	Email       string     `json:"email"`
+	WorkspaceID uuid.UUID  `json:"tenantId"`
+	Permissions []string   `json:"permissions"`
+	State       string     `json:"state"` // pending, active, ended by time, revoked
+	LastUsed    *time.Time `json:"lastUsedAt"`
+	Ends        time.Time  `json:"endsAt"`
+	RevokedAt   *time.Time `json:"revokedAt"`
+	Reason      string     `json:"reason,omitempty"`
+	Created     rest.Time  `json:"createdAt"`
 }
 
 // A GrantFilter selects grants; nil fields select all.

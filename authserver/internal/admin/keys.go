@@ -8,16 +8,16 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // A Key is a signing key without its key material.
 type Key struct {
-	KID       string        `json:"kid"`
-	State     string        `json:"state"`
-	Activated *time.Time    `json:"activatedAt"`
-	Retired   *time.Time    `json:"retiredAt"`
-	Created   jsontime.Time `json:"createdAt"`
+	KID       string     `json:"kid"`
+	State     string     `json:"state"`
+	Activated *time.Time `json:"activatedAt"`
+	Retired   *time.Time `json:"retiredAt"`
+	Created   rest.Time  `json:"createdAt"`
 }
 
 func (Key) columns() []string {
@@ -36,7 +36,7 @@ func (s *Service) ListKeys(ctx context.Context) (Result, error) {
 	}
 	keys := make(List[Key], len(stored))
 	for i, k := range stored {
-		keys[i] = Key{k.KID, string(k.State), k.Activated, k.Retired, jsontime.Time(k.Created)}
+		keys[i] = Key{k.KID, string(k.State), k.Activated, k.Retired, rest.Time(k.Created)}
 	}
 	return keys, nil
 }

@@ -38,7 +38,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/shared/displayname"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
@@ -173,7 +173,7 @@ func parseName(name string) (string, error) {
 	return name, nil
 }
 
-func created(at jsontime.Time) string { return stamp((*time.Time)(&at)) }
+func created(at rest.Time) string { return stamp((*time.Time)(&at)) }
 
 func stamp(at *time.Time) string {
 	if at == nil {

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 func TestPrint_CreatedAtHasSixDecimals(t *testing.T) {
 	t.Parallel()
-	at := jsontime.Time(time.Date(2026, 11, 1, 9, 0, 0, 0, time.FixedZone("", 3600)))
+	at := rest.Time(time.Date(2026, 11, 1, 9, 0, 0, 0, time.FixedZone("", 3600)))
 	for name, result := range map[string]Result{
 		"clients":       List[Client]{{Created: at}},
 		"grants":        List[Grant]{{Created: at}},

@@ -22,7 +22,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
@@ -35,7 +35,7 @@ type User struct {
 	Name          string            `json:"name"`
 	HasPassword   bool              `json:"hasPassword"`
 	DisabledAt    *time.Time        `json:"disabledAt"`
-	Created       jsontime.Time     `json:"createdAt"`
+	Created       rest.Time         `json:"createdAt"`
 }
 
 // Users stores users.

@@ -10,15 +10,15 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // An Organisation has workspaces (spec 1).
 type Organisation struct {
-	ID      uuid.UUID     `json:"id"`
-	Name    string        `json:"name"`
-	Created jsontime.Time `json:"createdAt"` // set by the store
+	ID      uuid.UUID `json:"id"`
+	Name    string    `json:"name"`
+	Created rest.Time `json:"createdAt"` // set by the store
 }
 
 // A Module is a module of a workspace. It works if it is enabled and provisioned.
@@ -30,13 +30,13 @@ type Module struct {
 
 // A Workspace is a workspace of an organisation.
 type Workspace struct {
-	ID             uuid.UUID     `json:"id"`
-	OrganisationID uuid.UUID     `json:"organisationId"`
-	Organisation   string        `json:"organisation"` // the organisation's name
-	Name           string        `json:"name"`
-	Modules        []Module      `json:"modules"`
-	Features       []string      `json:"features"` // the features that are on
-	Created        jsontime.Time `json:"createdAt"`
+	ID             uuid.UUID `json:"id"`
+	OrganisationID uuid.UUID `json:"organisationId"`
+	Organisation   string    `json:"organisation"` // the organisation's name
+	Name           string    `json:"name"`
+	Modules        []Module  `json:"modules"`
+	Features       []string  `json:"features"` // the features that are on
+	Created        rest.Time `json:"createdAt"`
 }
 
 // A ModuleChange is a change of a module; nil fields keep the current value.

@@ -18,7 +18,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/introspect"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/revoke"
@@ -40,6 +39,7 @@ import (
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/profile"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/retention"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/secretfile"
@@ -127,7 +127,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	pages.SetBrand(shown)
-	lists, err := listing.NewCursors(keys)
+	lists, err := rest.NewCursors(keys, "account cursor")
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/profile"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/server"
@@ -30,7 +31,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/keys"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -62,7 +62,7 @@ type parts struct {
 	config Config
 	brand  brand.Brand
 	keys   seal.Keys
-	lists  *list.Cursors
+	lists  *rest.Cursors
 	gate   *gate.Gate
 	store  *postgres.Store
 	log    *slog.Logger
@@ -75,7 +75,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ALMONER_KEYS: %w", err)
 	}
-	cursors, err := programme.NewCursors(masterKeys)
+	cursors, err := rest.NewCursors(masterKeys, programme.CursorPurpose)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	lists, err := list.NewCursors(masterKeys)
+	lists, err := rest.NewCursors(masterKeys, gate.CursorPurpose)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func watchStores(watch server.Instruments, store *postgres.Store, limits *redis.
 
 // newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
 func newAssistants(
-	c Config, brandName string, atGate gate.Deps, store *postgres.Store, cursors *programme.Cursors,
+	c Config, brandName string, atGate gate.Deps, store *postgres.Store, cursors *rest.Cursors,
 ) (*mcp.Endpoint, error) {
 	origins, err := mcp.ParseOrigins(c.MCPOrigins + "," + c.AppURL)
 	if err != nil {

@@ -19,12 +19,11 @@ import (
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
@@ -137,7 +136,7 @@ func readEntry(entry map[string]any) (engage.Form, error) {
 		return engage.Form{}, errors.New("it must be an object with the members of a form")
 	}
 	form, err := forms.ReadForm(content)
-	if problems, ok := errors.AsType[invalid.Fields](err); ok {
+	if problems, ok := errors.AsType[rest.Problems](err); ok {
 		var all []string
 		for _, name := range slices.Sorted(maps.Keys(problems)) {
 			all = append(all, name+": "+problems[name])
@@ -166,11 +165,11 @@ func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted 
 				i, form.Title, form.WorkspaceID)
 		}
 	}
-	effect := func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+	effect := func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		for i, form := range wanted {
 			one, err := applyForm(ctx, writer, form)
 			if err != nil {
-				return idempotency.Answer{}, fmt.Errorf("forms[%d] (%q): %w", i, form.Title, err)
+				return rest.Answer{}, fmt.Errorf("forms[%d] (%q): %w", i, form.Title, err)
 			}
 			if c.DryRun {
 				one.EmbedKey = ""
@@ -178,11 +177,11 @@ func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted 
 			applied.Forms = append(applied.Forms, one)
 		}
 		if c.DryRun {
-			return idempotency.Answer{}, errDryRun
+			return rest.Answer{}, errDryRun
 		}
-		return idempotency.Answer{}, nil
+		return rest.Answer{}, nil
 	}
-	_, err := store.Once(ctx, idempotency.Key{}, effect)
+	_, err := store.Once(ctx, rest.Key{}, effect)
 	if errors.Is(err, errDryRun) {
 		err = nil
 	}

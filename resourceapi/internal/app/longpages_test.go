@@ -8,8 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/perm"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // A listPage is the common part of every list.
@@ -35,10 +34,10 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 		if err := json.Unmarshal([]byte(content), &p); err != nil {
 			t.Fatal(err)
 		}
-		if len(content) > listpage.MaxBytes || len(p.Data) == 0 || p.Meta.Count != len(p.Data) {
+		if len(content) > rest.MaxPageBytes || len(p.Data) == 0 || p.Meta.Count != len(p.Data) {
 			t.Fatalf("page %d: %d bytes, %d records, count %d", pages, len(content), len(p.Data), p.Meta.Count)
 		}
-		if p.Meta.NextCursor != "" && len(p.Data) < 200 && len(content) < listpage.MaxBytes*9/10 {
+		if p.Meta.NextCursor != "" && len(p.Data) < 200 && len(content) < rest.MaxPageBytes*9/10 {
 			t.Errorf("page %d ends after %d bytes, with %d records", pages, len(content), len(p.Data))
 		}
 		for _, one := range p.Data {
@@ -130,7 +129,7 @@ func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
 		pages := 0
 		for cursor, seen := "", 0; ; {
 			a := s.post(assistant(token), calling("list_programmes", map[string]any{"limit": 200, "cursor": cursor}))
-			if pages++; len(a.Body) > listpage.MaxBytes || strings.Contains(a.Body, `\u003c`) {
+			if pages++; len(a.Body) > rest.MaxPageBytes || strings.Contains(a.Body, `\u003c`) {
 				t.Errorf("%s: %d bytes, beginning %.300s", summary, len(a.Body), a.Body)
 			}
 			var p listPage

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/metrics"
 	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/server"
 	"github.com/almonerhq/almoner/shared/web"
@@ -24,7 +25,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/webhooks"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
-	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 	"github.com/almonerhq/almoner/resourceapi/internal/worker"
@@ -41,7 +41,7 @@ type module struct {
 
 // modules returns the table of the modules. The routes derive from it, and with them the route labels of logs and
 // metrics. The tests of permissions, access and the description (O1) read it too.
-func modules(p parts, cursors *programme.Cursors, engaged *engageModule) []module {
+func modules(p parts, cursors *rest.Cursors, engaged *engageModule) []module {
 	return []module{
 		{"programmes", []routes{programmes.New(programmes.Deps{
 			BaseURL: p.config.BaseURL,

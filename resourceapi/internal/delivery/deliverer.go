@@ -1,3 +1,24 @@
+// Package delivery sends the events of a workspace to its webhook endpoints (contract, section 6a).
+//
+//	writer.go     Writer changes endpoints
+//	deliverer.go  Deliverer sends the next delivery of an endpoint and records the result
+//	personal.go   the personal data of an event
+//	request.go    the signed request
+//
+// Package worker calls the Deliverer for each endpoint that has pending deliveries. Its invariants:
+//
+//	W1 Events are sent in the order of their sequence. An event is sent after the previous one was accepted.
+//	W2 An event is sent at least once, with the same webhook-id each time, even if a process crashes.
+//	W3 An event is sent only if the endpoint's user may read it at that moment. If the user loses account:api:access,
+//	   the endpoint is disabled.
+//	W4 Only public addresses are dialled, and redirects are not followed (shared/publicnet).
+//	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
+//	W6 The receiver's Retry-After delays the next attempt by up to six hours.
+//	W7 No log, error or record of a delivery contains a secret, a URL or the body of the response.
+//	W8 Personal data is sent only if the endpoint's user asked for it on its page and may read it at that moment. It
+//	   is read for each attempt and never stored with the delivery.
+//	W9 An endpoint that a personal access token or an access token added gets what that credential may read at that
+//	   moment, and is disabled once it has ended: revoked, replaced or expired.
 package delivery
 
 import (
@@ -16,8 +37,6 @@ import (
 	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/publicnet"
 	"github.com/almonerhq/almoner/shared/webhook"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
 )
 
 const (
@@ -51,24 +70,24 @@ type Store interface {
 	// Requested returns the oldest pending delivery of an endpoint that a user requested.
 	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
 	// Event returns an event of the workspace, and false if it is no longer stored.
-	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e event.Event, stored bool, err error)
+	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e Event, stored bool, err error)
 	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence, up
 	// to which there is no such event. If it equals the position, there are no more events.
-	Next(ctx context.Context, t Target, types []string) (e event.Event, found bool, err error)
+	Next(ctx context.Context, t Target, types []string) (e Event, found bool, err error)
 	// PersonalData returns the current personal data of an event of the workspace. It does not check permissions.
-	PersonalData(ctx context.Context, workspaceID uuid.UUID, e event.Event) (PersonalData, error)
+	PersonalData(ctx context.Context, workspaceID uuid.UUID, e Event) (PersonalData, error)
 
 	// Finish records the result of a requested delivery.
 	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
 	// Accept moves the position to the event.
-	Accept(ctx context.Context, t Target, e event.Event, a Attempt) error
+	Accept(ctx context.Context, t Target, e Event, a Attempt) error
 	// Skip moves the position to a sequence without a delivery.
 	Skip(ctx context.Context, t Target, sequence int64) error
 	// Retry makes the endpoint wait before the event is sent again.
-	Retry(ctx context.Context, t Target, e event.Event, a Attempt, wait time.Duration) error
+	Retry(ctx context.Context, t Target, e Event, a Attempt, wait time.Duration) error
 	// Disable disables the endpoint and records the attempt that caused it, if not nil. If mail is true, its user gets
 	// a mail.
-	Disable(ctx context.Context, t Target, reason webhook.Reason, e event.Event, a *Attempt, mail bool) error
+	Disable(ctx context.Context, t Target, reason webhook.Reason, e Event, a *Attempt, mail bool) error
 }
 
 // Deps are the dependencies of a Deliverer.
@@ -122,7 +141,7 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 		return false, nil
 	}
 	if !t.Permissions.Has(perm.AccountAPIAccess) {
-		return false, d.Store.Disable(ctx, t, webhook.NoRight, event.Event{}, nil, false)
+		return false, d.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
 	}
 	e, found, err := d.Store.Next(ctx, t, eventtype.Readable(t.Types, t.Permissions))
 	if err != nil {
@@ -145,13 +164,13 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 }
 
 // accepts reports whether the event may be sent to the endpoint now, and its user may read it.
-func (t Target) accepts(e event.Event) bool {
+func (t Target) accepts(e Event) bool {
 	return t.Enabled && t.Ready && t.Permissions.Has(perm.AccountAPIAccess) &&
 		slices.Contains(eventtype.Readable(t.Types, t.Permissions), e.Type)
 }
 
 // deliverEvent sends the next event of an endpoint.
-func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (more bool, err error) {
+func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e Event) (more bool, err error) {
 	m, err := d.eventMessage(ctx, t, e)
 	if err != nil {
 		return false, err
@@ -174,7 +193,7 @@ func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e event.Event) (
 func (d *Deliverer) deliverRequested(
 	ctx context.Context, workspaceID, id uuid.UUID, requested webhook.Delivery,
 ) (err error) {
-	var e event.Event
+	var e Event
 	stored := false
 	if requested.Sequence != nil {
 		if e, stored, err = d.Store.Event(ctx, workspaceID, *requested.Sequence); err != nil {
@@ -202,7 +221,7 @@ func (d *Deliverer) deliverRequested(
 // requestedMessage returns the message of a requested delivery, or the reason why there is none. stored reports whether
 // its event is still stored.
 func (d *Deliverer) requestedMessage(
-	ctx context.Context, t Target, requested webhook.Delivery, e event.Event, stored bool,
+	ctx context.Context, t Target, requested webhook.Delivery, e Event, stored bool,
 ) (m message, problem string, err error) {
 	if requested.Sequence == nil {
 		m, err = testMessage(t.Endpoint, requested)
@@ -220,7 +239,7 @@ func (d *Deliverer) requestedMessage(
 }
 
 // eventMessage returns the message of an event.
-func (d *Deliverer) eventMessage(ctx context.Context, t Target, e event.Event) (message, error) {
+func (d *Deliverer) eventMessage(ctx context.Context, t Target, e Event) (message, error) {
 	e, err := d.withPersonalData(ctx, t, e)
 	if err != nil {
 		return message{}, err

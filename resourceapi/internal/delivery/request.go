@@ -17,12 +17,12 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 // Timeout is the maximum duration of an attempt, from name resolution to the header of the response.
@@ -38,16 +38,16 @@ type message struct {
 // data that the user of the endpoint asked for.
 type payload struct {
 	Type        string          `json:"type"`
-	Timestamp   jsontime.Time   `json:"timestamp"`
+	Timestamp   rest.Time       `json:"timestamp"`
 	Data        json.RawMessage `json:"data"`
 	WorkspaceID uuid.UUID       `json:"workspaceId"`
 	Sequence    int64           `json:"sequence,omitempty"`
 }
 
-func messageOf(workspaceID uuid.UUID, e event.Event) (message, error) {
+func messageOf(workspaceID uuid.UUID, e Event) (message, error) {
 	body, err := web.EncodeJSON(payload{
 		Type:        e.Type,
-		Timestamp:   jsontime.Time(e.At),
+		Timestamp:   rest.Time(e.At),
 		Data:        e.Data,
 		WorkspaceID: workspaceID,
 		Sequence:    e.Sequence,
@@ -63,7 +63,7 @@ func testMessage(e webhook.Endpoint, d webhook.Delivery) (message, error) {
 	}
 	body, err := web.EncodeJSON(payload{
 		Type:        webhook.TestType,
-		Timestamp:   jsontime.Time(d.CreatedAt),
+		Timestamp:   rest.Time(d.CreatedAt),
 		Data:        data,
 		WorkspaceID: e.WorkspaceID,
 	})
@@ -209,4 +209,46 @@ func errorAttempt(err error) Attempt {
 		a.Problem = "The endpoint did not answer within 10 seconds."
 	}
 	return a
+}
+
+// PersonalData is the current record that an event is about, of events of submissions and members. Its fields are nil
+// if the record is no longer stored.
+type PersonalData struct {
+	Submission *engage.SubmissionRecord `json:"submission,omitempty"`
+	Supporter  *engage.SupporterRecord  `json:"supporter,omitempty"` // of the submission, once it was processed
+	Member     *Member                  `json:"member,omitempty"`
+}
+
+// A Member is a user of the workspace.
+type Member struct {
+	UserID uuid.UUID `json:"userId"`
+	Name   string    `json:"name"`
+	Email  string    `json:"email"`
+}
+
+// withPersonalData adds the personal data to the data of an event, if the user of the endpoint asked for it (W8). The
+// caller has checked that the user may read the event.
+func (d *Deliverer) withPersonalData(ctx context.Context, t Target, e Event) (Event, error) {
+	if !t.PersonalData {
+		return e, nil
+	}
+	personal, err := d.Store.PersonalData(ctx, t.WorkspaceID, e)
+	if err != nil {
+		return Event{}, err
+	}
+	added, err := json.Marshal(personal)
+	if err != nil {
+		return Event{}, fmt.Errorf("encode the personal data of an event: %w", err)
+	}
+	data := map[string]json.RawMessage{}
+	for _, part := range []json.RawMessage{e.Data, added} {
+		if err := json.Unmarshal(part, &data); err != nil {
+			return Event{}, fmt.Errorf("add personal data to an event: %w", err)
+		}
+	}
+	e.Data, err = json.Marshal(data)
+	if err != nil {
+		return Event{}, fmt.Errorf("encode the data of an event: %w", err)
+	}
+	return e, nil
 }

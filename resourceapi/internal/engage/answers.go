@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/spreadsheet"
 )
 
 // RawAnswers are answers as received: name → JSON.
@@ -49,9 +52,9 @@ type Problems struct {
 	Options string `json:"options"`
 }
 
-// Read checks the answers to the form. Its error is an invalid.Fields (E2) with messages from texts.
+// Read checks the answers to the form. Its error is an rest.Problems (E2) with messages from texts.
 func (f Form) Read(given RawAnswers, texts Problems) (Answers, []ConsentAnswer, error) {
-	answers, consents, problems := Answers{}, []ConsentAnswer{}, invalid.Fields{}
+	answers, consents, problems := Answers{}, []ConsentAnswer{}, rest.Problems{}
 	known := map[string]bool{}
 	for _, field := range f.Fields {
 		known[field.Name] = true
@@ -145,4 +148,50 @@ func (f Field) readChoices(raw json.RawMessage, texts Problems) (any, string) {
 		}
 	}
 	return chosen, ""
+}
+
+// Cell returns a text of the public for a cell of a CSV file.
+func Cell(text string) string { return spreadsheet.Cell(text) }
+
+// CellsOf returns a cell for each field: the answer, or "" if there is none.
+func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
+	var answers map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &answers); err != nil {
+		return nil, fmt.Errorf("read stored answers: %w", err)
+	}
+	cells := make([]string, len(fields))
+	for i, field := range fields {
+		answer, given := answers[field.Name]
+		if !given {
+			continue
+		}
+		cell, err := cellOf(field, answer)
+		if err != nil {
+			return nil, fmt.Errorf("read a stored answer: %w", err)
+		}
+		cells[i] = cell
+	}
+	return cells, nil
+}
+
+// cellOf returns the cell of one answer. It does not change numbers and booleans, which cannot be formulas, nor phone
+// numbers, which another system must read as they are (contract, section 6a).
+func cellOf(field Field, answer json.RawMessage) (string, error) {
+	if strings.HasPrefix(string(answer), "[") {
+		var chosen []string
+		err := json.Unmarshal(answer, &chosen)
+		return Cell(strings.Join(chosen, "; ")), err
+	}
+	if strings.HasPrefix(string(answer), `"`) {
+		var text string
+		err := json.Unmarshal(answer, &text)
+		if field.Type == Phone && checkPhone(text, Problems{Phone: "no phone number"}) == "" {
+			return text, err
+		}
+		return Cell(text), err
+	}
+	if _, err := strconv.ParseFloat(string(answer), 64); err == nil {
+		return string(answer), nil
+	}
+	return Cell(string(answer)), nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 func everyType() Form {
@@ -22,7 +22,7 @@ func everyType() Form {
 }
 
 // FuzzAnswers checks that accepted answers can be stored: they are JSON that reads back the same, without characters
-// that Postgres refuses. All other input must yield invalid.Fields.
+// that Postgres refuses. All other input must yield rest.Problems.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		`"x"`,
@@ -47,13 +47,13 @@ func FuzzAnswers(f *testing.F) {
 	form := everyType()
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if !utf8.Valid(raw) || !json.Valid(raw) {
-			return // package strictjson refuses both
+			return // package rest refuses both
 		}
 		for _, field := range form.Fields {
 			answers, _, err := form.Read(RawAnswers{field.Name: raw}, english)
 			if err != nil {
-				if _, blames := errors.AsType[invalid.Fields](err); !blames {
-					t.Errorf("%s: %q: %v, want invalid.Fields", field.Name, raw, err)
+				if _, blames := errors.AsType[rest.Problems](err); !blames {
+					t.Errorf("%s: %q: %v, want rest.Problems", field.Name, raw, err)
 				}
 				continue
 			}

@@ -1,8 +1,22 @@
+// Package engage defines public forms, the answers to them and the tokens of their submissions.
+//
+// A workspace creates forms; anyone can submit them on the websites that the form lists. A submission is accepted first
+// and later processed by a worker, which creates a supporter (contract, section 6).
+//
+//   - E1 A form has 1 to 50 fields, each with a unique name and a known type.
+//   - E2 Answers are accepted only if every field is valid; a refusal says what is wrong with each.
+//   - E3 A submission token is valid for one submission to one form, within an hour.
+//   - E4 A consent is stored with the version of the notice that was on screen.
+//   - E5 A submission is accepted, then processed or rejected; both are final.
+//   - E6 A submission by a stranger never changes what is stored about a supporter.
+//   - E7 The forms of a workspace, and the submissions of a form, become visible in the order of their times: none
+//     appears with a createdAt or updatedAt that is not later than all that could be read before.
 package engage
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -10,13 +24,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/displayname"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // MaxTitle is the maximum length of a title, in characters.
@@ -74,9 +88,9 @@ func (s FormState) Open() bool { return s.Enabled && s.ModuleEnabled }
 // them.
 func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigins, origin) }
 
-// Check returns invalid.Fields, or nil. It enforces E1.
+// Check returns rest.Problems, or nil. It enforces E1.
 func (d Definition) Check() error {
-	problems := invalid.Fields{}
+	problems := rest.Problems{}
 	checkTitle(d.Title, problems)
 	checkFormText("introduction", d.Introduction, problems)
 	checkFormText("thankYou", d.ThankYou, problems)
@@ -98,7 +112,7 @@ func (d Definition) Check() error {
 	return problems.OrNil()
 }
 
-func checkTitle(title string, problems invalid.Fields) {
+func checkTitle(title string, problems rest.Problems) {
 	message := checkLine(title, MaxTitle)
 	if message == "" {
 		message = displayname.Check(title, MaxTitle)
@@ -109,7 +123,7 @@ func checkTitle(title string, problems invalid.Fields) {
 }
 
 // checkFormText checks a text of several lines. A line may be empty; otherwise the rules for titles apply to it.
-func checkFormText(member, text string, problems invalid.Fields) {
+func checkFormText(member, text string, problems rest.Problems) {
 	if utf8.RuneCountInString(text) > maxFormText {
 		problems[member] = fmt.Sprintf("Must have at most %d characters.", maxFormText)
 		return
@@ -125,7 +139,7 @@ func checkFormText(member, text string, problems invalid.Fields) {
 	}
 }
 
-func checkOrigins(origins []string, problems invalid.Fields) {
+func checkOrigins(origins []string, problems rest.Problems) {
 	if len(origins) > maxOrigins {
 		problems["allowedOrigins"] = fmt.Sprintf("Must have at most %d origins.", maxOrigins)
 	}
@@ -138,7 +152,7 @@ func checkOrigins(origins []string, problems invalid.Fields) {
 	}
 }
 
-func checkRetention(months int, problems invalid.Fields) {
+func checkRetention(months int, problems rest.Problems) {
 	if months < 1 || months > MaxRetentionMonths {
 		problems["retentionMonths"] = fmt.Sprintf("Must be an integer from 1 to %d.", MaxRetentionMonths)
 	}
@@ -156,9 +170,9 @@ type Change struct {
 	RetentionMonths *int
 }
 
-// Check returns invalid.Fields, or nil.
+// Check returns rest.Problems, or nil.
 func (c Change) Check() error {
-	problems := invalid.Fields{}
+	problems := rest.Problems{}
 	if c.Title != nil {
 		checkTitle(*c.Title, problems)
 	}
@@ -232,4 +246,117 @@ func isOrigin(text string) bool {
 func (f Field) NoticeVersion() string {
 	sum := sha256.Sum256([]byte(f.Label))
 	return hex.EncodeToString(sum[:6])
+}
+
+var (
+	// ErrNotFound is returned if there is no such form or submission, or none that the caller may see.
+	ErrNotFound = errors.New("no such form or submission")
+	// ErrNoSubmission and ErrNoSupporter are returned if the workspace has no such record.
+	ErrNoSubmission = errors.New("no such submission in this workspace")
+	ErrNoSupporter  = errors.New("no such supporter in this workspace")
+	// ErrToken is returned for a submission token that was not issued for this form or is older than an hour.
+	ErrToken = errors.New("no valid submission token")
+	// ErrTokenUsed is returned if a submission was already made with this token.
+	ErrTokenUsed = errors.New("submission token used")
+)
+
+// A Type is the kind of answer of a field.
+type Type string
+
+// The types.
+const (
+	Text        Type = "text"
+	Textarea    Type = "textarea"
+	Email       Type = "email"
+	Phone       Type = "phone"
+	Number      Type = "number"
+	Date        Type = "date"
+	Select      Type = "select"
+	Multiselect Type = "multiselect"
+	Consent     Type = "consent"
+)
+
+var types = []Type{Text, Textarea, Email, Phone, Number, Date, Select, Multiselect, Consent}
+
+// Limits of a field, in characters unless stated otherwise.
+const (
+	MaxFields  = 50  // of a form
+	MaxOptions = 100 // of a field
+	maxLabel   = 200
+	maxNotice  = 2000 // the label of a consent is the notice itself
+	maxOption  = 200
+)
+
+// A Field is one question.
+type Field struct {
+	Name     string   `json:"name"`
+	Label    string   `json:"label"`
+	Type     Type     `json:"type"`
+	Required bool     `json:"required"`
+	Options  []string `json:"options,omitempty"` // for Select and Multiselect only
+}
+
+// HasOptions reports whether the answer is chosen from options.
+func (f Field) HasOptions() bool { return f.Type == Select || f.Type == Multiselect }
+
+var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+// check adds the problems of the field to problems, with names that begin with at.
+func (f Field) check(at string, problems rest.Problems) {
+	if !fieldName.MatchString(f.Name) {
+		problems[at+".name"] = "Must start with a letter and have only letters, digits, hyphens and underscores, " +
+			"at most 64 characters."
+	}
+	longest := maxLabel
+	if f.Type == Consent {
+		longest = maxNotice
+	}
+	if message := checkLine(f.Label, longest); message != "" {
+		problems[at+".label"] = message
+	}
+	if !slices.Contains(types, f.Type) {
+		problems[at+".type"] = "Must be text, textarea, email, phone, number, date, select, multiselect or consent."
+		return
+	}
+	if message := f.checkOptions(); message != "" {
+		problems[at+".options"] = message
+	}
+}
+
+func (f Field) checkOptions() string {
+	if !f.HasOptions() {
+		if len(f.Options) > 0 {
+			return "Only select and multiselect fields can have options."
+		}
+		return ""
+	}
+	if len(f.Options) == 0 || len(f.Options) > MaxOptions {
+		return fmt.Sprintf("Must have 1 to %d options.", MaxOptions)
+	}
+	for i, option := range f.Options {
+		if message := checkLine(option, maxOption); message != "" {
+			return fmt.Sprintf("Option %d: %s", i+1, message)
+		}
+		if slices.Contains(f.Options[:i], option) {
+			return fmt.Sprintf("Option %d is a duplicate.", i+1)
+		}
+	}
+	return ""
+}
+
+// checkLine checks a non-empty line of text.
+func checkLine(text string, longest int) string {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "Must not be empty."
+	case strings.TrimSpace(text) != text:
+		return "Must not begin or end with a space."
+	case utf8.RuneCountInString(text) > longest:
+		return fmt.Sprintf("Must have at most %d characters.", longest)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "Must be one line without control characters."
+	case !displayname.Visible(text):
+		return "Must contain a visible character."
+	}
+	return ""
 }

@@ -3,11 +3,13 @@ package engage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 
@@ -106,3 +108,85 @@ func SupporterOf(fields []Field, answers Answers) Supporter {
 	}
 	return s
 }
+
+// A SubmissionRecord is a submission as returned to its workspace.
+type SubmissionRecord struct {
+	ID          uuid.UUID       `json:"id"`
+	Status      Status          `json:"status"`
+	Reasons     []string        `json:"reasons"`
+	Answers     json.RawMessage `json:"answers"`
+	Consents    []ConsentAnswer `json:"consents"`
+	SupporterID *uuid.UUID      `json:"supporterId"`
+	CreatedAt   rest.Time       `json:"createdAt"`
+	UpdatedAt   rest.Time       `json:"updatedAt"`
+	FinishedAt  *rest.Time      `json:"finishedAt"`
+}
+
+// Record returns the submission as returned to its workspace.
+func (s Submission) Record() SubmissionRecord {
+	return SubmissionRecord{
+		ID:          s.ID,
+		Status:      s.Status,
+		Reasons:     s.Reasons,
+		Answers:     s.StoredAnswers,
+		Consents:    s.Consents,
+		SupporterID: s.Supporter,
+		CreatedAt:   rest.Time(s.CreatedAt),
+		UpdatedAt:   rest.Time(s.UpdatedAt()),
+		FinishedAt:  rest.TimePointer(s.FinishedAt),
+	}
+}
+
+// A SupporterRecord is a supporter as returned to the workspace.
+type SupporterRecord struct {
+	ID        uuid.UUID `json:"id"`
+	Email     *string   `json:"email"`
+	Phone     *string   `json:"phone"`
+	Name      *string   `json:"name"`
+	CreatedAt rest.Time `json:"createdAt"`
+}
+
+// Record returns the supporter as returned to the workspace.
+func (s StoredSupporter) Record() SupporterRecord {
+	return SupporterRecord{
+		ID:        s.ID,
+		Email:     orNull(s.Email),
+		Phone:     orNull(s.Phone),
+		Name:      orNull(s.Name),
+		CreatedAt: rest.Time(s.CreatedAt),
+	}
+}
+
+// orNull returns nil for an empty text.
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// MaxErasedAtOnce is the number of submissions up to which a request erases them itself. A worker erases more of them
+// in batches (contract, section 6a).
+const MaxErasedAtOnce = 1000
+
+// The kinds of records that are erased with their submissions, as the audit log has them.
+const (
+	ErasedForm      = "form"
+	ErasedSupporter = "supporter"
+)
+
+// An Erasure is the erasure of a form or of a supporter with their submissions. From the moment it is accepted, none of
+// them can be read.
+type Erasure struct {
+	ID      uuid.UUID // zero if the request has erased everything
+	Kind    string
+	Status  Status // Accepted or Processed
+	Deleted int    // submissions so far
+}
+
+var (
+	// ErrNoErasure is returned if the workspace has no such erasure, or none of the last 30 days.
+	ErrNoErasure = errors.New("no such erasure in this workspace")
+	// ErrTooManyErasures is returned if too many erasures of the workspace are not finished.
+	ErrTooManyErasures = errors.New("too many erasures of the workspace are not finished")
+)

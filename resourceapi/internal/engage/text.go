@@ -55,10 +55,8 @@ func checkLength(text string, kind Type, texts Problems) string {
 	if utf8.RuneCountInString(text) > longest {
 		return fmt.Sprintf(texts.TooLong, longest)
 	}
-	if strings.ContainsFunc(
-		text,
-		func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) },
-	) {
+	if strings.ContainsFunc(text,
+		func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(allowed, r) }) {
 		return texts.Control
 	}
 	return ""

@@ -21,10 +21,9 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/bearer"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // A Caller is the admitted user and the workspace of the request.
@@ -61,7 +60,7 @@ type Plan struct {
 // Serving returns the Prepare of a route with nothing to prepare and no query parameters.
 func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
 	return func(r *http.Request, _ uuid.UUID) (Plan, error) {
-		if err := strictjson.UnknownParameters(r.URL.RawQuery); err != nil {
+		if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
 			return Plan{}, err
 		}
 		return Plan{Serve: serve}, nil

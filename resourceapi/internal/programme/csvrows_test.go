@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 const importBytes = 2 << 20 // the endpoint's limit
@@ -22,7 +22,7 @@ func TestImport_RefusesLongHeader(t *testing.T) {
 		"behind empty lines": strings.Repeat("\r\n", 100) + "name" + strings.Repeat(",", importBytes),
 	} {
 		spent := allocated(func() {
-			if problems, ok := errors.AsType[invalid.Fields](CheckImport(text)); !ok || problems["header"] == "" {
+			if problems, ok := errors.AsType[rest.Problems](CheckImport(text)); !ok || problems["header"] == "" {
 				t.Errorf("%s: %v", name, problems)
 			}
 		})

@@ -13,9 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/spreadsheet"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // Limits of an import.
@@ -52,10 +51,10 @@ type RowError struct {
 }
 
 // CheckImport checks what must hold before ReadImport: the text is UTF-8 and has a valid header. The rows are not
-// checked. It returns invalid.Fields.
+// checked. It returns rest.Problems.
 func CheckImport(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return invalid.Fields{"file": "Must be text in UTF-8."}
+		return rest.Problems{"file": "Must be text in UTF-8."}
 	}
 	_, _, _, err := openImport(text)
 	return err
@@ -83,10 +82,8 @@ func ReadImport(text string) ([]Details, []RowError) {
 			break
 		}
 		if len(rows) == MaxImportRows {
-			wrong = append(
-				wrong,
-				RowError{Row: row, Message: fmt.Sprintf("An import can have at most %d rows.", MaxImportRows)},
-			)
+			wrong = append(wrong,
+				RowError{Row: row, Message: fmt.Sprintf("An import can have at most %d rows.", MaxImportRows)})
 			break
 		}
 		if err != nil {
@@ -117,10 +114,8 @@ func tooLarge(err error) string {
 	case errors.Is(err, errTooManyCells):
 		return fmt.Sprintf("A row can have at most %d values. The rest of the file was not read.", maxCells)
 	case errors.Is(err, errLongRow):
-		return fmt.Sprintf(
-			"A row can have at most %d KiB. Check its quotes. The rest of the file was not read.",
-			maxRow>>10,
-		)
+		return fmt.Sprintf("A row can have at most %d KiB. Check its quotes. The rest of the file was not read.",
+			maxRow>>10)
 	}
 	return ""
 }
@@ -160,7 +155,7 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	// The separator does not matter here: the header ends at the first line end outside of a quoted cell.
 	header, _ := measureRow(strings.TrimLeft(text, "\r\n"), ',')
 	if len(header) > MaxImportHeader {
-		return nil, nil, nil, invalid.Fields{
+		return nil, nil, nil, rest.Problems{
 			"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader),
 		}
 	}
@@ -170,35 +165,33 @@ func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
 	reader.FieldsPerRecord = -1
 	columns, err := reader.Read()
 	if err != nil {
-		return nil, nil, nil, invalid.Fields{
-			"header": "The first line must name the columns: " +
-				"name,summary,status,startsOn,endsOn,externalId in any order.",
-		}
+		return nil, nil, nil, rest.Problems{"header": "The first line must name the columns: " +
+			"name,summary,status,startsOn,endsOn,externalId in any order."}
 	}
 	columns = withoutEmptyEnd(columns, 0)
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
-			return nil, nil, nil, invalid.Fields{
+			return nil, nil, nil, rest.Problems{
 				"header": "The columns can only be name,summary,status,startsOn,endsOn,externalId, each once, " +
 					"separated by commas, semicolons or tabs.",
 			}
 		}
 	}
 	if !slices.Contains(columns, FieldName) {
-		return nil, nil, nil, invalid.Fields{"header": "The name column is required."}
+		return nil, nil, nil, rest.Problems{"header": "The name column is required."}
 	}
 	return reader, columns, source, nil
 }
 
-func readRow(record, columns []string) (Details, invalid.Fields) {
+func readRow(record, columns []string) (Details, rest.Problems) {
 	record = withoutEmptyEnd(record, len(columns))
 	if len(record) != len(columns) {
-		return Details{}, invalid.Fields{
+		return Details{}, rest.Problems{
 			"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns)),
 		}
 	}
-	details, problems := Details{Status: Draft}, invalid.Fields{}
+	details, problems := Details{Status: Draft}, rest.Problems{}
 	for i, column := range columns {
 		value := record[i]
 		switch {
@@ -222,11 +215,101 @@ func readRow(record, columns []string) (Details, invalid.Fields) {
 			}
 		}
 	}
-	var more invalid.Fields
+	var more rest.Problems
 	if errors.As(details.Check(), &more) {
 		for field, message := range more {
 			problems[field] = message
 		}
 	}
 	return details, problems
+}
+
+// Bounds of the rows of an import. They are checked before a row is split into cells, because a cell costs the parser
+// many times its size.
+const (
+	MaxImportHeader = 1 << 10 // bytes of the header
+	// maxRow is in bytes; the longest valid row, with every character doubled as a quote, is shorter
+	maxRow   = 64 << 10
+	maxCells = 100 // in a row
+)
+
+// Rows that are not split into cells.
+var (
+	errLongRow      = errors.New("a row of too many bytes")
+	errTooManyCells = errors.New("a row of too many cells")
+)
+
+// boundedRows reads text one row at a time and fails at the first row beyond a bound. The csv.Reader on top of it
+// never buffers more than one row, so it never splits a row that was not measured.
+type boundedRows struct {
+	comma    byte   // between the cells
+	rest     string // not returned yet
+	measured int    // bytes of rest in a row within the bounds
+	line     int    // first line of the last measured row, from 0
+	lines    int    // lines of that row
+}
+
+// Read implements io.Reader. It never returns bytes of two rows at once.
+func (r *boundedRows) Read(p []byte) (int, error) {
+	if r.rest == "" {
+		return 0, io.EOF
+	}
+	if r.measured == 0 {
+		row, cells := measureRow(r.rest, r.comma)
+		r.line += r.lines
+		r.lines = strings.Count(row, "\n")
+		switch {
+		case cells > maxCells:
+			return 0, errTooManyCells
+		case len(row) > maxRow:
+			return 0, errLongRow
+		}
+		r.measured = len(row)
+	}
+	n := copy(p, r.rest[:r.measured])
+	r.rest, r.measured = r.rest[n:], r.measured-n
+	return n, nil
+}
+
+// measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a separator
+// between quotes belongs to a cell. Up to the first misplaced quote, where csv.Reader stops with an error, it finds
+// the same rows as csv.Reader.
+func measureRow(text string, comma byte) (row string, cells int) {
+	quoted := false
+	cells = 1
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == comma:
+			cells++
+		case c == '\n':
+			return text[:i+1], cells
+		}
+	}
+	return text, cells
+}
+
+// separatorOf returns the separator that follows the first cell of the header: a comma, or the semicolon or the tab
+// that spreadsheets write (contract, section 6a). It is a comma if there is only one cell.
+func separatorOf(header string) byte {
+	quoted := false
+	for i := range len(header) {
+		switch c := header[i]; {
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == ';' || c == '\t'):
+			return c
+		}
+	}
+	return ','
+}
+
+// withoutEmptyEnd returns the cells up to the last one that is not empty, and at least the given number of them.
+func withoutEmptyEnd(cells []string, least int) []string {
+	for len(cells) > least && cells[len(cells)-1] == "" {
+		cells = cells[:len(cells)-1]
+	}
+	return cells
 }

@@ -15,10 +15,17 @@ package programme
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/displayname"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // A Programme is one record of a workspace.
@@ -76,7 +83,7 @@ func (s Status) CanBecome(to Status) bool {
 	return false
 }
 
-// Errors other than invalid.Fields.
+// Errors other than rest.Problems.
 var (
 	ErrNotFound   = errors.New("no such record in this workspace")
 	ErrNoDraft    = errors.New("the programme is not a draft")
@@ -104,4 +111,172 @@ type Writer interface {
 	Move(ctx context.Context, workspaceID uuid.UUID, all []Move) ([]Upserted, error)
 	// AcceptImport stores a file that CheckImport accepted, to be processed later, and returns its id.
 	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)
+}
+
+// A Date is a calendar day, without a time or a time zone.
+type Date struct{ day time.Time }
+
+const dateLayout = "2006-01-02"
+
+// ErrDate is returned for a text that is not a day written YYYY-MM-DD.
+var ErrDate = errors.New("not a day written YYYY-MM-DD")
+
+// ParseDate parses YYYY-MM-DD, with years 0001 to 9999.
+func ParseDate(text string) (Date, error) {
+	day, err := time.Parse(dateLayout, text)
+	if err != nil || day.Year() < 1 {
+		return Date{}, ErrDate
+	}
+	return Date{day}, nil
+}
+
+// DateOf returns the day of t in UTC.
+func DateOf(t time.Time) Date {
+	year, month, day := t.UTC().Date()
+	return Date{time.Date(year, month, day, 0, 0, 0, 0, time.UTC)}
+}
+
+// Time returns the start of the day in UTC.
+func (d Date) Time() time.Time { return d.day }
+
+// Before reports whether d is an earlier day than other.
+func (d Date) Before(other Date) bool { return d.day.Before(other.day) }
+
+func sameDay(a, b *Date) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.day.Equal(b.day)
+}
+
+// String formats the day as YYYY-MM-DD.
+func (d Date) String() string { return d.day.Format(dateLayout) }
+
+// Limits of the texts, in characters.
+const (
+	MaxName    = 200
+	MaxSummary = 5000
+)
+
+// Names of the fields in JSON and in the header of an import.
+const (
+	FieldName     = "name"
+	FieldSummary  = "summary"
+	FieldStatus   = "status"
+	FieldStartsOn = "startsOn"
+	FieldEndsOn   = "endsOn"
+)
+
+// Details describe a new programme.
+type Details struct {
+	Name     string
+	Summary  string
+	Status   Status
+	StartsOn *Date
+	EndsOn   *Date
+
+	ExternalID string // "" if none
+	Row        int    // in the file of an import, else 0
+}
+
+// Check returns rest.Problems, or nil. It enforces P1.
+func (d Details) Check() error {
+	problems := rest.Problems{}
+	if message := checkName(d.Name); message != "" {
+		problems[FieldName] = message
+	}
+	if message := checkSummary(d.Summary); message != "" {
+		problems[FieldSummary] = message
+	}
+	if _, known := ParseStatus(string(d.Status)); !known {
+		problems[FieldStatus] = StatusMessage
+	}
+	checkDays(d.StartsOn, d.EndsOn, problems)
+	if d.ExternalID != "" {
+		checkExternalID(d.ExternalID, problems)
+	}
+	return problems.OrNil()
+}
+
+func checkDays(startsOn, endsOn *Date, problems rest.Problems) {
+	if startsOn != nil && endsOn != nil && endsOn.Before(*startsOn) {
+		problems[FieldEndsOn] = "A programme cannot end before it starts."
+	}
+}
+
+// Messages that several readers of fields share.
+const (
+	StatusMessage = "Must be draft, active, completed or archived."
+	DateMessage   = "Must be a date in the format YYYY-MM-DD."
+)
+
+func checkName(name string) string { return displayname.Check(name, MaxName) }
+
+func checkSummary(summary string) string {
+	forbidden := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }
+	switch {
+	case utf8.RuneCountInString(summary) > MaxSummary:
+		return fmt.Sprintf("Must have at most %d characters.", MaxSummary)
+	case strings.ContainsFunc(summary, forbidden):
+		return "Must not contain control characters."
+	}
+	return ""
+}
+
+// A Change is an edit of a programme. A nil field stays unchanged. The status is not included: it changes only by
+// transitions.
+type Change struct {
+	Name     *string
+	Summary  *string
+	StartsOn *DateChange
+	EndsOn   *DateChange
+	// ExternalID is not nil if it changes; "" removes it.
+	ExternalID *string
+}
+
+// A DateChange sets a day, or removes it if Day is nil.
+type DateChange struct{ Day *Date }
+
+// Check returns the rest.Problems that can be found without the programme, or nil.
+func (c Change) Check() error { return c.problems().OrNil() }
+
+func (c Change) problems() rest.Problems {
+	problems := rest.Problems{}
+	if c.Name != nil {
+		if message := checkName(*c.Name); message != "" {
+			problems[FieldName] = message
+		}
+	}
+	if c.Summary != nil {
+		if message := checkSummary(*c.Summary); message != "" {
+			problems[FieldSummary] = message
+		}
+	}
+	if c.ExternalID != nil && *c.ExternalID != "" {
+		checkExternalID(*c.ExternalID, problems)
+	}
+	return problems
+}
+
+// Apply returns the changed programme, or rest.Problems. Unchanged fields are not checked: an older release may have
+// stored a name that Check would refuse.
+func (c Change) Apply(p Programme) (Programme, error) {
+	if c.Name != nil {
+		p.Name = *c.Name
+	}
+	if c.Summary != nil {
+		p.Summary = *c.Summary
+	}
+	if c.StartsOn != nil {
+		p.StartsOn = c.StartsOn.Day
+	}
+	if c.EndsOn != nil {
+		p.EndsOn = c.EndsOn.Day
+	}
+	if c.ExternalID != nil {
+		p.ExternalID = *c.ExternalID
+	}
+	problems := c.problems()
+	checkDays(p.StartsOn, p.EndsOn, problems)
+	return p, problems.OrNil()
 }

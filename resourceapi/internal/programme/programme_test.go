@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 func TestP2_StatusTransitions(t *testing.T) {
@@ -111,8 +111,8 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if err := CheckImport(text); err != nil {
-			if _, blames := errors.AsType[invalid.Fields](err); !blames {
-				t.Errorf("%q: %v, want invalid.Fields", text, err)
+			if _, blames := errors.AsType[rest.Problems](err); !blames {
+				t.Errorf("%q: %v, want rest.Problems", text, err)
 			}
 			return
 		}

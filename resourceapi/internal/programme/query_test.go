@@ -9,10 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/seal"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 var (
@@ -20,9 +18,9 @@ var (
 	other       = uuid.MustParse("0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e70")
 )
 
-func newCursors(t testing.TB, fill byte) *Cursors {
+func newCursors(t testing.TB, fill byte) *rest.Cursors {
 	t.Helper()
-	cursors, err := NewCursors(seal.NewKeys([]byte(strings.Repeat(string(fill), 32))))
+	cursors, err := rest.NewCursors(seal.NewKeys([]byte(strings.Repeat(string(fill), 32))), CursorPurpose)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,32 +30,34 @@ func newCursors(t testing.TB, fill byte) *Cursors {
 func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 	cursors := newCursors(t, 'a')
 	filter := Filter{Status: Active, Search: "homes"}
-	want := list.Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
-	text := cursors.Seal(want, workspaceID, filter)
-	if got, err := cursors.Open(text, workspaceID, filter); err != nil || got != want {
+	want := rest.Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
+	text := SealCursor(cursors, want, workspaceID, filter)
+	if got, err := OpenCursor(cursors, text, workspaceID, filter); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
-	before := list.Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
-	if got, err := cursors.Open(cursors.Seal(before, workspaceID, filter), workspaceID, filter); err != nil ||
-		got != before {
+	before := rest.Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
+	early := SealCursor(cursors, before, workspaceID, filter)
+	if got, err := OpenCursor(cursors, early, workspaceID, filter); err != nil || got != before {
 		t.Errorf("before 1970: %v, %v", got, err)
 	}
-	for name, open := range map[string]func() (list.Position, error){
-		"another workspace": func() (list.Position, error) { return cursors.Open(text, other, filter) },
-		"another status": func() (list.Position, error) {
-			return cursors.Open(text, workspaceID, Filter{Status: Draft, Search: "homes"})
+	for name, open := range map[string]func() (rest.Position, error){
+		"another workspace": func() (rest.Position, error) { return OpenCursor(cursors, text, other, filter) },
+		"another status": func() (rest.Position, error) {
+			return OpenCursor(cursors, text, workspaceID, Filter{Status: Draft, Search: "homes"})
 		},
-		"another search": func() (list.Position, error) {
-			return cursors.Open(text, workspaceID, Filter{Status: Active, Search: "home"})
+		"another search": func() (rest.Position, error) {
+			return OpenCursor(cursors, text, workspaceID, Filter{Status: Active, Search: "home"})
 		},
-		"no filter":   func() (list.Position, error) { return cursors.Open(text, workspaceID, Filter{}) },
-		"another key": func() (list.Position, error) { return newCursors(t, 'b').Open(text, workspaceID, filter) },
+		"no filter": func() (rest.Position, error) { return OpenCursor(cursors, text, workspaceID, Filter{}) },
+		"another key": func() (rest.Position, error) {
+			return OpenCursor(newCursors(t, 'b'), text, workspaceID, filter)
+		},
 	} {
 		if _, err := open(); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	if text == cursors.Seal(want, workspaceID, filter) {
+	if text == SealCursor(cursors, want, workspaceID, filter) {
 		t.Error("two cursors of one position are equal, so they reveal that it is the same")
 	}
 }
@@ -65,7 +65,7 @@ func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 // FuzzQuery checks that a query string is either refused or read as net/url would read it.
 func FuzzQuery(f *testing.F) {
 	cursors := newCursors(f, 'a')
-	good := cursors.Seal(list.Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
+	good := SealCursor(cursors, rest.Position{CreatedAt: time.UnixMicro(1), ID: other}, workspaceID, Filter{})
 	for _, seed := range []string{
 		"",
 		"limit=5",
@@ -96,12 +96,12 @@ func FuzzQuery(f *testing.F) {
 		query, err := ReadQuery(raw, workspaceID, cursors)
 		values, plainErr := url.ParseQuery(raw)
 		if err != nil {
-			if _, blames := errors.AsType[invalid.Fields](err); !blames {
-				t.Errorf("%q: %v, want invalid.Fields", raw, err)
+			if _, blames := errors.AsType[rest.Problems](err); !blames {
+				t.Errorf("%q: %v, want rest.Problems", raw, err)
 			}
 			return
 		}
-		if query.Limit < 1 || query.Limit > list.MaxLimit || query.WorkspaceID != workspaceID {
+		if query.Limit < 1 || query.Limit > rest.MaxLimit || query.WorkspaceID != workspaceID {
 			t.Errorf("%q: %+v", raw, query)
 		}
 		if plainErr != nil { // net/url also refuses parameters that are ignored here
@@ -125,17 +125,17 @@ func FuzzQuery(f *testing.F) {
 // FuzzCursor checks that only the one sealed position, which is among the seeds, can be opened.
 func FuzzCursor(f *testing.F) {
 	cursors := newCursors(f, 'a')
-	sealed := list.Position{CreatedAt: time.UnixMicro(1).UTC(), ID: other}
-	good := cursors.Seal(sealed, workspaceID, Filter{})
+	sealed := rest.Position{CreatedAt: time.UnixMicro(1).UTC(), ID: other}
+	good := SealCursor(cursors, sealed, workspaceID, Filter{})
 	for _, seed := range []string{"", "x", good, good[1:], good + "=", good + "\n", strings.ToUpper(good)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := cursors.Open(text, workspaceID, Filter{}); err == nil && got != sealed ||
+		if got, err := OpenCursor(cursors, text, workspaceID, Filter{}); err == nil && got != sealed ||
 			err != nil && !errors.Is(err, ErrCursor) {
 			t.Errorf("%q opened: %v, %v", text, got, err)
 		}
-		if got, err := cursors.Open(text, other, Filter{}); !errors.Is(err, ErrCursor) {
+		if got, err := OpenCursor(cursors, text, other, Filter{}); !errors.Is(err, ErrCursor) {
 			t.Errorf("%q opened for another workspace: %v, %v", text, got, err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // FieldExternalID is the name of the id that a programme has in another system.
@@ -107,7 +107,7 @@ func (u Upsert) Apply(current *Programme, id uuid.UUID) Upserted {
 }
 
 // checkExternalID adds a message about an external id that is not valid.
-func checkExternalID(id string, problems invalid.Fields) {
+func checkExternalID(id string, problems rest.Problems) {
 	if message := CheckExternalID(id); message != "" {
 		problems[FieldExternalID] = message
 	}
@@ -143,7 +143,7 @@ func ImportUpserts(text string, rows []Details) (all []Upsert, ok bool) {
 func RowErrors(rows []Details, results []Upserted) []RowError {
 	var wrong []RowError
 	for i, one := range results {
-		var problems invalid.Fields
+		var problems rest.Problems
 		switch {
 		case errors.As(one.Err, &problems):
 			for _, field := range slices.Sorted(maps.Keys(problems)) {

@@ -44,11 +44,7 @@ func (webhookJob) Kind() string { return "webhook_deliveries" }
 
 // InsertOpts implements river.JobArgsWithInsertOpts.
 func (webhookJob) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{
-		Queue:       webhookQueue,
-		MaxAttempts: webhookAttempts,
-		UniqueOpts:  unfinished,
-	}
+	return river.InsertOpts{Queue: webhookQueue, MaxAttempts: webhookAttempts, UniqueOpts: unfinished}
 }
 
 // unfinished permits one unfinished job with the same arguments.

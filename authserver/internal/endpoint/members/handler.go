@@ -30,14 +30,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/writes"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -46,7 +43,7 @@ type Store interface {
 	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
-	writes.Store
+	rest.AnswerStore
 }
 
 // Deps are the dependencies of the endpoint.
@@ -55,7 +52,7 @@ type Deps struct {
 	Members    *membership.Service
 	Store      Store
 	Variables  func(*http.Request) map[string]string // of the path: tenantId, userId, invitationId
-	Cursors    *listing.Cursors
+	Cursors    *rest.Cursors
 	Log        *slog.Logger
 }
 
@@ -88,13 +85,15 @@ func (h *Handler) serving(
 
 // writing calls effect like serving, and answers a repeated request with the first answer.
 func (h *Handler) writing(
-	effect func(http.ResponseWriter, *http.Request, audit.Actor) (idempotency.Answer, error),
+	effect func(http.ResponseWriter, *http.Request, audit.Actor) (rest.Answer, error),
 ) http.Handler {
 	return h.serving(perm.AccountWriteMembers, func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
-		scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
-		caller := idempotency.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
-		return writes.Serve(w, r, h.Store, scope, caller,
-			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
+		scope := rest.KeyScope{WorkspaceID: by.WorkspaceID, User: by.UserID}
+		caller := rest.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
+		write := rest.Write(func(w http.ResponseWriter, r *http.Request) (rest.Answer, error) {
+			return effect(w, r, by)
+		})
+		return write.Serve(w, r, h.Store, scope, caller)
 	})
 }
 
@@ -165,37 +164,37 @@ func (h *Handler) List() http.Handler {
 
 // Change serves PATCH …/members/{userId}.
 func (h *Handler) Change() http.Handler {
-	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		user, err := h.id(r, "userId", membership.ErrNoMember)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		var body struct {
 			Permissions []string `json:"permissions"`
 		}
 		if err := readBody(w, r, &body); err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		permissions, err := membership.ParsePermissions(body.Permissions)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		member, err := h.Members.ChangePermissions(r.Context(), by, user, permissions, nil)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
-		return writes.JSON(http.StatusOK, showMember(member))
+		return rest.JSONLine(http.StatusOK, showMember(member))
 	})
 }
 
 // Remove serves DELETE …/members/{userId}.
 func (h *Handler) Remove() http.Handler {
-	return h.writing(func(_ http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(_ http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		user, err := h.id(r, "userId", membership.ErrNoMember)
 		if err == nil {
 			_, err = h.Members.Remove(r.Context(), by, user)
 		}
-		return idempotency.Answer{Status: http.StatusNoContent}, err
+		return rest.Answer{Status: http.StatusNoContent}, err
 	})
 }
 
@@ -212,23 +211,23 @@ func (h *Handler) Invitations() http.Handler {
 
 // Invite serves POST …/invitations.
 func (h *Handler) Invite() http.Handler {
-	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		var body struct {
 			Email       string   `json:"email"`
 			Permissions []string `json:"permissions"`
 		}
 		if err := readBody(w, r, &body); err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		sent, err := h.Members.Invite(r.Context(), by, body.Email, body.Permissions)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		shown := showInvitation(sent.Invitation)
 		if !h.Members.Mailed() {
 			shown.URL = sent.Link.Reveal()
 		}
-		answer, err := writes.JSON(http.StatusCreated, shown)
+		answer, err := rest.JSONLine(http.StatusCreated, shown)
 		answer.Needs, answer.Secret = sent.Invitation.Permissions, shown.URL != ""
 		answer.Location = r.URL.Path + "/" + shown.ID
 		return answer, err
@@ -237,12 +236,12 @@ func (h *Handler) Invite() http.Handler {
 
 // Withdraw serves DELETE …/invitations/{invitationId}.
 func (h *Handler) Withdraw() http.Handler {
-	return h.writing(func(_ http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(_ http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		id, err := h.id(r, "invitationId", membership.ErrNoInvitation)
 		if err == nil {
 			err = h.Members.Withdraw(r.Context(), by, id)
 		}
-		return idempotency.Answer{Status: http.StatusNoContent}, err
+		return rest.Answer{Status: http.StatusNoContent}, err
 	})
 }
 
@@ -258,7 +257,7 @@ func (h *Handler) id(r *http.Request, variable string, unknown error) (uuid.UUID
 // readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
 // Unknown names are ignored.
 func readBody(w http.ResponseWriter, r *http.Request, into any) error {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, writes.MaxBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rest.MaxBody))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
 	}
@@ -284,15 +283,15 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 
 // A memberBody is the JSON of a member.
 type memberBody struct {
-	UserID      string         `json:"userId"`
-	Name        string         `json:"name"`
-	Email       string         `json:"email"`
-	Permissions []string       `json:"permissions"`
-	Disabled    bool           `json:"disabled"`
-	Connections int            `json:"connections"`
-	Tokens      int            `json:"tokens"`
-	CreatedAt   jsontime.Time  `json:"createdAt"`
-	LastSeenAt  *jsontime.Time `json:"lastSeenAt"`
+	UserID      string     `json:"userId"`
+	Name        string     `json:"name"`
+	Email       string     `json:"email"`
+	Permissions []string   `json:"permissions"`
+	Disabled    bool       `json:"disabled"`
+	Connections int        `json:"connections"`
+	Tokens      int        `json:"tokens"`
+	CreatedAt   rest.Time  `json:"createdAt"`
+	LastSeenAt  *rest.Time `json:"lastSeenAt"`
 }
 
 func showMember(m membership.Member) memberBody {
@@ -304,28 +303,28 @@ func showMember(m membership.Member) memberBody {
 		Disabled:    m.Disabled,
 		Connections: m.Connections,
 		Tokens:      m.Tokens,
-		CreatedAt:   jsontime.Time(m.Since),
+		CreatedAt:   rest.Time(m.Since),
 		LastSeenAt:  moment(m.LastSeen),
 	}
 }
 
-func moment(t *time.Time) *jsontime.Time {
+func moment(t *time.Time) *rest.Time {
 	if t == nil {
 		return nil
 	}
-	at := jsontime.Time(*t)
+	at := rest.Time(*t)
 	return &at
 }
 
 // An invitationBody is the JSON of an invitation. It has the link only in the response to the call that created it.
 type invitationBody struct {
-	ID          string        `json:"id"`
-	Email       string        `json:"email"`
-	Permissions []string      `json:"permissions"`
-	InvitedBy   string        `json:"invitedBy"`
-	CreatedAt   jsontime.Time `json:"createdAt"`
-	ExpiresAt   jsontime.Time `json:"expiresAt"`
-	URL         string        `json:"url,omitempty"`
+	ID          string    `json:"id"`
+	Email       string    `json:"email"`
+	Permissions []string  `json:"permissions"`
+	InvitedBy   string    `json:"invitedBy"`
+	CreatedAt   rest.Time `json:"createdAt"`
+	ExpiresAt   rest.Time `json:"expiresAt"`
+	URL         string    `json:"url,omitempty"`
 }
 
 func showInvitation(i membership.Invitation) invitationBody {
@@ -334,14 +333,14 @@ func showInvitation(i membership.Invitation) invitationBody {
 		Email:       i.Email,
 		Permissions: i.Permissions.Strings(),
 		InvitedBy:   i.InviterID.String(),
-		CreatedAt:   jsontime.Time(i.Created),
-		ExpiresAt:   jsontime.Time(i.Expires),
+		CreatedAt:   rest.Time(i.Created),
+		ExpiresAt:   rest.Time(i.Expires),
 	}
 }
 
 // byName returns the list of a workspace's members; read reads those of a page.
-func byName(read func([]uuid.UUID) ([]membership.Member, error)) listing.List[membership.ListedMember, memberBody] {
-	return listing.List[membership.ListedMember, memberBody]{
+func byName(read func([]uuid.UUID) ([]membership.Member, error)) rest.Collection[membership.ListedMember, memberBody] {
+	return rest.Collection[membership.ListedMember, memberBody]{
 		Name: "members",
 		Key: func(m membership.ListedMember) string {
 			return strings.ToLower(m.Name) + "\x00" + m.Email + "\x00" + m.UserID.String()
@@ -351,17 +350,17 @@ func byName(read func([]uuid.UUID) ([]membership.Member, error)) listing.List[me
 			if err != nil {
 				return nil, err
 			}
-			return listing.Each(showMember)(members)
+			return rest.Each(showMember)(members)
 		},
 	}
 }
 
 // newestFirst returns the list of a workspace's open invitations.
-func newestFirst() listing.List[membership.Invitation, invitationBody] {
-	return listing.List[membership.Invitation, invitationBody]{
+func newestFirst() rest.Collection[membership.Invitation, invitationBody] {
+	return rest.Collection[membership.Invitation, invitationBody]{
 		Name:    "invitations",
 		Omitted: []string{"url"},
-		Key:     func(i membership.Invitation) string { return listing.NewestFirst(i.Created, i.ID) },
-		Show:    listing.Each(showInvitation),
+		Key:     func(i membership.Invitation) string { return rest.NewestFirst(i.Created, i.ID) },
+		Show:    rest.Each(showInvitation),
 	}
 }

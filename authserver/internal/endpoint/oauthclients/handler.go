@@ -28,17 +28,14 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/listing"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/writes"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 )
 
@@ -53,7 +50,7 @@ type Store interface {
 	ReplaceSecret(
 		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 	) error
-	writes.Store
+	rest.AnswerStore
 }
 
 // Deps are the dependencies of the endpoint.
@@ -63,7 +60,7 @@ type Deps struct {
 	Resources           []string
 	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
 	Variables           func(*http.Request) map[string]string // of the path: tenantId, clientId
-	Cursors             *listing.Cursors
+	Cursors             *rest.Cursors
 	Now                 func() time.Time
 	Log                 *slog.Logger
 }
@@ -89,13 +86,15 @@ func (h *Handler) guarded(serve func(http.ResponseWriter, *http.Request, audit.A
 
 // writing calls effect like guarded, and answers a repeated request with the first answer.
 func (h *Handler) writing(
-	effect func(http.ResponseWriter, *http.Request, audit.Actor) (idempotency.Answer, error),
+	effect func(http.ResponseWriter, *http.Request, audit.Actor) (rest.Answer, error),
 ) http.Handler {
 	return h.guarded(func(w http.ResponseWriter, r *http.Request, by audit.Actor) error {
-		scope := idempotency.Scope{WorkspaceID: by.WorkspaceID, User: by.UserID}
-		caller := idempotency.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
-		return writes.Serve(w, r, h.Store, scope, caller,
-			func(w http.ResponseWriter, r *http.Request) (idempotency.Answer, error) { return effect(w, r, by) })
+		scope := rest.KeyScope{WorkspaceID: by.WorkspaceID, User: by.UserID}
+		caller := rest.Caller{Credential: by.Authorization.Credential(), Held: by.Permissions}
+		write := rest.Write(func(w http.ResponseWriter, r *http.Request) (rest.Answer, error) {
+			return effect(w, r, by)
+		})
+		return write.Serve(w, r, h.Store, scope, caller)
 	})
 }
 
@@ -137,17 +136,17 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // Register serves POST …/oauth-clients.
 func (h *Handler) Register() http.Handler {
-	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		registration, err := readRegistration(w, r)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		c, err := registration.Accept(h.Resources)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		if !by.Permissions.HasAll(c.Required) {
-			return idempotency.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
+			return rest.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
 				"your credential have. Missing: "+c.Required.Without(by.Permissions).Scope()+".")
 		}
 		c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), by.WorkspaceID, &by.UserID
@@ -156,7 +155,7 @@ func (h *Handler) Register() http.Handler {
 		var hash []byte
 		if !c.Kind.Traits().Public {
 			if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
-				return idempotency.Answer{}, fmt.Errorf("create client secret: %w", err)
+				return rest.Answer{}, fmt.Errorf("create client secret: %w", err)
 			}
 			hash = credential.Hash(secret.Reveal())
 		}
@@ -166,9 +165,9 @@ func (h *Handler) Register() http.Handler {
 			err = errors.New("the id of the new client is already in use") // its secret must not be shown
 		}
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
-		answer, err := writes.JSON(http.StatusCreated, show(c, secret))
+		answer, err := rest.JSONLine(http.StatusCreated, show(c, secret))
 		answer.Needs, answer.Secret = c.Required, secret != ""
 		answer.Location = r.URL.Path + "/" + c.ID.String()
 		return answer, err
@@ -176,12 +175,12 @@ func (h *Handler) Register() http.Handler {
 }
 
 // applications returns the list of a workspace's clients, newest first.
-func applications() listing.List[client.Client, clientBody] {
-	return listing.List[client.Client, clientBody]{
+func applications() rest.Collection[client.Client, clientBody] {
+	return rest.Collection[client.Client, clientBody]{
 		Name:    "applications",
 		Omitted: []string{"clientSecret"},
-		Key:     func(c client.Client) string { return listing.NewestFirst(c.CreatedAt, c.ID) },
-		Show:    listing.Each(func(c client.Client) clientBody { return show(c, "") }),
+		Key:     func(c client.Client) string { return rest.NewestFirst(c.CreatedAt, c.ID) },
+		Show:    rest.Each(func(c client.Client) clientBody { return show(c, "") }),
 	}
 }
 
@@ -217,20 +216,20 @@ func (h *Handler) Read() http.Handler {
 
 // Delete serves DELETE …/oauth-clients/{clientId}.
 func (h *Handler) Delete() http.Handler {
-	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		id, err := h.clientID(r)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		deleted := by.Event(audit.ClientDeleted, "client:"+id.String(), nil, nil)
 		ended, _, err := h.Store.DeleteClient(r.Context(), by.WorkspaceID, id, deleted)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		for _, g := range ended {
 			h.PropagateRevocation(r.Context(), g.ID, g.Ends, grant.ClientDeleted)
 		}
-		return idempotency.Answer{Status: http.StatusNoContent}, nil
+		return rest.Answer{Status: http.StatusNoContent}, nil
 	})
 }
 
@@ -239,28 +238,28 @@ const overlap = 24 * time.Hour
 
 // ReplaceSecret serves POST …/oauth-clients/{clientId}/secret.
 func (h *Handler) ReplaceSecret() http.Handler {
-	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (idempotency.Answer, error) {
+	return h.writing(func(w http.ResponseWriter, r *http.Request, by audit.Actor) (rest.Answer, error) {
 		id, err := h.clientID(r)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		expireOld, err := readExpireOld(w, r)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		c, err := h.Store.Client(r.Context(), id)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		if c.WorkspaceID != by.WorkspaceID {
-			return idempotency.Answer{}, client.ErrUnknown
+			return rest.Answer{}, client.ErrUnknown
 		}
 		if c.Kind.Traits().Public {
-			return idempotency.Answer{}, &client.Refusal{Message: "A connector is a public client and has no secret."}
+			return rest.Answer{}, &client.Refusal{Message: "A connector is a public client and has no secret."}
 		}
 		secret, err := credential.ClientSecret.New(rand.Reader)
 		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("create client secret: %w", err)
+			return rest.Answer{}, fmt.Errorf("create client secret: %w", err)
 		}
 		old := overlap
 		if expireOld {
@@ -269,9 +268,9 @@ func (h *Handler) ReplaceSecret() http.Handler {
 		replaced := by.Event(audit.ClientSecretReplaced, "client:"+id.String(), nil, nil)
 		err = h.Store.ReplaceSecret(r.Context(), by.WorkspaceID, id, credential.Hash(secret.Reveal()), old, replaced)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
-		answer, err := writes.JSON(http.StatusOK, show(c, secret))
+		answer, err := rest.JSONLine(http.StatusOK, show(c, secret))
 		answer.Secret = true
 		return answer, err
 	})
@@ -288,7 +287,7 @@ func (h *Handler) clientID(r *http.Request) (uuid.UUID, error) {
 // readBody reads a JSON object by the rules of JSON v2: member names match their case, and duplicates are refused.
 // Unknown names are ignored.
 func readBody(w http.ResponseWriter, r *http.Request, into any) error {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, writes.MaxBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rest.MaxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
@@ -367,17 +366,17 @@ func readExpireOld(w http.ResponseWriter, r *http.Request) (bool, error) {
 
 // A clientBody is the JSON of a client. It has the secret only in the response to the call that created it.
 type clientBody struct {
-	ClientID            string        `json:"clientId"`
-	ClientSecret        string        `json:"clientSecret,omitempty"`
-	Kind                string        `json:"kind"`
-	WorkspaceID         string        `json:"tenantId"`
-	Name                string        `json:"name"`
-	RedirectURIs        []string      `json:"redirectUris"`
-	RequiredPermissions []string      `json:"requiredPermissions"`
-	ConnectorPlatform   string        `json:"connectorPlatform,omitempty"`
-	Resource            string        `json:"resource,omitempty"`
-	AuthMethod          string        `json:"tokenEndpointAuthMethod"`
-	CreatedAt           jsontime.Time `json:"createdAt"`
+	ClientID            string    `json:"clientId"`
+	ClientSecret        string    `json:"clientSecret,omitempty"`
+	Kind                string    `json:"kind"`
+	WorkspaceID         string    `json:"tenantId"`
+	Name                string    `json:"name"`
+	RedirectURIs        []string  `json:"redirectUris"`
+	RequiredPermissions []string  `json:"requiredPermissions"`
+	ConnectorPlatform   string    `json:"connectorPlatform,omitempty"`
+	Resource            string    `json:"resource,omitempty"`
+	AuthMethod          string    `json:"tokenEndpointAuthMethod"`
+	CreatedAt           rest.Time `json:"createdAt"`
 }
 
 func show(c client.Client, secret credential.Secret) clientBody {
@@ -392,6 +391,6 @@ func show(c client.Client, secret credential.Secret) clientBody {
 		ConnectorPlatform:   c.Platform,
 		Resource:            c.Resource,
 		AuthMethod:          string(c.AuthMethod),
-		CreatedAt:           jsontime.Time(c.CreatedAt),
+		CreatedAt:           rest.Time(c.CreatedAt),
 	}
 }

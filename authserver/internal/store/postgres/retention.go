@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/retention"
 )
 
@@ -54,7 +54,7 @@ func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
 			retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "")),
 		configured("connection log", SettingConnectionLog, periods.ConnectionLog, stoppedAttempts()),
 		fixed("events", keepEvents, events()),
-		idempotency.Table{Name: answersTable}.Kind(),
+		rest.AnswerTable{Name: answersTable}.Kind(),
 		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
 		fixed("ended sign-ins", keepSignIns, retention.RowsOf("account.sign_ins", "id", "t.expires_at", "")),
 		fixed("expired sign-in states", 0, retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "")),

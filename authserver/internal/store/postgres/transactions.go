@@ -24,7 +24,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/batch"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
@@ -116,7 +116,7 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 		return refused
 	}
 	for _, own := range append(slices.Concat(membership.Errors(), useraccount.Errors(), webhook.Errors()),
-		error(idempotency.ErrReused), client.ErrUnknown, grant.ErrPolicy, grant.ErrAlreadyUsed, policy.ErrChanged,
+		error(rest.ErrReused), client.ErrUnknown, grant.ErrPolicy, grant.ErrAlreadyUsed, policy.ErrChanged,
 		audit.ErrNotAuthorized, session.ErrProofInvalid, session.ErrSecondFactor, session.ErrCodeNeeded,
 		session.ErrCodeInvalid, authenticator.ErrExists, password.ErrLinkInvalid, password.ErrLastSignInMethod) {
 		if errors.Is(err, own) {
@@ -234,17 +234,17 @@ func writingOf(ctx context.Context) *writing {
 	return w
 }
 
-// Once implements writes.Store. The methods of the store that effect calls use the transaction of its context.
+// Once implements rest.AnswerStore. The methods of the store that effect calls use the transaction of its context.
 func (s *Store) Once(
-	ctx context.Context, key idempotency.Key, effect func(context.Context) (idempotency.Answer, error),
-) (answer idempotency.Answer, err error) {
+	ctx context.Context, key rest.Key, effect func(context.Context) (rest.Answer, error),
+) (answer rest.Answer, err error) {
 	var w *writing
 	var failure error
-	table := idempotency.Table{Name: answersTable, Box: s.answers}
+	table := rest.AnswerTable{Name: answersTable, Box: s.answers}
 	err = s.atomically(ctx, "answer once", func(tx pgx.Tx) (err error) {
 		w = &writing{tx: tx}
 		failure = nil
-		answer, err = table.Once(ctx, tx, key, func(ctx context.Context, _ pgx.Tx) (idempotency.Answer, error) {
+		answer, err = table.Once(ctx, tx, key, func(ctx context.Context, _ pgx.Tx) (rest.Answer, error) {
 			answer, err := effect(context.WithValue(ctx, writingKey{}, w))
 			failure = err
 			return answer, err
@@ -252,10 +252,10 @@ func (s *Store) Once(
 		return err
 	})
 	if failure != nil {
-		return idempotency.Answer{}, failure
+		return rest.Answer{}, failure
 	}
 	if err != nil {
-		return idempotency.Answer{}, err
+		return rest.Answer{}, err
 	}
 	for _, do := range w.after {
 		do()

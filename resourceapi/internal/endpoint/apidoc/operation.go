@@ -2,7 +2,9 @@ package apidoc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"slices"
 	"strings"
@@ -15,17 +17,11 @@ type operation struct {
 	Anchor, Method, Path, Title string
 	Text                        template.HTML
 	Access                      string
-	Parameters                  []parameter
+	Parameters                  []field
 	Bodies                      []body
 	Samples                     []sample
 	Try                         string // path and query of a GET that the page can send; empty for none
 	Answers                     []answer
-}
-
-// A parameter is in the path, the query or a header.
-type parameter struct {
-	Name, In, Type, Text string
-	Required             bool
 }
 
 // A body is a request or response body in one media type.
@@ -38,11 +34,11 @@ type body struct {
 // An example is a sample body.
 type example struct{ Name, Text string }
 
-// An answer is a possible response.
+// An answer is a possible response. The introduction describes the bodies of refusals.
 type answer struct {
 	Status, Text string
 	Good         bool
-	Headers      []parameter
+	Headers      []field
 	Bodies       []body
 }
 
@@ -63,12 +59,11 @@ func (r reader) operation(o openapi.Operation) operation {
 	}
 	parameters := r.document.Parameters(o)
 	for _, p := range parameters {
-		out.Parameters = append(out.Parameters, parameter{
-			p.Text("name"),
-			p.Text("in"),
-			r.typed(p.Map("schema")),
-			plain(p.Text("description")),
-			p.Value("required") == true,
+		out.Parameters = append(out.Parameters, field{
+			Name:     p.Text("name"),
+			Type:     p.Text("in") + " · " + r.typed(p.Map("schema")),
+			Text:     plain(p.Text("description")),
+			Required: p.Value("required") == true,
 		})
 	}
 	sent := r.document.Resolve(o.Map("requestBody"))
@@ -86,13 +81,20 @@ func (r reader) operation(o openapi.Operation) operation {
 		described, _ := response.Value.(openapi.Object)
 		described = r.document.Resolve(described)
 		a := answer{Status: response.Name, Text: plain(described.Text("description")), Good: response.Name < "400"}
-		for _, header := range described.Map("headers") {
-			value, _ := header.Value.(openapi.Object)
-			value = r.document.Resolve(value)
-			a.Headers = append(a.Headers, parameter{Name: header.Name, Text: plain(value.Text("description"))})
+		if a.Good {
+			a.Headers, a.Bodies = r.headers(described.Map("headers")), r.bodies(described.Map("content"))
 		}
-		a.Bodies = r.bodies(described.Map("content"))
 		out.Answers = append(out.Answers, a)
+	}
+	return out
+}
+
+func (r reader) headers(headers openapi.Object) []field {
+	var out []field
+	for _, header := range headers {
+		value, _ := header.Value.(openapi.Object)
+		value = r.document.Resolve(value)
+		out = append(out, field{Name: header.Name, Type: "header", Text: plain(value.Text("description"))})
 	}
 	return out
 }
@@ -145,3 +147,126 @@ func format(mediaType string, value any) string {
 
 // plain trims text and removes its backticks.
 func plain(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "`", "") }
+
+// A field is a parameter, a header, or a member of a body, whose Name is its path: meta.count, data[].id.
+type field struct {
+	Name, Type, Text string
+	Required         bool
+}
+
+// deepest is the maximum depth of listed fields.
+const deepest = 4
+
+// fields lists the members of a schema.
+func (r reader) fields(schema openapi.Object) []field {
+	var out []field
+	r.list(schema, "", deepest, &out)
+	return out
+}
+
+func (r reader) list(schema openapi.Object, under string, depth int, out *[]field) {
+	schema = r.resolve(schema)
+	if depth == 0 || schema == nil {
+		return
+	}
+	if items := schema.Map("items"); items != nil {
+		r.list(items, under+"[]", depth, out)
+		return
+	}
+	required := schema.List("required")
+	prefix := under
+	if prefix != "" {
+		prefix += "."
+	}
+	for _, member := range schema.Map("properties") {
+		described, isSchema := member.Value.(openapi.Object)
+		if !isSchema { // false: the member is forbidden
+			continue
+		}
+		child := r.resolve(described)
+		*out = append(*out, field{
+			prefix + member.Name,
+			r.typed(described),
+			plain(child.Text("description")),
+			slices.Contains(required, any(member.Name)),
+		})
+		r.list(child, prefix+member.Name, depth-1, out)
+	}
+	for _, either := range schema.List("oneOf") {
+		either, _ := either.(openapi.Object)
+		r.list(either, under, depth-1, out)
+	}
+}
+
+// resolve resolves the $ref and allOf of a schema. If both define a member, the outer definition extends the inner one.
+func (r reader) resolve(schema openapi.Object) openapi.Object {
+	inner := openapi.Object{}
+	if reference := schema.Text("$ref"); reference != "" {
+		inner = r.resolve(r.document.Lookup(reference))
+	}
+	for _, one := range schema.List("allOf") {
+		one, _ := one.(openapi.Object)
+		inner = merge(inner, r.resolve(one))
+	}
+	return merge(inner, schema)
+}
+
+func merge(inner, outer openapi.Object) openapi.Object {
+	out := slices.Clone(inner)
+	for _, member := range outer {
+		at := slices.IndexFunc(out, func(m openapi.Member) bool { return m.Name == member.Name })
+		switch {
+		case member.Name == "$ref" || member.Name == "allOf":
+		case at < 0:
+			out = append(out, member)
+		default:
+			within, isObject := out[at].Value.(openapi.Object)
+			further, alsoObject := member.Value.(openapi.Object)
+			if isObject && alsoObject {
+				member.Value = merge(within, further)
+			}
+			out[at] = member
+		}
+	}
+	return out
+}
+
+// typed describes the type of a value with its limits and its default.
+func (r reader) typed(schema openapi.Object) string {
+	text, schema := r.kind(schema), r.resolve(schema)
+	for _, limit := range []struct{ name, format string }{
+		{"maxLength", ", up to %v characters"},
+		{"maxItems", ", up to %v items"},
+		{"default", ", default %v"},
+	} {
+		if value := schema.Value(limit.name); value != nil {
+			text += fmt.Sprintf(limit.format, value)
+		}
+	}
+	return text
+}
+
+// kind describes the type of a value in a few words.
+func (r reader) kind(schema openapi.Object) string {
+	schema = r.resolve(schema)
+	var choices []string
+	for _, one := range schema.List("enum") {
+		choices = append(choices, fmt.Sprint(one))
+	}
+	for _, one := range schema.List("oneOf") {
+		one, _ := one.(openapi.Object)
+		if kind := r.kind(one); !slices.Contains(choices, kind) {
+			choices = append(choices, kind)
+		}
+	}
+	switch {
+	case len(choices) > 0:
+		return strings.Join(choices, " | ")
+	case schema.Value("const") != nil:
+		return fmt.Sprint(schema.Value("const"))
+	case schema.Map("items") != nil:
+		return "array of " + r.kind(schema.Map("items"))
+	}
+	named := map[string]string{"uuid": "UUID", "uri": "URL", "date-time": "time", "date": "date"}
+	return cmp.Or(named[schema.Text("format")], schema.Text("type"))
+}

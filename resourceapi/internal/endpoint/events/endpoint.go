@@ -12,15 +12,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/eventtype"
-	"github.com/almonerhq/almoner/shared/jsontime"
-	"github.com/almonerhq/almoner/shared/listquery"
+	"github.com/almonerhq/almoner/shared/rest"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
-	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Path is the path, below the base address.
@@ -36,7 +31,7 @@ type Store interface {
 		after int64,
 		subjects []string,
 		limit int,
-		take func(event.Event) bool,
+		take func(delivery.Event) bool,
 	) (next int64, err error)
 }
 
@@ -44,26 +39,26 @@ type Store interface {
 type record struct {
 	Sequence  int64           `json:"sequence"`
 	Type      string          `json:"type"`
-	Timestamp jsontime.Time   `json:"timestamp"`
+	Timestamp rest.Time       `json:"timestamp"`
 	Data      json.RawMessage `json:"data"`
 }
 
-func recordOf(e event.Event) record { return record{e.Sequence, e.Type, jsontime.Time(e.At), e.Data} }
+func recordOf(e delivery.Event) record { return record{e.Sequence, e.Type, rest.Time(e.At), e.Data} }
 
 // Routes returns the handler by path and method.
-func Routes(guard *gate.Gate, store Store, cursors *list.Cursors) map[string]map[string]http.Handler {
+func Routes(guard *gate.Gate, store Store, cursors *rest.Cursors) map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{Path: {"GET": read(guard, store, cursors)}}
 }
 
 // read needs membership alone: the response leaves out the events that the caller may not read.
-func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
+func read(guard *gate.Gate, store Store, cursors *rest.Cursors) http.Handler {
 	return guard.Guard("", func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
 		wanted, after, err := readRange(r.URL.RawQuery, "events "+workspaceID.String(), cursors)
 		if err != nil {
-			return gate.Plan{}, records.Refusals(nil).Of(err)
+			return gate.Plan{}, rest.Refusals(nil).Of(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			page := listpage.NewJSON(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
+			page := rest.NewJSONPage(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
 			var resume int64
 			err := gate.ReadInTurn(r.Context(), func() (err error) {
 				subjects := eventtype.ReadableSubjects(caller.Permissions)
@@ -75,7 +70,7 @@ func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
 			}
 			next := ""
 			if resume > 0 {
-				next = cursors.Seal(wanted.List, positionOf(resume))
+				next = cursors.SealPosition(wanted.List, positionOf(resume))
 			}
 			page.Write(w, next)
 			return nil
@@ -85,28 +80,28 @@ func read(guard *gate.Gate, store Store, cursors *list.Cursors) http.Handler {
 
 // readRange reads the query parameters after, limit, cursor and fields. A cursor continues behind the
 // event that it names, and never at or before after.
-func readRange(raw, name string, cursors *list.Cursors) (wanted list.Range, after int64, err error) {
-	if err := strictjson.UnknownParameters(raw, "after", "limit", "cursor", "fields"); err != nil {
-		return list.Range{}, 0, err
+func readRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range, after int64, err error) {
+	if err := rest.UnknownParameters(raw, "after", "limit", "cursor", "fields"); err != nil {
+		return rest.Range{}, 0, err
 	}
-	wanted, err = list.ReadRange(raw, name, cursors, listquery.FieldsOf[record](), list.Filters{})
+	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[record](), rest.Filters{})
 	if err != nil {
-		return list.Range{}, 0, err
+		return rest.Range{}, 0, err
 	}
-	values, problems := list.ReadParameters(raw, "after")
-	if text, given := values["after"]; given {
+	p := rest.ReadParameters(raw, "after")
+	if text, given := p.Text("after"); given {
 		after, err = strconv.ParseInt(text, 10, 64)
 		if err != nil || after < 0 || text[0] == '+' || text[0] == '-' {
-			problems["after"] = "Must be the sequence of an event, or 0."
+			p.Problems["after"] = "Must be the sequence of an event, or 0."
 		}
 	}
 	if wanted.After != nil {
 		after = max(after, wanted.After.CreatedAt.UnixMicro())
 	}
-	return wanted, after, problems.OrNil()
+	return wanted, after, p.Problems.OrNil()
 }
 
 // positionOf returns the position of an event in its list, which is ordered by sequence.
-func positionOf(sequence int64) list.Position {
-	return list.Position{CreatedAt: time.UnixMicro(sequence)}
+func positionOf(sequence int64) rest.Position {
+	return rest.Position{CreatedAt: time.UnixMicro(sequence)}
 }

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/rest"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // formMembers are the members of a form in a request.
@@ -24,20 +24,20 @@ func ReadForm(content []byte) (engage.Form, error) {
 }
 
 // readForm reads the body of POST. enabled defaults to true, lang to formtext.Default, retentionMonths to 24, and
-// introduction and thankYou to "". The error is an *apierr.Error or invalid.Fields.
+// introduction and thankYou to "". The error is an *apierr.Error or rest.Problems.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
-	object, err := strictjson.ReadBody(h, content, "application/json")
+	object, err := rest.ParseBody(h, content, "application/json")
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := invalid.Fields(strictjson.UnknownMembers(object, formMembers...))
+	problems := rest.UnknownMembers(object, formMembers...)
 	enabled := readEnabled(object, problems)
 	definition, err := readDefinition(object, problems)
 	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
 }
 
 // readEnabled returns nil if object has no member "enabled".
-func readEnabled(object strictjson.Object, problems invalid.Fields) *bool {
+func readEnabled(object rest.Object, problems rest.Problems) *bool {
 	if !object.Has("enabled") {
 		return nil
 	}
@@ -50,7 +50,7 @@ func readEnabled(object strictjson.Object, problems invalid.Fields) *bool {
 
 // readRetention returns nil if object has no member "retentionMonths", and 0, which is not valid, if the member is not
 // an integer.
-func readRetention(object strictjson.Object) *int {
+func readRetention(object rest.Object) *int {
 	if !object.Has("retentionMonths") {
 		return nil
 	}
@@ -61,7 +61,7 @@ func readRetention(object strictjson.Object) *int {
 	return &months
 }
 
-func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.Definition, error) {
+func readDefinition(object rest.Object, problems rest.Problems) (engage.Definition, error) {
 	d := engage.Definition{AllowedOrigins: []string{}, RetentionMonths: engage.DefaultRetentionMonths}
 	if months := readRetention(object); months != nil {
 		d.RetentionMonths = *months
@@ -92,7 +92,7 @@ func readDefinition(object strictjson.Object, problems invalid.Fields) (engage.D
 }
 
 // readText returns nil if object has no such member.
-func readText(object strictjson.Object, name string, problems invalid.Fields) *string {
+func readText(object rest.Object, name string, problems rest.Problems) *string {
 	if !object.Has(name) {
 		return nil
 	}
@@ -105,7 +105,7 @@ func readText(object strictjson.Object, name string, problems invalid.Fields) *s
 }
 
 // readLang returns nil if object has no member "lang".
-func readLang(object strictjson.Object, problems invalid.Fields) *string {
+func readLang(object rest.Object, problems rest.Problems) *string {
 	lang := readText(object, "lang", problems)
 	if lang != nil && !formtext.Known(*lang) {
 		problems["lang"] = "Must be one of these languages: " + strings.Join(formtext.Names(), ", ") + "."
@@ -120,14 +120,14 @@ func orElse(text *string, otherwise string) string {
 	return *text
 }
 
-// readChange reads the body of PATCH, whose members are all optional. The error is an *apierr.Error or invalid.Fields.
+// readChange reads the body of PATCH, whose members are all optional. The error is an *apierr.Error or rest.Problems.
 func readChange(h http.Header, content []byte) (engage.Change, error) {
-	object, err := strictjson.ReadBody(h, content, "application/json", "application/merge-patch+json")
+	object, err := rest.ParseBody(h, content, "application/json", "application/merge-patch+json")
 	if err != nil {
 		return engage.Change{}, err
 	}
 	var change engage.Change
-	problems := invalid.Fields(strictjson.UnknownMembers(object, formMembers...))
+	problems := rest.UnknownMembers(object, formMembers...)
 	if object.Has("fields") {
 		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
 			"enabled: false."
@@ -149,13 +149,13 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 }
 
 // readField reads name, label, type, required (default false) and options.
-func readField(at string, element json.RawMessage, problems invalid.Fields) engage.Field {
-	object, err := strictjson.ReadObject(element)
+func readField(at string, element json.RawMessage, problems rest.Problems) engage.Field {
+	object, err := rest.ParseObject(element)
 	if err != nil {
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
 		return engage.Field{}
 	}
-	for name, message := range strictjson.UnknownMembers(object, "name", "label", "type", "required", "options") {
+	for name, message := range rest.UnknownMembers(object, "name", "label", "type", "required", "options") {
 		problems[at+"."+name] = message
 	}
 	var f engage.Field
@@ -183,7 +183,7 @@ func readField(at string, element json.RawMessage, problems invalid.Fields) enga
 }
 
 // readTexts reads a list of strings. It returns false for null or a null element.
-func readTexts(object strictjson.Object, key string, into *[]string) bool {
+func readTexts(object rest.Object, key string, into *[]string) bool {
 	var elements []*string
 	if object.Null(key) || json.Unmarshal(object[key], &elements) != nil {
 		return false

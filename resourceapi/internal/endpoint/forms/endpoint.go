@@ -11,13 +11,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
-	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
 // Paths of the collections, below the base address.
@@ -31,32 +29,22 @@ const (
 // Store stores forms. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
-	// Forms and Submissions pass the records of a page to take until it returns false.
-	Forms(ctx context.Context, workspaceID uuid.UUID, r list.Range, take func(engage.Form) bool) (list.End, error)
+	// Forms, Submissions and Supporters pass the records of a page to take until it returns false.
+	Forms(ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.Form) bool) (rest.End, error)
 	Submissions(
-		ctx context.Context,
-		workspaceID, form uuid.UUID,
-		r list.Range,
-		take func(engage.Submission) bool,
-	) (list.End, error)
+		ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
+	) (rest.End, error)
 	Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
 	Supporters(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		r list.Range,
-		take func(engage.StoredSupporter) bool,
-	) (list.End, error)
+		ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.StoredSupporter) bool,
+	) (rest.End, error)
 	Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error)
 	// Erasure reads an erasure that a worker does.
 	Erasure(ctx context.Context, workspaceID, id uuid.UUID) (engage.Erasure, error)
 	// RecordExport records in the audit log that the user by exports the submissions of a form.
 	RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error
 	// Once runs effect in one transaction, or returns the answer already stored under key.
-	Once(
-		ctx context.Context,
-		key idempotency.Key,
-		effect func(context.Context, engage.Writer) (idempotency.Answer, error),
-	) (idempotency.Answer, error)
+	Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error)
 }
 
 // Deps are the dependencies of an Endpoint.
@@ -64,68 +52,202 @@ type Deps struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
-	Cursors *list.Cursors
+	Cursors *rest.Cursors
 }
 
 // An Endpoint makes the handlers.
-type Endpoint struct {
-	collection string // absolute URL of the collection
-	erasures   string // absolute URL of the erasures
-	gate       *gate.Gate
-	store      Store
-	cursors    *list.Cursors
-}
+type Endpoint struct{ Deps }
 
 // New returns an Endpoint.
-func New(d Deps) *Endpoint {
-	return &Endpoint{d.BaseURL + Path, d.BaseURL + ErasuresPath, d.Gate, d.Store, d.Cursors}
-}
+func New(d Deps) *Endpoint { return &Endpoint{d} }
 
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
-		Path:                       {"GET": e.List(), "POST": e.Create()},
-		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
-		Path + "/{id}/submissions": {"GET": e.Submissions()},
+		Path: {"GET": e.list(), "POST": e.write(perm.EngageWriteForms, e.decodeCreate)},
+		Path + "/{id}": {
+			"GET":    e.read(),
+			"PATCH":  e.write(perm.EngageWriteForms, decodeChange),
+			"DELETE": e.write(perm.EngageWriteForms, e.decodeDelete),
+		},
+		Path + "/{id}/submissions": {"GET": e.submissions()},
 
-		Path + "/{id}/submissions/export": {"GET": e.Export()},
+		Path + "/{id}/submissions/export": {"GET": e.export()},
 
-		SubmissionsPath + "/{id}": {"GET": e.ReadSubmission(), "DELETE": e.DeleteSubmission()},
-		SupportersPath:            {"GET": e.Supporters()},
-		SupportersPath + "/{id}":  {"GET": e.ReadSupporter(), "DELETE": e.DeleteSupporter()},
-		SupportersPath + "/erase": {"POST": e.Erase()},
-		ErasuresPath + "/{id}":    {"GET": e.ReadErasure()},
+		SubmissionsPath + "/{id}": {"GET": e.readSubmission(), "DELETE": e.write(perm.EngageWriteSubmissions,
+			gate.Deletes(engage.ErrNoSubmission, engage.Writer.EraseSubmission))},
+		SupportersPath: {"GET": e.supporters()},
+		SupportersPath + "/{id}": {
+			"GET":    e.readSupporter(),
+			"DELETE": e.write(perm.EngageWriteSubmissions, e.decodeDeleteSupporter),
+		},
+		SupportersPath + "/erase": {"POST": e.write(perm.EngageWriteSubmissions, e.decodeErase)},
+		ErasuresPath + "/{id}":    {"GET": e.readErasure()},
 	}
 }
 
-var refusals = records.Refusals{
-	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such form in this workspace.")},
-	{
-		Err: engage.ErrNoSubmission,
-		As:  apierr.New(apierr.NotFound, "There is no such submission in this workspace."),
-	},
-	{
-		Err: engage.ErrNoSupporter,
-		As:  apierr.New(apierr.NotFound, "There is no such supporter in this workspace."),
-	},
-	{
-		Err: engage.ErrNoErasure,
-		As:  apierr.New(apierr.NotFound, "There is no such erasure in this workspace."),
-	},
-	{
-		Err: engage.ErrTooManyErasures,
-		As: &apierr.Error{
-			Kind:       apierr.RateLimited,
-			RetryAfter: 10,
-			Message: "Too many erasures of this workspace are not finished. Send this one again after the time in " +
-				"Retry-After.",
+// formRecord is a form as returned to its workspace.
+type formRecord struct {
+	ID             uuid.UUID      `json:"id"`
+	EmbedKey       string         `json:"embedKey"`
+	Title          string         `json:"title"`
+	Introduction   string         `json:"introduction"`
+	ThankYou       string         `json:"thankYou"`
+	Lang           string         `json:"lang"`
+	Fields         []engage.Field `json:"fields"`
+	AllowedOrigins []string       `json:"allowedOrigins"`
+	Enabled        bool           `json:"enabled"`
+	CreatedAt      rest.Time      `json:"createdAt"`
+
+	RetentionMonths int `json:"retentionMonths"`
+}
+
+func recordOf(f engage.Form) formRecord {
+	return formRecord{
+		ID:              f.ID,
+		EmbedKey:        f.EmbedKey,
+		Title:           f.Title,
+		Introduction:    f.Introduction,
+		ThankYou:        f.ThankYou,
+		Lang:            f.Lang,
+		Fields:          f.Fields,
+		AllowedOrigins:  f.AllowedOrigins,
+		Enabled:         f.Enabled,
+		CreatedAt:       rest.Time(f.CreatedAt),
+		RetentionMonths: f.RetentionMonths,
+	}
+}
+
+// list handles GET: one page of the workspace's forms, newest first.
+func (e *Endpoint) list() http.Handler {
+	return gate.List[engage.Form]{
+		Gate:     e.Gate,
+		Need:     perm.EngageReadForms,
+		Cursors:  e.Cursors,
+		Refusals: refusals,
+		Name:     "forms",
+		Fields:   rest.FieldsOf[formRecord](),
+		Read:     e.Store.Forms,
+		Record:   func(f engage.Form) any { return recordOf(f) },
+		Position: func(f engage.Form) rest.Position { return rest.Position{CreatedAt: f.CreatedAt, ID: f.ID} },
+	}.Handler()
+}
+
+// read handles GET of one form, with the entity tag for If-Match.
+func (e *Endpoint) read() http.Handler {
+	return gate.Record[engage.Form]{
+		Gate:     e.Gate,
+		Need:     perm.EngageReadForms,
+		Refusals: refusals,
+		NotFound: engage.ErrNotFound,
+		Read:     e.Store.Form,
+		Record:   func(f engage.Form) any { return recordOf(f) },
+		Version:  func(f engage.Form) int { return f.Version },
+	}.Handler()
+}
+
+// submissions handles GET of one form's submissions: one page, newest first.
+func (e *Endpoint) submissions() http.Handler {
+	return gate.List[engage.Submission]{
+		Gate:     e.Gate,
+		Need:     perm.EngageReadSubmissions,
+		Cursors:  e.Cursors,
+		Refusals: refusals,
+		Name:     "submissions",
+		Owner:    engage.ErrNotFound,
+		// The form belongs to the caller's workspace, so its submissions do too.
+		Find: func(ctx context.Context, workspaceID, form uuid.UUID) error {
+			_, err := e.Store.Form(ctx, workspaceID, form)
+			return err
 		},
-	},
-	{
-		Err: precondition.ErrStale,
-		As: apierr.New(
-			apierr.PreconditionFailed,
-			"The form has changed since you read it. Read it again and repeat your change.",
-		),
-	},
+		Fields:   rest.FieldsOf[engage.SubmissionRecord](),
+		Filters:  rest.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
+		ReadOf:   e.Store.Submissions,
+		Record:   func(s engage.Submission) any { return s.Record() },
+		Position: func(s engage.Submission) rest.Position { return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID} },
+	}.Handler()
+}
+
+// readSubmission handles GET of one submission.
+func (e *Endpoint) readSubmission() http.Handler {
+	return gate.Record[engage.Submission]{
+		Gate:     e.Gate,
+		Need:     perm.EngageReadSubmissions,
+		Refusals: refusals,
+		NotFound: engage.ErrNoSubmission,
+		Read:     e.Store.Submission,
+		Record:   func(s engage.Submission) any { return s.Record() },
+	}.Handler()
+}
+
+// supporters handles GET of the workspace's supporters: one page, newest first.
+func (e *Endpoint) supporters() http.Handler {
+	return gate.List[engage.StoredSupporter]{
+		Gate:     e.Gate,
+		Need:     perm.EngageReadSubmissions,
+		Cursors:  e.Cursors,
+		Refusals: refusals,
+		Name:     "supporters",
+		Fields:   rest.FieldsOf[engage.SupporterRecord](),
+		Read:     e.Store.Supporters,
+		Record:   func(s engage.StoredSupporter) any { return s.Record() },
+		Position: func(s engage.StoredSupporter) rest.Position {
+			return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
+		},
+	}.Handler()
+}
+
+// readSupporter handles GET of one supporter.
+func (e *Endpoint) readSupporter() http.Handler {
+	return gate.Record[engage.StoredSupporter]{
+		Gate:     e.Gate,
+		Need:     perm.EngageReadSubmissions,
+		Refusals: refusals,
+		NotFound: engage.ErrNoSupporter,
+		Read:     e.Store.Supporter,
+		Record:   func(s engage.StoredSupporter) any { return s.Record() },
+	}.Handler()
+}
+
+// erasureState is the status of an erasure.
+type erasureState struct {
+	ID                 uuid.UUID     `json:"id"`
+	Status             engage.Status `json:"status"`
+	DeletedSubmissions int           `json:"deletedSubmissions"`
+}
+
+// readErasure handles GET of an erasure that a worker does, for callers who may erase such a record.
+func (e *Endpoint) readErasure() http.Handler {
+	return gate.Record[engage.Erasure]{
+		Gate:     e.Gate,
+		Need:     perm.EngageWriteSubmissions,
+		Refusals: refusals,
+		NotFound: engage.ErrNoErasure,
+		Read:     e.Store.Erasure,
+		Check: func(caller gate.Caller, erasure engage.Erasure) error {
+			if erasure.Kind == engage.ErasedForm && !caller.Permissions.Has(perm.EngageWriteForms) {
+				return apierr.New(apierr.Forbidden, "The erasure of a form requires the permission "+
+					string(perm.EngageWriteForms)+" of the user and of the credential.")
+			}
+			return nil
+		},
+		Record: func(erasure engage.Erasure) any {
+			return erasureState{erasure.ID, erasure.Status, erasure.Deleted}
+		},
+	}.Handler()
+}
+
+var refusals = rest.Refusals{
+	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such form in this workspace.")},
+	{Err: engage.ErrNoSubmission, As: apierr.New(apierr.NotFound, "There is no such submission in this workspace.")},
+	{Err: engage.ErrNoSupporter, As: apierr.New(apierr.NotFound, "There is no such supporter in this workspace.")},
+	{Err: engage.ErrNoErasure, As: apierr.New(apierr.NotFound, "There is no such erasure in this workspace.")},
+	{Err: engage.ErrTooManyErasures, As: &apierr.Error{
+		Kind:       apierr.RateLimited,
+		RetryAfter: 10,
+		Message: "Too many erasures of this workspace are not finished. Send this one again after the time in " +
+			"Retry-After.",
+	}},
+	{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
+		"The form has changed since you read it. Read it again and repeat your change.")},
 }

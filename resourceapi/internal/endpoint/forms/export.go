@@ -11,16 +11,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/spreadsheet"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 const (
@@ -33,18 +30,18 @@ const (
 )
 
 // exportFilters are the filters of an export.
-func exportFilters() list.Filters { return list.Filters{Statuses: engage.Statuses(), Created: true} }
+func exportFilters() rest.Filters { return rest.Filters{Statuses: engage.Statuses(), Created: true} }
 
-// Export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
+// export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
 // writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit
 // log records each export. An export ends when its credential is revoked or expires.
-func (e *Endpoint) Export() http.Handler {
-	return e.gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
+func (e *Endpoint) export() http.Handler {
+	return e.Gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
 		known := append([]string{"format"}, exportFilters().Names()...)
-		if err := strictjson.UnknownParameters(r.URL.RawQuery, known...); err != nil {
+		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
 			return gate.Plan{}, err
 		}
-		filter, err := list.ReadFilter(r.URL.RawQuery, exportFilters())
+		filter, err := rest.ReadFilter(r.URL.RawQuery, exportFilters())
 		if err != nil {
 			return gate.Plan{}, refusals.Of(err)
 		}
@@ -53,35 +50,31 @@ func (e *Endpoint) Export() http.Handler {
 			return gate.Plan{}, err
 		}
 		return gate.Plan{Export: true, Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			id, err := records.PathID(r, engage.ErrNotFound)
+			id, err := gate.PathID(r, engage.ErrNotFound)
 			if err != nil {
 				return refusals.Of(err)
 			}
-			form, err := e.store.Form(r.Context(), caller.WorkspaceID, id)
+			form, err := e.Store.Form(r.Context(), caller.WorkspaceID, id)
 			if err != nil {
 				return refusals.Of(err)
 			}
 			if r.Method != http.MethodHead {
 				encode := newEncoder(form)
-				err = e.store.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, encode.extension())
+				err = e.Store.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, encode.extension())
 				if err != nil {
 					return err
 				}
 			}
-			return e.export(w, r, newEncoder(form), list.Range{Limit: list.MaxLimit, Filter: filter}, form)
+			return e.stream(w, r, newEncoder(form), rest.Range{Limit: rest.MaxLimit, Filter: filter}, form)
 		}}, nil
 	})
 }
 
-// export writes all submissions of the range. If the store fails or the credential ends after the response has begun,
-// no status can report it. export then aborts the connection, so that the client notices that the response is
+// stream writes all submissions of the range. If the store fails or the credential ends after the response has begun,
+// no status can report it. stream then aborts the connection, so that the client notices that the response is
 // incomplete.
-func (e *Endpoint) export(
-	w http.ResponseWriter,
-	r *http.Request,
-	encode encoder,
-	wanted list.Range,
-	form engage.Form,
+func (e *Endpoint) stream(
+	w http.ResponseWriter, r *http.Request, encode encoder, wanted rest.Range, form engage.Form,
 ) error {
 	most := shortPart
 	if gate.ByteReserver(r.Context())(longPart) {
@@ -112,7 +105,7 @@ func (e *Endpoint) export(
 		}
 		if err != nil {
 			if r.Context().Err() == nil && apierr.Of(err).Status() >= http.StatusInternalServerError {
-				e.gate.LogServerError(r, apierr.Of(err))
+				e.Gate.LogServerError(r, apierr.Of(err))
 			}
 			panic(http.ErrAbortHandler)
 		}
@@ -121,23 +114,18 @@ func (e *Endpoint) export(
 
 // readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
-	ctx context.Context,
-	form engage.Form,
-	wanted *list.Range,
-	encode encoder,
-	part *[]byte,
-	most int,
+	ctx context.Context, form engage.Form, wanted *rest.Range, encode encoder, part *[]byte, most int,
 ) (more bool, err error) {
 	for more = true; more && len(*part) < most && err == nil; {
-		var end list.End
+		var end rest.End
 		failed := gate.ReadInTurn(ctx, func() (failed error) {
 			after := wanted.After
-			end, failed = e.store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
+			end, failed = e.Store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
 				if len(*part) >= most {
 					return false
 				}
 				*part, err = encode.append(*part, s)
-				after = &list.Position{CreatedAt: s.CreatedAt, ID: s.ID}
+				after = &rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 				return err == nil
 			})
 			wanted.After = after
@@ -161,21 +149,17 @@ type encoder interface {
 
 // readFormat returns the encoder that the parameter format selects.
 func readFormat(raw string) (func(engage.Form) encoder, error) {
-	values, problems := list.ReadParameters(raw, "format")
-	if err := problems.OrNil(); err != nil {
+	p := rest.ReadParameters(raw, "format")
+	if err := p.Problems.OrNil(); err != nil {
 		return nil, refusals.Of(err)
 	}
-	switch values["format"] {
+	switch format, _ := p.Text("format"); format {
 	case "csv":
 		return newCSV, nil
 	case "jsonl":
 		return func(engage.Form) encoder { return jsonLines{} }, nil
 	}
-	return nil, &apierr.Error{
-		Kind:    apierr.Invalid,
-		Message: "The request is not valid. error.fields says what to correct.",
-		Fields:  map[string]string{"format": "Must be csv or jsonl."},
-	}
+	return nil, refusals.Of(rest.Problems{"format": "Must be csv or jsonl."})
 }
 
 // jsonLines writes one submission per line, as in the list.
@@ -217,15 +201,15 @@ func (t csvTable) append(b []byte, s engage.Submission) ([]byte, error) {
 		supporter = s.Supporter.String()
 	}
 	if s.FinishedAt != nil {
-		finished = jsontime.Format(*s.FinishedAt)
+		finished = rest.FormatTime(*s.FinishedAt)
 	}
 	return appendRow(b, append([]string{
 		s.ID.String(),
 		string(s.Status),
 		engage.Cell(strings.Join(s.Reasons, " ")),
 		supporter,
-		jsontime.Format(s.CreatedAt),
-		jsontime.Format(s.UpdatedAt()),
+		rest.FormatTime(s.CreatedAt),
+		rest.FormatTime(s.UpdatedAt()),
 		finished,
 	}, answers...))
 }

@@ -4,61 +4,61 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/spelling"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
-const maxBody = 64 << 10
+const (
+	maxBody  = 64 << 10
+	maxEmail = 254 // length in bytes above which a text is no e-mail address (RFC 5321)
+)
 
-type effect = records.Effect[engage.Writer]
+type effect = rest.Effect[engage.Writer]
 
-// Create handles POST: 201 with the new form.
-func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate) }
-
-// Change handles PATCH of one form: 200, or 412 if If-Match names another version.
-func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange) }
-
-func (e *Endpoint) write(decode records.Decoder[engage.Writer]) http.Handler {
-	return records.Writes[engage.Writer]{
-		Gate:     e.gate,
-		Need:     perm.EngageWriteForms,
-		Once:     e.store.Once,
+func (e *Endpoint) write(need perm.Permission, decode gate.Decoder[engage.Writer]) http.Handler {
+	return gate.Writes[engage.Writer]{
+		Gate:     e.Gate,
+		Need:     need,
+		Once:     e.Store.Once,
 		Refusals: refusals,
-	}.Handler(records.UpTo(maxBody), decode)
+	}.Handler(gate.UpTo(maxBody), decode)
 }
 
+// decodeCreate parses POST: 201 with the new form.
 func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
 	form, err := readForm(r.Header, content)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		embedKey, err := credential.EmbedKey.New(rand.Reader)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		made := form
 		made.ID, made.WorkspaceID, made.EmbedKey = identity.New(), caller.WorkspaceID, embedKey.Reveal()
 		if made, err = writer.CreateForm(ctx, made, caller.User); err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		answer, err := answerWith(http.StatusCreated, made)
-		answer.Location = e.collection + "/" + made.ID.String()
+		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
 		return answer, err
 	}, nil
 }
 
-func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+// decodeChange parses PATCH of one form: 200, or 412 if If-Match names another version.
+func decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
 	change, err := readChange(r.Header, content)
 	if err != nil {
 		return nil, err
@@ -67,26 +67,84 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 		return nil, apierr.New(apierr.Forbidden, "Changing retentionMonths deletes submissions earlier or later, "+
 			"which requires the permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
 	}
-	conditions, err := precondition.Read(r.Header)
+	conditions, err := rest.ReadConditions(r.Header)
 	if err != nil {
 		return nil, err
 	}
-	id, err := records.PathID(r, engage.ErrNotFound)
+	id, err := gate.PathID(r, engage.ErrNotFound)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		form, err := writer.ReplaceForm(ctx, caller.WorkspaceID, id, func(f engage.Form) (engage.Form, error) {
 			return change.Apply(f), conditions.CheckChange(f.Version)
 		})
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		return answerWith(http.StatusOK, form)
 	}, nil
 }
 
-func answerWith(status int, f engage.Form) (idempotency.Answer, error) {
-	content, err := web.EncodeJSON(recordOf(f))
-	return idempotency.Answer{Status: status, ETag: precondition.Tag(f.Version), Body: content}, err
+func answerWith(status int, f engage.Form) (rest.Answer, error) {
+	answer, err := rest.JSON(status, recordOf(f), nil)
+	answer.ETag = rest.Tag(f.Version)
+	return answer, err
+}
+
+// decodeDelete parses DELETE of a form with its submissions: 200 with their number, or 202 if a worker erases them.
+func (e *Endpoint) decodeDelete(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+	if !caller.Permissions.Has(perm.EngageWriteSubmissions) {
+		return nil, apierr.New(apierr.Forbidden, "Deleting a form deletes its submissions, which requires the "+
+			"permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
+	}
+	id, err := gate.PathID(r, engage.ErrNotFound)
+	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
+		return e.erased(writer.EraseForm(ctx, caller.WorkspaceID, id, caller.User))
+	}, err
+}
+
+// decodeDeleteSupporter parses DELETE of a supporter with all that they sent: 200 with the number of submissions, or
+// 202.
+func (e *Endpoint) decodeDeleteSupporter(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+	id, err := gate.PathID(r, engage.ErrNoSupporter)
+	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
+		return e.erased(writer.EraseSupporter(ctx, caller.WorkspaceID, id, caller.User))
+	}, err
+}
+
+// decodeErase parses POST …/erase, which erases the supporter with an e-mail address: 200 with the number of
+// submissions, 0 if the address is unknown, or 202.
+func (e *Endpoint) decodeErase(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	object, err := rest.ParseBody(r.Header, content, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	problems := rest.UnknownMembers(object, "email")
+	email, _ := object.Text("email")
+	email = spelling.Key(email)
+	if !strings.Contains(email, "@") || len(email) > maxEmail || strings.ContainsRune(email, 0) {
+		problems["email"] = "Must be an e-mail address."
+	}
+	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
+		return e.erased(writer.EraseAddress(ctx, caller.WorkspaceID, email, caller.User))
+	}, problems.OrNil()
+}
+
+// An acceptedErasure is the response to an erasure that a worker does; statusUrl returns its status (contract, section
+// 6a).
+type acceptedErasure struct {
+	ID        uuid.UUID     `json:"id"`
+	Status    engage.Status `json:"status"`
+	StatusURL string        `json:"statusUrl"`
+}
+
+func (e *Endpoint) erased(erasure engage.Erasure, err error) (rest.Answer, error) {
+	if erasure.Status != engage.Accepted {
+		return rest.JSON(http.StatusOK, map[string]int{"deletedSubmissions": erasure.Deleted}, err)
+	}
+	at := e.BaseURL + ErasuresPath + "/" + erasure.ID.String()
+	answer, err := rest.JSON(http.StatusAccepted, acceptedErasure{erasure.ID, erasure.Status, at}, err)
+	answer.Location = at
+	return answer, err
 }

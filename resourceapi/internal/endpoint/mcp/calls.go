@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -14,11 +15,11 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // A tool is one tool that an assistant may call.
@@ -27,7 +28,7 @@ type tool struct {
 	need       perm.Permission // empty if membership suffices
 	arguments  []string        // the names of all arguments
 	// read parses the arguments without store access. Its error is reported to the assistant.
-	read func(arguments strictjson.Object, workspaceID uuid.UUID) (call, error)
+	read func(arguments rest.Object, workspaceID uuid.UUID) (call, error)
 }
 
 // A call is a tool call with parsed arguments.
@@ -54,7 +55,7 @@ func called(tool string, arguments json.RawMessage) string { return tool + "\x00
 // prepare reads the messages of a POST and plans to answer their calls before the SDK handles the request.
 func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	return func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-		content, err := strictjson.Read(w, r, maxBody)
+		content, err := rest.ReadBody(w, r, maxBody)
 		if problem, ok := errors.AsType[*apierr.Error](err); ok && problem.Kind == apierr.Invalid {
 			return (&fault{code: jsonrpc.CodeParseError, message: problem.Message}).plan(), nil
 		}
@@ -168,7 +169,7 @@ func (t tool) readArguments(arguments json.RawMessage, workspaceID uuid.UUID) (c
 	if arguments == nil || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")
 	}
-	object, err := strictjson.ReadObject(arguments)
+	object, err := rest.ParseObject(arguments)
 	if err != nil {
 		return call{}, notArguments
 	}
@@ -194,4 +195,79 @@ func succeeded(value any) (*sdk.CallToolResult, error) {
 		Content:           []sdk.Content{&sdk.TextContent{Text: string(text)}, noticeContent()},
 		StructuredContent: json.RawMessage(text),
 	}, nil
+}
+
+// maxAnswers bounds the total text, in bytes, of the answers to several messages. A single message is answered in
+// full, as on the REST route; ten in one request could hold ten pages of maximum length in memory at once, each in
+// several encodings.
+const maxAnswers = 1 << 20
+
+const tooLong = "The results of this batch are too large to return together. Send this call separately."
+
+// A batch is the calls of one request in order. Identical calls are merged.
+type batch struct {
+	messages int
+	calls    []counted
+}
+
+type counted struct {
+	call
+	key   string
+	times int
+}
+
+func (b *batch) add(key string, prepare func() call) {
+	for i := range b.calls {
+		if b.calls[i].key == key {
+			b.calls[i].times++
+			return
+		}
+	}
+	b.calls = append(b.calls, counted{prepare(), key, 1})
+}
+
+// readStanding returns the function of one call that reads its data in the round trip of the standing: the only call
+// or, in a batch, the first that cannot read it otherwise. It returns nil if there is none.
+func (b *batch) readStanding() func(context.Context, standing.Query) (standing.Standing, error) {
+	for _, c := range b.calls {
+		if c.needsRead || b.messages == 1 {
+			return c.readStanding
+		}
+	}
+	return nil
+}
+
+// searches reports whether one of the calls searches.
+func (b *batch) searches() bool {
+	return slices.ContainsFunc(b.calls, func(c counted) bool { return c.searches })
+}
+
+// answer answers the calls until maxAnswers is reached; the remaining ones get an error and read nothing.
+func (b *batch) answer(ctx context.Context, caller gate.Caller) (answers, error) {
+	given, length := answers{}, 0
+	for _, c := range b.calls {
+		if length > maxAnswers {
+			given[c.key] = failed(tooLong)
+			continue
+		}
+		result, err := c.answer(ctx, caller)
+		if err != nil {
+			return nil, err
+		}
+		if length += c.times * lengthOf(result); length > maxAnswers && b.messages > 1 {
+			result = failed(tooLong)
+		}
+		given[c.key] = result
+	}
+	return given, nil
+}
+
+func lengthOf(result *sdk.CallToolResult) int {
+	length := 0
+	for _, part := range result.Content {
+		if text, ok := part.(*sdk.TextContent); ok {
+			length += len(text.Text)
+		}
+	}
+	return length
 }

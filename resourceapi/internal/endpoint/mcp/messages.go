@@ -12,9 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Bounds of one request. Calls are small, and one call returns up to 200 programmes.
@@ -74,7 +73,7 @@ func otherVersion(id json.RawMessage, requested string) *fault {
 }
 
 // withID returns the fault with the id of the message, if the id can be echoed.
-func (f *fault) withID(object strictjson.Object) *fault {
+func (f *fault) withID(object rest.Object) *fault {
 	if id, has := object["id"]; has && isID(id) {
 		echoed := *f
 		echoed.id = id
@@ -157,7 +156,7 @@ func valueOf(id json.RawMessage) any {
 }
 
 func readMessage(content []byte) (message, *fault) {
-	object, err := strictjson.ReadObject(content)
+	object, err := rest.ParseObject(content)
 	if err != nil {
 		return message{}, notMessage
 	}
@@ -241,10 +240,8 @@ func (m message) isHandshake() bool { return m.method == handshake && m.revision
 func (m message) readParams(params json.RawMessage) (message, *fault) {
 	into, known := offered[m.method]
 	if !known {
-		return m, m.refuse(
-			jsonrpc.CodeMethodNotFound,
-			"This method is not supported. Use tools/list to list the tools.",
-		)
+		return m, m.refuse(jsonrpc.CodeMethodNotFound,
+			"This method is not supported. Use tools/list to list the tools.")
 	}
 	if params == nil || string(params) == "null" {
 		if slices.Contains(needsParams, m.method) {
@@ -252,11 +249,11 @@ func (m message) readParams(params json.RawMessage) (message, *fault) {
 		}
 		return m, nil
 	}
-	object, err := strictjson.ReadObject(params)
+	object, err := rest.ParseObject(params)
 	if err != nil {
 		return m, m.refuse(jsonrpc.CodeInvalidParams, "params must be one JSON object without duplicate keys.")
 	}
-	if meta, err := strictjson.ReadObject(object["_meta"]); err == nil {
+	if meta, err := rest.ParseObject(object["_meta"]); err == nil {
 		m.revision, _ = meta.Text(sdk.MetaKeyProtocolVersion)
 	}
 	if json.Unmarshal(params, into()) != nil {
@@ -266,10 +263,8 @@ func (m message) readParams(params json.RawMessage) (message, *fault) {
 		return m, nil
 	}
 	if m.tool, _ = object.Text("name"); m.tool == "" {
-		return m, m.refuse(
-			jsonrpc.CodeInvalidParams,
-			"The params of "+callTool+" must have the name of a tool, such as \"name\":\"whoami\".",
-		)
+		return m, m.refuse(jsonrpc.CodeInvalidParams,
+			"The params of "+callTool+" must have the name of a tool, such as \"name\":\"whoami\".")
 	}
 	m.arguments = object["arguments"]
 	return m, nil

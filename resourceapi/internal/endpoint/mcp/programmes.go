@@ -13,15 +13,13 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/jsontime"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // A record is a programme, with the fields of the REST routes (contract, section 6).
@@ -32,8 +30,8 @@ type record struct {
 	Status    programme.Status `json:"status"`
 	StartsOn  *string          `json:"startsOn"`
 	EndsOn    *string          `json:"endsOn"`
-	CreatedAt jsontime.Time    `json:"createdAt"`
-	UpdatedAt jsontime.Time    `json:"updatedAt"`
+	CreatedAt rest.Time        `json:"createdAt"`
+	UpdatedAt rest.Time        `json:"updatedAt"`
 
 	ExternalID string `json:"externalId,omitempty"`
 }
@@ -127,7 +125,7 @@ func (e *Endpoint) getProgramme() tool {
 
 // readList parses the arguments with the REST route's query reader, so that both have the same rules. As there, the
 // page is read in the round trip of the standing unless it is a search.
-func (e *Endpoint) readList(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
+func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call, error) {
 	values := url.Values{}
 	for key := range arguments {
 		text, given, err := textOrNumber(arguments, key)
@@ -176,7 +174,7 @@ const searchTooExpensive = "This search takes too long. Search for a longer or l
 
 // inWords returns the problems of all arguments as one text.
 func inWords(err error) error {
-	problems, ok := errors.AsType[invalid.Fields](err)
+	problems, ok := errors.AsType[rest.Problems](err)
 	if !ok {
 		return err
 	}
@@ -198,11 +196,8 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 	}
 	if found.More {
 		last := records.last
-		p.Meta.NextCursor = e.cursors.Seal(
-			list.Position{CreatedAt: last.CreatedAt, ID: last.ID},
-			query.WorkspaceID,
-			query.Filter,
-		)
+		p.Meta.NextCursor = programme.SealCursor(e.cursors, rest.Position{CreatedAt: last.CreatedAt, ID: last.ID},
+			query.WorkspaceID, query.Filter)
 	}
 	return succeeded(p)
 }
@@ -210,7 +205,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 // unknownProgramme is also the message for a programme of another workspace.
 const unknownProgramme = "There is no programme with this id in this workspace. Use list_programmes to find an id."
 
-func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (call, error) {
+func (e *Endpoint) readGet(arguments rest.Object, workspaceID uuid.UUID) (call, error) {
 	text, ok := arguments.Text("id")
 	if !ok {
 		return call{}, sentence("id: Must be the id of a programme, as a string.")
@@ -248,7 +243,7 @@ func (e *Endpoint) readGet(arguments strictjson.Object, workspaceID uuid.UUID) (
 func recordOf(p programme.Programme) record {
 	return record{
 		p.ID, plainText(p.Name), plainText(p.Summary), p.Status, day(p.StartsOn), day(p.EndsOn),
-		jsontime.Time(p.CreatedAt), jsontime.Time(p.UpdatedAt), plainText(p.ExternalID),
+		rest.Time(p.CreatedAt), rest.Time(p.UpdatedAt), plainText(p.ExternalID),
 	}
 }
 
@@ -258,4 +253,58 @@ func day(d *programme.Date) *string {
 	}
 	text := d.String()
 	return &text
+}
+
+// resultFrame is the size of an answer to one call without its records.
+const resultFrame = 4096
+
+// freeBytes of each result are not reserved, so that pages of ordinary records are never cut short.
+const freeBytes = 128 << 10
+
+// A recordSink collects the programmes of a page as JSON until the answer reaches rest.MaxPageBytes.
+type recordSink struct {
+	data  []json.RawMessage
+	bytes int
+	last  programme.Programme
+	err   error
+
+	reserve func(bytes int) bool
+	ended   bool // no room was left
+}
+
+// copies is how many copies of the records the SDK holds while it sends a result.
+const copies = 5
+
+// Take implements programme.Sink.
+func (s *recordSink) Take(p programme.Programme) bool {
+	encoded, err := web.EncodeJSON(recordOf(p))
+	if err != nil {
+		s.err = err
+		return false
+	}
+	size := sizeInResult(encoded)
+	if s.ended {
+		return false
+	}
+	if len(s.data) > 0 && s.bytes+size+resultFrame > rest.MaxPageBytes {
+		return false
+	}
+	s.data, s.bytes, s.last = append(s.data, encoded), s.bytes+size, p
+	s.ended = s.bytes > freeBytes && !s.reserve(copies*len(encoded))
+	return true
+}
+
+// sizeInResult returns the size of encoded within a result, which contains it twice: structured, and as text with
+// escaped quotes and backslashes. <, > and & count six bytes each, as the SDK writes them.
+func sizeInResult(encoded []byte) int {
+	size := 2 * (len(encoded) + len(","))
+	for _, c := range encoded {
+		switch c {
+		case '"', '\\':
+			size++
+		case '<', '>', '&':
+			size += 2 * (len(`\u003c`) - 1)
+		}
+	}
+	return size
 }

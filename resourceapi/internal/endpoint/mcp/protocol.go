@@ -1,7 +1,9 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"mime"
 	"net/http"
@@ -32,26 +34,22 @@ var errUnprepared = errors.New("the call cannot be answered")
 // newProtocol returns the SDK's handler. The handler returns prepared answers and has no store access. brand is the
 // name of the deployment.
 func newProtocol(brand string, tools map[string]tool) http.Handler {
-	server := sdk.NewServer(
-		&sdk.Implementation{Name: name, Title: brand, Description: description, Version: version},
+	server := sdk.NewServer(&sdk.Implementation{Name: name, Title: brand, Description: description, Version: version},
 		&sdk.ServerOptions{
 			Instructions: brand + instructions,
 			Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
-		},
-	)
+		})
 	for _, t := range tools {
 		server.AddTool(&t.definition, prepared)
 	}
-	handler := sdk.NewStreamableHTTPHandler(
-		func(*http.Request) *sdk.Server { return server },
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server },
 		&sdk.StreamableHTTPOptions{
 			Stateless:           true,
 			JSONResponse:        true,
 			MaxRequestBodyBytes: maxBody,
 			// Behind a gateway on the same machine every Host would be refused. Origins are checked instead.
 			DisableLocalhostProtection: true,
-		},
-	)
+		})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The SDK requires both media types in Accept, as the protocol does. Responses are always JSON, so clients
 		// that accept only JSON, or state no preference (RFC 9110, section 12.5.1), are served too.
@@ -115,3 +113,62 @@ func isJSON(h http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && mediaType == "application/json"
 }
+
+// A reply corrects what the SDK writes: it forbids caching, since the response is specific to one caller and moment;
+// it turns plain-text refusals of the SDK into JSON-RPC errors; and it undoes the escaping of JSON for HTML.
+type reply struct {
+	http.ResponseWriter
+	id    json.RawMessage // id of the answered message
+	plain bool
+}
+
+// WriteHeader sets Cache-Control and detects plain-text refusals.
+func (r *reply) WriteHeader(status int) {
+	r.Header().Set("Cache-Control", "no-store")
+	if status >= 400 && strings.HasPrefix(r.Header().Get("Content-Type"), "text/plain") {
+		r.plain = true
+		r.Header().Set("Content-Type", "application/json")
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *reply) Write(content []byte) (int, error) {
+	r.Header().Set("Cache-Control", "no-store") // if WriteHeader was not called
+	if !r.plain {
+		if _, err := r.ResponseWriter.Write(unescapeHTML(content)); err != nil {
+			return 0, err
+		}
+		return len(content), nil
+	}
+	refused := fault{id: r.id, code: jsonrpc.CodeInvalidRequest, message: strings.TrimSpace(string(content))}
+	if _, err := r.ResponseWriter.Write(refused.body()); err != nil {
+		return 0, err
+	}
+	return len(content), nil
+}
+
+// unescapeHTML returns the JSON with <, > and & in place of their six-byte escapes, which the SDK's json.Marshal
+// writes. The SDK writes a response in one call, so no escape is split.
+func unescapeHTML(content []byte) []byte {
+	if !bytes.Contains(content, []byte(`\u00`)) {
+		return content
+	}
+	out := make([]byte, 0, len(content))
+	for {
+		i := bytes.IndexByte(content, '\\')
+		if i < 0 || i+1 >= len(content) {
+			return append(out, content...)
+		}
+		out, content = append(out, content[:i]...), content[i:]
+		if character, found := htmlEscapes[string(content[:min(len(content), 6)])]; found {
+			out, content = append(out, character), content[6:]
+			continue
+		}
+		out, content = append(out, content[:2]...), content[2:] // a backslash and the next byte
+	}
+}
+
+var htmlEscapes = map[string]byte{`\u003c`: '<', `\u003e`: '>', `\u0026`: '&'}
+
+// Unwrap lets http.ResponseController reach the underlying writer.
+func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -8,14 +8,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/standing"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
-	"github.com/almonerhq/almoner/resourceapi/internal/listpage"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Path is the path, below the base address.
@@ -41,9 +38,9 @@ type user struct {
 }
 
 type held struct {
-	Type      string        `json:"type"`
-	Name      string        `json:"name"`
-	ExpiresAt jsontime.Time `json:"expiresAt"`
+	Type      string    `json:"type"`
+	Name      string    `json:"name"`
+	ExpiresAt rest.Time `json:"expiresAt"`
 }
 
 type workspace struct {
@@ -81,24 +78,20 @@ func read(guard *gate.Gate, store Store) http.Handler {
 				return nil
 			},
 		}
-		return plan, strictjson.UnknownParameters(r.URL.RawQuery)
+		return plan, rest.UnknownParameters(r.URL.RawQuery)
 	})
 }
 
 func describe(c gate.Credential, p standing.Profile) description {
 	d := description{
-		User: user{c.User, p.User, p.Email},
-		Credential: held{
-			Type:      accessToken,
-			Name:      p.Credential,
-			ExpiresAt: jsontime.Time(c.ExpiresAt),
-		},
+		User:       user{c.User, p.User, p.Email},
+		Credential: held{Type: accessToken, Name: p.Credential, ExpiresAt: rest.Time(c.ExpiresAt)},
 		Workspaces: []workspace{},
 		Limits: limits{
 			RequestsInFlight: gate.MaxInFlight,
 			SearchesInFlight: gate.MaxSearches,
-			PageSize:         list.MaxLimit,
-			PageBytes:        listpage.MaxBytes,
+			PageSize:         rest.MaxLimit,
+			PageBytes:        rest.MaxPageBytes,
 		},
 	}
 	if c.Kind == standing.PersonalAccessToken {

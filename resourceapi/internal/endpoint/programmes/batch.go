@@ -8,21 +8,16 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // maxBatchBody is the largest body of a batch, in bytes.
 const maxBatchBody = 2 << 20
-
-// Batch handles POST …/batch: 200 with a result for each item, in order. A bad item stops no other.
-func (e *Endpoint) Batch() http.Handler { return e.write(records.UpTo(maxBatchBody), e.decodeBatch) }
 
 // An itemResult is the result of one item of a batch: the status that a request for it alone would have, with the id of
 // the programme or the error.
@@ -32,8 +27,9 @@ type itemResult struct {
 	Error  json.RawMessage `json:"error,omitempty"`
 }
 
-func (e *Endpoint) decodeBatch(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	return decodeItems(r.Header, content, readItem,
+// decodeBatch parses POST …/batch: 200 with a result for each item, in order. A bad item stops no other.
+func decodeBatch(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	return decodeItems(r.Header, content, readUpsert,
 		func(ctx context.Context, writer programme.Writer, all []programme.Upsert) ([]programme.Upserted, error) {
 			return writer.Upsert(ctx, caller.WorkspaceID, all)
 		})
@@ -43,10 +39,10 @@ func (e *Endpoint) decodeBatch(r *http.Request, caller gate.Caller, content []by
 func decodeItems[T any](
 	h http.Header,
 	content []byte,
-	read func(json.RawMessage) (T, error),
+	read func(rest.Object) (T, error),
 	run func(context.Context, programme.Writer, []T) ([]programme.Upserted, error),
 ) (effect, error) {
-	object, err := strictjson.ReadBody(h, content, "application/json")
+	object, err := rest.ParseBody(h, content, "application/json")
 	if err != nil {
 		return nil, err
 	}
@@ -57,23 +53,31 @@ func decodeItems[T any](
 	failures := make([]error, len(items))
 	var valid []T
 	for i, item := range items {
-		one, err := read(item)
+		one, err := readItem(item, read)
 		if failures[i] = err; err == nil {
 			valid = append(valid, one)
 		}
 	}
-	return func(ctx context.Context, writer programme.Writer) (idempotency.Answer, error) {
+	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
 		all, err := run(ctx, writer, valid)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		return answerItems(failures, all)
 	}, nil
 }
 
+func readItem[T any](item json.RawMessage, read func(rest.Object) (T, error)) (one T, err error) {
+	object, err := rest.ParseObject(item)
+	if err != nil {
+		return one, apierr.New(apierr.Invalid, "The item must be a JSON object.")
+	}
+	return read(object)
+}
+
 // answerItems returns the results of a batch in the order of its items. all has the results of the items without an
 // error in failures.
-func answerItems(failures []error, all []programme.Upserted) (idempotency.Answer, error) {
+func answerItems(failures []error, all []programme.Upserted) (rest.Answer, error) {
 	results := make([]itemResult, len(failures))
 	for i, failure := range failures {
 		one := programme.Upserted{Err: failure}
@@ -82,15 +86,14 @@ func answerItems(failures []error, all []programme.Upserted) (idempotency.Answer
 		}
 		var err error
 		if results[i], err = resultOf(one); err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 	}
-	body, err := web.EncodeJSON(map[string]any{"data": results})
-	return idempotency.Answer{Status: http.StatusOK, Body: body}, err
+	return rest.JSON(http.StatusOK, map[string]any{"data": results}, nil)
 }
 
-func readItems(object strictjson.Object) ([]json.RawMessage, error) {
-	problems := invalid.Fields(strictjson.UnknownMembers(object, "items"))
+func readItems(object rest.Object) ([]json.RawMessage, error) {
+	problems := rest.UnknownMembers(object, "items")
 	var items []json.RawMessage
 	if err := json.Unmarshal(object["items"], &items); err != nil || len(items) == 0 ||
 		len(items) > programme.MaxBatch {
@@ -99,22 +102,10 @@ func readItems(object strictjson.Object) ([]json.RawMessage, error) {
 	return items, problems.OrNil()
 }
 
-func readItem(item json.RawMessage) (programme.Upsert, error) {
-	object, err := strictjson.ReadObject(item)
-	if err != nil {
-		return programme.Upsert{}, apierr.New(apierr.Invalid, "The item must be a JSON object.")
-	}
-	return readUpsert(object)
-}
-
 func resultOf(one programme.Upserted) (itemResult, error) {
 	if one.Err != nil {
 		refusal := apierr.Of(refusals.Of(one.Err))
-		content, err := web.EncodeJSON(apierr.Nested(refusal))
-		if err != nil {
-			return itemResult{}, err
-		}
-		nested, err := nestedError(content)
+		nested, err := nestedError(refusal)
 		return itemResult{Status: refusal.Status(), Error: nested}, err
 	}
 	status := http.StatusOK
@@ -122,4 +113,44 @@ func resultOf(one programme.Upserted) (itemResult, error) {
 		status = http.StatusCreated
 	}
 	return itemResult{Status: status, ID: &one.Programme.ID}, nil
+}
+
+// nestedError returns the error of an item, as error of the nested shape.
+func nestedError(refusal *apierr.Error) (json.RawMessage, error) {
+	content, err := web.EncodeJSON(apierr.Nested(refusal))
+	if err != nil {
+		return nil, err
+	}
+	var shape struct {
+		Error json.RawMessage `json:"error"`
+	}
+	err = json.Unmarshal(content, &shape)
+	return shape.Error, err
+}
+
+// decodeMoves parses POST …/transitions: 200 with a result for each item, in order. An error of one item does not
+// affect the others.
+func decodeMoves(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	return decodeItems(r.Header, content, readMoveItem,
+		func(ctx context.Context, writer programme.Writer, all []programme.Move) ([]programme.Upserted, error) {
+			return writer.Move(ctx, caller.WorkspaceID, all)
+		})
+}
+
+// readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.
+func readMoveItem(object rest.Object) (programme.Move, error) {
+	problems := rest.UnknownMembers(object, "id", "to")
+	text, isText := object.Text("id")
+	if !isText {
+		problems["id"] = "Must be the id of a programme."
+	}
+	to := readTo(object, problems)
+	if err := problems.OrNil(); err != nil {
+		return programme.Move{}, err
+	}
+	id, err := identity.Parse(text)
+	if err != nil {
+		return programme.Move{}, programme.ErrNotFound
+	}
+	return programme.Move{ID: id, To: to}, nil
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/precondition"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
 // Path is the path of the collection, below the base address.
@@ -26,23 +25,15 @@ const Path = "/v1/programmes/programmes"
 // Store stores programmes. Its errors are those of the domain, or *apierr.Error.
 type Store interface {
 	StandingAndPage(
-		ctx context.Context,
-		q standing.Query,
-		query programme.Query,
+		ctx context.Context, q standing.Query, query programme.Query,
 	) (standing.Standing, programme.Page, error)
 	Page(ctx context.Context, query programme.Query) (programme.Page, error)
 	StandingAndProgramme(
-		ctx context.Context,
-		q standing.Query,
-		workspaceID, id uuid.UUID,
+		ctx context.Context, q standing.Query, workspaceID, id uuid.UUID,
 	) (standing.Standing, *programme.Programme, error)
 	Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error)
 	// Once runs effect in one transaction, or returns the answer already stored under key.
-	Once(
-		ctx context.Context,
-		key idempotency.Key,
-		effect func(context.Context, programme.Writer) (idempotency.Answer, error),
-	) (idempotency.Answer, error)
+	Once(ctx context.Context, key rest.Key, effect rest.Effect[programme.Writer]) (rest.Answer, error)
 }
 
 // Deps are the dependencies of an Endpoint.
@@ -50,68 +41,148 @@ type Deps struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
-	Cursors *programme.Cursors
+	Cursors *rest.Cursors
 }
 
 // An Endpoint makes the handlers of the module.
 type Endpoint struct {
+	Deps
 	collection string // absolute URL of the collection
-	gate       *gate.Gate
-	store      Store
-	cursors    *programme.Cursors
-	imports    slots // bounds the imports received at once
+	imports    slots  // bounds the imports received at once
 }
 
 // New returns an Endpoint.
 func New(d Deps) *Endpoint {
-	return &Endpoint{
-		collection: d.BaseURL + Path,
-		gate:       d.Gate,
-		store:      d.Store,
-		cursors:    d.Cursors,
-		imports:    newSlots(importsAtOnce, importsOfWorkspace, importWait),
-	}
+	return &Endpoint{d, d.BaseURL + Path, newSlots(importsAtOnce, importsOfWorkspace, importWait)}
 }
 
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
-		Path:                       {"GET": e.List(), "POST": e.Create()},
-		Path + "/imports":          {"POST": e.Import()},
-		Path + "/imports/{id}":     {"GET": e.ReadImport()},
-		Path + "/{id}":             {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
-		Path + "/{id}/transitions": {"POST": e.Move()},
-		Path + "/transitions":      {"POST": e.MoveAll()},
-		Path + "/batch":            {"POST": e.Batch()},
+		Path: {
+			"GET":  e.Gate.Guard(perm.ProgrammesRead, e.prepareList),
+			"POST": e.write(gate.UpTo(maxJSON), e.decodeCreate),
+		},
+		Path + "/imports":      {"POST": e.write(e.imports.upTo(maxCSV), e.decodeImport)},
+		Path + "/imports/{id}": {"GET": e.readImport()},
+		Path + "/{id}": {
+			"GET":    e.Gate.Guard(perm.ProgrammesRead, e.prepareRead),
+			"PATCH":  e.write(gate.UpTo(maxJSON), decodeChange),
+			"DELETE": e.write(gate.UpTo(maxJSON), gate.Deletes(programme.ErrNotFound, programme.Writer.DeleteDraft)),
+		},
+		Path + "/{id}/transitions": {"POST": e.write(gate.UpTo(maxJSON), decodeMove)},
+		Path + "/transitions":      {"POST": e.write(gate.UpTo(maxBatchBody), decodeMoves)},
+		Path + "/batch":            {"POST": e.write(gate.UpTo(maxBatchBody), decodeBatch)},
 		// The external id is one segment, with each slash in it as %2F.
-		Path + "/external/{externalId}": {"PUT": e.Put()},
+		Path + "/external/{externalId}": {"PUT": e.write(gate.UpTo(maxJSON), e.decodePut)},
 	}
 }
 
-var refusals = records.Refusals{
+// prepareList handles GET: one page, newest first (spec 4.1). It reads the page in the round trip of the standing. A
+// search runs only after the caller was admitted, since it may read every programme of the workspace.
+func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
+	if err := rest.UnknownParameters(r.URL.RawQuery, programme.Parameters()...); err != nil {
+		return gate.Plan{}, err
+	}
+	query, err := programme.ReadQuery(r.URL.RawQuery, workspaceID, e.Cursors)
+	if err != nil {
+		return gate.Plan{}, refusals.Of(err)
+	}
+	query.Into = func() programme.Sink {
+		return rest.NewPage(encodeRecord).Only(query.Fields).Reserving(gate.ByteReserver(r.Context()))
+	}
+	var page programme.Page
+	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+		e.writePage(w, query, page)
+		return nil
+	}}
+	if query.Filter.Search != "" {
+		plan.Search = func(ctx context.Context, _ gate.Caller) (err error) {
+			page, err = e.Store.Page(ctx, query)
+			return refusals.Of(err)
+		}
+		return plan, nil
+	}
+	plan.ReadStanding = func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
+		s, page, err = e.Store.StandingAndPage(ctx, q, query)
+		return s, err
+	}
+	return plan, nil
+}
+
+// writePage writes data and meta; meta.nextCursor is present only if more pages may follow (spec 2.4).
+func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
+	found := page.Sink.(*rest.Page[programme.Programme]) // by query.Into
+	next := ""
+	if page.More {
+		last := found.Last()
+		next = programme.SealCursor(e.Cursors, rest.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until},
+			query.WorkspaceID, query.Filter)
+	}
+	found.Write(w, next)
+}
+
+func encodeRecord(b []byte, p programme.Programme) ([]byte, error) { return appendRecord(b, p), nil }
+
+// prepareRead handles GET of one programme, with the entity tag for If-Match. It reads the programme in the round trip
+// of the standing.
+func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
+	if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
+		return gate.Plan{}, err
+	}
+	id, err := gate.PathID(r, programme.ErrNotFound)
+	if err != nil {
+		return gate.Plan{}, refusals.Of(err)
+	}
+	conditions, err := rest.ReadConditions(r.Header)
+	if err != nil {
+		return gate.Plan{}, err
+	}
+	var found *programme.Programme
+	return gate.Plan{
+		ReadStanding: func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
+			s, found, err = e.Store.StandingAndProgramme(ctx, q, workspaceID, id)
+			return s, err
+		},
+		Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+			if found == nil {
+				return refusals.Of(programme.ErrNotFound)
+			}
+			serve := func() { rest.Answer{Status: http.StatusOK, Body: appendRecord(nil, *found)}.Serve(w) }
+			return refusals.Of(conditions.ServeRead(w, found.Version, serve))
+		},
+	}, nil
+}
+
+type importState struct {
+	ID       uuid.UUID              `json:"id"`
+	Status   programme.ImportStatus `json:"status"`
+	Imported int                    `json:"imported"`
+	Errors   []programme.RowError   `json:"errors"`
+}
+
+// readImport handles GET of one import: accepted, processed or rejected. It needs the write permission only, since a
+// caller who may write may see the result.
+func (e *Endpoint) readImport() http.Handler {
+	return gate.Record[programme.Import]{
+		Gate:     e.Gate,
+		Need:     perm.ProgrammesWrite,
+		Refusals: refusals,
+		NotFound: programme.ErrNotFound,
+		Read:     e.Store.Import,
+		Record:   func(i programme.Import) any { return importState{i.ID, i.Status, i.Imported, i.Errors} },
+	}.Handler()
+}
+
+var refusals = rest.Refusals{
 	{Err: programme.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such record in this workspace.")},
-	{
-		Err: programme.ErrTooExpensive,
-		As: apierr.New(
-			apierr.TooExpensive,
-			"This search takes too long. Search for a longer or less common text, or filter by status.",
-		),
-	},
-	{
-		Err: precondition.ErrStale,
-		As: apierr.New(
-			apierr.PreconditionFailed,
-			"The programme has changed since you read it. Read it again and repeat your change.",
-		),
-	},
-	{
-		Err: programme.ErrTransition,
-		As: apierr.New(
-			apierr.Conflict,
-			"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
-				"active, active to completed, completed to archived, and draft to archived.",
-		),
-	},
+	{Err: programme.ErrTooExpensive, As: apierr.New(apierr.TooExpensive,
+		"This search takes too long. Search for a longer or less common text, or filter by status.")},
+	{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
+		"The programme has changed since you read it. Read it again and repeat your change.")},
+	{Err: programme.ErrTransition, As: apierr.New(apierr.Conflict,
+		"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
+			"active, active to completed, completed to archived, and draft to archived.")},
 	{
 		Err: programme.ErrNoDraft,
 		As:  apierr.New(apierr.Conflict, "Only a draft can be deleted. Archive the programme instead."),
@@ -120,13 +191,10 @@ var refusals = records.Refusals{
 		Err: programme.ErrExternalID,
 		As:  apierr.New(apierr.Conflict, "Another programme of this workspace has this externalId."),
 	},
-	{
-		Err: programme.ErrImportsWait,
-		As: &apierr.Error{
-			Kind:       apierr.RateLimited,
-			RetryAfter: 10,
-			Message: "Too many imports of this workspace are waiting. Send this import again after the time in " +
-				"Retry-After.",
-		},
-	},
+	{Err: programme.ErrImportsWait, As: &apierr.Error{
+		Kind:       apierr.RateLimited,
+		RetryAfter: 10,
+		Message: "Too many imports of this workspace are waiting. Send this import again after the time in " +
+			"Retry-After.",
+	}},
 }

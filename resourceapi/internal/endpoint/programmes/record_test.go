@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/jsontime"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -42,9 +42,9 @@ func FuzzRecord(f *testing.F) {
 			Status    programme.Status `json:"status"`
 			StartsOn  *string          `json:"startsOn"`
 			EndsOn    *string          `json:"endsOn"`
-			CreatedAt jsontime.Time    `json:"createdAt"`
-			UpdatedAt jsontime.Time    `json:"updatedAt"`
-		}{p.ID, name, summary, p.Status, startsOn, nil, jsontime.Time(p.CreatedAt), jsontime.Time(p.UpdatedAt)})
+			CreatedAt rest.Time        `json:"createdAt"`
+			UpdatedAt rest.Time        `json:"updatedAt"`
+		}{p.ID, name, summary, p.Status, startsOn, nil, rest.Time(p.CreatedAt), rest.Time(p.UpdatedAt)})
 		if err != nil {
 			t.Fatal(err)
 		}

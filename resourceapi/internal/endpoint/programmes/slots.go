@@ -11,10 +11,9 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // Bounds of the imports that one process receives and accepts at once. Each takes about four times the size of its
@@ -43,14 +42,14 @@ func newSlots(total, perWorkspace int, maxWait time.Duration) slots {
 }
 
 // upTo returns the Body that reads at most limit bytes, once the workspace has a slot. The write keeps the slot.
-func (s slots) upTo(limit int64) records.Body {
+func (s slots) upTo(limit int64) gate.Body {
 	return func(w http.ResponseWriter, r *http.Request, caller gate.Caller) ([]byte, func(), error) {
 		leave, err := s.enter(r.Context(), caller.WorkspaceID)
 		if err != nil {
 			return nil, nil, err
 		}
 		// The time limit keeps a slow sender from occupying the slot.
-		content, err := strictjson.ReadWithin(w, r, limit, importWithin)
+		content, err := rest.ReadBodyWithin(w, r, limit, importWithin)
 		if err != nil {
 			leave()
 			return nil, nil, err

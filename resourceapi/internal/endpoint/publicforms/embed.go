@@ -1,18 +1,20 @@
 package publicforms
 
 import (
+	_ "embed"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/pagestyle"
+	"github.com/almonerhq/almoner/shared/rest"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // minFillTime is the shortest plausible time to fill in the page, with the browser's help.
@@ -69,7 +71,7 @@ func (e *Endpoint) Send() http.Handler {
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
 		submission, err := newSubmission(form.Form, token, given)
-		if problems, bad := errors.AsType[invalid.Fields](err); bad {
+		if problems, bad := errors.AsType[rest.Problems](err); bad {
 			view.mark(problems)
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
@@ -77,7 +79,7 @@ func (e *Endpoint) Send() http.Handler {
 			view.Alert = view.Words.TooQuick
 			return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 		}
-		unnamed := idempotency.Key{Scope: idempotency.Scope{WorkspaceID: form.WorkspaceID}}
+		unnamed := rest.Key{KeyScope: rest.KeyScope{WorkspaceID: form.WorkspaceID}}
 		submission.Trapped = values.Get(trap) != ""
 		if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
 			return err
@@ -96,10 +98,10 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if r.PostForm != nil {
 		return r.PostForm, nil
 	}
-	if err := strictjson.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
+	if err := rest.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
 		return nil, err
 	}
-	content, err := strictjson.Read(w, r, maxBody)
+	content, err := rest.ReadBody(w, r, maxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -124,4 +126,51 @@ func policy(origins []string, styleHash string) string {
 	}
 	return "default-src 'none'; style-src " + styles + "; script-src 'self'; connect-src 'self'; " +
 		"img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors " + ancestors
+}
+
+//go:embed assets/embed.js
+var embedJS []byte
+
+//go:embed assets/embed.css
+var embedCSS []byte
+
+//go:embed assets/form.js
+var formJS []byte
+
+//go:embed assets/height.js
+var heightJS []byte
+
+// Script handles GET of embed.js, which embeds a form in a website.
+func (e *Endpoint) Script() http.Handler {
+	return asset("text/javascript; charset=utf-8", embedJS, nil)
+}
+
+// Style handles GET of the page's style sheet.
+func (e *Endpoint) Style() http.Handler {
+	return asset("text/css; charset=utf-8", append([]byte(pagestyle.Tokens()), embedCSS...), nil)
+}
+
+// FormScript handles GET of the page's script, which sends the form.
+func (e *Endpoint) FormScript() http.Handler {
+	return asset("text/javascript; charset=utf-8", formJS, nil)
+}
+
+// Height handles GET of the page's script, which reports the page's height and title to the frame around it.
+func (e *Endpoint) Height() http.Handler {
+	return asset("text/javascript; charset=utf-8", heightJS, nil)
+}
+
+// Logo handles GET of the deployment's logo. Its policy stops scripts if a browser opens an SVG as a page.
+func (e *Endpoint) Logo() http.Handler {
+	logo := e.Brand.Logo()
+	return asset(logo.ContentType, logo.Content, map[string]string{
+		"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox",
+	})
+}
+
+// asset serves a public file.
+func asset(contentType string, content []byte, more map[string]string) http.Handler {
+	header := map[string]string{"Content-Type": contentType, "Cross-Origin-Resource-Policy": "cross-origin"}
+	maps.Copy(header, more)
+	return ui.File(content, header)
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
 // Paths of the public side of Engage, below the base address.
@@ -40,14 +39,10 @@ type Store interface {
 	Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error)
 	// SubmissionStatus searches all workspaces for the submission if workspaceID is zero.
 	SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
-	// FirstAnswer returns the answer stored under the key. The error may be idempotency.ErrReused.
-	FirstAnswer(ctx context.Context, key idempotency.Key) (answer idempotency.Answer, known bool, err error)
+	// FirstAnswer returns the answer stored under the key. The error may be rest.ErrReused.
+	FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error)
 	// Once runs effect in one transaction, or returns the answer already stored under key.
-	Once(
-		ctx context.Context,
-		key idempotency.Key,
-		effect func(context.Context, engage.Writer) (idempotency.Answer, error),
-	) (idempotency.Answer, error)
+	Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error)
 }
 
 // Deps are the dependencies of an Endpoint.
@@ -97,10 +92,8 @@ func checkOpen(form engage.FormState) error {
 	case !form.Open():
 		return engage.ErrNotFound
 	case !form.ModuleProvisioned:
-		return apierr.New(
-			apierr.NotProvisioned,
-			"Forms are not set up in this workspace yet. Trying again does not help. Contact the owner of the form.",
-		)
+		return apierr.New(apierr.NotProvisioned,
+			"Forms are not set up in this workspace yet. Trying again does not help. Contact the owner of the form.")
 	}
 	return nil
 }
@@ -135,28 +128,133 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 
 const invalidFields = "The form was not sent. error.fields says what to correct."
 
-var refusals = records.Refusals{
+var refusals = rest.Refusals{
 	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "The form does not exist or is closed.")},
-	{
-		Err: engage.ErrTokenUsed,
-		As: apierr.New(
-			apierr.Conflict,
-			"This submissionToken was already used. Read the form again to get a new one.",
-		),
-	},
-	{
-		Err: engage.ErrToken,
-		As: &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
-			"submissionToken": "Is not a valid token of this form, or is older than an hour. Read the form again " +
-				"to get a new one.",
-		}},
-	},
+	{Err: engage.ErrTokenUsed, As: apierr.New(apierr.Conflict,
+		"This submissionToken was already used. Read the form again to get a new one.")},
+	{Err: engage.ErrToken, As: &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
+		"submissionToken": "Is not a valid token of this form, or is older than an hour. Read the form again " +
+			"to get a new one.",
+	}}},
 }
 
 // refusal maps errors of the domain to API errors; other errors pass unchanged.
 func refusal(err error) error {
-	if problems, ok := errors.AsType[invalid.Fields](err); ok {
+	if problems, ok := errors.AsType[rest.Problems](err); ok {
 		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: problems}
 	}
 	return refusals.Of(err)
+}
+
+// allowOrigin lets scripts of an allowed origin read the response (Fetch, CORS protocol), whatever it is, and returns
+// the refusal for any other origin. A request without Origin does not come from a script of another site.
+func allowOrigin(w http.ResponseWriter, r *http.Request, form engage.Form) error {
+	w.Header().Add("Vary", "Origin")
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
+		return nil
+	}
+	if len(origins) > 1 || !form.Allows(origins[0]) {
+		return apierr.New(apierr.Forbidden,
+			"The form does not allow web pages of this origin. The workspace can add the origin to the form's "+
+				"allowed origins.")
+	}
+	w.Header().Set("Access-Control-Allow-Origin", origins[0])
+	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, "+rest.ReplayedHeader)
+	return nil
+}
+
+// Preflight handles OPTIONS: what a script of an allowed origin may send.
+func (e *Endpoint) Preflight() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		form, err := e.find(r)
+		if err != nil {
+			return err
+		}
+		if err := checkOpen(form); err != nil {
+			return err
+		}
+		if err := allowOrigin(w, r, form.Form); err != nil {
+			return err
+		}
+		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
+		w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
+		w.Header().Set("Access-Control-Max-Age", "600")
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	})
+}
+
+// publicForm is a form as the public sees it.
+type publicForm struct {
+	Title           string         `json:"title"`
+	Fields          []engage.Field `json:"fields"`
+	SubmissionToken string         `json:"submissionToken"`
+}
+
+// Definition handles GET of a form: its fields, and a token for a submission.
+func (e *Endpoint) Definition() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		form, err := e.find(r)
+		if err != nil {
+			return err
+		}
+		if err := checkOpen(form); err != nil {
+			return err
+		}
+		if err := allowOrigin(w, r, form.Form); err != nil {
+			return err
+		}
+		if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
+			return err
+		}
+		web.JSON(w, http.StatusOK, publicForm{form.Title, form.Fields, e.Tokens.ForSubmission(form.ID, e.Now())})
+		return nil
+	})
+}
+
+// submissionState is the state of a submission, as its sender sees it.
+type submissionState struct {
+	ID      uuid.UUID     `json:"id"`
+	Status  engage.Status `json:"status"`
+	Reasons []string      `json:"reasons"`
+}
+
+// Status handles GET of a submission for a caller with its token. Other callers do not learn whether it exists.
+func (e *Endpoint) Status() http.Handler {
+	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
+		s, err := e.submission(r, r.PathValue("id"))
+		if errors.Is(err, engage.ErrNotFound) {
+			return apierr.New(apierr.NotFound,
+				"The submission does not exist, or its status token is not valid or is older than a day.")
+		}
+		if err != nil {
+			return err
+		}
+		form, err := e.Store.Form(r.Context(), s.WorkspaceID, s.Form)
+		if err != nil {
+			return err
+		}
+		if err := allowOrigin(w, r, form); err != nil {
+			return err
+		}
+		if err := rest.UnknownParameters(r.URL.RawQuery, "token"); err != nil {
+			return err
+		}
+		web.JSON(w, http.StatusOK, submissionState{s.ID, s.Status, s.Reasons})
+		return nil
+	})
+}
+
+// submission returns the submission with the given id if the query's token is for it.
+func (e *Endpoint) submission(r *http.Request, text string) (engage.Submission, error) {
+	id, err := identity.Parse(text)
+	if err != nil {
+		return engage.Submission{}, engage.ErrNotFound
+	}
+	workspaceID, allowed := e.Tokens.ReadStatus(r.URL.Query().Get("token"), id, e.Now())
+	if !allowed {
+		return engage.Submission{}, engage.ErrNotFound
+	}
+	return e.Store.SubmissionStatus(r.Context(), workspaceID, id)
 }

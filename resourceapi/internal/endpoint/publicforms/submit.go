@@ -7,14 +7,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 // maxBody is the largest body of a submission, in bytes.
@@ -32,18 +30,15 @@ type accepted struct {
 // a closed form is byte-identical to that for an unknown form, whatever the request contains.
 func (e *Endpoint) Submit() http.Handler {
 	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
-		content, mistake := strictjson.Read(w, r, maxBody)
+		content, mistake := rest.ReadBody(w, r, maxBody)
 		form, err := e.find(r)
 		if err != nil {
 			return err
 		}
-		key := idempotency.Key{}
+		key := rest.Key{}
 		if mistake == nil {
-			key, mistake = idempotency.ReadKey(
-				r.Header,
-				idempotency.Scope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()},
-				content,
-			)
+			scope := rest.KeyScope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}
+			key, mistake = rest.ReadKey(r.Header, scope, content)
 		}
 		closed := checkOpen(form)
 		first, known, err := e.firstAnswer(r.Context(), key)
@@ -55,7 +50,7 @@ func (e *Endpoint) Submit() http.Handler {
 			first.Serve(w)
 			return nil
 		}
-		if err := cmp.Or(err, mistake, foreign, strictjson.UnknownParameters(r.URL.RawQuery)); err != nil {
+		if err := cmp.Or(err, mistake, foreign, rest.UnknownParameters(r.URL.RawQuery)); err != nil {
 			return err
 		}
 		if err := e.checkRate(r, form); err != nil {
@@ -74,12 +69,9 @@ func (e *Endpoint) Submit() http.Handler {
 	})
 }
 
-func (e *Endpoint) firstAnswer(
-	ctx context.Context,
-	key idempotency.Key,
-) (answer idempotency.Answer, known bool, err error) {
+func (e *Endpoint) firstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {
 	if !key.Given() {
-		return idempotency.Answer{}, false, nil
+		return rest.Answer{}, false, nil
 	}
 	answer, known, err = e.Store.FirstAnswer(ctx, key)
 	if known {
@@ -90,28 +82,28 @@ func (e *Endpoint) firstAnswer(
 
 // readSubmission reads {submissionToken, answers} and checks both.
 func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.Form) (engage.Submission, error) {
-	object, err := strictjson.ReadBody(h, content, "application/json")
+	object, err := rest.ParseBody(h, content, "application/json")
 	if err != nil {
 		return engage.Submission{}, err
 	}
-	if problems := strictjson.UnknownMembers(object, "submissionToken", "answers"); len(problems) > 0 {
-		return engage.Submission{}, invalid.Fields(problems)
+	if problems := rest.UnknownMembers(object, "submissionToken", "answers"); len(problems) > 0 {
+		return engage.Submission{}, problems
 	}
 	text, _ := object.Text("submissionToken")
 	token, err := e.Tokens.ReadSubmission(text, form.ID, e.Now())
 	if err != nil {
 		return engage.Submission{}, err
 	}
-	given, err := strictjson.ReadObject(object["answers"])
+	given, err := rest.ParseObject(object["answers"])
 	if err != nil {
-		return engage.Submission{}, invalid.Fields{
+		return engage.Submission{}, rest.Problems{
 			"answers": "Must be an object: the name of each field, and its answer.",
 		}
 	}
 	return newSubmission(form, token, engage.RawAnswers(given))
 }
 
-// newSubmission checks the answers to the form. The error is invalid.Fields.
+// newSubmission checks the answers to the form. The error is rest.Problems.
 func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.RawAnswers) (engage.Submission, error) {
 	answers, consents, err := form.Read(given, formtext.Of(form.Lang).Problems)
 	return engage.Submission{
@@ -126,19 +118,19 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.
 
 // accept stores the submission with its job and builds the answer, which is stored sealed: it has the token of the
 // status.
-func (e *Endpoint) accept(ctx context.Context, key idempotency.Key, s engage.Submission) (idempotency.Answer, error) {
-	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (idempotency.Answer, error) {
+func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission) (rest.Answer, error) {
+	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		if err := writer.Accept(ctx, s); err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
 		content, err := web.EncodeJSON(
 			accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token},
 		)
-		return idempotency.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}, err
+		return rest.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}, err
 	})
 	if err != nil {
-		return idempotency.Answer{}, err
+		return rest.Answer{}, err
 	}
 	answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
 	return answer, err

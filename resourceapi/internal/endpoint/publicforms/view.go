@@ -2,6 +2,7 @@ package publicforms
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -15,12 +16,12 @@ import (
 
 	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/spelling"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
 )
 
 // trap is the hidden field that only bots fill in.
@@ -203,7 +204,7 @@ func numberTyped(text string) any {
 }
 
 // mark sets the problems of the fields.
-func (v *view) mark(problems invalid.Fields) {
+func (v *view) mark(problems rest.Problems) {
 	for _, f := range v.Fields {
 		if f.Problem = problems[f.Name]; f.Problem != "" {
 			v.Wrong = append(v.Wrong, f)
@@ -233,4 +234,173 @@ func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v
 	w.WriteHeader(status)
 	_, _ = page.WriteTo(w) // a client that disconnected is not an error
 	return nil
+}
+
+// A pageStyle is the style that the website around the page requests in the query. Values that are not valid are
+// ignored, since a wrong colour must not make the page fail.
+type pageStyle struct {
+	Framed bool
+	Theme  string        // light or dark; empty to follow the system
+	accent *brand.Colour // nil for the colour of the deployment
+	lang   string        // empty for the language of the form
+}
+
+// styleOf reads the style from the query. By default, a page in a frame is light, as most websites are, and other pages
+// follow the system.
+func styleOf(r *http.Request) pageStyle {
+	query := r.URL.Query()
+	s := pageStyle{Framed: query.Get("frame") == "1"}
+	switch theme := query.Get("theme"); theme {
+	case "light", "dark":
+		s.Theme = theme
+	case "auto":
+	default:
+		if s.Framed {
+			s.Theme = "light"
+		}
+	}
+	if colour, err := brand.Parse(query.Get("accent")); err == nil {
+		s.accent = &colour
+	}
+	if lang := query.Get("lang"); formtext.Known(lang) {
+		s.lang = lang
+	}
+	return s
+}
+
+// language returns the language that the website requests or else the language of the form.
+func (s pageStyle) language(ofForm string) *formtext.Language {
+	return formtext.Of(cmp.Or(s.lang, ofForm))
+}
+
+// query returns the query that requests this style.
+func (s pageStyle) query() url.Values {
+	query := url.Values{}
+	if s.Framed {
+		query.Set("frame", "1")
+	}
+	switch {
+	case s.Theme == "" && s.Framed:
+		query.Set("theme", "auto")
+	case s.Theme == "dark", s.Theme == "light" && !s.Framed:
+		query.Set("theme", s.Theme)
+	}
+	if s.accent != nil {
+		query.Set("accent", s.accent.String()[1:])
+	}
+	if s.lang != "" {
+		query.Set("lang", s.lang)
+	}
+	return query
+}
+
+// action returns the path of the form's page in this style.
+func (s pageStyle) action(embedKey string) string {
+	path := FormsPath + "/" + embedKey + "/embed"
+	if query := s.query().Encode(); query != "" {
+		return path + "?" + query
+	}
+	return path
+}
+
+// ColorScheme returns the content of the page's meta element color-scheme.
+func (s pageStyle) ColorScheme() string {
+	if s.Theme == "" {
+		return "light dark"
+	}
+	return s.Theme
+}
+
+// page serves an open form. Errors become pages, since a person reads them in a frame.
+func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.FormState) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origins := []string{"*"} // any site may frame a page that shows only what was sent to it
+		lang := ""
+		form, err := e.find(r)
+		if err == nil {
+			err = checkOpen(form)
+		}
+		if err == nil {
+			origins, lang = form.AllowedOrigins, form.Lang
+			err = serve(w, r, form)
+		}
+		if err != nil {
+			e.refusePage(w, r, origins, lang, err)
+		}
+	})
+}
+
+// errorPage returns the text of the page for a kind of error, and whether reopening the form may help.
+func errorPage(words formtext.Pages, kind apierr.Kind) (text formtext.PageText, again, known bool) {
+	switch kind {
+	case apierr.NotFound:
+		return words.NotFound, false, true
+	case apierr.Forbidden:
+		return words.Forbidden, false, true
+	case apierr.Conflict:
+		return words.Conflict, true, true
+	case apierr.RateLimited:
+		return words.RateLimited, false, true
+	case apierr.TooLarge:
+		return words.TooLarge, false, true
+	case apierr.Invalid:
+		return words.Invalid, true, true
+	case apierr.NotProvisioned:
+		return words.NotProvisioned, false, true
+	case apierr.Unavailable:
+		return words.Unavailable, true, true
+	case apierr.Internal:
+		return words.Internal, true, true
+	}
+	return formtext.PageText{}, false, false
+}
+
+// maxKeptFields is how many fields are returned with the page: more than the longest form has.
+const maxKeptFields = 500
+
+// addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
+// not known here, so only answers from the page's own form are returned.
+func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept formtext.PageText) {
+	if r.Method != http.MethodPost {
+		if r.URL.Query().Has("submission") { // the answers were accepted before
+			view.Title, view.Problem = view.Words.Pages.StatusUnknown.Title, view.Words.Pages.StatusUnknown.Text
+			view.Action = ""
+		}
+		return
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && origins[0] != e.BaseURL {
+		return
+	}
+	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= maxKeptFields {
+		view.Title, view.Problem, view.Kept = kept.Title, kept.Text, values
+	}
+}
+
+// refusePage writes the page of an error. ofForm is the language of the form, or "" for a form that is closed: a closed
+// form must look like one that does not exist.
+func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []string, ofForm string, err error) {
+	answer := apierr.Of(refusal(err))
+	style := styleOf(r)
+	words := style.language(ofForm)
+	text, again, known := errorPage(words.Pages, answer.Kind)
+	if !known {
+		e.Refuse(w, r, answer)
+		return
+	}
+	view := &view{pageStyle: style, Words: words, Title: text.Title, Problem: text.Text}
+	if again {
+		view.Action = style.action(r.PathValue("embedKey"))
+	}
+	// The browser may have discarded the answers when the user goes back, since the form's page is not cached.
+	switch answer.Kind {
+	case apierr.Unavailable:
+		e.addAnswers(w, r, view, words.Pages.UnsentUnavailable)
+	case apierr.Internal:
+		e.addAnswers(w, r, view, words.Pages.UnsentInternal)
+	}
+	e.LogServerError(r, answer)
+	answer.SayWhen(w.Header())
+	if err := e.render(w, answer.Status(), origins, view); err != nil {
+		e.Refuse(w, r, err)
+	}
 }

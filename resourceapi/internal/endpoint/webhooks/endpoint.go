@@ -1,11 +1,5 @@
 // Package webhooks serves the endpoints with which a workspace manages its webhooks, under /v1/webhooks (contract,
 // section 6a).
-//
-//	endpoint.go    paths, dependencies, refusals
-//	read.go        lists and single records
-//	write.go       adding, changing and deleting endpoints
-//	secret.go      replacing a secret
-//	deliveries.go  the log, tests and repeated deliveries
 package webhooks
 
 import (
@@ -15,15 +9,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/seal"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
 )
 
 // Path is the path of the collection, below the base address.
@@ -34,23 +27,13 @@ type Store interface {
 	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
 	// Webhooks and Deliveries call take with each record of a page until it returns false.
 	Webhooks(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		r list.Range,
-		take func(webhook.Endpoint) bool,
-	) (list.End, error)
+		ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(webhook.Endpoint) bool,
+	) (rest.End, error)
 	Deliveries(
-		ctx context.Context,
-		workspaceID, endpoint uuid.UUID,
-		r list.Range,
-		take func(webhook.Delivery) bool,
-	) (list.End, error)
+		ctx context.Context, workspaceID, endpoint uuid.UUID, r rest.Range, take func(webhook.Delivery) bool,
+	) (rest.End, error)
 	// Once runs effect in one transaction, or returns the answer already stored under key.
-	Once(
-		ctx context.Context,
-		key idempotency.Key,
-		effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
-	) (idempotency.Answer, error)
+	Once(ctx context.Context, key rest.Key, effect rest.Effect[delivery.Writer]) (rest.Answer, error)
 }
 
 // Deps are the dependencies of an Endpoint.
@@ -58,7 +41,7 @@ type Deps struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
-	Cursors *list.Cursors
+	Cursors *rest.Cursors
 	Network *publicnet.Network // in which endpoints are allowed
 	Keys    *webhook.Keys
 	Answers *seal.Box // seals stored answers that contain a secret
@@ -77,45 +60,144 @@ func New(d Deps) *Endpoint { return &Endpoint{d} }
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	one := Path + "/{id}"
 	return map[string]map[string]http.Handler{
-		Path:                {"GET": e.List(), "POST": e.Create()},
-		one:                 {"GET": e.Read(), "PATCH": e.Change(), "DELETE": e.Delete()},
-		one + "/secret":     {"POST": e.ReplaceSecret()},
-		one + "/test":       {"POST": e.Test()},
-		one + "/deliveries": {"GET": e.Deliveries()},
+		Path: {"GET": e.list(), "POST": e.write(e.decodeCreate, e.onceSealed)},
+		one: {
+			"GET":    e.read(),
+			"PATCH":  e.write(e.decodeChange, e.Store.Once),
+			"DELETE": e.write(gate.Deletes(webhook.ErrNotFound, delivery.Writer.Delete), e.Store.Once),
+		},
+		one + "/secret":     {"POST": e.write(e.decodeReplaceSecret, e.onceSealed)},
+		one + "/test":       {"POST": e.write(decodeTest, e.Store.Once)},
+		one + "/deliveries": {"GET": e.deliveries()},
 
-		one + "/deliveries/{delivery}/resend": {"POST": e.Resend()},
+		one + "/deliveries/{delivery}/resend": {"POST": e.write(decodeResend, e.Store.Once)},
 	}
 }
 
-var refusals = records.Refusals{
+// list handles GET: one page of the workspace's endpoints, newest first.
+func (e *Endpoint) list() http.Handler {
+	return gate.List[webhook.Endpoint]{
+		Gate:     e.Gate,
+		Need:     perm.AccountAPIAccess,
+		Cursors:  e.Cursors,
+		Refusals: refusals,
+		Name:     "webhooks",
+		Fields:   rest.FieldsOf[record](),
+		Read:     e.Store.Webhooks,
+		Record:   func(e webhook.Endpoint) any { return recordOf(e) },
+		Position: func(e webhook.Endpoint) rest.Position { return rest.Position{CreatedAt: e.CreatedAt, ID: e.ID} },
+	}.Handler()
+}
+
+// read handles GET of one endpoint.
+func (e *Endpoint) read() http.Handler {
+	return gate.Record[webhook.Endpoint]{
+		Gate:     e.Gate,
+		Need:     perm.AccountAPIAccess,
+		Refusals: refusals,
+		NotFound: webhook.ErrNotFound,
+		Read:     e.Store.Webhook,
+		Record:   func(e webhook.Endpoint) any { return recordOf(e) },
+	}.Handler()
+}
+
+// deliveries handles GET of the log of one endpoint: one page, newest first.
+func (e *Endpoint) deliveries() http.Handler {
+	return gate.List[webhook.Delivery]{
+		Gate:     e.Gate,
+		Need:     perm.AccountAPIAccess,
+		Cursors:  e.Cursors,
+		Refusals: refusals,
+		Name:     "webhook deliveries",
+		Owner:    webhook.ErrNotFound,
+		// The endpoint belongs to the caller's workspace, so its deliveries do too.
+		Find: func(ctx context.Context, workspaceID, id uuid.UUID) error {
+			_, err := e.Store.Webhook(ctx, workspaceID, id)
+			return err
+		},
+		Fields:   rest.FieldsOf[deliveryRecord](),
+		ReadOf:   e.Store.Deliveries,
+		Record:   func(d webhook.Delivery) any { return deliveryRecordOf(d) },
+		Position: func(d webhook.Delivery) rest.Position { return rest.Position{CreatedAt: d.CreatedAt, ID: d.ID} },
+	}.Handler()
+}
+
+// record is an endpoint as returned to the workspace.
+type record struct {
+	ID             uuid.UUID       `json:"id"`
+	URL            string          `json:"url"`
+	Types          []string        `json:"types"`
+	PersonalData   bool            `json:"includePersonalData"`
+	Enabled        bool            `json:"enabled"`
+	DisabledReason *webhook.Reason `json:"disabledReason"`
+	FailingSince   *rest.Time      `json:"failingSince"`
+	CreatedAt      rest.Time       `json:"createdAt"`
+}
+
+func recordOf(e webhook.Endpoint) record {
+	r := record{
+		ID:           e.ID,
+		URL:          e.URL,
+		Types:        e.Types,
+		PersonalData: e.PersonalData,
+		Enabled:      e.Enabled,
+		FailingSince: rest.TimePointer(e.FailingSince),
+		CreatedAt:    rest.Time(e.CreatedAt),
+	}
+	if !e.Enabled {
+		r.DisabledReason = &e.Reason
+	}
+	return r
+}
+
+// deliveryRecord is a delivery as returned to the workspace.
+type deliveryRecord struct {
+	ID        uuid.UUID     `json:"id"`
+	Cause     webhook.Cause `json:"cause"`
+	Type      string        `json:"type"`
+	Sequence  *int64        `json:"sequence"`
+	State     string        `json:"state"`
+	Status    *int          `json:"status"`
+	Problem   *string       `json:"problem"`
+	CreatedAt rest.Time     `json:"createdAt"`
+	TriedAt   *rest.Time    `json:"triedAt"`
+}
+
+func deliveryRecordOf(d webhook.Delivery) deliveryRecord {
+	r := deliveryRecord{
+		ID:        d.ID,
+		Cause:     d.Cause,
+		Type:      d.Type,
+		Sequence:  d.Sequence,
+		State:     "failed",
+		Status:    d.Status,
+		CreatedAt: rest.Time(d.CreatedAt),
+		TriedAt:   rest.TimePointer(d.TriedAt),
+	}
+	switch {
+	case d.TriedAt == nil:
+		r.State = "waiting"
+	case d.Accepted():
+		r.State = "accepted"
+	default:
+		r.Problem = &d.Problem
+	}
+	return r
+}
+
+var refusals = rest.Refusals{
 	{
 		Err: webhook.ErrNotFound,
 		As:  apierr.New(apierr.NotFound, "There is no such webhook endpoint or delivery in this workspace."),
 	},
-	{
-		Err: webhook.ErrTooMany,
-		As: apierr.New(
-			apierr.Conflict,
-			"This workspace has 20 webhook endpoints, which is the maximum. Delete one first.",
-		),
-	},
-	{
-		Err: webhook.ErrDisabled,
-		As:  apierr.New(apierr.Conflict, "This webhook endpoint is disabled. Enable it first."),
-	},
-	{
-		Err: webhook.ErrWaiting,
-		As: apierr.New(
-			apierr.Conflict,
-			"10 requested deliveries to this webhook endpoint are still waiting. Try again in a minute.",
-		),
-	},
-	{
-		Err: webhook.ErrTests,
-		As: &apierr.Error{
-			Kind:       apierr.RateLimited,
-			Message:    "60 test events were sent to this webhook endpoint within an hour. Try again later.",
-			RetryAfter: 600,
-		},
-	},
+	{Err: webhook.ErrTooMany, As: apierr.New(apierr.Conflict,
+		"This workspace has 20 webhook endpoints, which is the maximum. Delete one first.")},
+	{Err: webhook.ErrDisabled, As: apierr.New(apierr.Conflict, "This webhook endpoint is disabled. Enable it first.")},
+	{Err: webhook.ErrWaiting, As: apierr.New(apierr.Conflict,
+		"10 requested deliveries to this webhook endpoint are still waiting. Try again in a minute.")},
+	{Err: webhook.ErrTests, As: &apierr.Error{
+		Kind:       apierr.RateLimited,
+		Message:    "60 test events were sent to this webhook endpoint within an hour. Try again later.",
+		RetryAfter: 600,
+	}},
 }

@@ -7,80 +7,71 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/eventtype"
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/standing"
-	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/invalid"
-	"github.com/almonerhq/almoner/resourceapi/internal/records"
-	"github.com/almonerhq/almoner/resourceapi/internal/strictjson"
 )
 
 const maxBody = 16 << 10
 
-type effect = records.Effect[delivery.Writer]
+type effect = rest.Effect[delivery.Writer]
 
-// added is the response of Create, the only response with the secret.
+// added is the response with the secret of an endpoint.
 type added struct {
 	record
 	Secret string `json:"secret"`
 }
 
-// Create handles POST: 201 with the new endpoint and its secret.
-func (e *Endpoint) Create() http.Handler { return e.write(e.decodeCreate, e.onceSealed) }
+type once = func(context.Context, rest.Key, rest.Effect[delivery.Writer]) (rest.Answer, error)
 
-// Change handles PATCH of one endpoint, which enables or disables it, or omits personal data: 200.
-func (e *Endpoint) Change() http.Handler { return e.write(e.decodeChange, e.Store.Once) }
-
-// Delete handles DELETE of one endpoint: 204.
-func (e *Endpoint) Delete() http.Handler { return e.write(decodeDelete, e.Store.Once) }
-
-// once is Store.Once.
-type once = func(
-	ctx context.Context,
-	key idempotency.Key,
-	effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
-) (idempotency.Answer, error)
-
-func (e *Endpoint) write(decode records.Decoder[delivery.Writer], once once) http.Handler {
-	return records.Writes[delivery.Writer]{
+func (e *Endpoint) write(decode gate.Decoder[delivery.Writer], once once) http.Handler {
+	return gate.Writes[delivery.Writer]{
 		Gate:     e.Gate,
 		Need:     perm.AccountAPIAccess,
 		Once:     once,
 		Refusals: refusals,
-	}.Handler(records.UpTo(maxBody), decode)
+	}.Handler(gate.UpTo(maxBody), decode)
 }
 
 // onceSealed is like Store.Once, but seals the stored answer, which contains a secret.
-func (e *Endpoint) onceSealed(
-	ctx context.Context,
-	key idempotency.Key,
-	effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
-) (idempotency.Answer, error) {
-	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, w delivery.Writer) (idempotency.Answer, error) {
+func (e *Endpoint) onceSealed(ctx context.Context, key rest.Key, effect effect) (rest.Answer, error) {
+	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, w delivery.Writer) (rest.Answer, error) {
 		answer, err := effect(ctx, w)
 		answer.Body, answer.Secret = e.Answers.SealBytes(answer.Body), true
 		return answer, err
 	})
 	if err != nil {
-		return idempotency.Answer{}, err
+		return rest.Answer{}, err
 	}
 	answer.Body, err = e.Answers.OpenBytes(answer.Body)
 	return answer, err
 }
 
+// newSecret returns a new secret for the endpoint, and the secret sealed.
+func (e *Endpoint) newSecret(id uuid.UUID) (credential.Secret, webhook.Sealed, error) {
+	secret, err := webhook.NewSecret(rand.Reader)
+	if err != nil {
+		return "", webhook.Sealed{}, err
+	}
+	sealed, err := webhook.Seal(e.Keys.Public(), id, secret)
+	return secret, sealed, err
+}
+
+// decodeCreate parses POST: 201 with the new endpoint and its secret.
 func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := strictjson.ReadBody(r.Header, content, "application/json")
+	object, err := rest.ParseBody(r.Header, content, "application/json")
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +87,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 	if err := wish.OrNil(); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
-		secret, err := webhook.NewSecret(rand.Reader)
-		if err != nil {
-			return idempotency.Answer{}, err
-		}
+	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		made := webhook.Endpoint{
 			ID:          identity.New(),
 			WorkspaceID: caller.WorkspaceID,
@@ -108,14 +95,14 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 			URL:         address,
 			Types:       types,
 		}
-		sealed, err := webhook.Seal(e.Keys.Public(), made.ID, secret)
+		secret, sealed, err := e.newSecret(made.ID)
 		if err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
 		if made, err = writer.Add(ctx, made, sealed); err != nil {
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		}
-		answer, err := answerWith(http.StatusCreated, added{recordOf(made), secret.Reveal()})
+		answer, err := rest.JSON(http.StatusCreated, added{recordOf(made), secret.Reveal()}, nil)
 		answer.Needs = eventtype.Needs(types)
 		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
 		return answer, err
@@ -124,8 +111,8 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 
 // readTypes reads the member types. It checks the permissions for the types before it reports invalid fields (contract,
 // section 6).
-func readTypes(object strictjson.Object, caller gate.Caller) (invalid.Fields, []string, error) {
-	problems := invalid.Fields(strictjson.UnknownMembers(object, "url", "types", "includePersonalData"))
+func readTypes(object rest.Object, caller gate.Caller) (rest.Problems, []string, error) {
+	problems := rest.Problems(rest.UnknownMembers(object, "url", "types", "includePersonalData"))
 	var types []string
 	if err := json.Unmarshal(object["types"], &types); err != nil || !strings.HasPrefix(string(object["types"]), "[") {
 		problems["types"] = "Must be a list of types of events."
@@ -149,15 +136,13 @@ func makerOf(caller gate.Caller) webhook.Maker {
 }
 
 // refusePersonalData refuses to include personal data, which is decided on the page (contract, section 6a).
-func refusePersonalData(object strictjson.Object) error {
+func refusePersonalData(object rest.Object) error {
 	if string(object["includePersonalData"]) != "true" {
 		return nil
 	}
-	return apierr.New(
-		apierr.Forbidden,
+	return apierr.New(apierr.Forbidden,
 		"Personal data cannot be included with a credential. Include it in Settings, Developers, Webhooks, after "+
-			"confirming your identity.",
-	)
+			"confirming your identity.")
 }
 
 // needsOf returns an error if the caller may not read events of the types.
@@ -166,32 +151,31 @@ func needsOf(caller gate.Caller, types ...string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return apierr.New(
-		apierr.Forbidden,
+	return apierr.New(apierr.Forbidden,
 		"These types of events need the permission "+strings.Join(missing.Strings(), ", ")+
-			", of the user and of the credential.",
-	)
+			", of the user and of the credential.")
 }
 
+// decodeChange parses PATCH of one endpoint, which enables or disables it, or omits personal data: 200.
 func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := strictjson.ReadBody(r.Header, content, "application/json")
+	object, err := rest.ParseBody(r.Header, content, "application/json")
 	if err != nil {
 		return nil, err
 	}
 	if err := refusePersonalData(object); err != nil {
 		return nil, err
 	}
-	problems := invalid.Fields(strictjson.UnknownMembers(object, "enabled", "includePersonalData"))
+	problems := rest.Problems(rest.UnknownMembers(object, "enabled", "includePersonalData"))
 	enable := optionalFlag(object, "enabled", problems)
 	include := optionalFlag(object, "includePersonalData", problems)
 	if enable == nil && include == nil && len(problems) == 0 {
 		problems["enabled"] = "Must be true or false, unless includePersonalData is given."
 	}
-	id, notFound := records.PathID(r, webhook.ErrNotFound)
+	id, notFound := gate.PathID(r, webhook.ErrNotFound)
 	if err := cmp.Or(problems.OrNil(), notFound); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
+	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		var made webhook.Endpoint
 		var err error
 		if enable != nil {
@@ -200,7 +184,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 		if err == nil && include != nil {
 			made, err = writer.OmitPersonalData(ctx, caller.WorkspaceID, id, caller.User)
 		}
-		answer, err := changed(made, err)
+		answer, err := rest.JSON(http.StatusOK, recordOf(made), err)
 		if (enable != nil && *enable) || (include != nil && *include) {
 			answer.Needs = eventtype.Needs(made.Types)
 		}
@@ -223,7 +207,7 @@ func setEnabled(
 }
 
 // optionalFlag returns the member with this name, or nil if it is missing. It adds to problems if it is not a boolean.
-func optionalFlag(object strictjson.Object, name string, problems invalid.Fields) *bool {
+func optionalFlag(object rest.Object, name string, problems rest.Problems) *bool {
 	switch string(object[name]) {
 	case "":
 		return nil
@@ -234,25 +218,77 @@ func optionalFlag(object strictjson.Object, name string, problems invalid.Fields
 	return nil
 }
 
-func changed(e webhook.Endpoint, err error) (idempotency.Answer, error) {
-	if err != nil {
-		return idempotency.Answer{}, err
-	}
-	return answerWith(http.StatusOK, recordOf(e))
-}
-
-func decodeDelete(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
-	id, err := records.PathID(r, webhook.ErrNotFound)
+// decodeReplaceSecret parses POST …/secret: 200 with the endpoint and its new secret. Events are signed with both
+// secrets for 24 hours, unless expireOld is true.
+func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
+	id, err := gate.PathID(r, webhook.ErrNotFound)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, writer delivery.Writer) (idempotency.Answer, error) {
-		err := writer.Delete(ctx, caller.WorkspaceID, id, caller.User)
-		return idempotency.Answer{Status: http.StatusNoContent}, err
+	overlap, err := readOverlap(r.Header, content)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
+		secret, sealed, err := e.newSecret(id)
+		if err != nil {
+			return rest.Answer{}, err
+		}
+		changed, err := writer.ReplaceSecret(ctx, caller.WorkspaceID, id, caller.User, sealed, overlap)
+		if err == nil {
+			err = needsOf(caller, changed.Types...) // the secret signs these events
+		}
+		if err != nil {
+			return rest.Answer{}, err
+		}
+		answer, err := rest.JSON(http.StatusOK, added{recordOf(changed), secret.Reveal()}, nil)
+		answer.Needs = eventtype.Needs(changed.Types)
+		return answer, err
 	}, nil
 }
 
-func answerWith(status int, body any) (idempotency.Answer, error) {
-	content, err := web.EncodeJSON(body)
-	return idempotency.Answer{Status: status, Body: content}, err
+// readOverlap reads the optional body, which may have expireOld.
+func readOverlap(h http.Header, content []byte) (time.Duration, error) {
+	if len(content) == 0 {
+		return webhook.SecretOverlap, nil
+	}
+	object, err := rest.ParseBody(h, content, "application/json")
+	if err != nil {
+		return 0, err
+	}
+	problems := rest.Problems(rest.UnknownMembers(object, "expireOld"))
+	overlap := webhook.SecretOverlap
+	if expire := optionalFlag(object, "expireOld", problems); expire != nil && *expire {
+		overlap = 0
+	}
+	return overlap, problems.OrNil()
+}
+
+// decodeTest parses POST …/test, which sends a test event soon: 202 with the delivery.
+func decodeTest(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+	id, err := gate.PathID(r, webhook.ErrNotFound)
+	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
+		d, err := writer.Test(ctx, caller.WorkspaceID, id)
+		return rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
+	}, err
+}
+
+// decodeResend parses POST …/deliveries/{delivery}/resend, which sends the event of an earlier delivery again: 202 with
+// the new delivery.
+func decodeResend(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
+	id, err := gate.PathID(r, webhook.ErrNotFound)
+	if err != nil {
+		return nil, err
+	}
+	former, err := identity.Parse(r.PathValue("delivery"))
+	if err != nil {
+		return nil, webhook.ErrNotFound
+	}
+	need := func(eventType string) error { return needsOf(caller, eventType) }
+	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
+		d, err := writer.Resend(ctx, caller.WorkspaceID, id, former, need)
+		answer, err := rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
+		answer.Needs = eventtype.Needs([]string{d.Type})
+		return answer, err
+	}, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 )
 
 // EventSteps are the bounds of one statement on events, so that its time does not grow with the unread events of a
@@ -27,12 +27,8 @@ func (s *Store) SetEventSteps(steps EventSteps) { s.steps = steps }
 // returns false. It returns the sequence after which more events may follow, or 0. A page may have fewer events than
 // limit, and none, although more follow.
 func (s *Store) Events(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	after int64,
-	subjects []string,
-	limit int,
-	take func(event.Event) bool,
+	ctx context.Context, workspaceID uuid.UUID, after int64, subjects []string, limit int,
+	take func(delivery.Event) bool,
 ) (next int64, err error) {
 	ctx, cancel := s.pool.bounded(ctx)
 	defer cancel()
@@ -60,7 +56,7 @@ func (s *Store) Events(
 }
 
 // scanEvent reads an event, or the sequence alone of a row without one.
-func scanEvent(row pgx.CollectableRow) (e event.Event, err error) {
+func scanEvent(row pgx.CollectableRow) (e delivery.Event, err error) {
 	var at *time.Time
 	if err = row.Scan(&e.Sequence, &e.Type, &e.Data, &at); at != nil {
 		e.At = *at

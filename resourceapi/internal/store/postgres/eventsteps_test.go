@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -34,8 +34,8 @@ func stepStore(t *testing.T, w *postgrestest.Fixture) *Store {
 // readEvents reads a page of events of programmes and forms.
 func readEvents(
 	ctx context.Context, s *Store, workspaceID uuid.UUID, after int64, subjects ...string,
-) (all []event.Event, next int64, err error) {
-	next, err = s.Events(ctx, workspaceID, after, subjects, 50, func(e event.Event) bool {
+) (all []delivery.Event, next int64, err error) {
+	next, err = s.Events(ctx, workspaceID, after, subjects, 50, func(e delivery.Event) bool {
 		all = append(all, e)
 		return true
 	})

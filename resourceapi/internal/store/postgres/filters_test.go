@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
+	"github.com/almonerhq/almoner/shared/rest"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -32,13 +33,13 @@ func TestSubmissions_FiltersUseIndexes(t *testing.T) {
 		workspaceID)
 	w.Exec("analyze resource.submissions")
 	for name, c := range map[string]struct {
-		filter list.Filter
+		filter rest.Filter
 		wants  string // of the plan
 	}{
-		"accepted":  {list.Filter{Status: "accepted"}, "submissions_waiting"},
-		"rejected":  {list.Filter{Status: "rejected"}, "submissions_rejected"},
-		"processed": {list.Filter{Status: "processed"}, "submissions_page"},
-		"time": {list.Filter{
+		"accepted":  {rest.Filter{Status: "accepted"}, "submissions_waiting"},
+		"rejected":  {rest.Filter{Status: "rejected"}, "submissions_rejected"},
+		"processed": {rest.Filter{Status: "processed"}, "submissions_page"},
+		"time": {rest.Filter{
 			CreatedSince:  time.Date(2026, 3, 1, 1, 0, 0, 0, time.UTC),
 			CreatedBefore: time.Date(2026, 3, 1, 1, 1, 0, 0, time.UTC),
 		}, "submissions_page"},

@@ -11,10 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // Engage is the part of the Store for forms, submissions and supporters.
@@ -35,20 +34,15 @@ type engageWriting struct {
 
 // Once is Store.Once for the writes of Engage.
 func (e *Engage) Once(
-	ctx context.Context,
-	key idempotency.Key,
-	effect func(context.Context, engage.Writer) (idempotency.Answer, error),
-) (idempotency.Answer, error) {
-	return once(ctx, e.pool, e.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+	ctx context.Context, key rest.Key, effect func(context.Context, engage.Writer) (rest.Answer, error),
+) (rest.Answer, error) {
+	return once(ctx, e.pool, e.turns, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
 		return effect(ctx, &engageWriting{tx, e.queue})
 	})
 }
 
-// FirstAnswer returns the answer stored under the key, without claiming it. The error may be idempotency.ErrReused.
-func (e *Engage) FirstAnswer(
-	ctx context.Context,
-	key idempotency.Key,
-) (answer idempotency.Answer, known bool, err error) {
+// FirstAnswer returns the answer stored under the key, without claiming it. The error may be rest.ErrReused.
+func (e *Engage) FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {
 	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	var same bool
@@ -57,15 +51,15 @@ func (e *Engage) FirstAnswer(
 		from resource.idempotency_keys
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
 			and created_at > now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], idempotency.Retention.Seconds()).
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], rest.KeyRetention.Seconds()).
 		Scan(&same, &answer.Status, &answer.ETag, &answer.Location, &answer.Body)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return idempotency.Answer{}, false, nil
+		return rest.Answer{}, false, nil
 	case err != nil:
-		return idempotency.Answer{}, false, outcome(err)
+		return rest.Answer{}, false, outcome(err)
 	case !same:
-		return idempotency.Answer{}, false, idempotency.ErrReused
+		return rest.Answer{}, false, rest.ErrReused
 	}
 	answer.Replayed = true
 	return answer, true, nil
@@ -75,21 +69,8 @@ const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowe
 	"f.created_at, f.version, f.retention_months, f.introduction, f.thank_you, f.lang"
 
 func formFields(f *engage.Form) []any {
-	return []any{
-		&f.ID,
-		&f.WorkspaceID,
-		&f.EmbedKey,
-		&f.Title,
-		&f.Fields,
-		&f.AllowedOrigins,
-		&f.Enabled,
-		&f.CreatedAt,
-		&f.Version,
-		&f.RetentionMonths,
-		&f.Introduction,
-		&f.ThankYou,
-		&f.Lang,
-	}
+	return []any{&f.ID, &f.WorkspaceID, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt,
+		&f.Version, &f.RetentionMonths, &f.Introduction, &f.ThankYou, &f.Lang}
 }
 
 func scanForm(row pgx.CollectableRow) (engage.Form, error) {
@@ -137,18 +118,11 @@ func unless(condition bool, at time.Time) *time.Time {
 
 // ReplaceForm implements engage.Writer. It locks the row, so that only one of two edits of the same version succeeds.
 func (w *engageWriting) ReplaceForm(
-	ctx context.Context,
-	workspaceID, id uuid.UUID,
-	edit func(engage.Form) (engage.Form, error),
+	ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error),
 ) (engage.Form, error) {
-	before, err := oneForm(
-		ctx,
-		w.tx,
-		"select "+formColumns+
-			" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null for update",
-		workspaceID,
-		id,
-	)
+	before, err := oneForm(ctx, w.tx, "select "+formColumns+
+		" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null for update",
+		workspaceID, id)
 	if err != nil {
 		return engage.Form{}, err
 	}
@@ -182,15 +156,7 @@ func (w *engageWriting) ReplaceForm(
 
 // oneForm runs a statement that returns formColumns of at most one row.
 func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.Form, error) {
-	rows, err := db.Query(ctx, text, args...)
-	if err != nil {
-		return engage.Form{}, err
-	}
-	f, err := pgx.CollectExactlyOneRow(rows, scanForm)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engage.Form{}, engage.ErrNotFound
-	}
-	return f, err
+	return oneRow(ctx, db, engage.ErrNotFound, scanForm, text, args...)
 }
 
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
@@ -214,23 +180,16 @@ func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormSta
 func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
 	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
-	f, err := oneForm(
-		ctx,
-		e.pool,
+	f, err := oneForm(ctx, e.pool,
 		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null",
-		workspaceID,
-		id,
-	)
+		workspaceID, id)
 	return f, outcome(err)
 }
 
 // Forms passes one page of the workspace's forms, newest first, to take until it returns false.
 func (e *Engage) Forms(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	r list.Range,
-	take func(engage.Form) bool,
-) (list.End, error) {
+	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.Form) bool,
+) (rest.End, error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1 and f.erased_at is null"
 	return readRange(ctx, e.pool, text, "f", []any{workspaceID}, r, scanForm, take)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -19,8 +19,8 @@ import (
 func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id uuid.UUID, err error) {
 	_, err = store.Once(
 		ctx,
-		idempotency.Key{},
-		func(ctx context.Context, w programme.Writer) (a idempotency.Answer, err error) {
+		rest.Key{},
+		func(ctx context.Context, w programme.Writer) (a rest.Answer, err error) {
 			id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\nx\n")
 			return a, err
 		},

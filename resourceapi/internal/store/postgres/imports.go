@@ -85,9 +85,7 @@ type insertFunc func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all 
 
 // processOne processes an import of one of the workspaces. taken is nil if there is none.
 func (s *Store) processOne(
-	ctx context.Context,
-	workspaces []uuid.UUID,
-	insertLong insertFunc,
+	ctx context.Context, workspaces []uuid.UUID, insertLong insertFunc,
 ) (taken *waitingImport, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		taken, err = takeImport(ctx, tx, workspaces)
@@ -179,9 +177,7 @@ func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLo
 }
 
 // finishImport stores the result of an import: the number of its rows, or what is wrong with them.
-func finishImport(
-	ctx context.Context, tx pgx.Tx, taken waitingImport, rows int, wrong []programme.RowError,
-) error {
+func finishImport(ctx context.Context, tx pgx.Tx, taken waitingImport, rows int, wrong []programme.RowError) error {
 	status := programme.ImportProcessed
 	if len(wrong) > 0 {
 		status, rows = programme.ImportRejected, 0
@@ -210,11 +206,7 @@ func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []p
 
 // insertProgrammes adds all in one statement. Each has a distinct time; the last row has the newest, which is last.
 func insertProgrammes(
-	ctx context.Context,
-	tx pgx.Tx,
-	workspaceID uuid.UUID,
-	all []programme.Details,
-	last time.Time,
+	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details, last time.Time,
 ) error {
 	var (
 		ids                     = make([]uuid.UUID, len(all))
@@ -235,4 +227,136 @@ func insertProgrammes(
 			order by new.place) r`,
 		workspaceID, ids, names, summaries, state, startsOn, endsOn, last, len(all))
 	return err
+}
+
+// A waitingImport is an import taken for processing.
+type waitingImport struct {
+	id, workspaceID uuid.UUID
+	content         string
+}
+
+// takeImport locks an import of the first of the workspaces that has one, until tx ends. It returns nil if there is
+// none that is not locked by another worker.
+func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitingImport, error) {
+	for _, workspaceID := range workspaces {
+		free, err := takeTurn(ctx, tx, workspaceID)
+		if err != nil {
+			return nil, fmt.Errorf("take the turn of a workspace: %w", err)
+		}
+		if !free {
+			continue
+		}
+		taken := &waitingImport{workspaceID: workspaceID}
+		err = tx.QueryRow(ctx, `
+			select id, content from resource.imports where tenant_id = $1 and status = 'accepted' and try_at <= now()
+			order by try_at limit 1 for update skip locked`, workspaceID).Scan(&taken.id, &taken.content)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("take an import: %w", err)
+		}
+		return taken, nil
+	}
+	return nil, nil
+}
+
+// workspacesInTurn returns some of the workspaces with an import that is due: first those that never had a turn, then
+// those whose last turn is the oldest. So a workspace with many imports delays another by at most one import. The
+// query reads one index entry per workspace, however many imports it has.
+func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
+	ctx, cancel := s.pool.bounded(ctx)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `
+		with recursive workspace (tenant_id) as (
+			(select tenant_id from resource.imports where status = 'accepted' order by tenant_id limit 1)
+			union all
+			select (select i.tenant_id from resource.imports i
+				where i.status = 'accepted' and i.tenant_id > w.tenant_id order by i.tenant_id limit 1)
+			from workspace w where w.tenant_id is not null
+		), waiting as (
+			select w.tenant_id, (select min(i.try_at) from resource.imports i
+				where i.tenant_id = w.tenant_id and i.status = 'accepted') as try_at
+			from workspace w where w.tenant_id is not null
+		), added as (
+			insert into resource.import_turns (tenant_id, last_at) select tenant_id, '-infinity' from waiting w
+			where not exists (select from resource.import_turns t where t.tenant_id = w.tenant_id)
+			on conflict do nothing
+		)
+		select w.tenant_id from waiting w left join resource.import_turns t on t.tenant_id = w.tenant_id
+		where w.try_at <= now() order by t.last_at nulls first, w.try_at limit 32`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+}
+
+// takeTurn reports whether no other worker has an import of the workspace, and locks the workspace's turn until tx
+// ends.
+func takeTurn(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+		update resource.import_turns set last_at = now()
+		where tenant_id = (
+			select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
+	return tag.RowsAffected() == 1, err
+}
+
+// Inserting thousands of programmes takes seconds, mostly for the search index, and a locked list stays locked until
+// the transaction ends: other writes of the workspace would be refused meanwhile. So a long import first inserts its
+// programmes with times ahead of the expected end of the insertion, and locks the list afterwards, only for the
+// commit. To make records still become visible in the order of their times (programmes.go), the import checks, with the
+// list locked, whether a write got a time as late as its own. That happens only if the import took longer than
+// estimated; it then starts again with a larger estimate.
+const (
+	longImport = 500                    // programmes; shorter imports are inserted with the list locked
+	firstPace  = 200 * time.Microsecond // estimate for each programme, until an import took longer
+	leadTime   = 500 * time.Millisecond // how long before its times an import may lock the list
+	maxAhead   = 10 * time.Second       // leaves enough of workTimeout
+	triesAhead = 2                      // then it is inserted with the list locked, so that it completes
+)
+
+// errOvertaken means that a write got a time as late as those of the import.
+var errOvertaken = errors.New("a write has overtaken the import")
+
+// insertAhead adds all and locks the list afterwards. It returns errOvertaken.
+func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
+	rows := time.Duration(len(all))
+	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, maxAhead)
+	first, err := timeAhead(ctx, tx, workspaceID, while+leadTime)
+	if err != nil {
+		return fmt.Errorf("choose the times of an import: %w", err)
+	}
+	began := time.Now() // not earlier, so that the list is not locked more than leadTime before first
+	if err := insertProgrammes(ctx, tx, workspaceID, all, first.Add((rows-1)*time.Microsecond)); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	s.importPace.Store(int64(took * 5 / 4 / rows))
+	if _, err := tx.Exec(ctx, "select pg_sleep($1)", max(0, while-took).Seconds()); err != nil {
+		return fmt.Errorf("wait for the times of an import: %w", err)
+	}
+	if _, err := nextMoment(ctx, tx, workspaceID, programmesList, 1); err != nil {
+		return err
+	}
+	var overtaken bool
+	err = tx.QueryRow(ctx, `
+		select (select count(*) from resource.programmes where tenant_id = $1 and created_at >= $2) > $3
+			or exists (select from resource.programmes
+				where tenant_id = $1 and updated_at > created_at and updated_at >= $2)`,
+		workspaceID, first, len(all)).Scan(&overtaken)
+	if err == nil && overtaken {
+		err = errOvertaken
+	}
+	return err
+}
+
+// timeAhead returns a time later than any that writes get during while. If the newest time in the list is ahead of
+// the clock, each write gets the microsecond after the previous one.
+func timeAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, while time.Duration) (at time.Time, err error) {
+	err = tx.QueryRow(ctx, `
+		select greatest(clock_timestamp() + $2::interval, interval '100 ms' + greatest(
+			(select max(created_at) from resource.programmes where tenant_id = $1),
+			(select max(updated_at) from resource.programmes where tenant_id = $1 and updated_at > created_at)))`,
+		workspaceID, while).Scan(&at)
+	return at, err
 }

@@ -12,9 +12,8 @@ import (
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/rest"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -23,10 +22,10 @@ import (
 func create(ctx context.Context, store *Store, workspaceID uuid.UUID) (made programme.Programme, err error) {
 	_, err = store.Once(
 		ctx,
-		idempotency.Key{},
-		func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
+		rest.Key{},
+		func(ctx context.Context, w programme.Writer) (rest.Answer, error) {
 			made, err = w.Create(ctx, workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
-			return idempotency.Answer{}, err
+			return rest.Answer{}, err
 		},
 	)
 	return made, err
@@ -47,11 +46,11 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 				p.Name += "!"
 				return p, nil
 			}
-			replace := func(ctx context.Context, w programme.Writer) (idempotency.Answer, error) {
+			replace := func(ctx context.Context, w programme.Writer) (rest.Answer, error) {
 				p, err = w.Replace(ctx, workspaceID, old, edit)
-				return idempotency.Answer{}, err
+				return rest.Answer{}, err
 			}
-			_, err = store.Once(context.Background(), idempotency.Key{}, replace)
+			_, err = store.Once(context.Background(), rest.Key{}, replace)
 			return p, err
 		},
 		"an import": func() (programme.Programme, error) { return importOne(store, workspaceID, insertLocked) },
@@ -223,14 +222,14 @@ func TestUpdatedSince_UsesIndexes(t *testing.T) {
 		}
 		return parsed
 	}
-	after := &list.Position{
+	after := &rest.Position{
 		CreatedAt: at("2026-03-01T09:04:00Z"),
 		ID:        uuid.New(),
 		Until:     at("2026-03-02T10:00:00Z"),
 	}
 	for name, c := range map[string]struct {
 		since string
-		after *list.Position
+		after *rest.Position
 		found int
 		wants string // of the plan
 	}{

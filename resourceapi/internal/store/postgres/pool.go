@@ -1,3 +1,12 @@
+// Package postgres stores the records of this service in Postgres.
+//
+// It has one file per aggregate, with SQL by hand. Exported methods own their transactions and time limits. A caller
+// that disconnects does not cancel a statement, because that would close a connection each time and leave it open
+// whether a write was committed. This package does not authorize callers; every statement on a record names its
+// workspace.
+//
+// Errors are the sentinels of the domain, an *apierr.Error of kind Unavailable if Postgres does not respond, or an
+// internal error.
 package postgres
 
 import (
@@ -5,16 +14,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/batch"
 	"github.com/almonerhq/almoner/shared/credential"
 	"github.com/almonerhq/almoner/shared/database/pg"
@@ -175,4 +189,76 @@ func (s *Store) Ping(ctx context.Context) error {
 // bounded returns a context with a time limit that is not cancelled when the client disconnects.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// lockNotAvailable is the SQLSTATE of a lock timeout.
+const lockNotAvailable = "55P03"
+
+// outcome turns a failure to reach Postgres into an error that invites a retry. Otherwise an outage would look like a
+// refusal or a bug.
+func outcome(err error) error {
+	if err == nil || !unavailable(err) {
+		return err
+	}
+	return &apierr.Error{
+		Kind:    apierr.Unavailable,
+		Cause:   err,
+		Message: "The service cannot reach its database at the moment. Try again in a few seconds.",
+	}
+}
+
+func unavailable(err error) bool {
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return temporary(fault.Code) || lostNode(fault)
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
+}
+
+// refusedBy reports whether a constraint of the table refused a statement with the SQLSTATE. In a distributed database
+// the name of the table may end in the number of a shard, or be missing.
+func refusedBy(err error, code, table string) bool {
+	fault, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || fault.Code != code {
+		return false
+	}
+	shard, found := strings.CutPrefix(fault.TableName, table)
+	return fault.TableName == "" || found && strings.Trim(shard, "_0123456789") == ""
+}
+
+// lostNode reports whether Citus refused a statement or a commit because it lost the connection to a node. These errors
+// have the SQLSTATE of an internal error.
+func lostNode(fault *pgconn.PgError) bool {
+	return fault.Code == "XX000" && (strings.HasPrefix(fault.Message, "failure on connection marked as essential") ||
+		strings.HasPrefix(fault.Message, "execution cannot recover from multiple connection failures") ||
+		strings.HasPrefix(fault.Message, "could not commit transaction "))
+}
+
+// temporary reports whether an SQLSTATE (PostgreSQL, appendix A) describes a temporary condition.
+func temporary(code string) bool {
+	if len(code) != 5 {
+		return false
+	}
+	switch code[:2] {
+	case "08", // connection
+		"53", // out of connections, memory or disk
+		"57", // shut down, starting up, cancelled by a time limit
+		"58": // the server's operating system
+		return true
+	}
+	switch code {
+	case "25006", // read-only: a standby that is not yet the primary
+		"25P03", "25P04", // idle too long, transaction too long
+		"40001", "40P01", // serialisation, deadlock
+		lockNotAvailable,
+		"0A000": // a cached plan after a migration: a retry plans again
+		return true
+	}
+	return false
 }

@@ -3,10 +3,17 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/standing"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 // A readQuery is what a request reads from Postgres: the standing of its credential and, if text is set, the result of
@@ -97,4 +104,83 @@ func scanReads(results pgx.BatchResults, all []readQuery) ([]readResult, error) 
 		}
 	}
 	return answers, nil
+}
+
+// Standing returns what a credential may do now. It returns standing.ErrUnknown.
+func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
+	answer, _, err := s.read(ctx, readQuery{standing: q})
+	return answer, err
+}
+
+// StandingAndPage is Standing and Page in one round trip. The page is read before the standing is checked, so the
+// caller must check the standing first. The query must not be a search, which would delay the requests of the same
+// batch.
+func (s *Store) StandingAndPage(
+	ctx context.Context, q standing.Query, query programme.Query,
+) (standing.Standing, programme.Page, error) {
+	text, args := pageSQL(query)
+	return readAs(ctx, s, q, text, args, func(rows pgx.Rows) (programme.Page, error) { return scanPage(rows, query) })
+}
+
+// StandingAndProgramme is Standing and Programme in one round trip. The programme is nil if it does not exist.
+func (s *Store) StandingAndProgramme(
+	ctx context.Context, q standing.Query, workspaceID, id uuid.UUID,
+) (standing.Standing, *programme.Programme, error) {
+	return readAs(ctx, s, q, programmeSQL, []any{workspaceID, id}, func(rows pgx.Rows) (*programme.Programme, error) {
+		p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil, nil
+		}
+		return &p, err
+	})
+}
+
+// StandingAndNames is Standing and the names of the user, workspace and credential, in one round trip. The caller
+// must check the standing first.
+func (s *Store) StandingAndNames(ctx context.Context, q standing.Query) (standing.Standing, standing.Names, error) {
+	return readAs(ctx, s, q, standing.NamesSQL, q.NamesArgs(), standing.ScanNames)
+}
+
+// StandingAndProfile is Standing and the profile of the credential, in one round trip. The caller must check the
+// standing first.
+func (s *Store) StandingAndProfile(ctx context.Context, q standing.Query) (standing.Standing, standing.Profile, error) {
+	return readAs(ctx, s, q, standing.ProfileSQL, q.NamesArgs(), standing.ScanProfile)
+}
+
+// readAs is read with the result type of the text.
+func readAs[T any](
+	ctx context.Context, s *Store, q standing.Query, text string, args []any, read func(pgx.Rows) (T, error),
+) (standing.Standing, T, error) {
+	answer, found, err := s.read(ctx, readQuery{
+		standing: q,
+		text:     text,
+		args:     args,
+		read:     func(rows pgx.Rows) (any, error) { return read(rows) },
+	})
+	of, _ := found.(T)
+	return answer, of, err
+}
+
+// Askable returns the permissions that the client of a grant could get by a new consent, or none if there is no such
+// grant.
+func (s *Store) Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error) {
+	ctx, cancel := s.pool.bounded(ctx)
+	defer cancel()
+	var identifiers []string
+	if err := s.pool.QueryRow(ctx, standing.AskableSQL, grant, workspaceID).Scan(&identifiers); err != nil {
+		return nil, outcome(fmt.Errorf("read what a client may ask for: %w", err))
+	}
+	return perm.FromStrings(identifiers), nil
+}
+
+// EndReplaced revokes the tokens that a personal access token replaces.
+func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
+	ctx, cancel := s.pool.bounded(ctx)
+	defer cancel()
+	return outcome(standing.EndReplaced(ctx, s.pool, token))
+}
+
+// UsageRecorder returns a recorder of credential usage. The caller must close it before the Store.
+func (s *Store) UsageRecorder(log *slog.Logger) *standing.UsageRecorder {
+	return standing.NewUsageRecorder(s.pool, log)
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/idempotency"
+	"github.com/almonerhq/almoner/shared/rest"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -42,7 +41,7 @@ func TestPage_UsesIndexWithoutSorting(t *testing.T) {
 	// The oldest are archived: a list of them that started at the newest would read all the others first.
 	w.Exec("update resource.programmes set status = 'archived' where created_at < '2026-03-01 09:30:00+00'")
 	w.Exec("analyze resource.programmes")
-	middle := &list.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
+	middle := &rest.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
 	for name, c := range map[string]struct {
 		query programme.Query
 		index string
@@ -189,8 +188,8 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	var id uuid.UUID
 	_, err := store.Once(
 		t.Context(),
-		idempotency.Key{},
-		func(ctx context.Context, writer programme.Writer) (a idempotency.Answer, err error) {
+		rest.Key{},
+		func(ctx context.Context, writer programme.Writer) (a rest.Answer, err error) {
 			id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
 			return a, err
 		},

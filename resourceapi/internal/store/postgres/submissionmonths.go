@@ -9,8 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/rest"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // Submissions are partitioned by the month of created_at. Statements name the months that they read as constants, not
@@ -70,16 +71,13 @@ func byID[T any](id uuid.UUID, missing error, find func(months string) (T, error
 // Submissions passes one page of a form's submissions, newest first, to take until it returns false. It reads the
 // latest month and the month before it, and older months only if these have too few submissions.
 func (e *Engage) Submissions(
-	ctx context.Context,
-	workspaceID, form uuid.UUID,
-	r list.Range,
-	take func(engage.Submission) bool,
-) (list.End, error) {
+	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
+) (rest.End, error) {
 	if !r.UpdatedSince.IsZero() {
 		return e.changedSubmissions(ctx, workspaceID, form, r, take)
 	}
 	taken := 0
-	read := func(first, last time.Time) (list.End, error) {
+	read := func(first, last time.Time) (rest.End, error) {
 		part := r
 		part.Limit -= taken
 		text := "select " + submissionColumns +
@@ -117,11 +115,8 @@ const endedLate = `exists (select 1 from resource.list_locks
 // changedSubmissions is Submissions for a range with UpdatedSince. It reads the months of submissions that ended since
 // then, unless one of them ended late: then it reads all months.
 func (e *Engage) changedSubmissions(
-	ctx context.Context,
-	workspaceID, form uuid.UUID,
-	r list.Range,
-	take func(engage.Submission) bool,
-) (list.End, error) {
+	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
+) (rest.End, error) {
 	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
 	c := changesSQL{
@@ -146,10 +141,10 @@ func (e *Engage) changedSubmissions(
 		c.until = add(r.After.Until)
 	}
 	taken := false
-	read := func() (end list.End, err error) {
+	read := func() (end rest.End, err error) {
 		rows, err := e.pool.Query(ctx, c.String(), args...)
 		if err != nil {
-			return list.End{}, outcome(err)
+			return rest.End{}, outcome(err)
 		}
 		end.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.Submission, error) {
 			taken = true

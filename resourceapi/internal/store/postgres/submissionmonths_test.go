@@ -17,9 +17,9 @@ import (
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -184,7 +184,7 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 	now := time.Now()
 	recent := w.Count("select count(*) from resource.submissions where form_id = $1 and created_at >= $2", form,
 		month(now, -1))
-	for name, filter := range map[string]list.Filter{
+	for name, filter := range map[string]rest.Filter{
 		"all":       {},
 		"processed": {Status: "processed"},
 		"rejected":  {Status: "rejected"},
@@ -195,10 +195,10 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 		"updated":   {UpdatedSince: now.AddDate(0, 0, -90)},
 		"none":      {CreatedBefore: now.AddDate(-5, 0, 0)},
 	} {
-		for _, limit := range []int{7, recent - 1, recent, recent + 1, list.MaxLimit} {
+		for _, limit := range []int{7, recent - 1, recent, recent + 1, rest.MaxLimit} {
 			want := matching(t, store, form, filter)
 			var found []uuid.UUID
-			r := list.Range{Limit: limit, Filter: filter}
+			r := rest.Range{Limit: limit, Filter: filter}
 			for more := true; more; {
 				var last engage.Submission
 				end, err := store.Engage(nil).Submissions(t.Context(), workspaceID, form, r,
@@ -213,7 +213,7 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 				if r.After != nil {
 					until = r.After.Until
 				}
-				more, r.After = end.More, &list.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: until}
+				more, r.After = end.More, &rest.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: until}
 			}
 			if !slices.Equal(found, want) {
 				t.Errorf("%s, in pages of %d: %d submissions, want %d", name, limit, len(found), len(want))
@@ -223,7 +223,7 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 }
 
 // matching returns the ids that a list with the filter has.
-func matching(t *testing.T, store *Store, form uuid.UUID, f list.Filter) []uuid.UUID {
+func matching(t *testing.T, store *Store, form uuid.UUID, f rest.Filter) []uuid.UUID {
 	t.Helper()
 	if f.CreatedBefore.IsZero() {
 		f.CreatedBefore = time.Now().AddDate(1, 0, 0)
@@ -292,7 +292,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 		{"status", 2, func() error { _, err := e.SubmissionStatus(t.Context(), workspaceID, id); return err }},
 		{"process", 2, func() error { return e.Process(t.Context(), workspaceID, id) }},
 		{"first page", 2 + future, func() error {
-			_, err := e.Submissions(t.Context(), workspaceID, form, list.Range{Limit: 20},
+			_, err := e.Submissions(t.Context(), workspaceID, form, rest.Range{Limit: 20},
 				func(engage.Submission) bool { return true })
 			return err
 		}},
@@ -387,8 +387,8 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	e, form := store.Engage(noJobs{}), addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 10)
 	changed := func() (ids []uuid.UUID) {
-		since := list.Filter{UpdatedSince: time.Now().Add(-time.Hour)}
-		_, err := e.Submissions(t.Context(), workspaceID, form, list.Range{Limit: 20, Filter: since},
+		since := rest.Filter{UpdatedSince: time.Now().Add(-time.Hour)}
+		_, err := e.Submissions(t.Context(), workspaceID, form, rest.Range{Limit: 20, Filter: since},
 			func(s engage.Submission) bool {
 				ids = append(ids, s.ID)
 				return true

@@ -37,20 +37,10 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.tx.Exec(
-		ctx,
-		`
+	_, err = w.tx.Exec(ctx, `
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		s.ID,
-		s.WorkspaceID,
-		s.Form,
-		s.Token,
-		s.Answers,
-		s.Consents,
-		s.Trapped,
-		at,
-	)
+		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, at)
 	// The id is new, so only the token can violate a unique key.
 	if refusedBy(err, uniqueViolation, "submissions") {
 		return engage.ErrTokenUsed
@@ -95,17 +85,8 @@ const submissionColumns = "id, form_id, status, reasons, answers, consents, supp
 
 func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, error) {
 	var s engage.Submission
-	columns := []any{
-		&s.ID,
-		&s.Form,
-		&s.Status,
-		&s.Reasons,
-		(*[]byte)(&s.StoredAnswers),
-		&s.Consents,
-		&s.Supporter,
-		&s.CreatedAt,
-		&s.FinishedAt,
-	}
+	columns := []any{&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.StoredAnswers), &s.Consents, &s.Supporter,
+		&s.CreatedAt, &s.FinishedAt}
 	err := row.Scan(append(columns, further...)...)
 	return s, err
 }

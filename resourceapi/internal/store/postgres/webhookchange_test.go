@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -30,7 +29,7 @@ type changingStore struct {
 // Next implements delivery.Store.
 func (s changingStore) Next(
 	ctx context.Context, t delivery.Target, types []string,
-) (e event.Event, found bool, err error) {
+) (e delivery.Event, found bool, err error) {
 	if e, found, err = s.Webhooks.Next(ctx, t, types); found {
 		s.change()
 	}
@@ -40,7 +39,7 @@ func (s changingStore) Next(
 // Event implements delivery.Store.
 func (s changingStore) Event(
 	ctx context.Context, workspaceID uuid.UUID, sequence int64,
-) (e event.Event, stored bool, err error) {
+) (e delivery.Event, stored bool, err error) {
 	defer s.change()
 	return s.Webhooks.Event(ctx, workspaceID, sequence)
 }

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 // DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
@@ -58,13 +60,9 @@ func (h *Webhooks) Requested(
 ) (d webhook.Delivery, waits bool, err error) {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
-	rows, err := h.pool.Query(ctx, "select "+webhook.DeliveryColumns+` from account.webhook_deliveries d
-		where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
+	d, err = oneRow(ctx, h.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
+		from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
 		order by d.created_at limit 1`, workspaceID, id)
-	if err != nil {
-		return webhook.Delivery{}, false, outcome(err)
-	}
-	d, err = pgx.CollectExactlyOneRow(rows, webhook.ScanDelivery)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return webhook.Delivery{}, false, nil
 	}
@@ -74,13 +72,13 @@ func (h *Webhooks) Requested(
 // Event implements delivery.Store.
 func (h *Webhooks) Event(
 	ctx context.Context, workspaceID uuid.UUID, sequence int64,
-) (e event.Event, stored bool, err error) {
+) (e delivery.Event, stored bool, err error) {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	err = h.pool.QueryRow(ctx, "select sequence, type, data, created_at from account.webhook_event($1, $2)",
 		workspaceID, sequence).Scan(&e.Sequence, &e.Type, &e.Data, &e.At)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return event.Event{}, false, nil
+		return delivery.Event{}, false, nil
 	}
 	return e, err == nil, outcome(err)
 }
@@ -88,7 +86,7 @@ func (h *Webhooks) Event(
 // Next implements delivery.Store.
 func (h *Webhooks) Next(
 	ctx context.Context, t delivery.Target, types []string,
-) (e event.Event, found bool, err error) {
+) (e delivery.Event, found bool, err error) {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	rows, err := h.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
@@ -98,7 +96,7 @@ func (h *Webhooks) Next(
 		e, err = pgx.CollectExactlyOneRow(rows, scanEvent)
 	}
 	if err != nil {
-		return event.Event{}, false, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
+		return delivery.Event{}, false, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
 	}
 	return e, e.Type != "", nil
 }
@@ -106,7 +104,7 @@ func (h *Webhooks) Next(
 // moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in
 // SQL, where $4 is the time of the database and args are the parameters from $5 on.
 func (h *Webhooks) moved(
-	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, set string,
+	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
 ) error {
 	ctx, cancel := h.pool.bounded(ctx)
@@ -140,7 +138,7 @@ func timeOfDatabase(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 
 // addAttempt adds an attempt to send an event to the log.
 func addAttempt(
-	ctx context.Context, tx pgx.Tx, t delivery.Target, e event.Event, a delivery.Attempt, now time.Time,
+	ctx context.Context, tx pgx.Tx, t delivery.Target, e delivery.Event, a delivery.Attempt, now time.Time,
 ) error {
 	_, err := tx.Exec(ctx, `insert into account.webhook_deliveries
 		(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
@@ -195,7 +193,7 @@ func (h *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a deli
 }
 
 // Accept implements delivery.Store.
-func (h *Webhooks) Accept(ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt) error {
+func (h *Webhooks) Accept(ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt) error {
 	return h.moved(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
 		func(time.Time) []any { return []any{e.Sequence} })
 }
@@ -208,7 +206,7 @@ func (h *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) 
 
 // Retry implements delivery.Store. The wait ends at the latest when the endpoint is due to be disabled (W5).
 func (h *Webhooks) Retry(
-	ctx context.Context, t delivery.Target, e event.Event, a delivery.Attempt, wait time.Duration,
+	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, wait time.Duration,
 ) error {
 	return h.moved(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
 		func(now time.Time) []any {
@@ -226,19 +224,16 @@ func (h *Webhooks) Retry(
 
 // Disable implements delivery.Store.
 func (h *Webhooks) Disable(
-	ctx context.Context, t delivery.Target, reason webhook.Reason, e event.Event, a *delivery.Attempt, mail bool,
+	ctx context.Context, t delivery.Target, reason webhook.Reason, e delivery.Event, a *delivery.Attempt, mail bool,
 ) error {
 	ctx, cancel := h.pool.bounded(ctx)
 	defer cancel()
 	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
+		disabled, err := oneRow(ctx, tx, pgx.ErrNoRows, webhook.Scan, `
+			update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
 				mail_due = $4, tried_at = now()
 			where w.tenant_id = $5 and w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns,
 			t.ID, t.Position, reason, mail, t.WorkspaceID)
-		if err != nil {
-			return fmt.Errorf("disable a webhook endpoint: %w", err)
-		}
-		disabled, err := pgx.CollectExactlyOneRow(rows, webhook.Scan)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // changed or deleted meanwhile
 		}
@@ -267,9 +262,7 @@ func (h *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) erro
 // ResealWebhooks replaces secrets that are sealed with another key, in batches. It does not change secrets for which
 // reseal returns an error, and returns the last of these errors.
 func (h *Webhooks) ResealWebhooks(
-	ctx context.Context,
-	publicKey []byte,
-	reseal func(id uuid.UUID, secret webhook.Sealed) (webhook.Sealed, error),
+	ctx context.Context, publicKey []byte, reseal func(id uuid.UUID, secret webhook.Sealed) (webhook.Sealed, error),
 ) (failed error) {
 	type row struct {
 		workspaceID, id uuid.UUID
@@ -326,4 +319,79 @@ func (h *Webhooks) exec(ctx context.Context, sql string, args ...any) error {
 		return outcome(fmt.Errorf("record a webhook delivery: %w", err))
 	}
 	return nil
+}
+
+// PersonalData implements delivery.Store.
+func (h *Webhooks) PersonalData(
+	ctx context.Context, workspaceID uuid.UUID, e delivery.Event,
+) (p delivery.PersonalData, err error) {
+	kind, _, _ := strings.Cut(e.Type, ".")
+	if kind != "submission" && kind != "member" {
+		return p, nil
+	}
+	var subject struct{ ID uuid.UUID }
+	if err := json.Unmarshal(e.Data, &subject); err != nil {
+		return p, fmt.Errorf("read the subject of an event: %w", err)
+	}
+	if kind == "member" {
+		p.Member, err = h.member(ctx, workspaceID, subject.ID)
+		return p, err
+	}
+	p.Submission, p.Supporter, err = h.submission(ctx, workspaceID, subject.ID)
+	return p, err
+}
+
+// submission reads a submission and its supporter, each nil if it is not stored. Both are nil while no member may read
+// them, because the module is off (contract, section 6).
+func (h *Webhooks) submission(
+	ctx context.Context, workspaceID, id uuid.UUID,
+) (*engage.SubmissionRecord, *engage.SupporterRecord, error) {
+	open, err := h.engageOpen(ctx, workspaceID)
+	if err != nil || !open {
+		return nil, nil, err
+	}
+	stored := &Engage{pool: h.pool, turns: h.turns}
+	s, err := stored.Submission(ctx, workspaceID, id)
+	if errors.Is(err, engage.ErrNoSubmission) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Supporter == nil {
+		return new(s.Record()), nil, nil
+	}
+	p, err := stored.Supporter(ctx, workspaceID, *s.Supporter)
+	if errors.Is(err, engage.ErrNoSupporter) {
+		return nil, nil, nil // erased meanwhile, with the submission
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return new(s.Record()), new(p.Record()), nil
+}
+
+// engageOpen reports whether Engage is enabled and provisioned in the workspace.
+func (h *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open bool, err error) {
+	ctx, cancel := h.pool.bounded(ctx)
+	defer cancel()
+	err = h.pool.QueryRow(ctx, `select exists (
+		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
+	return open, outcome(err)
+}
+
+// member reads a member of the workspace, or returns nil.
+func (h *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
+	ctx, cancel := h.pool.bounded(ctx)
+	defer cancel()
+	m := delivery.Member{UserID: user}
+	err := h.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
+		Scan(&m.Name, &m.Email)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, outcome(err)
+	}
+	return &m, nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/event"
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -34,7 +34,7 @@ func TestW8_SubmissionIsNotSentWhileModuleIsOff(t *testing.T) {
 			values ($1, 'engage', $2, $3) on conflict (tenant_id, module) do update
 			set enabled = excluded.enabled, provisioned = excluded.provisioned`,
 			workspaceID, state.enabled, state.provisioned)
-		e := event.Event{Type: "submission.created", Data: data}
+		e := delivery.Event{Type: "submission.created", Data: data}
 		p, err := store.Webhooks().PersonalData(t.Context(), workspaceID, e)
 		if err != nil || (p.Submission != nil) != state.want {
 			t.Errorf("%+v: %+v %v", state, p, err)

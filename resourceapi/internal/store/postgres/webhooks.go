@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -10,14 +9,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/idempotency"
 	"github.com/almonerhq/almoner/shared/identity"
 	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/web"
 	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/list"
 )
 
 // Webhooks is the part of the Store that stores webhook endpoints and their deliveries.
@@ -35,11 +33,9 @@ type webhookWriting struct{ tx pgx.Tx }
 
 // Once is like Store.Once, for changes of webhook endpoints.
 func (h *Webhooks) Once(
-	ctx context.Context,
-	key idempotency.Key,
-	effect func(context.Context, delivery.Writer) (idempotency.Answer, error),
-) (idempotency.Answer, error) {
-	return once(ctx, h.pool, h.turns, key, func(ctx context.Context, tx pgx.Tx) (idempotency.Answer, error) {
+	ctx context.Context, key rest.Key, effect func(context.Context, delivery.Writer) (rest.Answer, error),
+) (rest.Answer, error) {
+	return once(ctx, h.pool, h.turns, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
 		return effect(ctx, &webhookWriting{tx})
 	})
 }
@@ -54,31 +50,23 @@ func (h *Webhooks) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webh
 
 // Webhooks calls take with each endpoint of one page of the workspace, newest first, until take returns false.
 func (h *Webhooks) Webhooks(
-	ctx context.Context,
-	workspaceID uuid.UUID,
-	r list.Range,
-	take func(webhook.Endpoint) bool,
-) (list.End, error) {
+	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(webhook.Endpoint) bool,
+) (rest.End, error) {
 	text := "select " + webhook.Columns + " from account.webhooks w where w.tenant_id = $1"
 	return readRange(ctx, h.pool, text, "w", []any{workspaceID}, r, webhook.Scan, take)
 }
 
 // Deliveries calls take with each delivery of one page of an endpoint's log, newest first, until take returns false.
 func (h *Webhooks) Deliveries(
-	ctx context.Context,
-	workspaceID, endpoint uuid.UUID,
-	r list.Range,
-	take func(webhook.Delivery) bool,
-) (list.End, error) {
+	ctx context.Context, workspaceID, endpoint uuid.UUID, r rest.Range, take func(webhook.Delivery) bool,
+) (rest.End, error) {
 	text := "select " + webhook.DeliveryColumns +
 		" from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2"
 	return readRange(ctx, h.pool, text, "d", []any{workspaceID, endpoint}, r, webhook.ScanDelivery, take)
 }
 
 // Add implements delivery.Writer.
-func (w *webhookWriting) Add(
-	ctx context.Context, e webhook.Endpoint, secret webhook.Sealed,
-) (webhook.Endpoint, error) {
+func (w *webhookWriting) Add(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed) (webhook.Endpoint, error) {
 	if err := webhook.Add(ctx, w.tx, e, secret); err != nil {
 		return webhook.Endpoint{}, err
 	}
@@ -162,15 +150,7 @@ func (w *webhookWriting) Resend(
 func findDelivery(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) (webhook.Delivery, error) {
 	text := "select " + webhook.DeliveryColumns +
 		" from account.webhook_deliveries d where d.tenant_id = $1 and d.id = $2"
-	rows, err := tx.Query(ctx, text, workspaceID, id)
-	if err != nil {
-		return webhook.Delivery{}, fmt.Errorf("read a webhook delivery: %w", err)
-	}
-	d, err := pgx.CollectExactlyOneRow(rows, webhook.ScanDelivery)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return webhook.Delivery{}, webhook.ErrNotFound
-	}
-	return d, err
+	return oneRow(ctx, tx, webhook.ErrNotFound, webhook.ScanDelivery, text, workspaceID, id)
 }
 
 // recordWebhook adds an event to the audit log of the workspace. by is nil if the service acted. The event contains

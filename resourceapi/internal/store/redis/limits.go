@@ -8,9 +8,11 @@ import (
 	"context"
 	_ "embed"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/credential"
@@ -40,21 +42,13 @@ type Limits struct {
 
 // Connect returns Limits that use the Redis of the URL or, if it is empty, this process alone. It does not dial. wait
 // raises the time that callers wait for a Redis that does not respond; 0 changes nothing. The error is redisurl.ErrURL.
-func Connect(
-	address credential.Secret,
-	wait time.Duration,
-	log *slog.Logger,
-	now func() time.Time,
-) (*Limits, error) {
+func Connect(address credential.Secret, wait time.Duration, log *slog.Logger, now func() time.Time) (*Limits, error) {
 	return ConnectFromSource(credential.Fixed(address), wait, log, now)
 }
 
 // ConnectFromSource is like Connect, for a URL whose user and password may change.
 func ConnectFromSource(
-	address credential.Source,
-	wait time.Duration,
-	log *slog.Logger,
-	now func() time.Time,
+	address credential.Source, wait time.Duration, log *slog.Logger, now func() time.Time,
 ) (*Limits, error) {
 	l := &Limits{
 		local:  newLocalLimits(now),
@@ -122,4 +116,36 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 func (l *Limits) shared(ctx context.Context, key string, most int) (time.Duration, error) {
 	milliseconds, err := l.script.Run(ctx, l.client, []string{"events:" + key}, most, window.Milliseconds()).Int64()
 	return time.Duration(milliseconds) * time.Millisecond, err
+}
+
+// mostKeys bounds the memory that anonymous clients can make this process use. Beyond it, the key that was counted
+// least recently is forgotten.
+const mostKeys = 20_000
+
+// localLimits counts in this process.
+type localLimits struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	events *simplelru.LRU[string, []time.Time] // of the last minute, oldest first
+}
+
+func newLocalLimits(now func() time.Time) *localLimits {
+	events, _ := simplelru.NewLRU[string, []time.Time](mostKeys, nil) // fails only for a size below 1
+	return &localLimits{now: now, events: events}
+}
+
+func (l *localLimits) count(key string, most int) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	events, _ := l.events.Get(key)
+	for len(events) > 0 && now.Sub(events[0]) >= window {
+		events = events[1:]
+	}
+	if len(events) >= most {
+		return events[0].Add(window).Sub(now)
+	}
+	l.events.Add(key, append(events, now))
+	return 0
 }

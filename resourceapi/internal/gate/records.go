@@ -1,0 +1,237 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// The lists, reads and writes of all modules. A module's endpoint decodes its requests and encodes its records.
+
+// PathID reads the id of the path. A malformed id yields notFound, since it names no record.
+func PathID(r *http.Request, notFound error) (uuid.UUID, error) {
+	id, err := identity.Parse(r.PathValue("id"))
+	if err != nil {
+		return uuid.Nil, notFound
+	}
+	return id, nil
+}
+
+// CursorPurpose is the purpose of the Cursors of the lists. The lists of Engage were the first.
+const CursorPurpose = "engage cursor"
+
+// A List serves one list of records of type T, newest first, a page at a time.
+type List[T any] struct {
+	Gate     *Gate
+	Need     perm.Permission
+	Cursors  *rest.Cursors
+	Refusals rest.Refusals
+	// Name identifies the list in its cursors. Each list has its own.
+	Name string
+	// Owner is the error for an unknown record to which the list belongs, and whose id is in the path. If nil, the list
+	// belongs to the workspace.
+	Owner error
+	// Find checks that the workspace has the record of that id. It is nil if Owner is.
+	Find func(ctx context.Context, workspaceID, id uuid.UUID) error
+	// Fields are the members of a record in its API form, of which the parameter fields selects some.
+	Fields []string
+	// Filters are the query parameters other than cursor, limit and fields.
+	Filters rest.Filters
+	// Read passes the records of a page of the workspace's list to take until it returns false. ReadOf does it for the
+	// list of an owner, and is used instead of Read if Owner is not nil.
+	Read   func(ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
+	ReadOf func(ctx context.Context, workspaceID, owner uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
+	// Record returns the record in its API form, and Position its position in the list.
+	Record   func(T) any
+	Position func(T) rest.Position
+}
+
+// Handler handles GET.
+func (l List[T]) Handler() http.Handler {
+	return l.Gate.Guard(l.Need, func(r *http.Request, workspaceID uuid.UUID) (Plan, error) {
+		known := append([]string{"cursor", "limit", "fields"}, l.Filters.Names()...)
+		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
+			return Plan{}, err
+		}
+		owner, notFound := workspaceID, error(nil)
+		if l.Owner != nil {
+			owner, notFound = PathID(r, l.Owner)
+		}
+		name := l.Name + " of " + owner.String()
+		wanted, err := rest.ReadRange(r.URL.RawQuery, name, l.Cursors, l.Fields, l.Filters)
+		if err != nil {
+			return Plan{}, l.Refusals.Of(err)
+		}
+		return Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller Caller) error {
+			if notFound != nil {
+				return l.Refusals.Of(notFound)
+			}
+			return l.Refusals.Of(l.serve(w, r, caller, owner, wanted))
+		}}, nil
+	})
+}
+
+func (l List[T]) serve(
+	w http.ResponseWriter, r *http.Request, caller Caller, owner uuid.UUID, wanted rest.Range,
+) error {
+	if l.Find != nil {
+		if err := l.Find(r.Context(), caller.WorkspaceID, owner); err != nil {
+			return err
+		}
+	}
+	page := rest.NewJSONPage(l.Record).Only(wanted.Fields).Reserving(ByteReserver(r.Context()))
+	var end rest.End
+	err := ReadInTurn(r.Context(), func() (err error) {
+		if l.Owner == nil {
+			end, err = l.Read(r.Context(), caller.WorkspaceID, wanted, page.Take)
+		} else {
+			end, err = l.ReadOf(r.Context(), caller.WorkspaceID, owner, wanted, page.Take)
+		}
+		return err
+	})
+	if err := cmp.Or(err, page.Err()); err != nil {
+		return err
+	}
+	next := ""
+	if end.More {
+		last := l.Position(page.Last())
+		last.Until = end.Until
+		next = l.Cursors.SealPosition(wanted.List, last)
+	}
+	page.Write(w, next)
+	return nil
+}
+
+// A Record serves one record of type T, whose id is in the path.
+type Record[T any] struct {
+	Gate     *Gate
+	Need     perm.Permission
+	Refusals rest.Refusals
+	NotFound error // for an id that is no UUID
+	Read     func(ctx context.Context, workspaceID, id uuid.UUID) (T, error)
+	// Check returns an error if the caller may not read the record. It may be nil.
+	Check   func(caller Caller, found T) error
+	Record  func(T) any // returns it in its API form
+	Version func(T) int // for its entity tag; nil if it has none
+}
+
+// Handler handles GET.
+func (o Record[T]) Handler() http.Handler {
+	return o.Gate.Guard(o.Need, Serving(func(w http.ResponseWriter, r *http.Request, caller Caller) error {
+		return o.Refusals.Of(o.serve(w, r, caller))
+	}))
+}
+
+func (o Record[T]) serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
+	id, err := PathID(r, o.NotFound)
+	if err != nil {
+		return err
+	}
+	var conditions rest.Conditions
+	if o.Version != nil {
+		if conditions, err = rest.ReadConditions(r.Header); err != nil {
+			return err
+		}
+	}
+	found, err := o.Read(r.Context(), caller.WorkspaceID, id)
+	if err != nil {
+		return err
+	}
+	if o.Check != nil {
+		if err := o.Check(caller, found); err != nil {
+			return err
+		}
+	}
+	write := func() { web.JSON(w, http.StatusOK, o.Record(found)) }
+	if o.Version == nil {
+		write()
+		return nil
+	}
+	return conditions.ServeRead(w, o.Version(found), write)
+}
+
+// A Decoder parses a request whose body is content. It does no I/O.
+type Decoder[W any] func(r *http.Request, caller Caller, content []byte) (rest.Effect[W], error)
+
+// A Body reads the body of an admitted request. release is called when the write has ended.
+type Body func(w http.ResponseWriter, r *http.Request, caller Caller) (content []byte, release func(), err error)
+
+// UpTo returns the Body that reads at most limit bytes.
+func UpTo(limit int64) Body {
+	return func(w http.ResponseWriter, r *http.Request, _ Caller) ([]byte, func(), error) {
+		content, err := rest.ReadBody(w, r, limit)
+		return content, func() {}, err
+	}
+}
+
+// Deletes returns the Decoder of a DELETE of the record whose id is in the path: 204.
+func Deletes[W any](
+	notFound error, remove func(writer W, ctx context.Context, workspaceID, id, by uuid.UUID) error,
+) Decoder[W] {
+	return func(r *http.Request, caller Caller, _ []byte) (rest.Effect[W], error) {
+		id, err := PathID(r, notFound)
+		return func(ctx context.Context, writer W) (rest.Answer, error) {
+			err := remove(writer, ctx, caller.WorkspaceID, id, caller.User)
+			return rest.Answer{Status: http.StatusNoContent}, err
+		}, err
+	}
+}
+
+// Writes serves the writes of one module. Every write takes the same steps: admission, body, Idempotency-Key, decoding,
+// transaction, answer.
+type Writes[W any] struct {
+	Gate *Gate
+	Need perm.Permission
+	// Once runs effect in one transaction, or returns the answer already stored under key.
+	Once     func(ctx context.Context, key rest.Key, effect rest.Effect[W]) (rest.Answer, error)
+	Refusals rest.Refusals
+}
+
+// Handler handles the writes that decode parses.
+func (s Writes[W]) Handler(body Body, decode Decoder[W]) http.Handler {
+	return s.Gate.Guard(s.Need, ServingAnyQuery(func(w http.ResponseWriter, r *http.Request, caller Caller) error {
+		content, release, err := body(w, r, caller)
+		if err != nil {
+			return err
+		}
+		defer release()
+		answer, err := s.run(r, caller, content, decode)
+		if err != nil {
+			return s.Refusals.Of(err)
+		}
+		answer.Serve(w)
+		return nil
+	}))
+}
+
+// run decodes the request and runs its effect. An invalid request may repeat an answered one, so its error is returned
+// only after the key was looked up.
+func (s Writes[W]) run(r *http.Request, caller Caller, content []byte, decode Decoder[W]) (rest.Answer, error) {
+	scope := rest.KeyScope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: rest.RouteOf(r)}
+	key, err := rest.ReadKey(r.Header, scope, content)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	key.By = rest.Caller{Credential: caller.Credential, Held: caller.Permissions}
+	effect, mistake := decode(r, caller, content)
+	if refused, ok := errors.AsType[*apierr.Error](mistake); ok && refused.Kind == apierr.Forbidden {
+		return rest.Answer{}, mistake // what the caller may not do now is not repeated either
+	}
+	mistake = cmp.Or(rest.UnknownParameters(r.URL.RawQuery), mistake)
+	if mistake != nil {
+		if !key.Given() {
+			return rest.Answer{}, mistake
+		}
+		effect = func(context.Context, W) (rest.Answer, error) { return rest.Answer{}, mistake }
+	}
+	return s.Once(r.Context(), key, effect)
+}

@@ -1,0 +1,221 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/web"
+)
+
+// A client that does not know whether a write arrived repeats it with the same Idempotency-Key. It gets the first
+// answer, and the write takes effect once (contract, section 6). Keys are valid for 24 hours, per workspace, user and
+// route; only 2xx answers are stored. The record is written in the transaction of the effect, so that neither exists
+// without the other.
+
+// KeyHeader is the header of the key. ReplayedHeader marks an answer that is given again (contract, section 6a).
+const (
+	KeyHeader      = "Idempotency-Key"
+	ReplayedHeader = "Idempotency-Replayed"
+)
+
+// KeyRetention is how long an answer is stored.
+const KeyRetention = 24 * time.Hour
+
+const maxKey = 255
+
+// A KeyScope is the scope of a key: the same text in another scope is another key.
+type KeyScope struct {
+	WorkspaceID uuid.UUID
+	User        uuid.UUID
+	Route       string // RouteOf the request
+}
+
+// maxRoute is the maximum length of a stored path, in bytes. An index of PostgreSQL takes no more than 2,700 bytes for
+// the whole scope.
+const maxRoute = 500
+
+// RouteOf returns the method and the path of a request, including ids. Of a path that is too long for an index, it
+// returns a hash.
+func RouteOf(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	if len(path) > maxRoute {
+		hash := sha256.Sum256([]byte(path))
+		path = "sha256:" + hex.EncodeToString(hash[:])
+	}
+	return r.Method + " " + path
+}
+
+// A Key identifies one write of one caller. If Text is empty, there is no key and no answer is stored; the scope is
+// still set.
+type Key struct {
+	KeyScope
+	Text string
+	Body [sha256.Size]byte // hash of the request's body
+	By   Caller            // the zero Caller if no credential is needed
+}
+
+// A Caller is the credential of a request and what it may do at this moment.
+type Caller struct {
+	Credential uuid.UUID // of a personal access token or a grant
+	Held       perm.Set
+}
+
+// Given reports whether the request has a key.
+func (k Key) Given() bool { return k.Text != "" }
+
+// An Answer is the response to a write.
+type Answer struct {
+	Status   int
+	ETag     string // empty if none
+	Location string // empty if none
+	Body     []byte // JSON
+	Replayed bool   // an earlier request with the same key got this answer
+	// Needs are the permissions that the write needed besides those that its route checks. The answer is not repeated
+	// to a caller without them.
+	Needs  perm.Set
+	Secret bool // the body has a secret: the answer is repeated to the same credential alone
+}
+
+// Serve writes the answer.
+func (a Answer) Serve(w http.ResponseWriter) {
+	for name, value := range map[string]string{"ETag": a.ETag, "Location": a.Location} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	if a.Replayed {
+		w.Header().Set(ReplayedHeader, "true")
+	}
+	if len(a.Body) > 0 {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body) // a client that disconnected is not an error
+}
+
+// ErrReused is returned for a key that was used with another body. It is a Conflict.
+var ErrReused = apierr.New(apierr.Conflict,
+	"This Idempotency-Key was already used with a different body within 24 hours. Use a new key for a new request.")
+
+// ErrOtherCredential is returned for a key whose answer has a secret that another credential got. It is a Conflict.
+var ErrOtherCredential = apierr.New(apierr.Conflict,
+	"Another credential used this Idempotency-Key, and the answer contains a secret. Use a new key for a new request.")
+
+// mayRepeat returns an error if the stored answer must not be given to the caller. credential is that of the first
+// request if the answer has a secret, or nil.
+func (c Caller) mayRepeat(needs perm.Set, credential *uuid.UUID) error {
+	if missing := needs.Without(c.Held); len(missing) > 0 {
+		return apierr.New(apierr.Forbidden,
+			"The request with this Idempotency-Key needed permissions that you or your credential do not have now. "+
+				"Missing: "+missing.Scope()+".")
+	}
+	if credential != nil && *credential != c.Credential {
+		return ErrOtherCredential
+	}
+	return nil
+}
+
+// ReadKey reads the header, which may appear once with 1 to 255 visible ASCII characters. Without it, the key has
+// only a scope. The error is an *apierr.Error.
+func ReadKey(h http.Header, scope KeyScope, body []byte) (Key, error) {
+	values := h.Values(KeyHeader)
+	if len(values) == 0 {
+		return Key{KeyScope: scope}, nil
+	}
+	if len(values) > 1 || !visible(values[0]) {
+		return Key{}, apierr.New(apierr.Invalid,
+			"Send Idempotency-Key only once, with 1 to 255 visible ASCII characters.")
+	}
+	return Key{KeyScope: scope, Text: values[0], Body: sha256.Sum256(body)}, nil
+}
+
+func visible(text string) bool {
+	for _, b := range []byte(text) {
+		if b < 0x21 || b > 0x7e {
+			return false
+		}
+	}
+	return text != "" && len(text) <= maxKey
+}
+
+// JSON returns the answer with value as JSON, or err.
+func JSON(status int, value any, err error) (Answer, error) {
+	if err != nil {
+		return Answer{}, err
+	}
+	body, err := web.EncodeJSON(value)
+	return Answer{Status: status, Body: body}, err
+}
+
+// JSONLine is JSON with a line break at the end, as package web writes it.
+func JSONLine(status int, value any) (Answer, error) {
+	answer, err := JSON(status, value, nil)
+	answer.Body = append(answer.Body, '\n')
+	return answer, err
+}
+
+// An Effect is a write with the writer W of one transaction. It returns its answer.
+type Effect[W any] = func(context.Context, W) (Answer, error)
+
+// MaxBody is the maximum size of the body of a request to the account endpoints.
+const MaxBody = 64 << 10
+
+// An AnswerStore runs a write and stores its answer.
+type AnswerStore interface {
+	// Once runs effect in one transaction and stores the answer under key, or returns the answer that is stored under
+	// it. The changes that effect makes with its context belong to the transaction. effect may be called again if
+	// Postgres aborted the transaction.
+	Once(ctx context.Context, key Key, effect func(context.Context) (Answer, error)) (Answer, error)
+}
+
+// A Write is a write of the account endpoints. It returns its answer.
+type Write func(w http.ResponseWriter, r *http.Request) (Answer, error)
+
+// Serve runs the write for the caller by in the workspace and writes its answer, or writes the answer that is stored
+// under the request's Idempotency-Key. The key is looked up before the request is parsed. Serve returns an error of the
+// write or of the store, or an *apierr.Error. After an error, it has written nothing.
+func (write Write) Serve(w http.ResponseWriter, r *http.Request, store AnswerStore, scope KeyScope, by Caller) error {
+	answer, err := write.once(w, r, store, scope, by)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	answer.Serve(w)
+	return nil
+}
+
+func (write Write) once(
+	w http.ResponseWriter, r *http.Request, store AnswerStore, scope KeyScope, by Caller,
+) (Answer, error) {
+	if len(r.Header.Values(KeyHeader)) == 0 {
+		return write(w, r)
+	}
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return Answer{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+	}
+	if err != nil {
+		return Answer{}, apierr.New(apierr.Invalid, "The body could not be read.")
+	}
+	scope.Route = RouteOf(r)
+	key, err := ReadKey(r.Header, scope, content)
+	if err != nil {
+		return Answer{}, err
+	}
+	key.By = by
+	return store.Once(r.Context(), key, func(ctx context.Context) (Answer, error) {
+		again := r.WithContext(ctx)
+		again.Body = io.NopCloser(bytes.NewReader(content))
+		return write(w, again)
+	})
+}

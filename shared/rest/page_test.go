@@ -1,0 +1,96 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+type writtenPage struct {
+	Data []string `json:"data"`
+	Meta struct {
+		Count      int    `json:"count"`
+		NextCursor string `json:"nextCursor"`
+	} `json:"meta"`
+}
+
+func written(t *testing.T, page *Page[string], next string) (a writtenPage, length int) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	page.Write(recorder, next)
+	if err := json.Unmarshal(recorder.Body.Bytes(), &a); err != nil {
+		t.Fatal(err)
+	}
+	if got := recorder.Result().ContentLength; got != int64(recorder.Body.Len()) {
+		t.Errorf("Content-Length %d of %d bytes", got, recorder.Body.Len())
+	}
+	return a, recorder.Body.Len()
+}
+
+func itself(text string) string { return text }
+
+func TestPage_EndsBeforeMaxBytes(t *testing.T) {
+	for _, length := range []int{0, 1, 700, 32 << 10, 70_000, 1 << 20} {
+		record := strings.Repeat("<", length)
+		page, taken := NewJSONPage(itself), 0
+		for taken < 10_000 && page.Take(record) {
+			taken++
+		}
+		if taken < 10_000 && taken != (MaxPageBytes-9-2048+1)/(length+3) {
+			t.Errorf("%d records of %d", taken, length)
+		}
+		a, size := written(t, page, "x")
+		if a.Meta.Count != taken || len(a.Data) != taken || a.Meta.NextCursor != "x" || size > MaxPageBytes {
+			t.Errorf("%d of %d records of %d bytes, %d bytes in all", len(a.Data), taken, length, size)
+		}
+		for _, one := range a.Data {
+			if one != record {
+				t.Fatal("a record was changed")
+			}
+		}
+	}
+}
+
+func TestPage_FirstRecordAlwaysFits(t *testing.T) {
+	page := NewJSONPage(itself)
+	if !page.Take(strings.Repeat("x", MaxPageBytes+1)) {
+		t.Error("the first record was refused")
+	}
+	if page.Take("y") {
+		t.Error("a record beyond the limit was accepted")
+	}
+	if a, _ := written(t, page, ""); len(a.Data) != 1 {
+		t.Errorf("%d records", len(a.Data))
+	}
+}
+
+func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	NewJSONPage(itself).Write(recorder, "")
+	if got := recorder.Body.String(); got != `{"data":[],"meta":{"count":0}}`+"\n" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
+	asked := 0
+	page := NewJSONPage(itself).Reserving(func(bytes int) bool {
+		asked += bytes
+		return asked < 1<<20
+	})
+	taken := 0
+	for taken < 10_000 && page.Take(strings.Repeat("x", 1000)) {
+		taken++
+	}
+	a, size := written(t, page, "x")
+	if a.Meta.Count != taken || size < 1<<20 || size > 1<<20+256<<10 {
+		t.Errorf("%d records of %d, %d bytes", a.Meta.Count, taken, size)
+	}
+	page = NewJSONPage(itself).Reserving(func(int) bool { return false })
+	for taken = 0; taken < 100 && page.Take(strings.Repeat("x", 1000)); taken++ {
+	}
+	if taken != 100 {
+		t.Errorf("an ordinary page is cut short after %d records", taken)
+	}
+}
