@@ -13,7 +13,7 @@ import (
 func otherEncoders() map[string]string {
 	const authserver, resourceapi = "authserver/internal/endpoint/", "resourceapi/internal/endpoint/"
 	return map[string]string{
-		"shared/web/web.go":                      "the only writer of responses",
+		"shared/net/web/web.go":                  "the only writer of responses",
 		authserver + "settings/request.go":       "into a sealed form key",
 		authserver + "signin/password.go":        "into a sealed sign-in ticket",
 		authserver + "settings/authenticator.go": "into the sealed setup of an app",
@@ -28,8 +28,8 @@ func TestArchitecture_OnlyWebEncodesJSON(t *testing.T) {
 	t.Parallel()
 	known := otherEncoders()
 	for _, one := range packages(t) {
-		if !strings.Contains(one.ImportPath, "/internal/endpoint") && one.ImportPath != "shared/web" &&
-			one.ImportPath != "shared/apierr" && one.ImportPath != "shared/rest" {
+		if !strings.Contains(one.ImportPath, "/internal/endpoint") && one.ImportPath != "shared/net/web" &&
+			one.ImportPath != "shared/contract/apierr" && one.ImportPath != "shared/rest" {
 			continue
 		}
 		for _, name := range one.GoFiles {

@@ -237,8 +237,8 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 		},
 		"authserver/internal/signin/session": {"authserver/internal/oauth/grant"},
 		"authserver/internal/oauth/keyring":  {"authserver/internal/signin/session"},
-		"shared/client":                      {"shared/credential"},
-		"shared/web": {
+		"shared/client":                      {"shared/crypt/credential"},
+		"shared/net/web": {
 			"authserver/internal/app",
 			"github.com/gorilla/mux",
 			"github.com/nobody/knows",

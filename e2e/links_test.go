@@ -12,7 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/deploy/local/settings"
-	"github.com/almonerhq/almoner/shared/envconf"
+	"github.com/almonerhq/almoner/shared/config/envconf"
 )
 
 // markdown returns the pages of the repository, relative to its root.

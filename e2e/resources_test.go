@@ -10,7 +10,7 @@ import (
 	"github.com/PuerkitoBio/goquery"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 var permissionID = regexp.MustCompile(`[a-z]+:[a-z]+:[a-z]+`)

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/pagestyle"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
-// Colours and sizes of all pages are declared in one place: tokens.css and dark.css of shared/pagestyle.
+// Colours and sizes of all pages are declared in one place: tokens.css and dark.css of shared/page/pagestyle.
 
 var (
 	comment     = regexp.MustCompile(`(?s)/\*.*?\*/`)

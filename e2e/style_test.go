@@ -72,15 +72,15 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 	for _, folder := range []string{
 		"authserver",
 		"resourceapi",
-		"shared/apierr",
+		"shared/contract/apierr",
 		"shared/client",
-		"shared/displayname",
-		"shared/inflight",
+		"shared/contract/displayname",
+		"shared/server/inflight",
 		"shared/openapi",
-		"shared/perm",
+		"shared/contract/perm",
 		"shared/rest",
 		"shared/spelling",
-		"shared/web",
+		"shared/net/web",
 		"deploy/local",
 	} {
 		err := filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {

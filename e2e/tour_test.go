@@ -13,7 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // The tour opens each page, for axe-core (browser_axe_test.go) and for pictures (screenshots_test.go).

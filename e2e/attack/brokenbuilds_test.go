@@ -22,8 +22,8 @@ func brokenBuilds() []brokenBuild {
 }
 
 func brokenTokens() []brokenBuild {
-	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/accesstoken/accesstoken.go"
-	claims := "shared/accesstoken/accesstoken.go"
+	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/contract/accesstoken/accesstoken.go"
+	claims := "shared/contract/accesstoken/accesstoken.go"
 	return []brokenBuild{
 		{
 			"typ not checked",
@@ -48,12 +48,16 @@ func brokenTokens() []brokenBuild {
 				File: "resourceapi/internal/gate/credential.go",
 				Old:  `claims.Audience != g.audience`,
 				New:  `g.audience == ""`,
-			}, {File: "shared/standing/standing.go", Old: ` && *s.Resource == c.Audience`, New: ``},
+			}, {File: "shared/contract/standing/standing.go", Old: ` && *s.Resource == c.Audience`, New: ``},
 		}, forged, "claims: aud with a slash is accepted by the API"},
 		{
 			"token claims not compared with the grant",
 			[]harness.Fault{
-				{File: "shared/standing/standing.go", Old: `s.UserID == c.Subject`, New: `s.UserID != c.GrantID`},
+				{
+					File: "shared/contract/standing/standing.go",
+					Old:  `s.UserID == c.Subject`,
+					New:  `s.UserID != c.GrantID`,
+				},
 			},
 			forged,
 			"claims: sub of another user is accepted by the API",
@@ -246,7 +250,7 @@ func brokenServers() []brokenBuild {
 		{
 			"claimed address believed",
 			[]harness.Fault{
-				{File: "shared/web/request.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`},
+				{File: "shared/net/web/request.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`},
 			},
 			"TestLoginLimit_IgnoresClaimedAddress",
 			"an address that the caller claims is believed",
@@ -255,7 +259,7 @@ func brokenServers() []brokenBuild {
 			"connection kept open after a chunked body",
 			[]harness.Fault{
 				{
-					File: "shared/web/serve.go",
+					File: "shared/net/web/serve.go",
 					Old:  `if len(r.TransferEncoding) > 0 {`,
 					New:  `if len(r.TransferEncoding) > 9 {`,
 				},
@@ -267,7 +271,7 @@ func brokenServers() []brokenBuild {
 			"store errors returned",
 			[]harness.Fault{
 				{
-					File: "shared/apierr/apierr.go",
+					File: "shared/contract/apierr/apierr.go",
 					Old:  `map[string]body{"error": {code, e.Message, e.Fields}}`,
 					New:  `map[string]body{"error": {code, e.Error(), e.Fields}}`,
 				},

@@ -25,9 +25,9 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
-	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // floorVariable makes this test binary the floor server; its value is the URL of its Redis. If floorDatabaseVariable is

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/profile"
+	"github.com/almonerhq/almoner/shared/server/profile"
 )
 
 // profiles is the directory for profiles of the services, which make bench PROFILE=1 sets; "" for none.

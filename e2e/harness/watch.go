@@ -14,7 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/openapicheck"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Checker returns the OpenAPI checker of this process, with the description and the responses that all tests have

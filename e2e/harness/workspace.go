@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // The known permissions (contract, section 8).

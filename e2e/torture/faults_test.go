@@ -18,7 +18,7 @@ const (
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/grants.go"
 	writesFile      = "resourceapi/internal/store/postgres/writes.go"
-	serveFile       = "shared/web/serve.go"
+	serveFile       = "shared/net/web/serve.go"
 	scriptFile      = "authserver/internal/store/redis/script.go"
 	rotateFile      = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile    = "authserver/internal/store/redis/lua/exchange.lua"

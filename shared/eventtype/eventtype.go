@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A Subject is the kind of record that an event is about. Its name is the first part of the type.

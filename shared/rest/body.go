@@ -19,8 +19,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // encoding/json accepts duplicate keys (the last wins), keys in another case, and invalid UTF-8 or lone surrogates,

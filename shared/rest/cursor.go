@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
 // Cursors seals and opens the cursors that continue lists. It is safe for concurrent use.

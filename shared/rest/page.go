@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // MaxPageBytes is the maximum length of a list response (contract, section 6).

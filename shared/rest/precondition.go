@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 )
 
 // The version of a record is its entity tag, which a read returns in ETag. A change with the tag in If-Match is

@@ -16,7 +16,7 @@ package rest
 import (
 	"errors"
 
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 )
 
 // Problems is the error of a request with invalid fields or parameters: messages for the user, by the name of the field

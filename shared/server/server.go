@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/shared/metrics"
-	"github.com/almonerhq/almoner/shared/tracing"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/server/metrics"
+	"github.com/almonerhq/almoner/shared/server/tracing"
 )
 
 // Instruments are the metrics and traces of a process.

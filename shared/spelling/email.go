@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/almonerhq/almoner/shared/displayname"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
 )
 
 // maxEmail is the greatest length of an address on the wire, in bytes (RFC 5321, section 4.5.3.1.3).

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // Exit statuses of a command that failed.

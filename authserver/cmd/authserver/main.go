@@ -14,12 +14,12 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/config/envconf"
+	"github.com/almonerhq/almoner/shared/config/redisurl"
+	schema "github.com/almonerhq/almoner/shared/database/migrate"
 	"github.com/almonerhq/almoner/shared/database/pg"
-	"github.com/almonerhq/almoner/shared/envconf"
-	schema "github.com/almonerhq/almoner/shared/migrate"
-	"github.com/almonerhq/almoner/shared/redisurl"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/version"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 type commands struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // Policies stores connector policies.

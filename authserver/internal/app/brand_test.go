@@ -6,9 +6,9 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
-	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // If a deployment sets a brand name, passkeys, logs and mails show it and never the name Almoner.

@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
-	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/net/publicnet"
 )
 
 // newDocuments returns the resolver of metadata documents. It resolves none if no domain is configured.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )

@@ -13,9 +13,9 @@ import (
 	mailmetrics "github.com/almonerhq/almoner/authserver/internal/metrics"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/metrics"
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/server"
+	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
 // sendsMail reports whether the deployment sends mail. Pages show links to their senders where it does not.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // Every settings page has the same navigation, whichever package serves it.

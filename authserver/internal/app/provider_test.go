@@ -22,7 +22,7 @@ import (
 	"github.com/lestrrat-go/jwx/v2/jws"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // offersPasskeys reports whether users can sign in with passkeys: the setting is true, and the pages have a host name

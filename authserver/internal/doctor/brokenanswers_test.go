@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 func discoverySymptoms() []symptom {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 func TestBearerChallenge_ParsesHeader(t *testing.T) {

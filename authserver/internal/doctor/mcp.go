@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // mcpSession is the state of a session with the MCP server.

@@ -38,7 +38,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // The time limits of the connector platforms.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // cleanUpTimeout bounds the clean-up, which also runs after the user has cancelled.

@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
 // OAuth holds the metrics of tokens and grants.

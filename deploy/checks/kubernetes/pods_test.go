@@ -203,7 +203,7 @@ func TestDeployments_KeepAPodDuringDisruption(t *testing.T) {
 
 // These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
 const (
-	drain          = 20 * time.Second // for requests in flight: shared/web
+	drain          = 20 * time.Second // for requests in flight: shared/net/web
 	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
 	submissionDone = 15 * time.Second // resourceapi/internal/worker
 )

@@ -10,8 +10,8 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/settings"
 	"github.com/almonerhq/almoner/deploy/local/stack"
-	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/redisurl"
+	"github.com/almonerhq/almoner/shared/config/envconf"
+	"github.com/almonerhq/almoner/shared/config/redisurl"
 )
 
 // buildServices builds the services one after the other, and reports each with its duration.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
-	"github.com/almonerhq/almoner/shared/envconf"
 )
 
 // A program is a program and the settings that it reads.
@@ -50,7 +50,7 @@ func Files(ctx context.Context, root, binaries string) (map[string]string, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", page, err)
 	}
-	return map[string]string{page: text, "shared/envconf/names.txt": names(services)}, nil
+	return map[string]string{page: text, "shared/config/envconf/names.txt": names(services)}, nil
 }
 
 // between puts rows between the two comments of a marker.

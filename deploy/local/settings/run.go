@@ -1,8 +1,8 @@
 // Package settings generates the documentation of the settings.
 //
 // The structs that the programs read are the only source. Files generates the table in deploy/SETTINGS.md and the names
-// in shared/envconf that every program knows. `make generate` writes them, and a test in e2e checks that they are
-// current.
+// in shared/config/envconf that every program knows. `make generate` writes them, and a test in e2e checks that they
+// are current.
 package settings
 
 import (
@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/redisurl"
+	"github.com/almonerhq/almoner/shared/config/redisurl"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // A Run holds the settings of `make run`.

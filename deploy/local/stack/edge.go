@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/gateway"
-	"github.com/almonerhq/almoner/shared/tracing"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/server/tracing"
 )
 
 // An edge is the running gateway.

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
-	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
 // database returns a service's Postgres URL, changed by Options.PostgresProxy.

@@ -20,11 +20,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
-	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/tracing"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/server/tracing"
 )
 
 // A Stack is a running Almoner.

@@ -13,16 +13,16 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/config/secretfile"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/deprecation"
-	"github.com/almonerhq/almoner/shared/metrics"
-	"github.com/almonerhq/almoner/shared/profile"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/seal"
-	"github.com/almonerhq/almoner/shared/secretfile"
 	"github.com/almonerhq/almoner/shared/server"
-	"github.com/almonerhq/almoner/shared/standing"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/server/metrics"
+	"github.com/almonerhq/almoner/shared/server/profile"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/events"

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/config/envconf"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/database/migrate"
 	"github.com/almonerhq/almoner/shared/database/pg"
-	"github.com/almonerhq/almoner/shared/envconf"
-	"github.com/almonerhq/almoner/shared/migrate"
-	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/database/retention"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // accepting requests a path with Accept-Encoding: gzip. Unlike do, it does not decompress the answer.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // A closed form cannot be distinguished from one that never existed: the responses are byte-identical for every

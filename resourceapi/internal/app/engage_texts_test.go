@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // withTexts is allTypes with an introduction, a thank-you text and a language.

@@ -7,8 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // The newest revision has no handshake: each request names its version.

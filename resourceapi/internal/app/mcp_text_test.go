@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // F19: a result contains user-written text as a person sees it, with a notice that it is data.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/openapi"
-	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // The permissions name exactly the modules that have routes.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 )
 
 // Step 3: membership, permission, workspace and LLM integration, as they are now.

@@ -3,8 +3,8 @@ package app
 import (
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestForms_RetentionMonths(t *testing.T) {

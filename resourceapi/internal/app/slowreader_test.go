@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A slowReader reads nothing of a response until it is released.

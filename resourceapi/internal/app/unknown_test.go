@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // Unknown parameters and members are refused by name, not ignored (contract, section 6).

@@ -3,9 +3,9 @@ package app
 import (
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // An endpoint that a credential added is disabled before the next delivery after the credential has ended. One that was

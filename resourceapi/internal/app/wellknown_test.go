@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // RFC 9728; contract, sections 1 and 5.

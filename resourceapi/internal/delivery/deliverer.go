@@ -11,7 +11,7 @@
 //	W2 An event is sent at least once, with the same webhook-id each time, even if a process crashes.
 //	W3 An event is sent only if the endpoint's user may read it at that moment. If the user loses account:api:access,
 //	   the endpoint is disabled.
-//	W4 Only public addresses are dialled, and redirects are not followed (shared/publicnet).
+//	W4 Only public addresses are dialled, and redirects are not followed (shared/net/publicnet).
 //	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
 //	W6 The receiver's Retry-After delays the next attempt by up to six hours.
 //	W7 No log, error or record of a delivery contains a secret, a URL or the body of the response.
@@ -32,10 +32,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/eventtype"
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 

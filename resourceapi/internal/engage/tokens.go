@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
 // Lifetimes of the tokens.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 )
 
 // FuzzWorkspace checks that only one header with an RFC 9562 identifier, in either case, names a workspace.

@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
-	"github.com/almonerhq/almoner/shared/accesstoken"
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 )
 
 // Timing and limits of the fetches.

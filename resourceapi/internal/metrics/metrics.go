@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/almonerhq/almoner/shared/metrics"
+	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
 // A Queue counts its unfinished jobs by state and returns how long the oldest job that could run has waited.

@@ -9,8 +9,8 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/server"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // A letter is the content of a message. Plain text and HTML are rendered from the same letter.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 func opened(t *testing.T) *mailbox.Mailbox {

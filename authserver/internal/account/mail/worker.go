@@ -10,8 +10,8 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 const (

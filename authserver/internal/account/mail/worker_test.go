@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
 // A message of a kind that only a later release knows is left to the processes of that release until it expires.

@@ -28,9 +28,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/spelling"
-	"github.com/almonerhq/almoner/shared/web"
 )
 
 // A Member is a user with a membership of one workspace.

@@ -6,7 +6,7 @@
 //
 // Callers: endpoint/settings (create, list, revoke, replace). A user needs only to be signed in to list and revoke
 // tokens: a user who may no longer create tokens must still be able to revoke them. The resource API reads tokens
-// through shared/standing.
+// through shared/contract/standing.
 package pat
 
 import (
@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/displayname"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A Token is a personal access token without its value.

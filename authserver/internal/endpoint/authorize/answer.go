@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Answer serves POST /oauth/authorize. It accepts requests from the server's own origin only.

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // Contract, section 4: the same request again in the same session, while its approval is unused, is the same approval.

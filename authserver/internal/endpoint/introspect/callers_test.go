@@ -10,7 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestIntrospect_OnlyServicesMayCall(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/accesstoken"
-	"github.com/almonerhq/almoner/shared/standing"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // A Store reads, in one query, the calling client with the live secret that has this hash, the standing of the

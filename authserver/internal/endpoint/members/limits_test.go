@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestInvitations_AreLimited(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // everyPage reads a list one record a page, and returns the text of a member of each record.

@@ -7,8 +7,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
-	"github.com/almonerhq/almoner/shared/perm"
 )
 
 // The contract's limits for one credential (section 6), at the real routes.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // once sends a request with an Idempotency-Key.

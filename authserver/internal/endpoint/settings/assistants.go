@@ -6,7 +6,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // An assistantsView is Settings → Connect an assistant. It tells a user how.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {

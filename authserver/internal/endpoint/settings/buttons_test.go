@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A user of a screen reader moves from button to button, so each name must be distinct.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // longLog adds 20,000 events of 2 kB to the workspace, more than the buffers of a connection hold.

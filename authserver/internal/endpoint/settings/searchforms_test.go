@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A page that answers a form has the path of the form, which has no GET. Its search must lead elsewhere.

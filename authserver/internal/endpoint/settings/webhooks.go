@@ -11,9 +11,9 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/eventtype"
-	"github.com/almonerhq/almoner/shared/perm"
 	"github.com/almonerhq/almoner/shared/spelling"
 	"github.com/almonerhq/almoner/shared/webhook"
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // enter makes the workspace with the id the one of the page, or the user's default workspace if id is "". A workspace

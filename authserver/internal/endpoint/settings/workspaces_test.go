@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // inTwo returns a user who manages API access in the fixture's workspace and in a second one, whose name comes first.

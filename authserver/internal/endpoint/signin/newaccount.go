@@ -13,10 +13,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/displayname"
-	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // errSignedIn means that a new account was requested by a user who is signed in.

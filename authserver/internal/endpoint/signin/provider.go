@@ -9,7 +9,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 const providerPath = "/settings/provider"

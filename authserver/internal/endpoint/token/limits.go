@@ -9,8 +9,8 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
-	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Failures counts refusals (package ratelimit). It returns how long the client must wait, or 0.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/pagestyle"
+	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 func TestBrand_IsOnPagesAndInStyle(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func (p *Pages) functions() template.FuncMap {

@@ -17,8 +17,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 //go:embed templates/*.html

@@ -12,8 +12,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/pagestyle"
+	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 //go:embed static/*

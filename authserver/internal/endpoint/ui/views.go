@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A Frame is the common part of every page.

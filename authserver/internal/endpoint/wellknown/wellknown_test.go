@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // paths are the URLs where clients look for the metadata.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 var resources = []string{"https://api.example.org/v1", "https://api.example.org/mcp"}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/displayname"
-	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A Document is a client's metadata, published at the URL that is its client_id (OAuth Client ID Metadata Document).

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 const address = "https://claude.ai/oauth/claude-code-client-metadata"

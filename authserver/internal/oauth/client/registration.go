@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/displayname"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A Registration is the client metadata that an application submits (spec 4.2, contract section 5).

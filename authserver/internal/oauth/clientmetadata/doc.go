@@ -4,7 +4,7 @@
 // MCP clients use) if this deployment serves the document's host or path. The user at the browser chooses the URL, so:
 //
 //  1. a URL that is not served costs a string comparison, and no connection;
-//  2. only public IP addresses are dialled (shared/publicnet);
+//  2. only public IP addresses are dialled (shared/net/publicnet);
 //  3. a response is short (5 KB), fast (5 s) and plain JSON, and comes from the URL itself: redirects are
 //     not followed;
 //  4. concurrent requests for one URL share one fetch. Each host has a limit of concurrent fetches, with a

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/publicnet"
+	"github.com/almonerhq/almoner/shared/net/publicnet"
 )
 
 // Limits of one fetch.

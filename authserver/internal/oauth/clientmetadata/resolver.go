@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/identity"
-	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // A Cache stores client metadata. Its errors are client.ErrNotServed for a client that an operator has removed, or wrap

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // An AssertionVerifier verifies the signed assertions of clients. *clientassertion.Verifier implements it.

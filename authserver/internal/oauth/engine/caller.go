@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 // NamesClient reports whether the request says which client sent it, or tries to.

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 // Clients finds stored clients by identifier. The error for an unknown client is client.ErrUnknown.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
-	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 // recordOrphan records a refused request of a connector that presented no genuine code or token. A recently recorded

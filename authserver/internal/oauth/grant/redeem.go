@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // Issued is the result of a redemption or a rotation.

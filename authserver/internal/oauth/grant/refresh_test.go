@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestG3_SupersededTokenRevokesGrantAndForgedDoesNot(t *testing.T) {

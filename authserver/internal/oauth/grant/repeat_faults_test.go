@@ -7,7 +7,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // Redis is restored to the state before the rotation. The repeated request is no rotation, because Postgres holds the

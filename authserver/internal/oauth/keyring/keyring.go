@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/accesstoken"
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
 // A State is the state of a key.

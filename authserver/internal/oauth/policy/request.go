@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // A Request is a policy as the user entered it.

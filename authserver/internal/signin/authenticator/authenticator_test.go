@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // The vectors of RFC 6238, appendix B, for SHA-1; the codes here are their last six digits.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
 // A Purpose is what a login state is for. A secret of one purpose is unknown to every other.

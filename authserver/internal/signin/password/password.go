@@ -12,7 +12,7 @@ import (
 	"github.com/ccojocar/zxcvbn-go"
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 

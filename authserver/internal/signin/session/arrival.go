@@ -8,7 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Methods of a sign-in besides Password.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/alexedwards/argon2id"
 
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/spelling"
 )
 

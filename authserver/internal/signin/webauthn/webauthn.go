@@ -19,7 +19,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
-	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 // ErrRefused reports that a response does not answer our challenge, with a known passkey and a verified user. The text

@@ -10,7 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
-	"github.com/almonerhq/almoner/shared/identity"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 var _ connectionlog.StoppedAttempts = (*Store)(nil)

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/retention"
 )
 
 // RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/database/retention"
 )
 
 // keepAll is a time for each kind that has a setting.

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/seal"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
 // Conditions on a sign-in s: its user has a second factor, and a second factor was used at it. A sign-in with a linked

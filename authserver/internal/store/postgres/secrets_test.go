@@ -11,8 +11,8 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 )
 
 const liveSecrets = `select count(*) from account.client_secrets where client_id = $1 and (expires_at is null

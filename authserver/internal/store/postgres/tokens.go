@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/mail"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 const tokenColumns = `p.id, p.user_id, p.tenant_id, p.name, p.permissions, p.created_at, p.expires_at, p.revoked_at,

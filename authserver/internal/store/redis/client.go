@@ -5,8 +5,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/redisurl"
+	"github.com/almonerhq/almoner/shared/config/redisurl"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // Time limits of a call. A script takes well under a millisecond: a Redis that needs longer is not answering.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )

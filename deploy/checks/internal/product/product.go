@@ -23,9 +23,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/envconf"
 	"github.com/almonerhq/almoner/shared/version"
 )
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/openapi"
-	"github.com/almonerhq/almoner/shared/perm"
+	"github.com/almonerhq/almoner/shared/page/brand"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )

@@ -19,9 +19,9 @@ import (
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 
-	"github.com/almonerhq/almoner/shared/brand"
 	"github.com/almonerhq/almoner/shared/openapi"
-	"github.com/almonerhq/almoner/shared/pagestyle"
+	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 )
 
 func TestSlots_WorkspaceAtItsBoundDoesNotBlockOthers(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/brand"
-	"github.com/almonerhq/almoner/shared/pagestyle"
+	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 // Accent returns a style sheet that sets the colour of buttons to c, and the colour of links and borders to a readable

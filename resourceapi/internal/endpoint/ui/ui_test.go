@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/brand"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 var property = regexp.MustCompile(`--([a-z-]+): ?(#[0-9a-f]{6})`)

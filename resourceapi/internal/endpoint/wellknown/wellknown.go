@@ -7,8 +7,8 @@ package wellknown
 import (
 	"net/http"
 
-	"github.com/almonerhq/almoner/shared/perm"
-	"github.com/almonerhq/almoner/shared/web"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Path is the prefix of a resource's document (RFC 9728, section 3.1); the path of the resource follows.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/lestrrat-go/jwx/v2/jwk"
 
-	"github.com/almonerhq/almoner/shared/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 )
 
 // A Key is a signing key for ES256.

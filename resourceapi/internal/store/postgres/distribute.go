@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/database/migrate"
 )
 
 // Distribute distributes the records by workspace among the nodes of a Citus cluster and reports each step to out. It

@@ -12,8 +12,8 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 
-	"github.com/almonerhq/almoner/shared/inflight"
 	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // Engage is the part of the Store for forms, submissions and supporters.

@@ -12,7 +12,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/database/migrate"
 )
 
 // JobSchema is the schema of the job queue's tables.

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/migrate"
-	"github.com/almonerhq/almoner/shared/standing"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/database/migrate"
 )
 
 // accountFunctions are the functions of the authorization server's schema that this program calls.

@@ -28,11 +28,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/almonerhq/almoner/shared/apierr"
 	"github.com/almonerhq/almoner/shared/batch"
-	"github.com/almonerhq/almoner/shared/credential"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/database/pg"
-	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // Time limits. The client and the server cancel a statement after minTimeout, or after the time that callers wait for a

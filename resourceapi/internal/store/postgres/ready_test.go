@@ -6,9 +6,9 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
-	"github.com/almonerhq/almoner/shared/apierr"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/standing"
 )
 
 func TestReady_RequiresEveryMigration(t *testing.T) {

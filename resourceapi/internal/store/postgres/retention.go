@@ -3,7 +3,7 @@ package postgres
 import (
 	"time"
 
-	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/webhook"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/retention"
+	"github.com/almonerhq/almoner/shared/database/retention"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )

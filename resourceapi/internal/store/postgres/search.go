@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/migrate"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/database/migrate"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )

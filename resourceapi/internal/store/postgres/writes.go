@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/almonerhq/almoner/shared/apierr"
-	"github.com/almonerhq/almoner/shared/inflight"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/shared/credential"
-	"github.com/almonerhq/almoner/shared/redisurl"
+	"github.com/almonerhq/almoner/shared/config/redisurl"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 const (

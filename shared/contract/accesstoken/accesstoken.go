@@ -1,0 +1,296 @@
+// Package accesstoken signs and verifies access tokens.
+//
+// Access tokens are JWTs of RFC 9068 (typ at+jwt), signed with ES256. authserver signs them and both services
+// verify them; both sides are in this package so that they cannot diverge. A verified token proves only what
+// was granted: whether the grant is still active and what its user may do is read from Postgres at each
+// request (package standing).
+package accesstoken
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
+	"github.com/lestrrat-go/jwx/v2/jwt"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+)
+
+// Type is the typ header (RFC 9068, section 2.1).
+const Type = "at+jwt"
+
+// Algorithm is the only algorithm that is used to sign and accepted.
+const Algorithm = jwa.ES256
+
+// Claims are the claims of a token (contract, section 2). Times are whole seconds.
+type Claims struct {
+	Issuer      string
+	Subject     uuid.UUID // the user
+	Audience    string    // the resource indicator, exactly one
+	Expires     time.Time
+	IssuedAt    time.Time
+	ID          string
+	ClientID    string
+	Scope       perm.Set
+	WorkspaceID uuid.UUID
+	GrantID     uuid.UUID
+	KeyID       string // of the signing key: set by Verify, ignored by Sign
+}
+
+const (
+	claimClient    = "client_id"
+	claimScope     = "scope"
+	claimWorkspace = "tenant_id"
+	claimGrant     = "grant_id"
+)
+
+// A SigningKey signs access tokens.
+type SigningKey struct {
+	id      string
+	private *ecdsa.PrivateKey // always the same pointer: crypto/ecdsa caches precomputed values for it
+	headers jws.Headers
+}
+
+// NewSigningKey makes a SigningKey from a private ES256 key with its kid.
+func NewSigningKey(key jwk.Key) (SigningKey, error) {
+	private, headers := &ecdsa.PrivateKey{}, jws.NewHeaders()
+	if err := key.Raw(private); err != nil {
+		return SigningKey{}, fmt.Errorf("signing key: %w", err)
+	}
+	if key.KeyID() == "" {
+		return SigningKey{}, errors.New("signing key: it has no kid")
+	}
+	if err := errors.Join(headers.Set(jws.TypeKey, Type), headers.Set(jws.KeyIDKey, key.KeyID())); err != nil {
+		return SigningKey{}, fmt.Errorf("access token header: %w", err)
+	}
+	return SigningKey{key.KeyID(), private, headers}, nil
+}
+
+// KeyID returns the kid of the key.
+func (k SigningKey) KeyID() string { return k.id }
+
+// Sign returns a signed token with the claims.
+func Sign(key SigningKey, c Claims) (credential.Secret, error) {
+	payload, err := json.Marshal(struct {
+		Issuer      string `json:"iss"`
+		Subject     string `json:"sub"`
+		Audience    string `json:"aud"`
+		Expires     int64  `json:"exp"`
+		IssuedAt    int64  `json:"iat"`
+		ID          string `json:"jti"`
+		ClientID    string `json:"client_id"`
+		Scope       string `json:"scope"`
+		WorkspaceID string `json:"tenant_id"`
+		GrantID     string `json:"grant_id"`
+	}{
+		c.Issuer,
+		c.Subject.String(),
+		c.Audience,
+		c.Expires.Unix(),
+		c.IssuedAt.Unix(),
+		c.ID,
+		c.ClientID,
+		c.Scope.Scope(),
+		c.WorkspaceID.String(),
+		c.GrantID.String(),
+	})
+	if err != nil {
+		return "", fmt.Errorf("build access token: %w", err)
+	}
+	signed, err := jws.Sign(payload, jws.WithKey(Algorithm, key.private, jws.WithProtectedHeaders(key.headers)))
+	if err != nil {
+		return "", fmt.Errorf("sign access token: %w", err)
+	}
+	return credential.Secret(signed), nil
+}
+
+// Errors of Verify. ErrUnknownKey is separate because the caller may fetch the keys again, once.
+var (
+	ErrInvalid    = errors.New("not a valid access token")
+	ErrUnknownKey = errors.New("access token signed with an unknown key")
+	ErrExpired    = errors.New("access token expired")
+)
+
+// leeway is the accepted difference between the clocks of two machines.
+const leeway = 5 * time.Second
+
+// Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now. With
+// ErrExpired it returns them too. The caller must compare the audience, byte by byte.
+func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, error) {
+	header, err := checkSpelling(text)
+	if err != nil {
+		return Claims{}, err
+	}
+	key, found := keys.LookupKeyID(header.KeyID)
+	if !found {
+		return Claims{}, ErrUnknownKey
+	}
+	token, err := jwt.Parse([]byte(text), jwt.WithKey(Algorithm, key), jwt.WithValidate(false))
+	if err != nil {
+		return Claims{}, ErrInvalid
+	}
+	claims, err := readClaims(token)
+	claims.KeyID = header.KeyID
+	if err != nil || claims.Issuer != issuer {
+		return Claims{}, ErrInvalid
+	}
+	if !now.Before(claims.Expires.Add(leeway)) {
+		return claims, ErrExpired
+	}
+	if claims.IssuedAt.After(now.Add(leeway)) {
+		return Claims{}, ErrInvalid
+	}
+	return claims, nil
+}
+
+func readClaims(token jwt.Token) (Claims, error) {
+	text := func(name string) string {
+		value, _ := token.Get(name)
+		s, _ := value.(string)
+		return s
+	}
+	subject, err1 := uuid.Parse(token.Subject())
+	workspaceID, err2 := uuid.Parse(text(claimWorkspace))
+	grant, err3 := uuid.Parse(text(claimGrant))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return Claims{}, err
+	}
+	c := Claims{
+		Issuer:      token.Issuer(),
+		Subject:     subject,
+		Expires:     token.Expiration(),
+		IssuedAt:    token.IssuedAt(),
+		ID:          token.JwtID(),
+		ClientID:    text(claimClient),
+		Scope:       perm.ParseScope(text(claimScope)),
+		WorkspaceID: workspaceID,
+		GrantID:     grant,
+	}
+	if len(token.Audience()) != 1 || c.Expires.IsZero() || c.IssuedAt.IsZero() || c.ID == "" || c.ClientID == "" {
+		return Claims{}, ErrInvalid
+	}
+	c.Audience = token.Audience()[0]
+	return c, nil
+}
+
+// Keys holds the trusted public keys and the tokens that were verified with them. It is safe for concurrent use.
+type Keys struct {
+	set jwk.Set
+	// verified caches the claims of tokens with a valid signature, because checking an ES256 signature costs more than
+	// the rest of a request. Permissions are not cached: each request reads them from Postgres. The cache belongs to
+	// one set of keys, so that removing a key also removes its tokens.
+	verified *lru.Cache[[sha256.Size]byte, Claims]
+}
+
+// maxVerified is the maximum number of remembered tokens.
+const maxVerified = 8192
+
+// NewKeys makes Keys of a set. The set must not be modified afterwards.
+func NewKeys(set jwk.Set) *Keys {
+	verified, _ := lru.New[[sha256.Size]byte, Claims](maxVerified) // fails only if the size is not positive
+	return &Keys{set: set, verified: verified}
+}
+
+// Len returns the number of keys.
+func (k *Keys) Len() int { return k.set.Len() }
+
+// Verify is like the function Verify, but checks the signature of each token only once.
+func (k *Keys) Verify(text, issuer string, now time.Time) (Claims, error) {
+	key := sha256.Sum256([]byte(text))
+	if claims, found := k.verified.Get(key); found && now.Before(claims.Expires) && claims.Issuer == issuer {
+		return claims, nil
+	}
+	claims, err := Verify(text, k.set, issuer, now)
+	if err == nil {
+		k.verified.Add(key, claims)
+	}
+	return claims, err
+}
+
+// maxLength bounds the length of a token: our tokens have about 700 characters.
+const maxLength = 4096
+
+type header struct {
+	Algorithm string   `json:"alg"`
+	Type      string   `json:"typ"`
+	KeyID     string   `json:"kid"`
+	Critical  []string `json:"crit"`
+}
+
+// checkSpelling is stricter than jwx, which also accepts the JSON serialisation, padding, line breaks, any
+// typ and unknown crit headers (RFC 8725, section 3). It requires the compact form, base64url without
+// padding, alg, typ and kid, no crit, and claims of the types that Sign writes.
+func checkSpelling(text string) (header, error) {
+	if len(text) > maxLength {
+		return header{}, ErrInvalid
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return header{}, ErrInvalid
+	}
+	decoded := make([][]byte, 3)
+	for i, part := range parts {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(part)
+		if err != nil || len(part) == 0 || strings.ContainsAny(part, "\r\n") {
+			return header{}, ErrInvalid
+		}
+		decoded[i] = raw
+	}
+	var h header
+	if !decodeOnce(decoded[0], &h) || h.Algorithm != Algorithm.String() || h.Type != Type || h.KeyID == "" ||
+		h.Critical != nil {
+		return header{}, ErrInvalid
+	}
+	var types struct {
+		Audience string `json:"aud"`
+		Expires  int64  `json:"exp"`
+		IssuedAt int64  `json:"iat"`
+	}
+	if !decodeOnce(decoded[1], &types) || types.Audience == "" || types.Expires <= 0 || types.IssuedAt <= 0 {
+		return header{}, ErrInvalid
+	}
+	return h, nil
+}
+
+// decodeOnce decodes a single JSON object with distinct keys.
+func decodeOnce(raw []byte, into any) bool {
+	if !distinctKeys(raw) {
+		return false
+	}
+	return json.Unmarshal(raw, into) == nil
+}
+
+func distinctKeys(raw []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return false
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		key, ok := token.(string)
+		// encoding/json matches keys case-insensitively, so keys that differ only in case would be the same
+		// to it.
+		if err != nil || !ok || seen[strings.ToLower(key)] {
+			return false
+		}
+		seen[strings.ToLower(key)] = true
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package accesstoken
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
+)
+
+const issuer = "https://api.example.org"
+
+var now = time.Unix(1_800_000_000, 0)
+
+// signed signs claims with a stored key.
+func signed(t testing.TB, key jwk.Key, c Claims) string {
+	t.Helper()
+	signing, err := NewSigningKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := Sign(signing, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+func newKey(t testing.TB, kid string) (private jwk.Key, public jwk.Set) {
+	t.Helper()
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err = jwk.FromRaw(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = private.Set(jwk.KeyIDKey, kid)
+	publicKey, err := private.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public = jwk.NewSet()
+	_ = public.AddKey(publicKey)
+	return private, public
+}
+
+func claims() Claims {
+	return Claims{
+		Issuer:      issuer,
+		Subject:     uuid.New(),
+		Audience:    issuer + "/v1",
+		Expires:     now.Add(time.Hour),
+		IssuedAt:    now,
+		ID:          "id",
+		ClientID:    uuid.NewString(),
+		Scope:       perm.NewSet(perm.ProgrammesRead),
+		WorkspaceID: uuid.New(),
+		GrantID:     uuid.New(),
+	}
+}
+
+func TestVerify_AcceptsSignedToken(t *testing.T) {
+	key, public := newKey(t, "k1")
+	want := claims()
+	got, err := Verify(signed(t, key, want), public, issuer, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Scope.Scope() != want.Scope.Scope() || got.GrantID != want.GrantID || got.Subject != want.Subject ||
+		got.Audience != want.Audience ||
+		!got.Expires.Equal(want.Expires) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestVerify_ChecksTimeAndIssuer(t *testing.T) {
+	key, public := newKey(t, "k1")
+	token := signed(t, key, claims())
+	if _, err := Verify(token, public, issuer, now.Add(time.Hour+leeway)); !errors.Is(err, ErrExpired) {
+		t.Errorf("expired: %v", err)
+	}
+	if _, err := Verify(token, public, issuer, now.Add(-time.Minute)); err == nil {
+		t.Error("token issued in the future was accepted")
+	}
+	if _, err := Verify(token, public, issuer+"/", now); err == nil {
+		t.Error("token of another issuer was accepted")
+	}
+}
+
+func TestVerify_ReportsUnknownKey(t *testing.T) {
+	key, _ := newKey(t, "k1")
+	_, others := newKey(t, "k2")
+	token := signed(t, key, claims())
+	if _, err := Verify(token, others, issuer, now); !errors.Is(err, ErrUnknownKey) {
+		t.Error(err)
+	}
+	_, impostors := newKey(t, "k1")
+	if _, err := Verify(token, impostors, issuer, now); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// forge signs a payload with arbitrary headers, as an insider with the key could.
+func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change func(map[string]any)) string {
+	t.Helper()
+	c := claims()
+	payload := map[string]any{
+		"iss":       c.Issuer,
+		"sub":       c.Subject.String(),
+		"aud":       c.Audience,
+		"exp":       c.Expires.Unix(),
+		"iat":       c.IssuedAt.Unix(),
+		"jti":       "id",
+		"client_id": c.ClientID,
+		"scope":     c.Scope.Scope(),
+		"tenant_id": c.WorkspaceID.String(),
+		"grant_id":  c.GrantID.String(),
+	}
+	if change != nil {
+		change(payload)
+	}
+	raw, _ := json.Marshal(payload)
+	headers := jws.NewHeaders()
+	_ = headers.Set(jws.TypeKey, typ)
+	for name, value := range extra {
+		_ = headers.Set(name, value)
+	}
+	signed, err := jws.Sign(raw, jws.WithKey(Algorithm, key, jws.WithProtectedHeaders(headers)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
+	key, public := newKey(t, "k1")
+	good := forge(t, key, Type, nil, nil)
+	if _, err := Verify(good, public, issuer, now); err != nil {
+		t.Fatalf("unaltered token refused: %v", err)
+	}
+	parts := strings.Split(good, ".")
+	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","typ":"at+jwt","kid":"k1"}`))
+	var publicBytes []byte
+	publicKey, _ := public.Key(0)
+	publicBytes, _ = json.Marshal(publicKey)
+	hmacHeaders := jws.NewHeaders()
+	_ = hmacHeaders.Set(jws.TypeKey, Type)
+	_ = hmacHeaders.Set(jws.KeyIDKey, "k1")
+	payload, _ := base64.RawURLEncoding.DecodeString(parts[1])
+	confused, err := jws.Sign(payload, jws.WithKey(jwa.HS256, publicBytes, jws.WithProtectedHeaders(hmacHeaders)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doubled := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(payload), `{`, `{"aud":"x",`, 1)))
+	for name, token := range map[string]string{
+		"empty":                "",
+		"alg none":             none + "." + parts[1] + ".",
+		"alg none, signature":  none + "." + parts[1] + "." + parts[2],
+		"HMAC with public key": string(confused),
+		"other payload":        parts[0] + "." + doubled + "." + parts[2],
+		"typ JWT":              forge(t, key, "JWT", nil, nil),
+		"critical header":      forge(t, key, Type, map[string]any{"crit": []string{"exp"}}, nil),
+		"no exp":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "exp") }),
+		"exp as text":          forge(t, key, Type, nil, func(p map[string]any) { p["exp"] = "1900000000" }),
+		"no iat":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "iat") }),
+		"no aud":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "aud") }),
+		"two aud": forge(t, key, Type, nil, func(p map[string]any) {
+			p["aud"] = []string{
+				issuer + "/v1",
+				issuer + "/mcp",
+			}
+		}),
+		"no grant":    forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
+		"padding":     good + "=",
+		"white space": " " + good,
+		"line break":  parts[0] + "." + parts[1] + ".\n" + parts[2],
+		"four parts":  good + ".x",
+		"JSON serialisation": `{"protected":"` + parts[0] + `","payload":"` + parts[1] +
+			`","signature":"` + parts[2] + `"}`,
+		"cut":       good[:len(good)-4],
+		"very long": good + strings.Repeat("A", maxLength),
+	} {
+		if _, err := Verify(token, public, issuer, now); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	key, public := newKey(f, "k1")
+	token := signed(f, key, claims())
+	f.Add(token)
+	f.Add("a.b.c")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := Verify(text, public, issuer, now); err == nil && text != token {
+			parts, original := strings.Split(text, "."), strings.Split(token, ".")
+			if parts[0] != original[0] || parts[1] != original[1] {
+				t.Error("a token that was never signed was accepted")
+			}
+		}
+	})
+}

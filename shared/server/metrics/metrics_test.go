@@ -1,0 +1,206 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/net/web"
+)
+
+// page returns the response to a scrape, served and requested as Prometheus does.
+func page(t *testing.T, registry *Registry) string {
+	t.Helper()
+	var log strings.Builder
+	stop, err := Serve("127.0.0.1:0", registry, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	_, address, _ := strings.Cut(strings.TrimSpace(log.String()), "address=")
+	response, err := http.Get("http://" + address + Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatal(response.StatusCode, err)
+	}
+	return string(text)
+}
+
+func wants(t *testing.T, page string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(page, "\n"+line+"\n") {
+			t.Errorf("missing: %s", line)
+		}
+	}
+}
+
+func TestHTTP_CountsRequestsByRoute(t *testing.T) {
+	registry := NewRegistry()
+	inside := ""
+	lastResort := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
+	handler := web.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/things/1", "/things/2":
+			web.RecordRoute(r.Context(), "/things/{id}")
+			inside = page(t, registry)
+		case "/panic":
+			panic("boom")
+		case "/gone":
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}), slog.New(slog.DiscardHandler), lastResort, NewHTTP(registry))
+	for _, path := range []string{"/things/1", "/things/2", "/panic", "/secret-7"} {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+	}
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("BREW", "/", nil))
+	func() {
+		defer func() { _ = recover() }()
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/gone", nil))
+	}()
+	after := page(t, registry)
+	wants(t, inside, "almoner_http_requests_in_flight 1")
+	wants(t, after,
+		`almoner_http_requests_total{method="GET",route="/things/{id}",status="2xx"} 2`,
+		`almoner_http_requests_total{method="GET",route="none",status="5xx"} 1`,
+		`almoner_http_requests_total{method="GET",route="none",status="4xx"} 1`,
+		`almoner_http_requests_total{method="GET",route="none",status="none"} 1`,
+		`almoner_http_requests_total{method="other",route="none",status="4xx"} 1`,
+		`almoner_http_request_duration_seconds_count{route="/things/{id}"} 2`,
+		"almoner_http_requests_in_flight 0")
+	if strings.Contains(after, "secret-7") || strings.Contains(after, "BREW") {
+		t.Error("a label contains text from a caller")
+	}
+	if !strings.Contains(after, "\ngo_goroutines ") || !strings.Contains(after, "\nprocess_open_fds ") {
+		t.Error("metrics of the process are missing")
+	}
+}
+
+func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
+	t.Parallel()
+	registry, database, server := NewRegistry(), testkit.NewDatabase(t), testkit.NewRedis(t)
+	stores := NewStores(registry)
+	config, err := pgxpool.ParseConfig(database.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.Tracer = stores.Postgres()
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	options, err := goredis.ParseURL(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.MaxRetries, options.DialerRetries = -1, 1
+	rdb := goredis.NewClient(options)
+	defer func() { _ = rdb.Close() }()
+	rdb.AddHook(stores.Redis())
+	WatchPostgres(registry, "requests", pool.Stat)
+	WatchRedis(registry, rdb.PoolStats)
+
+	ctx := t.Context()
+	for _, sql := range []string{
+		"create temporary table t (n int primary key)",
+		"insert into t values (1)",
+		"insert into t values (1)",
+		" SELECT 1",
+		"nonsense-42",
+	} {
+		_, _ = pool.Exec(ctx, sql)
+	}
+	if err := rdb.Get(ctx, "nothing").Err(); !errors.Is(err, goredis.Nil) {
+		t.Fatal(err)
+	}
+	_ = rdb.Do(ctx, "object", "freq", "nothing").Err()
+	well := page(t, registry)
+	wants(t, well,
+		`almoner_store_duration_seconds_count{operation="insert",store="postgres"} 2`,
+		`almoner_store_duration_seconds_count{operation="select",store="postgres"} 1`,
+		`almoner_store_duration_seconds_count{operation="other",store="postgres"} 2`,
+		`almoner_store_duration_seconds_count{operation="get",store="redis"} 1`,
+		`almoner_store_failures_total{store="postgres"} 0`,
+		`pgxpool_idle_conns{pool="requests"} 1`,
+		"redis_pool_conn_idle_current 1")
+
+	_, _ = pool.Exec(ctx, "set statement_timeout = '5ms'")
+	_, _ = pool.Exec(ctx, "select pg_sleep(10)")
+	server.Stop()
+	_ = rdb.Get(ctx, "nothing").Err()
+	unwell := page(t, registry)
+	wants(t, unwell, `almoner_store_failures_total{store="postgres"} 1`)
+	if strings.Contains(unwell, `almoner_store_failures_total{store="redis"} 0`) {
+		t.Error("a stopped Redis is not counted as a failure")
+	}
+}
+
+func TestCheckAddress_RefusesPortOfService(t *testing.T) {
+	for address, good := range map[string]bool{
+		"":               true,
+		"127.0.0.1:9090": true,
+		":9090":          true,
+		"127.0.0.1:8081": false,
+		":8081":          false,
+		"[::1]:8081":     false,
+		"9090":           false,
+		"127.0.0.1:":     false,
+	} {
+		if err := CheckAddress(address, "0.0.0.0:8081", ""); (err == nil) != good {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	stop, err := Serve("", NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if _, err := Serve("256.0.0.1:1", NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("no error for an address that cannot be used")
+	}
+}
+
+// The cost of watching a request: compare with BenchmarkObserve of package web.
+func BenchmarkWatchedRequest(b *testing.B) {
+	for name, watchers := range map[string][]web.Watcher{"unwatched": nil, "watched": {NewHTTP(NewRegistry())}} {
+		b.Run(name, func(b *testing.B) {
+			handler := web.Observe(
+				http.HandlerFunc(
+					func(_ http.ResponseWriter, r *http.Request) { web.RecordRoute(r.Context(), "/things/{id}") },
+				),
+				slog.New(slog.DiscardHandler),
+				http.NotFoundHandler(),
+				watchers...)
+			request := httptest.NewRequest("GET", "/things/1", nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				handler.ServeHTTP(httptest.NewRecorder(), request)
+			}
+		})
+	}
+}
+
+// The cost of measuring a statement, without the statement.
+func BenchmarkMeasuredStatement(b *testing.B) {
+	one := statements{NewStores(NewRegistry())}
+	b.ReportAllocs()
+	for b.Loop() {
+		one.end(one.begin(context.Background(), operation("select 1")), nil)
+	}
+}
