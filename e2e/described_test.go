@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 // Invariant O2 of package openapi: every response is described (harness.Checker checks each one that a test receives),

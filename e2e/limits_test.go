@@ -10,7 +10,7 @@ import (
 
 // A client that presents the same dead token again and again is throttled. This does not affect the other users of
 // the client, callers who guess tokens, or the end of the grant. Guesses are throttled too, which
-// authserver/internal/endpoint/token tests: it takes 6,000.
+// authserver/internal/endpoint/protocol/token tests: it takes 6,000.
 func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)

@@ -25,18 +25,18 @@ func TestMain(m *testing.M) {
 const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
 
 const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
-	"authserver/internal/endpoint/oauthclients"
+	"authserver/internal/endpoint/api/oauthclients"
 
 // unreachable are described responses that no request can cause here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which waits for the database.
-	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
-	"GET /.well-known/jwks.json 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/wellknown",
+	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/wellknown",
+	"GET /.well-known/jwks.json 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/wellknown",
 	// Needs 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
-		"authserver/internal/endpoint/revoke",
+		"authserver/internal/endpoint/protocol/revoke",
 	"POST /v1/account/oauth/introspect 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
-		"authserver/internal/endpoint/introspect",
+		"authserver/internal/endpoint/protocol/introspect",
 	// Needs 65 concurrent requests of one credential that all wait for Postgres, or a search that takes half a
 	// second.
 	"GET /v1/programmes/programmes 429":                       bounded,
@@ -105,7 +105,7 @@ func checkDescribedResponsesOccurred() int {
 	code := 0
 	for _, answer := range checker.Missing() {
 		if unreachable[answer] == "" {
-			fmt.Println("FAIL: described in shared/openapi, and met by no test:", answer)
+			fmt.Println("FAIL: described in shared/contract/openapi, and met by no test:", answer)
 			code = 1
 		}
 	}

@@ -76,10 +76,10 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 		"shared/client",
 		"shared/contract/displayname",
 		"shared/server/inflight",
-		"shared/openapi",
+		"shared/contract/openapi",
 		"shared/contract/perm",
 		"shared/rest",
-		"shared/spelling",
+		"shared/contract/spelling",
 		"shared/net/web",
 		"deploy/local",
 	} {

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 // A build is a program for one architecture of Linux.
@@ -40,7 +40,7 @@ func (b build) compile(ctx context.Context, root, commit, file string) error {
 		return err
 	}
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags="+version.BuildTags,
-		"-ldflags=-s -w -buildid= -X "+ours+"shared/version.commit="+commit, "-o", file, "./cmd/"+b.program)
+		"-ldflags=-s -w -buildid= -X "+ours+"shared/net/version.commit="+commit, "-o", file, "./cmd/"+b.program)
 	command.Dir = filepath.Join(root, b.program)
 	command.Env = append(
 		os.Environ(),
@@ -86,7 +86,7 @@ func git(ctx context.Context, root string, arguments ...string) (string, error) 
 func checkVersion(number string) error {
 	if number != version.Number {
 		return fmt.Errorf(
-			"VERSION is %q, but shared/version has %s: write the number there and into deploy/CHANGELOG.md first",
+			"VERSION is %q, but shared/net/version has %s: write the number there and into deploy/CHANGELOG.md first",
 			number, version.Number,
 		)
 	}

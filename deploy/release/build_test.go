@@ -17,7 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 const someCommit = "0123456789abcdef0123456789abcdef01234567"

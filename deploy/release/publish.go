@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 // sums is the file with the checksums of all others.

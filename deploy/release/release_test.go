@@ -11,7 +11,7 @@ import (
 
 	"github.com/CycloneDX/cyclonedx-go"
 
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 // permissive returns the licences that may be shipped without a decision: none of them affects our own sources. MPL-2.0
@@ -96,7 +96,7 @@ func TestBill_ListsLinkedModules(t *testing.T) {
 				"-trimpath",
 				"-buildvcs=false",
 				"-tags="+version.BuildTags,
-				"-ldflags=-s -w -X "+ours+"shared/version.commit=trial",
+				"-ldflags=-s -w -X "+ours+"shared/net/version.commit=trial",
 				"-o",
 				program,
 				"./cmd/"+name,

@@ -1,7 +1,7 @@
 // Package entrances checks that each place where an address, a password, a code, a phone number or words of a search
-// enter the services decides their spelling with shared/spelling (contract, section 5). The places are found in the
-// source: fields of forms and queries, members of JSON, arguments of the operator's commands, and SQL that compares
-// addresses. A new one fails until it has a row in ENTRANCES.md and calls what the row names.
+// enter the services decides their spelling with shared/contract/spelling (contract, section 5). The places are found
+// in the source: fields of forms and queries, members of JSON, arguments of the operator's commands, and SQL that
+// compares addresses. A new one fails until it has a row in ENTRANCES.md and calls what the row names.
 package entrances
 
 import (
@@ -172,7 +172,7 @@ func files(t *testing.T) (found []string) {
 
 var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:`([^`]+)`|([^|`]+)) \\|$")
 
-// Each entrance has a row, and calls what its row names. What rows name calls shared/spelling itself.
+// Each entrance has a row, and calls what its row names. What rows name calls shared/contract/spelling itself.
 func TestEntrances_DecideSpelling(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("ENTRANCES.md")
@@ -190,7 +190,7 @@ func TestEntrances_DecideSpelling(t *testing.T) {
 			known, ok := rows[p.key]
 			switch {
 			case !ok:
-				t.Errorf("| `%s` | |: add a row, and decide the spelling with shared/spelling", p.key)
+				t.Errorf("| `%s` | |: add a row, and decide the spelling with shared/contract/spelling", p.key)
 				continue
 			case known[0] != "" && !strings.Contains(p.text, known[0]):
 				t.Errorf("%s does not call %s, as its row says", p.key, known[0])
@@ -209,7 +209,7 @@ func TestEntrances_DecideSpelling(t *testing.T) {
 	}
 }
 
-// deciders are the functions through which other packages decide a spelling: their files, which call shared/spelling.
+// deciders are the functions through which other packages decide a spelling: their files, which call package spelling.
 var deciders = map[string]string{
 	"membership.ParseEmail(": "authserver/internal/account/membership/membership.go",
 	"password.Choose(":       "authserver/internal/signin/password/password.go",
@@ -228,7 +228,7 @@ func TestEntrances_DecidersCallSpelling(t *testing.T) {
 	for call, path := range deciders {
 		content, err := os.ReadFile(filepath.Join("..", "..", path))
 		if err != nil || !strings.Contains(string(content), "spelling.") {
-			t.Errorf("%s: %s does not call shared/spelling (%v)", call, path, err)
+			t.Errorf("%s: %s does not call shared/contract/spelling (%v)", call, path, err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package openapicheck checks that the product's responses match its OpenAPI description.
 //
-// A Checker contains the description of the API (shared/openapi). It checks that the status of an exchange is
+// A Checker contains the description of the API (shared/contract/openapi). It checks that the status of an exchange is
 // described, that headers and body match their schemas, and that the description allows a request that succeeded. It
 // records which responses have occurred, so that the missing ones can be listed at the end of a run.
 //
@@ -24,7 +24,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 // An Exchange is a request and its response.

@@ -9,7 +9,7 @@ import (
 	"github.com/pb33f/libopenapi/datamodel"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 func open(t *testing.T) *Checker {

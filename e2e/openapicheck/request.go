@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 // checkRequest checks that the description allows a request that succeeded. It ignores what the description does not

@@ -24,7 +24,7 @@ const (
 	exchangeFile    = "authserver/internal/store/redis/lua/exchange.lua"
 	readsFile       = "resourceapi/internal/store/postgres/reads.go"
 	accessFile      = "resourceapi/internal/gate/access.go"
-	tokenFile       = "authserver/internal/endpoint/token/handler.go"
+	tokenFile       = "authserver/internal/endpoint/protocol/token/handler.go"
 	refusalsFile    = "authserver/internal/oauth/engine/refusals.go"
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/config/redisurl"
 	schema "github.com/almonerhq/almoner/shared/database/migrate"
 	"github.com/almonerhq/almoner/shared/database/pg"
+	"github.com/almonerhq/almoner/shared/net/version"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/version"
 )
 
 type commands struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/signin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/oauthclients"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 // Invariant O1 of package openapi for this service: the document describes every method of every API route, and

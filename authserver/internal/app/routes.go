@@ -10,12 +10,12 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/members"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/members"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/deprecation"
+	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/server"
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 const uid = 65532 // the images' user

@@ -21,7 +21,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
-	release "github.com/almonerhq/almoner/shared/version"
+	release "github.com/almonerhq/almoner/shared/net/version"
 )
 
 // releaseVariable names the directory with the release, for the part of the test that runs in the namespaces.

@@ -16,8 +16,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A post is the mailbox of the deployment and the page that shows it.

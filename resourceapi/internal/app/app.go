@@ -14,9 +14,9 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/config/secretfile"
+	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/deprecation"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/rest"

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/deprecation"
+	"github.com/almonerhq/almoner/shared/contract/deprecation"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )

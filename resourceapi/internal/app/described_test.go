@@ -9,7 +9,7 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 // described returns the operations that the description has for this service.

@@ -11,12 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/config/secretfile"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
 	"github.com/almonerhq/almoner/shared/server/metrics"
-	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"

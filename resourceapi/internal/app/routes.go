@@ -11,7 +11,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/deprecation"
+	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/server"
 

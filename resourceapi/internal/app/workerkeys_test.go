@@ -17,9 +17,9 @@ import (
 
 	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/webhook"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"

@@ -32,11 +32,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/eventtype"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
-	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 const (

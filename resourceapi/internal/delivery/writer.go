@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/webhook"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 )
 
 // An Event says that a record changed. It contains no values.

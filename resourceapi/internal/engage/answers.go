@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/page/spreadsheet"
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/spreadsheet"
 )
 
 // RawAnswers are answers as received: name → JSON.

@@ -40,8 +40,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/version"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/version"
 )
 
 // Tracing makes spans. It is safe for concurrent use.

@@ -29,8 +29,8 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Member is a user with a membership of one workspace.

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/webhook"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 )
 
 // eventView describes an event to the user reader, whom it may concern, or to a reader of the workspace's log if reader

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/spreadsheet"
 	"github.com/almonerhq/almoner/shared/server/inflight"
-	"github.com/almonerhq/almoner/shared/spreadsheet"
 )
 
 // A workspaceLog is a log of one workspace, latest entry first, that can be searched and exported.

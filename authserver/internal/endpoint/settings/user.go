@@ -12,7 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
-	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 // A userView is Settings → User.

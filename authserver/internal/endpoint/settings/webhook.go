@@ -11,9 +11,9 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/eventtype"
-	"github.com/almonerhq/almoner/shared/webhook"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 )
 
 // deliveriesShown is how many deliveries the log of an endpoint shows.

@@ -15,8 +15,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 // hookSite is a site whose resourceapi has published a key.

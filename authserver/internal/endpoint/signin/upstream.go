@@ -17,8 +17,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Two kinds of users may sign in at the deployment's OpenID Connect provider (decide): a user whose account at the

@@ -20,9 +20,9 @@ import (
 	"github.com/pquerna/otp"
 	"github.com/pquerna/otp/hotp"
 
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Parameters of the codes. They are the defaults of RFC 6238, because some apps ignore other values.

@@ -10,7 +10,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 // clockSkew is the tolerated difference between the provider's clock and ours.

@@ -12,8 +12,8 @@ import (
 	"github.com/ccojocar/zxcvbn-go"
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // Limits of a password. Length is what helps (NIST SP 800-63B, section 3.1.1).

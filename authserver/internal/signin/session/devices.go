@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 const (

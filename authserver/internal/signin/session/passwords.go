@@ -9,8 +9,8 @@ import (
 
 	"github.com/alexedwards/argon2id"
 
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Cost is the work of a password hash (argon2id with one lane).

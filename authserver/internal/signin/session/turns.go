@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 const (

@@ -23,11 +23,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/batch"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/database/batch"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 const deadlockTries = 5

@@ -26,7 +26,7 @@ import (
 	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/version"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 const (

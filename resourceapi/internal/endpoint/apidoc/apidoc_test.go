@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/openapi"
 	"github.com/almonerhq/almoner/shared/page/brand"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 func operationOf(t *testing.T, method, path string) operation {

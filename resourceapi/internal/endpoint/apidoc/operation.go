@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/almonerhq/almoner/shared/openapi"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
 // An operation is one method of one path, as shown on the page.

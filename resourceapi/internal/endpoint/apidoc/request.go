@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/openapi"
 )
 
 // A sample is a request in one language. assets/page.js replaces the placeholders in its text.

@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/spelling"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"

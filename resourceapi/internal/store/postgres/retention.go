@@ -3,8 +3,8 @@ package postgres
 import (
 	"time"
 
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/database/retention"
-	"github.com/almonerhq/almoner/shared/webhook"
 )
 
 // RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.

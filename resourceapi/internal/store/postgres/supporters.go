@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/spelling"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )

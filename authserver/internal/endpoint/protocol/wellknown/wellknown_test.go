@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/wellknown"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"

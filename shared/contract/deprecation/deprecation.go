@@ -1,6 +1,7 @@
 // Package deprecation announces the operations of the API that will be removed, in the headers of their responses.
 //
-// Both services have the same table. TestTable_MatchesDescription in shared/openapi compares it with the description.
+// Both services have the same table. TestTable_MatchesDescription in shared/contract/openapi compares it with the
+// description.
 package deprecation
 
 import (

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/almonerhq/almoner/shared/spelling"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 func TestEmail_SpellingsOfOneMailboxAreOneAddress(t *testing.T) {

@@ -16,7 +16,7 @@ const Number = "0.1.0"
 const BuildTags = "nopgxregisterdefaulttypes,grpcnotrace,nethttpomithttp2"
 
 // commit is set by the linker if there is no repository, as in a container image:
-// -ldflags "-X github.com/almonerhq/almoner/shared/version.commit=…".
+// -ldflags "-X github.com/almonerhq/almoner/shared/net/version.commit=…".
 var commit string
 
 // Commit returns the commit that this program was built from, followed by "-dirty" if files had changed

@@ -13,8 +13,8 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/spelling"
 )
 
 // A Server is the mail server that messages are handed to.

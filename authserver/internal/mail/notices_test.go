@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/account/mail"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
 )
 
 // TestNotices_EveryActionHasMailOrReason reads the actions from the code.

@@ -3,7 +3,7 @@ package openapi
 import (
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/deprecation"
+	"github.com/almonerhq/almoner/shared/contract/deprecation"
 )
 
 // The services announce exactly the operations with `deprecated: true`, each with a notice that is long enough.
@@ -18,7 +18,7 @@ func TestTable_MatchesDescription(t *testing.T) {
 	for _, o := range described(t).Operations() {
 		name := o.Method + " " + o.Path
 		if marked := o.Value("deprecated") == true; marked != announced[name] {
-			t.Errorf("%s: deprecated in the description %t, in shared/deprecation %t", name, marked, announced[name])
+			t.Errorf("%s: deprecated in the description %t, in package deprecation %t", name, marked, announced[name])
 		}
 		delete(announced, name)
 	}

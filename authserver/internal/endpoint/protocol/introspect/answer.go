@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/token"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
