@@ -218,10 +218,10 @@ type Through struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (w Through) RoundTrip(r *http.Request) (*http.Response, error) {
-	service := w.Resourceapi
-	if strings.HasPrefix(r.URL.String(), w.Stack.AppURL+"/") || gateway.IsAccount(r.URL.Path) {
-		service = w.Authserver
+func (t Through) RoundTrip(r *http.Request) (*http.Response, error) {
+	service := t.Resourceapi
+	if strings.HasPrefix(r.URL.String(), t.Stack.AppURL+"/") || gateway.IsAccount(r.URL.Path) {
+		service = t.Authserver
 	}
 	address, err := url.Parse(service.URL)
 	if err != nil {

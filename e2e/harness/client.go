@@ -57,10 +57,10 @@ func (c Connector) Application() client.Connector {
 }
 
 // Application returns the application in the form that the Go client takes.
-func (a ConfidentialApp) Application() client.ConfidentialApp {
+func (c ConfidentialApp) Application() client.ConfidentialApp {
 	return client.ConfidentialApp{
-		Application: a.product.application(a.ClientID, a.RedirectURI),
-		Secret:      client.Secret(a.Secret),
+		Application: c.product.application(c.ClientID, c.RedirectURI),
+		Secret:      client.Secret(c.Secret),
 	}
 }
 
@@ -86,9 +86,9 @@ type secretRecorder struct {
 }
 
 // RoundTrip sends the request and reads the whole response before it returns it.
-func (n secretRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
-	n.secrets.AddAll(request.Header.Get("Authorization"))
-	response, err := n.next.RoundTrip(request)
+func (s secretRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.secrets.AddAll(request.Header.Get("Authorization"))
+	response, err := s.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -97,17 +97,17 @@ func (n secretRecorder) RoundTrip(request *http.Request) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	n.secrets.AddAll(string(content))
+	s.secrets.AddAll(string(content))
 	response.Body = io.NopCloser(bytes.NewReader(content))
 	return response, nil
 }
 
 // OAuth2 returns the application's configuration for golang.org/x/oauth2.
-func (a ConfidentialApp) OAuth2(p *Product, style oauth2.AuthStyle) *oauth2.Config {
+func (c ConfidentialApp) OAuth2(p *Product, style oauth2.AuthStyle) *oauth2.Config {
 	return &oauth2.Config{
-		ClientID:     a.ClientID,
-		ClientSecret: a.Secret,
-		RedirectURL:  a.RedirectURI,
+		ClientID:     c.ClientID,
+		ClientSecret: c.Secret,
+		RedirectURL:  c.RedirectURI,
 		Endpoint:     p.endpoint(style),
 	}
 }

@@ -27,42 +27,42 @@ func (p *Product) DemoConfidential() ConfidentialApp {
 }
 
 // At returns the application with requests sent to another product.
-func (a ConfidentialApp) At(p *Product) ConfidentialApp {
-	a.product = p
-	return a
+func (c ConfidentialApp) At(p *Product) ConfidentialApp {
+	c.product = p
+	return c
 }
 
 // Request returns the query of spec 4.4 with a new state.
-func (a ConfidentialApp) Request() url.Values {
-	return url.Values{"client_id": {a.ClientID}, "redirect_uri": {a.RedirectURI}, "state": {rand.Text()}}
+func (c ConfidentialApp) Request() url.Values {
+	return url.Values{"client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "state": {rand.Text()}}
 }
 
 // Body returns the JSON body of spec 4.3.
-func (a ConfidentialApp) Body(code string) map[string]any {
+func (c ConfidentialApp) Body(code string) map[string]any {
 	return map[string]any{
-		"client_id":     a.ClientID,
-		"client_secret": a.Secret,
+		"client_id":     c.ClientID,
+		"client_secret": c.Secret,
 		"code":          code,
-		"redirect_uri":  a.RedirectURI,
+		"redirect_uri":  c.RedirectURI,
 	}
 }
 
 // Exchange posts a body to the token endpoint. A string is sent unchanged.
-func (a ConfidentialApp) Exchange(t testing.TB, body any) Answer {
+func (c ConfidentialApp) Exchange(t testing.TB, body any) Answer {
 	t.Helper()
-	return a.product.API().JSON(t, http.MethodPost, TokenPath, body)
+	return c.product.API().JSON(t, http.MethodPost, TokenPath, body)
 }
 
 // Code returns the code after the person has consented.
-func (a ConfidentialApp) Code(t testing.TB, person *Person) string {
+func (c ConfidentialApp) Code(t testing.TB, person *Person) string {
 	t.Helper()
-	return person.Consent(t, a.Request()).Approve(t)
+	return person.Consent(t, c.Request()).Approve(t)
 }
 
 // Connect exchanges a code after the person has consented.
-func (a ConfidentialApp) Connect(t testing.TB, person *Person) Tokens {
+func (c ConfidentialApp) Connect(t testing.TB, person *Person) Tokens {
 	t.Helper()
-	return a.Exchange(t, a.Body(a.Code(t, person))).Tokens(t)
+	return c.Exchange(t, c.Body(c.Code(t, person))).Tokens(t)
 }
 
 // Tokens is the token endpoint's response (contract, section 3).
@@ -88,13 +88,13 @@ func (a Answer) Tokens(t testing.TB) Tokens {
 }
 
 // Form returns the form of RFC 6749, section 4.1.3, including the secret (client_secret_post).
-func (a ConfidentialApp) Form(code string) url.Values {
+func (c ConfidentialApp) Form(code string) url.Values {
 	return url.Values{
 		"grant_type":    {"authorization_code"},
-		"client_id":     {a.ClientID},
-		"client_secret": {a.Secret},
+		"client_id":     {c.ClientID},
+		"client_secret": {c.Secret},
 		"code":          {code},
-		"redirect_uri":  {a.RedirectURI},
+		"redirect_uri":  {c.RedirectURI},
 	}
 }
 
@@ -139,8 +139,8 @@ func (c Connector) Revoke(t testing.TB, token string) Answer {
 }
 
 // Revoke revokes a token (RFC 7009) with the application's credentials.
-func (a ConfidentialApp) Revoke(t testing.TB, token string) Answer {
+func (c ConfidentialApp) Revoke(t testing.TB, token string) Answer {
 	t.Helper()
-	body := map[string]any{"client_id": a.ClientID, "client_secret": a.Secret, "token": token}
-	return a.product.API().JSON(t, http.MethodPost, RevokePath, body)
+	body := map[string]any{"client_id": c.ClientID, "client_secret": c.Secret, "token": token}
+	return c.product.API().JSON(t, http.MethodPost, RevokePath, body)
 }

@@ -226,11 +226,11 @@ func (p *Person) TryOpen(t testing.TB, address string) (Page, error) {
 }
 
 // TryExchange is like Exchange for requests that may get no response.
-func (a ConfidentialApp) TryExchange(t testing.TB, code string) (Answer, error) {
+func (c ConfidentialApp) TryExchange(t testing.TB, code string) (Answer, error) {
 	t.Helper()
-	body, err := json.Marshal(a.Body(code))
+	body, err := json.Marshal(c.Body(code))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.product.API().Try(t, http.MethodPost, TokenPath, "application/json", string(body))
+	return c.product.API().Try(t, http.MethodPost, TokenPath, "application/json", string(body))
 }

@@ -43,21 +43,21 @@ func newDatabase(t testing.TB, ownerURL string, secrets *Secrets) *Database {
 }
 
 // Reconnect drops connections that an outage may have broken.
-func (w *Database) Reconnect() { w.rows.Reset() }
+func (d *Database) Reconnect() { d.rows.Reset() }
 
 // deadlockTries is how often a statement is repeated that ended in a deadlock: in a distributed Postgres, changes of
 // tables that are copied to each node wait for each other.
 const deadlockTries = 10
 
 // Exec runs SQL that must affect at least one row.
-func (w *Database) Exec(t testing.TB, sql string, args ...any) {
+func (d *Database) Exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
-	tag, err := w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
+	tag, err := d.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
 	for range deadlockTries {
 		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "40P01" {
 			break
 		}
-		tag, err = w.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
+		tag, err = d.rows.Exec(context.WithoutCancel(t.Context()), sql, args...)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -68,18 +68,18 @@ func (w *Database) Exec(t testing.TB, sql string, args ...any) {
 }
 
 // Analyze gathers statistics, as autovacuum, which is off in tests, does within a minute of large changes.
-func (w *Database) Analyze(t testing.TB) {
+func (d *Database) Analyze(t testing.TB) {
 	t.Helper()
-	if _, err := w.rows.Exec(context.WithoutCancel(t.Context()), "analyze"); err != nil {
+	if _, err := d.rows.Exec(context.WithoutCancel(t.Context()), "analyze"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // Hold runs SQL in a transaction that stays open, with its locks, until release is called.
-func (w *Database) Hold(t testing.TB, sql string, args ...any) (release func()) {
+func (d *Database) Hold(t testing.TB, sql string, args ...any) (release func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	tx, err := w.rows.Begin(ctx)
+	tx, err := d.rows.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,19 +92,19 @@ func (w *Database) Hold(t testing.TB, sql string, args ...any) (release func()) 
 }
 
 // Count returns the single number of a query.
-func (w *Database) Count(t testing.TB, sql string, args ...any) int {
+func (d *Database) Count(t testing.TB, sql string, args ...any) int {
 	t.Helper()
 	var count int
-	if err := w.rows.QueryRow(t.Context(), sql, args...).Scan(&count); err != nil {
+	if err := d.rows.QueryRow(t.Context(), sql, args...).Scan(&count); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return count
 }
 
 // Everything returns every row of every table as text, with bytes as they are.
-func (w *Database) Everything(t testing.TB) []byte {
+func (d *Database) Everything(t testing.TB) []byte {
 	t.Helper()
-	connection, err := w.rows.Acquire(t.Context())
+	connection, err := d.rows.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,67 +118,67 @@ func (w *Database) Everything(t testing.TB) []byte {
 
 // Workspace creates a workspace in a new organisation, with every module enabled and provisioned and LLM integration
 // on.
-func (w *Database) Workspace(t testing.TB) demo.Workspace {
+func (d *Database) Workspace(t testing.TB) demo.Workspace {
 	t.Helper()
 	workspace := demo.Workspace{ID: uuid.NewString(), Name: "Canal Lane Pantry " + rand.Text()[:6]}
 	organisation := uuid.New()
-	w.Exec(t, `insert into account.organisations (id, name) values ($1, 'Canal Lane Trust')`, organisation)
-	w.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, workspace.ID, organisation,
+	d.Exec(t, `insert into account.organisations (id, name) values ($1, 'Canal Lane Trust')`, organisation)
+	d.Exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, workspace.ID, organisation,
 		workspace.Name)
-	w.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+	d.Exec(t, `insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
 		select $1, unnest($2::text[]), true, true`, workspace.ID, perm.Modules())
-	w.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
+	d.Exec(t, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
 		workspace.ID)
 	return workspace
 }
 
 // User creates a user who can sign in and is a member of no workspace.
-func (w *Database) User(t testing.TB) demo.User {
+func (d *Database) User(t testing.TB) demo.User {
 	t.Helper()
 	id := uuid.NewString()
 	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
-	w.Exec(t, `insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`, id,
+	d.Exec(t, `insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`, id,
 		user.Email, passwordHash)
-	if _, err := w.rows.Exec(t.Context(), demo.MarkProven(id)); err != nil {
+	if _, err := d.rows.Exec(t.Context(), demo.MarkProven(id)); err != nil {
 		t.Fatal(err)
 	}
-	w.secrets.Add("password", password)
+	d.secrets.Add("password", password)
 	return user
 }
 
 // Join makes a user a member with the permissions.
-func (w *Database) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
+func (d *Database) Join(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(t,
+	d.Exec(t,
 		`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, coalesce($3, '{}'::text[]))`,
 		workspace.ID, user.ID, permissions)
 }
 
 // Permit replaces the permissions of a member.
-func (w *Database) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
+func (d *Database) Permit(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) {
 	t.Helper()
-	w.Exec(t,
+	d.Exec(t,
 		`update account.memberships set permissions = coalesce($3, '{}'::text[]) where tenant_id = $1 and user_id = $2`,
 		workspace.ID, user.ID, permissions)
 }
 
 // Leave deletes a membership and nothing else.
-func (w *Database) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
+func (d *Database) Leave(t testing.TB, workspace demo.Workspace, user demo.User) {
 	t.Helper()
-	w.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID)
+	d.Exec(t, `delete from account.memberships where tenant_id = $1 and user_id = $2`, workspace.ID, user.ID)
 }
 
 // SetLLM switches the workspace's LLM integration on or off.
-func (w *Database) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
+func (d *Database) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 	t.Helper()
-	w.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`,
+	d.Exec(t, `update account.tenant_features set enabled = $2 where tenant_id = $1 and feature = 'llm_integration'`,
 		workspace.ID, on)
 }
 
 // SetModule changes the state of the workspace's Programmes module.
-func (w *Database) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
+func (d *Database) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
 	t.Helper()
-	w.Exec(
+	d.Exec(
 		t,
 		`update account.tenant_modules set enabled = $2, provisioned = $3
 		where tenant_id = $1 and module = 'programmes'`,
@@ -189,23 +189,23 @@ func (w *Database) SetModule(t testing.TB, workspace demo.Workspace, enabled, pr
 }
 
 // Token creates a personal access token, as Settings would.
-func (w *Database) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
+func (d *Database) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
 	t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.secrets.AddAll(secret.Reveal())
-	w.Exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+	d.secrets.AddAll(secret.Reveal())
+	d.Exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'Nightly report', $5, now() + interval '7 days')`,
 		uuid.New(), credential.Hash(secret.Reveal()), user.ID, workspace.ID, permissions)
 	return secret.Reveal()
 }
 
 // RevokeToken revokes a personal access token, as Settings would.
-func (w *Database) RevokeToken(t testing.TB, token string) {
+func (d *Database) RevokeToken(t testing.TB, token string) {
 	t.Helper()
-	w.Exec(
+	d.Exec(
 		t,
 		`update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user'
 		where hash = $1`,
@@ -214,9 +214,9 @@ func (w *Database) RevokeToken(t testing.TB, token string) {
 }
 
 // ExpireToken lets a personal access token expire.
-func (w *Database) ExpireToken(t testing.TB, token string) {
+func (d *Database) ExpireToken(t testing.TB, token string) {
 	t.Helper()
-	w.Exec(
+	d.Exec(
 		t,
 		`update account.personal_access_tokens
 			set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
@@ -226,16 +226,16 @@ func (w *Database) ExpireToken(t testing.TB, token string) {
 }
 
 // EndGrantIn sets the remaining lifetime of a grant; a negative one ends it in the past.
-func (w *Database) EndGrantIn(t testing.TB, grant string, left time.Duration) {
+func (d *Database) EndGrantIn(t testing.TB, grant string, left time.Duration) {
 	t.Helper()
-	w.Exec(t, `update account.grants set ends_at = now() + $2 where id = $1`, grant, left)
+	d.Exec(t, `update account.grants set ends_at = now() + $2 where id = $1`, grant, left)
 }
 
 // Text returns the single text value of a query, or "" if it is null.
-func (w *Database) Text(t testing.TB, sql string, args ...any) string {
+func (d *Database) Text(t testing.TB, sql string, args ...any) string {
 	t.Helper()
 	var text *string
-	if err := w.rows.QueryRow(t.Context(), sql, args...).Scan(&text); err != nil {
+	if err := d.rows.QueryRow(t.Context(), sql, args...).Scan(&text); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	if text == nil {
@@ -245,9 +245,9 @@ func (w *Database) Text(t testing.TB, sql string, args ...any) string {
 }
 
 // Define runs SQL that affects no row, such as DDL.
-func (w *Database) Define(t testing.TB, sql string) {
+func (d *Database) Define(t testing.TB, sql string) {
 	t.Helper()
-	if _, err := w.rows.Exec(t.Context(), sql); err != nil {
+	if _, err := d.rows.Exec(t.Context(), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -263,10 +263,10 @@ type Change struct {
 // committed as soon as the request waits for a row that it has locked. A request that ties its write to its check
 // waits for the commit and then finds that it is no longer allowed. A request that does not tie them waits for
 // nothing and ends before the commit, which shows in what it wrote.
-func (w *Database) Between(t testing.TB, request func(), changes ...Change) {
+func (d *Database) Between(t testing.TB, request func(), changes ...Change) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	tx, err := w.rows.Begin(ctx)
+	tx, err := d.rows.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func (w *Database) Between(t testing.TB, request func(), changes ...Change) {
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); request() }()
-	w.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
+	d.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -286,10 +286,10 @@ func (w *Database) Between(t testing.TB, request func(), changes ...Change) {
 }
 
 // While runs do while a request waits for a row that the SQL has locked. The transaction of the SQL is rolled back.
-func (w *Database) While(t testing.TB, request, do func(), sql string, args ...any) {
+func (d *Database) While(t testing.TB, request, do func(), sql string, args ...any) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	tx, err := w.rows.Begin(ctx)
+	tx, err := d.rows.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func (w *Database) While(t testing.TB, request, do func(), sql string, args ...a
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); request() }()
-	w.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
+	d.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
 	do()
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func (w *Database) While(t testing.TB, request, do func(), sql string, args ...a
 }
 
 // awaitWaiter returns when another session waits for a lock of the session pid, or when done is closed.
-func (w *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
+func (d *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 	t.Helper()
 	await.True(t, "the request waits for the change or ends", func() bool {
 		select {
@@ -316,15 +316,15 @@ func (w *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
 			return true
 		default:
 		}
-		return w.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`,
+		return d.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`,
 			int32(pid)) > 0
 	})
 }
 
 // Replaces marks a personal access token as the replacement of a former one.
-func (w *Database) Replaces(t testing.TB, token, former string) {
+func (d *Database) Replaces(t testing.TB, token, former string) {
 	t.Helper()
-	w.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
+	d.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
 				from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`,
 		credential.Hash(token), credential.Hash(former))
 }

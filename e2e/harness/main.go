@@ -109,7 +109,7 @@ const EvidenceVariable = "ALMONER_EVIDENCE"
 // Deferred is a value for Note that is computed when the suite ends.
 type Deferred[T any] func() T
 
-func (l Deferred[T]) String() string { return fmt.Sprint(l()) }
+func (d Deferred[T]) String() string { return fmt.Sprint(d()) }
 
 // Record appends the suite's line when its test ends. format describes what was done and how often.
 func Record(t *testing.T, format string, args ...any) {

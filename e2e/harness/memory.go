@@ -75,8 +75,8 @@ func NewMemoryGroup(t testing.TB, limit int) *MemoryGroup {
 }
 
 // Through returns the command that starts a program in the group (stack.Service.Through).
-func (g *MemoryGroup) Through() []string {
-	return []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs")}
+func (m *MemoryGroup) Through() []string {
+	return []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(m.dir, "cgroup.procs")}
 }
 
 // ResetPeakMemory resets PeakMemory and reports whether the kernel allowed it (proc(5), clear_refs).

@@ -52,9 +52,9 @@ func scrape(ctx context.Context, services []*stack.Service) (string, error) {
 }
 
 // Names returns the names of the metrics in the TYPE lines, including the series of histograms.
-func (p Scrape) Names() map[string]bool {
+func (s Scrape) Names() map[string]bool {
 	names := map[string]bool{}
-	for line := range strings.Lines(string(p)) {
+	for line := range strings.Lines(string(s)) {
 		name, kind, _ := strings.Cut(strings.TrimPrefix(line, "# TYPE "), " ")
 		if !strings.HasPrefix(line, "# TYPE ") {
 			continue
@@ -69,9 +69,9 @@ func (p Scrape) Names() map[string]bool {
 
 // Sum adds the values of the series with that name and all these labels, each in the form route="/token". There must
 // be at least one.
-func (p Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
+func (s Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	values := p.series(name, labels)
+	values := s.series(name, labels)
 	if len(values) == 0 {
 		t.Errorf("there is no series %s with %v", name, labels)
 	}
@@ -87,10 +87,10 @@ func (p Scrape) Sum(t testing.TB, name string, labels ...string) float64 {
 }
 
 // Has reports whether there is such a series.
-func (p Scrape) Has(name string, labels ...string) bool { return len(p.series(name, labels)) > 0 }
+func (s Scrape) Has(name string, labels ...string) bool { return len(s.series(name, labels)) > 0 }
 
-func (p Scrape) series(name string, labels []string) (values []string) {
-	for line := range strings.Lines(string(p)) {
+func (s Scrape) series(name string, labels []string) (values []string) {
+	for line := range strings.Lines(string(s)) {
 		end := strings.LastIndex(line, " ")
 		is, in, _ := strings.Cut(line[:max(end, 0)], "{")
 		if is == name && !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(in, label) }) {

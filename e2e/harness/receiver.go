@@ -121,45 +121,45 @@ func NewMetadataHost(t testing.TB) *MetadataHost {
 }
 
 // Host returns the website's host name and port.
-func (p *MetadataHost) Host() string { return strings.TrimPrefix(p.URL, "https://") }
+func (m *MetadataHost) Host() string { return strings.TrimPrefix(m.URL, "https://") }
 
 // Settings returns the settings of a development deployment that accepts this website's clients as clients of the
 // platform.
-func (p *MetadataHost) Settings(platform string) map[string]string {
+func (m *MetadataHost) Settings(platform string) map[string]string {
 	return map[string]string{
-		"ALMONER_CLIENT_DOMAINS": p.Host() + "=" + platform,
+		"ALMONER_CLIENT_DOMAINS": m.Host() + "=" + platform,
 		"ALMONER_CLIENT_DOCUMENT_CA": string(
-			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}),
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.server.Certificate().Raw}),
 		),
 	}
 }
 
 // Answer sets the handler of a path and returns the URL.
-func (p *MetadataHost) Answer(path string, answer http.HandlerFunc) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.answers[path] = answer
-	return p.URL + path
+func (m *MetadataHost) Answer(path string, answer http.HandlerFunc) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answers[path] = answer
+	return m.URL + path
 }
 
 // Publish serves an object as JSON and returns its URL.
-func (p *MetadataHost) Publish(path string, object map[string]any) string {
-	p.t.Helper()
+func (m *MetadataHost) Publish(path string, object map[string]any) string {
+	m.t.Helper()
 	body, err := json.Marshal(object)
 	if err != nil {
-		p.t.Fatal(err)
+		m.t.Fatal(err)
 	}
-	return p.Answer(path, func(w http.ResponseWriter, _ *http.Request) {
+	return m.Answer(path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(body)
 	})
 }
 
 // Client publishes a valid client metadata document with changes to it and returns its URL, which is the client id.
-func (p *MetadataHost) Client(path string, redirects []string, changes map[string]any) string {
-	p.t.Helper()
+func (m *MetadataHost) Client(path string, redirects []string, changes map[string]any) string {
+	m.t.Helper()
 	document := map[string]any{
-		"client_id":                  p.URL + path,
+		"client_id":                  m.URL + path,
 		"client_name":                "Claude Code",
 		"redirect_uris":              redirects,
 		"token_endpoint_auth_method": "none",
@@ -173,14 +173,14 @@ func (p *MetadataHost) Client(path string, redirects []string, changes map[strin
 	for name, value := range changes {
 		document[name] = value
 	}
-	return p.Publish(path, document)
+	return m.Publish(path, document)
 }
 
-func (p *MetadataHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.Requests.Add(1)
-	p.mu.Lock()
-	answer := p.answers[r.URL.Path]
-	p.mu.Unlock()
+func (m *MetadataHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.Requests.Add(1)
+	m.mu.Lock()
+	answer := m.answers[r.URL.Path]
+	m.mu.Unlock()
 	if answer == nil {
 		http.NotFound(w, r)
 		return

@@ -176,15 +176,15 @@ type testFaults struct {
 	ids []string
 }
 
-func (f *testFaults) note(response *http.Response) {
+func (t *testFaults) note(response *http.Response) {
 	id := response.Header.Get(web.RequestIDHeader)
 	if response.StatusCode < http.StatusInternalServerError || id == "" {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ids = append(f.ids, id); len(f.ids) > mostFaults {
-		f.ids = f.ids[1:]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ids = append(t.ids, id); len(t.ids) > mostFaults {
+		t.ids = t.ids[1:]
 	}
 }
 

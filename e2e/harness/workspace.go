@@ -70,7 +70,7 @@ func (o TestWorkspace) Member(t testing.TB, permissions ...string) demo.User {
 }
 
 // Clients returns the path where the workspace's applications are registered (spec 4.2).
-func (o TestWorkspace) Clients() string { return ClientsPath(o.Workspace) }
+func (t TestWorkspace) Clients() string { return ClientsPath(t.Workspace) }
 
 // ClientsPath returns the path where a workspace's applications are registered (spec 4.2).
 func ClientsPath(workspace demo.Workspace) string {

@@ -65,41 +65,41 @@ func New() (*Checker, error) {
 func name(o openapi.Operation, status string) string { return o.Method + " " + o.Path + " " + status }
 
 // Check returns the differences between the exchange and the description. They contain no value of the exchange.
-func (b *Checker) Check(x Exchange) []string {
+func (c *Checker) Check(x Exchange) []string {
 	method := x.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	there := b.Document.At(x.Path)
-	operation, found := b.Document.Find(method, x.Path)
+	there := c.Document.At(x.Path)
+	operation, found := c.Document.Find(method, x.Path)
 	switch {
 	case len(there) == 0:
-		return b.checkUnknownPath(x)
+		return c.checkUnknownPath(x)
 	case !found:
-		return b.checkWrongMethod(x, there)
+		return c.checkWrongMethod(x, there)
 	}
 	status := strconv.Itoa(x.Status)
 	response, _ := operation.Map("responses").Value(status).(openapi.Object)
 	if response == nil {
 		return []string{status + " is not described"}
 	}
-	problems := b.checkResponse(x, b.Document.Resolve(response))
+	problems := c.checkResponse(x, c.Document.Resolve(response))
 	if x.Status < 300 {
-		problems = append(problems, b.checkRequest(x, operation)...)
+		problems = append(problems, c.checkRequest(x, operation)...)
 	}
 	if len(problems) == 0 {
-		b.mu.Lock()
-		b.seen[name(operation, status)] = true
-		b.mu.Unlock()
+		c.mu.Lock()
+		c.seen[name(operation, status)] = true
+		c.mu.Unlock()
 	}
 	return problems
 }
 
 // checkUnknownPath checks a path that is not described: 404, or 503 if the gateway cannot reach the service.
-func (b *Checker) checkUnknownPath(x Exchange) []string {
+func (c *Checker) checkUnknownPath(x Exchange) []string {
 	switch x.Status {
 	case http.StatusNotFound:
-		return b.checkResponse(x, b.component("NoSuchPath"))
+		return c.checkResponse(x, c.component("NoSuchPath"))
 	case http.StatusServiceUnavailable:
 		return nil
 	}
@@ -108,7 +108,7 @@ func (b *Checker) checkUnknownPath(x Exchange) []string {
 
 // checkWrongMethod checks a method that is not described: 405 with the described methods in Allow. Preflight requests
 // for public documents have the same response everywhere (CORS).
-func (b *Checker) checkWrongMethod(x Exchange, there []openapi.Operation) []string {
+func (c *Checker) checkWrongMethod(x Exchange, there []openapi.Operation) []string {
 	if x.Method == http.MethodOptions && x.Header.Get("Access-Control-Request-Method") != "" &&
 		x.Status == http.StatusNoContent {
 		return nil
@@ -127,22 +127,22 @@ func (b *Checker) checkWrongMethod(x Exchange, there []openapi.Operation) []stri
 		}
 	}
 	slices.Sort(want)
-	problems := b.checkResponse(x, b.component("WrongMethod"))
+	problems := c.checkResponse(x, c.component("WrongMethod"))
 	if got := x.AnswerHeader.Get("Allow"); got != strings.Join(want, ", ") {
 		problems = append(problems, fmt.Sprintf("Allow is %q, want the described methods %v", got, want))
 	}
 	return problems
 }
 
-func (b *Checker) component(response string) openapi.Object {
-	return b.Document.Lookup("#/components/responses/" + response)
+func (c *Checker) component(response string) openapi.Object {
+	return c.Document.Lookup("#/components/responses/" + response)
 }
 
-func (b *Checker) checkResponse(x Exchange, response openapi.Object) []string {
+func (c *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 	var problems []string
 	for _, member := range response.Map("headers") {
 		header, _ := member.Value.(openapi.Object)
-		header = b.Document.Resolve(header)
+		header = c.Document.Resolve(header)
 		values := x.AnswerHeader.Values(member.Name)
 		switch {
 		case len(values) == 0 && header.Value("required") == true:
@@ -150,7 +150,7 @@ func (b *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 		case len(values) > 0:
 			problems = append(
 				problems,
-				b.checkText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
+				c.checkText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
 		}
 	}
 	content := response.Map("content")
@@ -162,7 +162,7 @@ func (b *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 	case len(content) == 0:
 		return problems
 	}
-	found := b.checkBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)
+	found := c.checkBody("body", content, x.AnswerHeader.Get("Content-Type"), x.Answer)
 	if x.Query.Has("fields") {
 		found = slices.DeleteFunc(found, missesMember.MatchString)
 	}
@@ -174,13 +174,13 @@ func (b *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 var missesMember = regexp.MustCompile(`^body, at /data/\d+: required `)
 
 // Missing returns the described responses that have not occurred.
-func (b *Checker) Missing() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *Checker) Missing() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var out []string
-	for _, o := range b.Document.Operations() {
+	for _, o := range c.Document.Operations() {
 		for _, response := range o.Map("responses") {
-			if answer := name(o, response.Name); !b.seen[answer] {
+			if answer := name(o, response.Name); !c.seen[answer] {
 				out = append(out, answer)
 			}
 		}

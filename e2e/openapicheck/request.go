@@ -10,9 +10,9 @@ import (
 
 // checkRequest checks that the description allows a request that succeeded. It ignores what the description does not
 // name, as the product does.
-func (b *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
+func (c *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
 	var problems []string
-	for _, p := range b.Document.Parameters(o) {
+	for _, p := range c.Document.Parameters(o) {
 		var values []string
 		switch p.Text("in") {
 		case "query":
@@ -25,7 +25,7 @@ func (b *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
 		what := p.Text("in") + " parameter " + p.Text("name")
 		switch {
 		case len(values) > 0:
-			problems = append(problems, b.checkText(what, p.Map("schema"), values[0])...)
+			problems = append(problems, c.checkText(what, p.Map("schema"), values[0])...)
 		case p.Value("required") == true:
 			problems = append(problems, what+" is described as required, but the request succeeded without it")
 		}
@@ -33,12 +33,12 @@ func (b *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
 	if authorization := x.Header.Get("Authorization"); authorization == "" && needsCredential(o) {
 		problems = append(problems, "a credential is described as required, but the request succeeded without it")
 	}
-	body := b.Document.Resolve(o.Map("requestBody"))
+	body := c.Document.Resolve(o.Map("requestBody"))
 	switch {
 	case len(x.Body) > 0 && body != nil:
 		problems = append(
 			problems,
-			b.checkBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
+			c.checkBody("body of the request", body.Map("content"), x.Header.Get("Content-Type"), x.Body)...)
 	case len(x.Body) == 0 && body.Value("required") == true:
 		problems = append(problems, "a body is described as required, but the request succeeded without it")
 	}
@@ -55,7 +55,7 @@ func needsCredential(o openapi.Operation) bool {
 	return len(o.List("security")) > 0
 }
 
-func (b *Checker) checkBody(what string, content openapi.Object, contentType string, body []byte) []string {
+func (c *Checker) checkBody(what string, content openapi.Object, contentType string, body []byte) []string {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	media, _ := content.Value(mediaType).(openapi.Object)
 	if err != nil || media == nil {
@@ -82,5 +82,5 @@ func (b *Checker) checkBody(what string, content openapi.Object, contentType str
 		}
 		value = fields
 	}
-	return b.schemas.validate(what, schema, value)
+	return c.schemas.validate(what, schema, value)
 }

@@ -96,14 +96,14 @@ func leaves(what string, e *jsonschema.ValidationError) []string {
 }
 
 // checkText checks a value in text form: of a header or a parameter.
-func (b *Checker) checkText(what string, schema openapi.Object, text string) []string {
+func (c *Checker) checkText(what string, schema openapi.Object, text string) []string {
 	var value any = text
-	if b.Document.Resolve(schema).Text("type") == "integer" {
+	if c.Document.Resolve(schema).Text("type") == "integer" {
 		number, err := strconv.ParseInt(text, 10, 64)
 		if err != nil && !strings.ContainsAny(text, "0123456789") {
 			return []string{what + " is not a number"}
 		}
 		value = json.Number(strconv.FormatInt(number, 10))
 	}
-	return b.schemas.validate(what, schema, value)
+	return c.schemas.validate(what, schema, value)
 }

@@ -59,7 +59,7 @@ var redeemBlindly = []harness.Fault{
 
 // replayUnrevoked refuses a replay and revokes nothing in Postgres.
 var replayUnrevoked = harness.Fault{File: grantsFile,
-	Old: `	if err := k.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {`,
+	Old: `	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {`,
 	New: `	if err := ctx.Err(); err != nil {`,
 }
 
@@ -102,14 +102,14 @@ var postgresSilent = []harness.Fault{
 	{File: refreshFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
 	{
 		File: redeemFile,
-		Old:  "	case Active:\n		return k.redeemedBefore(ctx, snapshot, code, terms, sender)\n",
+		Old:  "	case Active:\n		return s.redeemedBefore(ctx, snapshot, code, terms, sender)\n",
 		New:  "",
 	},
 }
 
 // repairOff does not repair a Redis that has lost its data.
 var repairOff = harness.Fault{File: refreshFile,
-	Old: "	if err := k.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
+	Old: "	if err := s.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
 	New: "",
 }
 
@@ -136,12 +136,12 @@ var scriptsAssumedLoaded = []harness.Fault{
 var undoOff = []harness.Fault{
 	{
 		File: decideFile,
-		Old:  "	if err != nil && k.undoRotation(ctx, step) && uncertain {\n",
+		Old:  "	if err != nil && s.undoRotation(ctx, step) && uncertain {\n",
 		New:  "	if err != nil && uncertain {\n",
 	},
 	{
 		File: directFile,
-		Old:  "	undone, overtaken := k.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)\n",
+		Old:  "	undone, overtaken := s.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)\n",
 		New:  "	undone, overtaken := true, former == \"never\"\n",
 	},
 }
@@ -150,8 +150,8 @@ var undoOff = []harness.Fault{
 var undoUncertainOff = []harness.Fault{
 	{
 		File: decideFile,
-		Old:  "	if err != nil && uncertain {\n		k.undos.add(ctx, step)\n",
-		New:  "	if false && uncertain {\n		k.undos.add(ctx, step)\n",
+		Old:  "	if err != nil && uncertain {\n		s.undos.add(ctx, step)\n",
+		New:  "	if false && uncertain {\n		s.undos.add(ctx, step)\n",
 	},
 	{
 		File: directFile,
@@ -169,9 +169,9 @@ var triedOnce = harness.Fault{File: decideFile, Old: "	commitTries  = 4\n", New:
 // acknowledgedBeforeCommit acknowledges a revocation before Postgres has committed it.
 var acknowledgedBeforeCommit = harness.Fault{
 	File: grantsFile,
-	Old:  "	return k.revoke(ctx, g, reason, actor, nil)\n",
+	Old:  "	return s.revoke(ctx, g, reason, actor, nil)\n",
 	New: `	later := context.WithoutCancel(ctx)
-	time.AfterFunc(time.Second, func() { _ = k.revoke(later, g, reason, actor, nil) })
+	time.AfterFunc(time.Second, func() { _ = s.revoke(later, g, reason, actor, nil) })
 	return nil
 `,
 }

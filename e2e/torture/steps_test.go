@@ -28,10 +28,10 @@ const (
 	deathDefinition      = "\n\nfunc dieAt(step string) {\n" +
 		"\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n" +
 		"\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	checkedExchange = "	if err := k.answerExchange(ctx, *g, result, terms, ending); err != nil {\n" +
+	checkedExchange = "	if err := s.answerExchange(ctx, *g, result, terms, ending); err != nil {\n" +
 		"\t\treturn Issued{}, " +
 		"err\n\t}\n"
-	checkedRotation = "	if err := k.answerRotation(ctx, *g, result, ending); err != nil {\n\t\treturn Issued{}, " +
+	checkedRotation = "	if err := s.answerRotation(ctx, *g, result, ending); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
 	// A request of a public client is decided directly.
 	decidedDirectly = "	if !decided {\n\t\treturn Snapshot{}, false, err\n\t}\n"
@@ -39,7 +39,7 @@ const (
 
 	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
 	stepIsAnswered          = "	return snapshot.issue(next[0]), nil\n"
-	storeHasRevoked         = "	k.PropagateRevocation(ctx, g.ID, g.Ends, reason)\n\treturn nil\n"
+	storeHasRevoked         = "	s.PropagateRevocation(ctx, g.ID, g.Ends, reason)\n\treturn nil\n"
 	definitionsOfTheService = "// A Service stores grants in both stores"
 )
 

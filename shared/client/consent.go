@@ -56,7 +56,7 @@ func (c Connector) Ask() Question {
 }
 
 // Ask makes a request for consent with PKCE, which is optional for these applications and enforced once sent.
-func (a ConfidentialApp) Ask() Question { return a.ask(nil) }
+func (c ConfidentialApp) Ask() Question { return c.ask(nil) }
 
 func (a Application) ask(scopes []string, more ...oauth2.AuthCodeOption) Question {
 	q := Question{State: rand.Text(), Verifier: oauth2.GenerateVerifier()}
@@ -86,16 +86,16 @@ func (c Connector) Finish(ctx context.Context, q Question, callback url.Values) 
 // Finish checks the query of the browser's redirect and exchanges its code. The token is valid for 90 days
 // and cannot be refreshed: pass it to oauth2.StaticTokenSource, and ask for consent again before its Expiry.
 // If the user refused, the error is an *Error with the code access_denied.
-func (a ConfidentialApp) Finish(ctx context.Context, q Question, callback url.Values) (*oauth2.Token, error) {
-	code, err := a.code(q, callback)
+func (c ConfidentialApp) Finish(ctx context.Context, q Question, callback url.Values) (*oauth2.Token, error) {
+	code, err := c.code(q, callback)
 	if err != nil {
 		return nil, err
 	}
-	return a.exchangeJSON(ctx, map[string]string{
-		"client_id":     a.ClientID,
-		"client_secret": a.Secret.Reveal(),
+	return c.exchangeJSON(ctx, map[string]string{
+		"client_id":     c.ClientID,
+		"client_secret": c.Secret.Reveal(),
 		"code":          code,
-		"redirect_uri":  a.RedirectURI,
+		"redirect_uri":  c.RedirectURI,
 		"code_verifier": q.Verifier,
 	})
 }
@@ -136,9 +136,9 @@ func (c Connector) Revoke(ctx context.Context, token string) error {
 }
 
 // Revoke revokes the grant of an access token (RFC 7009). An unknown token is not an error.
-func (a ConfidentialApp) Revoke(ctx context.Context, token string) error {
-	return a.postJSON(ctx, revokePath,
-		map[string]string{"client_id": a.ClientID, "client_secret": a.Secret.Reveal(), "token": token}, nil)
+func (c ConfidentialApp) Revoke(ctx context.Context, token string) error {
+	return c.postJSON(ctx, revokePath,
+		map[string]string{"client_id": c.ClientID, "client_secret": c.Secret.Reveal(), "token": token}, nil)
 }
 
 func (a Application) caller() (*caller, error) {

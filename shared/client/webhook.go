@@ -85,7 +85,7 @@ func NewWebhookVerifier(secrets ...Secret) (*WebhookVerifier, error) {
 
 // Verify checks the signature of a request and returns its event. body must be the body exactly as received. The error
 // matches ErrWebhook.
-func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent, error) {
+func (w *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent, error) {
 	id, sent := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
 	if id == "" || strings.Contains(id, ".") {
 		return WebhookEvent{}, fmt.Errorf("%w: no webhook-id", ErrWebhook)
@@ -94,10 +94,10 @@ func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent,
 	if err != nil {
 		return WebhookEvent{}, fmt.Errorf("%w: no webhook-timestamp", ErrWebhook)
 	}
-	if !v.signed(header.Get("Webhook-Signature"), id+"."+sent+".", body) {
+	if !w.signed(header.Get("Webhook-Signature"), id+"."+sent+".", body) {
 		return WebhookEvent{}, fmt.Errorf("%w: no signature with the secret of the endpoint", ErrWebhook)
 	}
-	if age := v.Now().Sub(time.Unix(seconds, 0)); age > WebhookTolerance || age < -WebhookTolerance {
+	if age := w.Now().Sub(time.Unix(seconds, 0)); age > WebhookTolerance || age < -WebhookTolerance {
 		return WebhookEvent{}, fmt.Errorf("%w: it was sent more than 5 minutes ago, or the clock is wrong", ErrWebhook)
 	}
 	e := WebhookEvent{ID: id}
@@ -111,8 +111,8 @@ func (v *WebhookVerifier) Verify(header http.Header, body []byte) (WebhookEvent,
 
 // signed reports whether any of the space-separated signatures is a valid signature of the content with any of the
 // keys.
-func (v *WebhookVerifier) signed(signatures, prefix string, body []byte) bool {
-	for _, key := range v.keys {
+func (w *WebhookVerifier) signed(signatures, prefix string, body []byte) bool {
+	for _, key := range w.keys {
 		mac := hmac.New(sha256.New, key)
 		_, _ = mac.Write([]byte(prefix)) // never fails
 		_, _ = mac.Write(body)

@@ -56,7 +56,7 @@ type Refusal struct {
 }
 
 // Of returns the API error for err. An error that is not listed passes unchanged.
-func (all Refusals) Of(err error) error {
+func (r Refusals) Of(err error) error {
 	if problems, ok := errors.AsType[Problems](err); ok {
 		return &apierr.Error{
 			Kind:    apierr.Invalid,
@@ -64,7 +64,7 @@ func (all Refusals) Of(err error) error {
 			Fields:  problems,
 		}
 	}
-	for _, one := range all {
+	for _, one := range r {
 		if errors.Is(err, one.Err) {
 			return one.As
 		}

@@ -25,11 +25,11 @@ type AnswerTable struct {
 // without running effect, ErrReused if the body differs, or another *apierr.Error if the caller must not get it. A
 // concurrent request with the same key waits for the first one. An error of effect is returned unchanged; the caller
 // must then roll tx back, so that nothing is stored.
-func (t AnswerTable) Once(ctx context.Context, tx pgx.Tx, key Key, effect Effect[pgx.Tx]) (Answer, error) {
+func (a AnswerTable) Once(ctx context.Context, tx pgx.Tx, key Key, effect Effect[pgx.Tx]) (Answer, error) {
 	if !key.Given() {
 		return effect(ctx, tx)
 	}
-	first, known, err := t.claim(ctx, tx, key)
+	first, known, err := a.claim(ctx, tx, key)
 	if err != nil || known {
 		return first, err
 	}
@@ -37,18 +37,18 @@ func (t AnswerTable) Once(ctx context.Context, tx pgx.Tx, key Key, effect Effect
 	if err != nil {
 		return Answer{}, err
 	}
-	return answer, t.store(ctx, tx, key, answer)
+	return answer, a.store(ctx, tx, key, answer)
 }
 
 // claim inserts the key's row, or returns the stored answer. The insert waits for a transaction that inserts the same
 // row; a row older than KeyRetention is replaced.
-func (t AnswerTable) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, known bool, err error) {
+func (a AnswerTable) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answer, known bool, err error) {
 	for {
-		claimed, err := t.insert(ctx, tx, key)
+		claimed, err := a.insert(ctx, tx, key)
 		if err != nil || claimed {
 			return Answer{}, false, err
 		}
-		first, err = t.stored(ctx, tx, key)
+		first, err = a.stored(ctx, tx, key)
 		if !errors.Is(err, pgx.ErrNoRows) { // otherwise the old row was deleted meanwhile
 			return first, err == nil, err
 		}
@@ -58,14 +58,14 @@ func (t AnswerTable) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answe
 // insert inserts the key's row, or replaces a row that is older than KeyRetention. It reports whether it did either. It
 // uses the time of the database, and two statements because a distributed Postgres does not accept now() in
 // "on conflict do update".
-func (t AnswerTable) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, error) {
+func (a AnswerTable) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, error) {
 	tag, err := tx.Exec(ctx, `
-		insert into `+t.Name+` (tenant_id, user_id, route, key, body_hash)
+		insert into `+a.Name+` (tenant_id, user_id, route, key, body_hash)
 		values ($1, $2, $3, $4, $5) on conflict (tenant_id, user_id, route, key) do nothing`,
 		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:])
 	if err == nil && tag.RowsAffected() == 0 {
 		tag, err = tx.Exec(ctx, `
-			update `+t.Name+` set body_hash = $5, created_at = now(), status = null
+			update `+a.Name+` set body_hash = $5, created_at = now(), status = null
 			where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
 				and created_at <= now() - make_interval(secs => $6)`,
 			key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], KeyRetention.Seconds())
@@ -77,13 +77,13 @@ func (t AnswerTable) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, erro
 }
 
 // stored returns the answer of a known key. It returns ErrReused if the key was used for another body.
-func (t AnswerTable) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answer, err error) {
+func (a AnswerTable) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answer, err error) {
 	var same bool
 	var needs []string
 	var credential *uuid.UUID
 	err = tx.QueryRow(ctx, `
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body, needs, credential_id
-		from `+t.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
+		from `+a.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
 		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).
 		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body, &needs, &credential)
 	if err != nil {
@@ -95,8 +95,8 @@ func (t AnswerTable) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answ
 	if err := key.By.mayRepeat(perm.FromStrings(needs), credential); err != nil {
 		return Answer{}, err
 	}
-	if t.Box != nil {
-		if first.Body, err = t.Box.OpenBytes(first.Body); err != nil {
+	if a.Box != nil {
+		if first.Body, err = a.Box.OpenBytes(first.Body); err != nil {
 			return Answer{}, fmt.Errorf("open the answer of an idempotency key: %w", err)
 		}
 	}
@@ -104,17 +104,17 @@ func (t AnswerTable) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answ
 	return first, nil
 }
 
-func (t AnswerTable) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) error {
+func (a AnswerTable) store(ctx context.Context, tx pgx.Tx, key Key, answer Answer) error {
 	body := answer.Body
-	if t.Box != nil {
-		body = t.Box.SealBytes(body)
+	if a.Box != nil {
+		body = a.Box.SealBytes(body)
 	}
 	var credential *uuid.UUID
 	if answer.Secret && key.By.Credential != uuid.Nil {
 		credential = &key.By.Credential
 	}
 	tag, err := tx.Exec(ctx, `
-		update `+t.Name+` set status = $5, etag = $6, location = $7, body = $8, needs = $9, credential_id = $10
+		update `+a.Name+` set status = $5, etag = $6, location = $7, body = $8, needs = $9, credential_id = $10
 		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
 		key.WorkspaceID, key.User, key.Route, key.Text, answer.Status, answer.ETag, answer.Location, body,
 		answer.Needs.Strings(), credential)
@@ -128,8 +128,8 @@ func (t AnswerTable) store(ctx context.Context, tx pgx.Tx, key Key, answer Answe
 }
 
 // Kind returns the kind of the keys that are older than KeyRetention.
-func (t AnswerTable) Kind() retention.Kind {
-	k := retention.RowsOfWorkspaces(t.Name, "tenant_id, user_id, route, key", "t.created_at", "")
+func (a AnswerTable) Kind() retention.Kind {
+	k := retention.RowsOfWorkspaces(a.Name, "tenant_id, user_id, route, key", "t.created_at", "")
 	k.Name, k.Keep = "idempotency keys", KeyRetention
 	return k
 }

@@ -74,8 +74,8 @@ type organisationsAdd struct {
 	Name string `arg:"" help:"Name."`
 }
 
-func (c organisationsAdd) Run(ctx context.Context, d service) error {
-	return d.print(d.AddOrganisation(ctx, c.Name))
+func (o organisationsAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddOrganisation(ctx, o.Name))
 }
 
 type organisationsList struct{}
@@ -89,16 +89,16 @@ type workspacesAdd struct {
 	Name         string `arg:"" help:"Name."`
 }
 
-func (c workspacesAdd) Run(ctx context.Context, d service) error {
-	return d.print(d.AddWorkspace(ctx, c.Organisation, c.Name))
+func (w workspacesAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddWorkspace(ctx, w.Organisation, w.Name))
 }
 
 type workspacesList struct {
 	Organisation string `placeholder:"ID" help:"Only the workspaces of one organisation."`
 }
 
-func (c workspacesList) Run(ctx context.Context, d service) error {
-	return d.print(d.Workspaces(ctx, c.Organisation))
+func (w workspacesList) Run(ctx context.Context, d service) error {
+	return d.print(d.Workspaces(ctx, w.Organisation))
 }
 
 type modulesSet struct {
@@ -107,8 +107,8 @@ type modulesSet struct {
 	Changes   []string `arg:"" help:"One or more of enable, disable, provision and unprovision."`
 }
 
-func (c modulesSet) Run(ctx context.Context, d service) error {
-	return d.print(d.SetModule(ctx, c.Workspace, c.Module, c.Changes))
+func (m modulesSet) Run(ctx context.Context, d service) error {
+	return d.print(d.SetModule(ctx, m.Workspace, m.Module, m.Changes))
 }
 
 type featuresSet struct {
@@ -117,8 +117,8 @@ type featuresSet struct {
 	State     string `arg:"" help:"on or off."`
 }
 
-func (c featuresSet) Run(ctx context.Context, d service) error {
-	return d.print(d.SetFeature(ctx, c.Workspace, c.Feature, c.State))
+func (f featuresSet) Run(ctx context.Context, d service) error {
+	return d.print(d.SetFeature(ctx, f.Workspace, f.Feature, f.State))
 }
 
 type retentionShow struct{}
@@ -129,8 +129,8 @@ type retentionRun struct {
 	DryRun bool `name:"dry-run" help:"Delete nothing; show what is due."`
 }
 
-func (c retentionRun) Run(ctx context.Context, d service) error {
-	if c.DryRun {
+func (r retentionRun) Run(ctx context.Context, d service) error {
+	if r.DryRun {
 		return retentionShow{}.Run(ctx, d)
 	}
 	return d.print(d.RunRetention(ctx))
@@ -163,8 +163,8 @@ type keysRemove struct {
 	KID string `arg:"" name:"kid" help:"Id of the key."`
 }
 
-func (c keysRemove) Run(ctx context.Context, d service) error {
-	return d.print(d.RemoveKey(ctx, c.KID))
+func (k keysRemove) Run(ctx context.Context, d service) error {
+	return d.print(d.RemoveKey(ctx, k.KID))
 }
 
 type keysReseal struct{}
@@ -198,12 +198,12 @@ func (n *named) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (o grantOptions) query() admin.GrantQuery {
+func (g grantOptions) query() admin.GrantQuery {
 	return admin.GrantQuery{
-		User:         string(o.User),
-		Client:       string(o.Client),
-		Workspace:    string(o.Workspace),
-		IssuedBefore: string(o.IssuedBefore),
+		User:         string(g.User),
+		Client:       string(g.Client),
+		Workspace:    string(g.Workspace),
+		IssuedBefore: string(g.IssuedBefore),
 	}
 }
 
@@ -212,16 +212,16 @@ type grantsList struct {
 	Limit int `default:"200" help:"Maximum number of grants, up to 10000."`
 }
 
-func (c grantsList) Run(ctx context.Context, d service) error {
-	return d.print(d.ListGrants(ctx, c.query(), c.Limit))
+func (g grantsList) Run(ctx context.Context, d service) error {
+	return d.print(d.ListGrants(ctx, g.query(), g.Limit))
 }
 
 type grantsRevoke struct {
 	Grant string `arg:"" help:"Id of the grant."`
 }
 
-func (c grantsRevoke) Run(ctx context.Context, d service) error {
-	return d.print(d.RevokeGrant(ctx, c.Grant))
+func (g grantsRevoke) Run(ctx context.Context, d service) error {
+	return d.print(d.RevokeGrant(ctx, g.Grant))
 }
 
 var errWhoseGrants = errors.New(
@@ -233,15 +233,15 @@ type grantsRevokeAll struct {
 }
 
 // Run needs an option or --all, so that an operator who forgets the options does not revoke every grant.
-func (c grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
-	if named := c.grantOptions != (grantOptions{}); named == c.All {
+func (g grantsRevokeAll) Run(ctx context.Context, a *adminCommands) error {
+	if named := g.grantOptions != (grantOptions{}); named == g.All {
 		return errWhoseGrants
 	}
 	d, err := a.ProvideService(ctx)
 	if err != nil {
 		return err
 	}
-	return d.print(d.RevokeGrants(ctx, c.query(), progressTo(os.Stderr)))
+	return d.print(d.RevokeGrants(ctx, g.query(), progressTo(os.Stderr)))
 }
 
 // progressTo returns a function that writes how many grants are revoked, at most once in five seconds.

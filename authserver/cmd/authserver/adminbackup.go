@@ -22,7 +22,7 @@ type backupFolder struct {
 	Dir string `arg:"" placeholder:"FOLDER" help:"Folder with the backups."`
 }
 
-func (f backupFolder) folder() backup.Folder { return backup.Folder{Dir: f.Dir, Out: os.Stdout} }
+func (b backupFolder) folder() backup.Folder { return backup.Folder{Dir: b.Dir, Out: os.Stdout} }
 
 // own returns an error without its causes: printError gives advice about those of ALMONER_DATABASE_URL, which these
 // commands do not use.
@@ -39,24 +39,24 @@ type backupDump struct {
 	Later   bool `help:"Allow programs of a later version than the server's: for a move to a server of that version."`
 }
 
-func (c backupDump) Run(ctx context.Context) error {
-	return own(c.folder().Dump(ctx, backup.DumpOptions{NoRoles: c.NoRoles, Later: c.Later}))
+func (b backupDump) Run(ctx context.Context) error {
+	return own(b.folder().Dump(ctx, backup.DumpOptions{NoRoles: b.NoRoles, Later: b.Later}))
 }
 
 type backupBase struct{ backupFolder }
 
-func (c backupBase) Run(ctx context.Context) error { return own(c.folder().Base(ctx)) }
+func (b backupBase) Run(ctx context.Context) error { return own(b.folder().Base(ctx)) }
 
 type backupVerify struct {
 	Kind string `arg:"" enum:"dump,base" help:"dump or base."`
 	backupFolder
 }
 
-func (c backupVerify) Run(ctx context.Context) error {
-	if c.Kind == "base" {
-		return own(c.folder().VerifyBase(ctx))
+func (b backupVerify) Run(ctx context.Context) error {
+	if b.Kind == "base" {
+		return own(b.folder().VerifyBase(ctx))
 	}
-	return own(c.folder().VerifyDump(ctx))
+	return own(b.folder().VerifyDump(ctx))
 }
 
 type backupRestore struct {
@@ -65,8 +65,8 @@ type backupRestore struct {
 	Roles bool   `help:"First make the roles of the dump's server, with their passwords. For a new server."`
 }
 
-func (c backupRestore) Run(ctx context.Context) error {
-	return own(c.folder().Restore(ctx, c.Dump, c.Roles))
+func (b backupRestore) Run(ctx context.Context) error {
+	return own(b.folder().Restore(ctx, b.Dump, b.Roles))
 }
 
 type backupRecover struct {
@@ -76,10 +76,10 @@ type backupRecover struct {
 	Moment  string `required:"" placeholder:"TIME" help:"The moment before the damage, like 2026-03-01 12:00:00+00."`
 }
 
-func (c backupRecover) Run(ctx context.Context) error {
-	moment, err := backup.ParseMoment(c.Moment)
+func (b backupRecover) Run(ctx context.Context) error {
+	moment, err := backup.ParseMoment(b.Moment)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	return own(backup.Recovery{Folder: c.folder(), Data: c.Data, Archive: c.Archive, Moment: moment}.Recover(ctx))
+	return own(backup.Recovery{Folder: b.folder(), Data: b.Data, Archive: b.Archive, Moment: moment}.Recover(ctx))
 }

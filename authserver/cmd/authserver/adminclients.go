@@ -134,8 +134,8 @@ type policyShow struct {
 	Workspace string `arg:"" help:"Id of the workspace."`
 }
 
-func (c policyShow) Run(ctx context.Context, d service) error {
-	return d.print(d.ConnectorPolicy(ctx, c.Workspace))
+func (p policyShow) Run(ctx context.Context, d service) error {
+	return d.print(d.ConnectorPolicy(ctx, p.Workspace))
 }
 
 type policySet struct {
@@ -146,7 +146,7 @@ type policySet struct {
 	DryRun      bool     `help:"Show the effect on existing connections, and change nothing."`
 }
 
-func (c policySet) Run(ctx context.Context, d service) error {
-	change := admin.PolicyChange{Platforms: c.Platforms, Permissions: c.Permissions, Days: c.Days}
-	return d.print(d.SetConnectorPolicy(ctx, c.Workspace, change, c.DryRun))
+func (p policySet) Run(ctx context.Context, d service) error {
+	change := admin.PolicyChange{Platforms: p.Platforms, Permissions: p.Permissions, Days: p.Days}
+	return d.print(d.SetConnectorPolicy(ctx, p.Workspace, change, p.DryRun))
 }

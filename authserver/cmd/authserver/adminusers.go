@@ -31,8 +31,8 @@ type usersAdd struct {
 	Name  string `required:"" help:"Name of the user."`
 }
 
-func (c usersAdd) Run(ctx context.Context, d service) error {
-	return d.print(d.AddUser(ctx, c.Email, c.Name))
+func (u usersAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddUser(ctx, u.Email, u.Name))
 }
 
 type usersList struct{}
@@ -49,31 +49,31 @@ type usersShow struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersShow) Run(ctx context.Context, d service) error { return d.print(d.ShowUser(ctx, c.User)) }
+func (u usersShow) Run(ctx context.Context, d service) error { return d.print(d.ShowUser(ctx, u.User)) }
 
 type usersConfirmEmail struct {
 	User string `arg:"" optional:"" xor:"users" help:"UUID or e-mail address of the user."`
 	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses. Do this only if the deployment has always sent mail, and its invitations were opened by the people they were sent to."`
 }
 
-func (c usersConfirmEmail) Run(ctx context.Context, d service) error {
-	return d.print(d.ConfirmEmail(ctx, c.User))
+func (u usersConfirmEmail) Run(ctx context.Context, d service) error {
+	return d.print(d.ConfirmEmail(ctx, u.User))
 }
 
 type usersDisable struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersDisable) Run(ctx context.Context, d service) error {
-	return d.print(d.SetDisabled(ctx, c.User, true))
+func (u usersDisable) Run(ctx context.Context, d service) error {
+	return d.print(d.SetDisabled(ctx, u.User, true))
 }
 
 type usersEnable struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersEnable) Run(ctx context.Context, d service) error {
-	return d.print(d.SetDisabled(ctx, c.User, false))
+func (u usersEnable) Run(ctx context.Context, d service) error {
+	return d.print(d.SetDisabled(ctx, u.User, false))
 }
 
 type usersSetPassword struct {
@@ -81,7 +81,7 @@ type usersSetPassword struct {
 	RemoveOthers bool   `help:"Also remove the user's passkeys and linked accounts, so that only the password remains."`
 }
 
-func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
+func (u usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 	if isTerminal(os.Stdin) {
 		return errTerminal
 	}
@@ -89,15 +89,15 @@ func (c usersSetPassword) Run(ctx context.Context, a *adminCommands) error {
 	if err != nil {
 		return err
 	}
-	return d.print(d.SetPassword(ctx, c.User, os.Stdin, c.RemoveOthers))
+	return d.print(d.SetPassword(ctx, u.User, os.Stdin, u.RemoveOthers))
 }
 
 type usersResetLink struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersResetLink) Run(ctx context.Context, d service) error {
-	return d.print(d.ResetLink(ctx, c.User))
+func (u usersResetLink) Run(ctx context.Context, d service) error {
+	return d.print(d.ResetLink(ctx, u.User))
 }
 
 type usersSetEmail struct {
@@ -105,8 +105,8 @@ type usersSetEmail struct {
 	Email string `arg:"" help:"The new address."`
 }
 
-func (c usersSetEmail) Run(ctx context.Context, d service) error {
-	return d.print(d.SetEmail(ctx, c.User, c.Email))
+func (u usersSetEmail) Run(ctx context.Context, d service) error {
+	return d.print(d.SetEmail(ctx, u.User, u.Email))
 }
 
 type usersDelete struct {
@@ -114,16 +114,16 @@ type usersDelete struct {
 	DryRun bool   `help:"Change nothing; show what would end."`
 }
 
-func (c usersDelete) Run(ctx context.Context, d service) error {
-	return d.print(d.DeleteUser(ctx, c.User, c.DryRun))
+func (u usersDelete) Run(ctx context.Context, d service) error {
+	return d.print(d.DeleteUser(ctx, u.User, u.DryRun))
 }
 
 type usersSignInMethods struct {
 	User string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c usersSignInMethods) Run(ctx context.Context, d service) error {
-	return d.print(d.SignInMethods(ctx, c.User))
+func (u usersSignInMethods) Run(ctx context.Context, d service) error {
+	return d.print(d.SignInMethods(ctx, u.User))
 }
 
 type usersRemoveSignInMethod struct {
@@ -131,8 +131,8 @@ type usersRemoveSignInMethod struct {
 	Method string `arg:"" help:"Id of a passkey or issuer of a linked account, as listed by sign-in-methods."`
 }
 
-func (c usersRemoveSignInMethod) Run(ctx context.Context, d service) error {
-	return d.print(d.RemoveSignInMethod(ctx, c.User, c.Method))
+func (u usersRemoveSignInMethod) Run(ctx context.Context, d service) error {
+	return d.print(d.RemoveSignInMethod(ctx, u.User, u.Method))
 }
 
 type memberCommands struct {
@@ -150,16 +150,16 @@ type membersAdd struct {
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
-func (c membersAdd) Run(ctx context.Context, d service) error {
-	return d.print(d.AddMember(ctx, c.Workspace, c.User, c.Permissions))
+func (m membersAdd) Run(ctx context.Context, d service) error {
+	return d.print(d.AddMember(ctx, m.Workspace, m.User, m.Permissions))
 }
 
 type membersList struct {
 	Workspace string `arg:"" help:"Id of the workspace."`
 }
 
-func (c membersList) Run(ctx context.Context, d service) error {
-	return d.print(d.Members(ctx, c.Workspace))
+func (m membersList) Run(ctx context.Context, d service) error {
+	return d.print(d.Members(ctx, m.Workspace))
 }
 
 type membersSetPermissions struct {
@@ -168,16 +168,16 @@ type membersSetPermissions struct {
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
-func (c membersSetPermissions) Run(ctx context.Context, d service) error {
-	return d.print(d.SetPermissions(ctx, c.Workspace, c.User, c.Permissions))
+func (m membersSetPermissions) Run(ctx context.Context, d service) error {
+	return d.print(d.SetPermissions(ctx, m.Workspace, m.User, m.Permissions))
 }
 
 type membersAppointManagers struct {
 	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only in one workspace."`
 }
 
-func (c membersAppointManagers) Run(ctx context.Context, d service) error {
-	return d.print(d.AppointManagers(ctx, c.Workspace))
+func (m membersAppointManagers) Run(ctx context.Context, d service) error {
+	return d.print(d.AppointManagers(ctx, m.Workspace))
 }
 
 type membersRemove struct {
@@ -185,6 +185,6 @@ type membersRemove struct {
 	User      string `arg:"" help:"UUID or e-mail address of the user."`
 }
 
-func (c membersRemove) Run(ctx context.Context, d service) error {
-	return d.print(d.RemoveMember(ctx, c.Workspace, c.User))
+func (m membersRemove) Run(ctx context.Context, d service) error {
+	return d.print(d.RemoveMember(ctx, m.Workspace, m.User))
 }

@@ -37,26 +37,26 @@ type doctorCommand struct {
 }
 
 // Run writes its findings to standard output. Instructions to the user go to standard error.
-func (c doctorCommand) Run(ctx context.Context) error {
+func (d doctorCommand) Run(ctx context.Context) error {
 	options := doctor.Options{
-		URL:         c.URL,
-		As:          c.As,
-		ClientID:    c.ClientID,
-		RedirectURI: c.RedirectURI,
-		Browser:     c.Browser,
-		Email:       c.Email,
-		Workspace:   c.Workspace,
-		Replay:      c.Replay,
+		URL:         d.URL,
+		As:          d.As,
+		ClientID:    d.ClientID,
+		RedirectURI: d.RedirectURI,
+		Browser:     d.Browser,
+		Email:       d.Email,
+		Workspace:   d.Workspace,
+		Replay:      d.Replay,
 		Prompt:      func(text string) { fmt.Fprintln(os.Stderr, "\n"+text) },
 	}
-	if c.CallbackStdin {
+	if d.CallbackStdin {
 		options.Pasted = os.Stdin
 	}
-	if err := c.readPassword(&options); err != nil {
+	if err := d.readPassword(&options); err != nil {
 		return exit{err, exitUsage}
 	}
-	if !c.JSON {
-		options.Tell = (&doctor.Text{Out: os.Stdout, Head: "As " + c.As + ": " + c.URL}).Tell
+	if !d.JSON {
+		options.Tell = (&doctor.Text{Out: os.Stdout, Head: "As " + d.As + ": " + d.URL}).Tell
 	}
 	report, err := doctor.Run(ctx, options)
 	if errors.Is(err, doctor.ErrUsage) {
@@ -65,7 +65,7 @@ func (c doctorCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
+	if d.JSON {
 		if err := report.JSON(os.Stdout); err != nil {
 			return err
 		}
@@ -78,16 +78,16 @@ func (c doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-func (c doctorCommand) readPassword(options *doctor.Options) error {
-	if c.PasswordFile == "" {
+func (d doctorCommand) readPassword(options *doctor.Options) error {
+	if d.PasswordFile == "" {
 		return nil
 	}
-	if c.PasswordFile == "-" && c.CallbackStdin {
+	if d.PasswordFile == "-" && d.CallbackStdin {
 		return errors.New("--password-file - and --callback-stdin cannot both read standard input")
 	}
 	file := os.Stdin
-	if c.PasswordFile != "-" {
-		opened, err := os.Open(c.PasswordFile)
+	if d.PasswordFile != "-" {
+		opened, err := os.Open(d.PasswordFile)
 		if err != nil {
 			return fmt.Errorf("read the password: %w", err)
 		}

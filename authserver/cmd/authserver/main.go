@@ -80,8 +80,8 @@ type settings struct {
 	JSON bool `name:"json" help:"Write JSON."`
 }
 
-func (c settings) Run() error {
-	return envconf.PrintSettings(os.Stdout, envconf.Describe(app.Config{}), c.JSON)
+func (s settings) Run() error {
+	return envconf.PrintSettings(os.Stdout, envconf.Describe(app.Config{}), s.JSON)
 }
 
 type healthcheck struct {

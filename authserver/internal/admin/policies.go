@@ -71,24 +71,24 @@ type PolicyChange struct {
 	Days                   *int
 }
 
-func (c PolicyChange) of(before workspace.ConnectorPolicy) (workspace.ConnectorPolicy, error) {
-	wish := policy.Request{Platforms: c.Platforms, Permissions: c.Permissions, Days: before.Days}
+func (p PolicyChange) of(before workspace.ConnectorPolicy) (workspace.ConnectorPolicy, error) {
+	wish := policy.Request{Platforms: p.Platforms, Permissions: p.Permissions, Days: before.Days}
 	switch {
-	case len(c.Platforms) == 0:
+	case len(p.Platforms) == 0:
 		wish.Platforms = platformNames(before.Platforms)
-	case slices.Equal(c.Platforms, []string{"all"}):
+	case slices.Equal(p.Platforms, []string{"all"}):
 		wish.Platforms = platformNames(workspace.Platforms())
-	case slices.Equal(c.Platforms, []string{"none"}):
+	case slices.Equal(p.Platforms, []string{"none"}):
 		wish.Platforms = nil
 	}
 	switch {
-	case len(c.Permissions) == 0:
+	case len(p.Permissions) == 0:
 		wish.Permissions = before.Permissions.Strings()
-	case slices.Equal(c.Permissions, []string{"all"}):
+	case slices.Equal(p.Permissions, []string{"all"}):
 		wish.Permissions = perm.ForConnectors().Strings()
 	}
-	if c.Days != nil {
-		wish.Days = *c.Days
+	if p.Days != nil {
+		wish.Days = *p.Days
 	}
 	out, err := wish.Accept()
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok {

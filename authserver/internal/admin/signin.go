@@ -36,20 +36,20 @@ type SignInMethod struct {
 
 func (SignInMethod) columns() []string { return []string{"KIND", "ID", "NAME", "CREATED", "LAST USED"} }
 
-func (m SignInMethod) cells() []string {
-	return []string{m.Kind, m.ID, m.Name, stamp(&m.Created), stamp(m.LastUsed)}
+func (s SignInMethod) cells() []string {
+	return []string{s.Kind, s.ID, s.Name, stamp(&s.Created), stamp(s.LastUsed)}
 }
 
 // Event returns the audit event of the method's removal by an administrator.
-func (m SignInMethod) Event(user uuid.UUID) audit.Event {
+func (s SignInMethod) Event(user uuid.UUID) audit.Event {
 	removed := userEvent(audit.IdentityUnlinked, user)
-	switch m.Kind {
+	switch s.Kind {
 	case Passkey:
-		removed.Action, removed.Subject = audit.PasskeyRemoved, "passkey:"+m.ID
+		removed.Action, removed.Subject = audit.PasskeyRemoved, "passkey:"+s.ID
 	case Authenticator:
 		removed.Action = audit.AuthenticatorRemoved
 	default:
-		removed.Detail = map[string]any{"issuer": m.ID}
+		removed.Detail = map[string]any{"issuer": s.ID}
 	}
 	return removed
 }

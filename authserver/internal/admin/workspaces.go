@@ -64,12 +64,12 @@ func (Workspace) columns() []string {
 	return []string{"ID", "ORGANISATION", "NAME", "CREATED", "MODULES", "FEATURES"}
 }
 
-func (t Workspace) cells() []string {
-	modules := make([]string, len(t.Modules))
-	for i, m := range t.Modules {
+func (w Workspace) cells() []string {
+	modules := make([]string, len(w.Modules))
+	for i, m := range w.Modules {
 		modules[i] = m.words()
 	}
-	return []string{t.ID.String(), t.Organisation, t.Name, created(t.Created), list(modules), list(t.Features)}
+	return []string{w.ID.String(), w.Organisation, w.Name, created(w.Created), list(modules), list(w.Features)}
 }
 
 func (m Module) words() string {

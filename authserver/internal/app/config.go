@@ -187,19 +187,19 @@ type RetentionSettings struct {
 }
 
 // Check reports the settings that are out of range. envconf calls it.
-func (s RetentionSettings) Check() []error {
+func (r RetentionSettings) Check() []error {
 	var m envconf.Checks
 	for _, one := range []struct {
 		name          string
 		days, atLeast int
 	}{
-		{postgres.SettingAuditEvents, s.AuditDays, 90},
-		{postgres.SettingGrants, s.GrantsDays, 2},
-		{postgres.SettingTokens, s.TokensDays, 1},
-		{postgres.SettingClients, s.ClientsDays, 1},
-		{postgres.SettingKeys, s.KeysDays, 91},
-		{postgres.SettingInvitations, s.InvitationsDays, 1},
-		{postgres.SettingConnectionLog, s.ConnectionLogDays, 1},
+		{postgres.SettingAuditEvents, r.AuditDays, 90},
+		{postgres.SettingGrants, r.GrantsDays, 2},
+		{postgres.SettingTokens, r.TokensDays, 1},
+		{postgres.SettingClients, r.ClientsDays, 1},
+		{postgres.SettingKeys, r.KeysDays, 91},
+		{postgres.SettingInvitations, r.InvitationsDays, 1},
+		{postgres.SettingConnectionLog, r.ConnectionLogDays, 1},
 	} {
 		m.Require(one.days == 0 || one.days >= one.atLeast && one.days <= retention.MaxDays,
 			fmt.Sprintf("%s must be 0, or between %d and %d", one.name, one.atLeast, retention.MaxDays))
@@ -207,14 +207,14 @@ func (s RetentionSettings) Check() []error {
 	return m
 }
 
-func (s RetentionSettings) periods() postgres.RetentionPeriods {
+func (r RetentionSettings) periods() postgres.RetentionPeriods {
 	return postgres.RetentionPeriods{
-		AuditEvents:   retention.Days(s.AuditDays),
-		Grants:        retention.Days(s.GrantsDays),
-		Tokens:        retention.Days(s.TokensDays),
-		Clients:       retention.Days(s.ClientsDays),
-		Keys:          retention.Days(s.KeysDays),
-		Invitations:   retention.Days(s.InvitationsDays),
-		ConnectionLog: retention.Days(s.ConnectionLogDays),
+		AuditEvents:   retention.Days(r.AuditDays),
+		Grants:        retention.Days(r.GrantsDays),
+		Tokens:        retention.Days(r.TokensDays),
+		Clients:       retention.Days(r.ClientsDays),
+		Keys:          retention.Days(r.KeysDays),
+		Invitations:   retention.Days(r.InvitationsDays),
+		ConnectionLog: retention.Days(r.ConnectionLogDays),
 	}
 }

@@ -37,8 +37,8 @@ func (c *Config) offer() ui.Offer {
 }
 
 // identifyBrowser is called with each sign-in page, before its forms, scripts and links can start logins.
-func (d browserDeps) identifyBrowser(w http.ResponseWriter, r *http.Request) {
-	d.states.BindToBrowser(w, r)
+func (b browserDeps) identifyBrowser(w http.ResponseWriter, r *http.Request) {
+	b.states.BindToBrowser(w, r)
 }
 
 // newSignIn returns the pages of sign-in.

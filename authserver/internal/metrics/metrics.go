@@ -101,7 +101,7 @@ type Exchanger interface {
 }
 
 // Tokens returns an Exchanger that counts the decisions of next.
-func (m *OAuth) Tokens(next Exchanger) Exchanger { return exchanger{m, next} }
+func (o *OAuth) Tokens(next Exchanger) Exchanger { return exchanger{o, next} }
 
 type exchanger struct {
 	*OAuth
@@ -144,9 +144,9 @@ func outcome(err error) string {
 
 // Rotations returns a RotationStore that counts the grants that end: every revocation reaches it, whatever
 // its cause (grant.Service.PropagateRevocation).
-func (m *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
+func (o *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
 	ended, _ := lru.New[uuid.UUID, struct{}](maxRemembered) // fails only if the size is not positive
-	return rotationStore{RotationStore: next, metrics: m, ended: ended}
+	return rotationStore{RotationStore: next, metrics: o, ended: ended}
 }
 
 // maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at
@@ -177,7 +177,7 @@ type Failures interface {
 }
 
 // Failures returns a Failures that counts the refusals that next throttles.
-func (m *OAuth) Failures(next Failures) Failures { return throttle{m, next} }
+func (o *OAuth) Failures(next Failures) Failures { return throttle{o, next} }
 
 type throttle struct {
 	*OAuth

@@ -82,8 +82,8 @@ func readerPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead) }
 
 func registrarPermissions() perm.Set { return perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead) }
 
-func (t Workspaces) all() []Workspace {
-	return []Workspace{t.Main, t.Empty, t.ProgrammesDisabled, t.Unprovisioned, t.LLMDisabled}
+func (w Workspaces) all() []Workspace {
+	return []Workspace{w.Main, w.Empty, w.ProgrammesDisabled, w.Unprovisioned, w.LLMDisabled}
 }
 
 // MarkProven returns SQL that makes a user's address a proven one. In the schema of an earlier release, which has no

@@ -111,10 +111,10 @@ type incoming struct {
 }
 
 // Read reads from the body and records an error.
-func (b *incoming) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+func (i *incoming) Read(p []byte) (int, error) {
+	n, err := i.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		b.broken.Store(true)
+		i.broken.Store(true)
 	}
 	return n, err
 }

@@ -107,8 +107,8 @@ func (m migrate) Run() error {
 	return app.Migrate(context.Background(), os.Environ(), m.Check, m.Distribute, os.Stdout)
 }
 
-func (c settings) Run() error {
-	return envconf.PrintSettings(os.Stdout, envconf.Describe(app.Config{}), c.JSON)
+func (s settings) Run() error {
+	return envconf.PrintSettings(os.Stdout, envconf.Describe(app.Config{}), s.JSON)
 }
 
 func (c checkConfig) Run() error {
@@ -116,12 +116,12 @@ func (c checkConfig) Run() error {
 	return errors.Join(err, reading.Print(os.Stdout, c.JSON))
 }
 
-func (c retentionShow) Run() error {
-	return app.RetentionCommand{JSON: c.JSON}.Run(context.Background(), os.Environ(), os.Stdout)
+func (r retentionShow) Run() error {
+	return app.RetentionCommand{JSON: r.JSON}.Run(context.Background(), os.Environ(), os.Stdout)
 }
 
-func (c retentionRun) Run() error {
-	command := app.RetentionCommand{Delete: !c.DryRun, JSON: c.JSON}
+func (r retentionRun) Run() error {
+	command := app.RetentionCommand{Delete: !r.DryRun, JSON: r.JSON}
 	return command.Run(context.Background(), os.Environ(), os.Stdout)
 }
 

@@ -53,7 +53,7 @@ type appliedForms struct {
 }
 
 // Run applies the file and writes the result to out.
-func (c ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader, out io.Writer) error {
+func (a ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader, out io.Writer) error {
 	var config struct {
 		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	}
@@ -69,11 +69,11 @@ func (c ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 		return err
 	}
 	defer store.Close()
-	applied, err := c.apply(ctx, store.Engage(nil), wanted)
+	applied, err := a.apply(ctx, store.Engage(nil), wanted)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
+	if a.JSON {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(applied)
@@ -153,8 +153,8 @@ func readEntry(entry map[string]any) (engage.Form, error) {
 // errDryRun rolls back the transaction of a dry run.
 var errDryRun = errors.New("dry run")
 
-func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted []engage.Form) (appliedForms, error) {
-	applied := appliedForms{DryRun: c.DryRun, Forms: []appliedForm{}}
+func (a ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted []engage.Form) (appliedForms, error) {
+	applied := appliedForms{DryRun: a.DryRun, Forms: []appliedForm{}}
 	for i, form := range wanted {
 		exists, err := store.WorkspaceExists(ctx, form.WorkspaceID)
 		if err != nil {
@@ -171,12 +171,12 @@ func (c ApplyCommand) apply(ctx context.Context, store *postgres.Engage, wanted 
 			if err != nil {
 				return rest.Answer{}, fmt.Errorf("forms[%d] (%q): %w", i, form.Title, err)
 			}
-			if c.DryRun {
+			if a.DryRun {
 				one.EmbedKey = ""
 			}
 			applied.Forms = append(applied.Forms, one)
 		}
-		if c.DryRun {
+		if a.DryRun {
 			return rest.Answer{}, errDryRun
 		}
 		return rest.Answer{}, nil

@@ -63,11 +63,11 @@ type RetentionSettings struct {
 }
 
 // Check reports the settings that are out of range. envconf calls it.
-func (s RetentionSettings) Check() []error {
+func (r RetentionSettings) Check() []error {
 	var m envconf.Checks
 	for name, days := range map[string]int{
-		postgres.SettingImports:    s.ImportsDays,
-		postgres.SettingSupporters: s.SupportersDays,
+		postgres.SettingImports:    r.ImportsDays,
+		postgres.SettingSupporters: r.SupportersDays,
 	} {
 		m.Require(days >= 0 && days <= retention.MaxDays,
 			fmt.Sprintf("%s must be between 0 and %d", name, retention.MaxDays))
@@ -75,10 +75,10 @@ func (s RetentionSettings) Check() []error {
 	return m
 }
 
-func (s RetentionSettings) periods() postgres.RetentionPeriods {
+func (r RetentionSettings) periods() postgres.RetentionPeriods {
 	return postgres.RetentionPeriods{
-		Imports:    retention.Days(s.ImportsDays),
-		Supporters: retention.Days(s.SupportersDays),
+		Imports:    retention.Days(r.ImportsDays),
+		Supporters: retention.Days(r.SupportersDays),
 	}
 }
 
@@ -94,7 +94,7 @@ type RetentionCommand struct {
 }
 
 // Run runs the command with the settings of environ and writes its result to out.
-func (c RetentionCommand) Run(ctx context.Context, environ []string, out io.Writer) error {
+func (r RetentionCommand) Run(ctx context.Context, environ []string, out io.Writer) error {
 	var config retentionConfig
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
@@ -105,22 +105,22 @@ func (c RetentionCommand) Run(ctx context.Context, environ []string, out io.Writ
 	}
 	defer store.Close()
 	records := store.Retention(config.periods())
-	if c.Delete {
+	if r.Delete {
 		deleted, err := records.DeleteAll(ctx)
-		return errors.Join(err, c.write(out, deleted))
+		return errors.Join(err, r.write(out, deleted))
 	}
 	all, err := records.Show(ctx)
 	if err != nil {
 		return err
 	}
-	return c.write(out, all)
+	return r.write(out, all)
 }
 
 // retentionConnections is the smallest number of connections of a store.
 const retentionConnections = 2
 
-func (c RetentionCommand) write(out io.Writer, table interface{ Text(io.Writer) error }) error {
-	if !c.JSON {
+func (r RetentionCommand) write(out io.Writer, table interface{ Text(io.Writer) error }) error {
+	if !r.JSON {
 		return table.Text(out)
 	}
 	encoder := json.NewEncoder(out)

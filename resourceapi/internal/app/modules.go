@@ -166,28 +166,28 @@ const publishInterval = 3 * time.Second
 
 // publishKey publishes the public key with which authserver seals secrets, and reseals secrets that are sealed with
 // other keys. It does so at the start and after each change of the keys, until ctx ends.
-func (p webhookParts) publishKey(ctx context.Context) {
+func (w webhookParts) publishKey(ctx context.Context) {
 	var published []byte
 	server.Repeat(ctx, func(error) {}, func(ctx context.Context) (time.Duration, error) {
-		key := p.keys.Public()
-		if !bytes.Equal(key, published) && p.PublishWebhookKey(ctx, key) == nil {
+		key := w.keys.Public()
+		if !bytes.Equal(key, published) && w.PublishWebhookKey(ctx, key) == nil {
 			published = key
-			p.reseal(ctx, key)
+			w.reseal(ctx, key)
 		}
 		return publishInterval, nil
 	})
 }
 
 // reseal seals secrets that are sealed with other keys with this public key.
-func (p webhookParts) reseal(ctx context.Context, key []byte) {
-	err := p.ResealWebhooks(ctx, key, func(id uuid.UUID, sealed webhook.Sealed) (webhook.Sealed, error) {
-		secret, err := p.keys.Open(id, sealed)
+func (w webhookParts) reseal(ctx context.Context, key []byte) {
+	err := w.ResealWebhooks(ctx, key, func(id uuid.UUID, sealed webhook.Sealed) (webhook.Sealed, error) {
+		secret, err := w.keys.Open(id, sealed)
 		if err != nil {
 			return webhook.Sealed{}, fmt.Errorf("webhook endpoint %s: its key is not in ALMONER_KEYS: %w", id, err)
 		}
 		return webhook.Seal(key, id, secret)
 	})
 	if err != nil && ctx.Err() == nil {
-		p.log.WarnContext(ctx, "secrets of webhook endpoints not sealed with the newest key", "cause", err)
+		w.log.WarnContext(ctx, "secrets of webhook endpoints not sealed with the newest key", "cause", err)
 	}
 }

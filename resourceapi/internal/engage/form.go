@@ -82,7 +82,7 @@ type FormState struct {
 }
 
 // Open reports whether the form is visible to the public.
-func (s FormState) Open() bool { return s.Enabled && s.ModuleEnabled }
+func (f FormState) Open() bool { return f.Enabled && f.ModuleEnabled }
 
 // Allows reports whether a page of the origin may use the form. Origins are compared byte by byte, as browsers send
 // them.

@@ -215,7 +215,7 @@ func (s Writes[W]) Handler(body Body, decode Decoder[W]) http.Handler {
 
 // run decodes the request and runs its effect. An invalid request may repeat an answered one, so its error is returned
 // only after the key was looked up.
-func (s Writes[W]) run(r *http.Request, caller Caller, content []byte, decode Decoder[W]) (rest.Answer, error) {
+func (w Writes[W]) run(r *http.Request, caller Caller, content []byte, decode Decoder[W]) (rest.Answer, error) {
 	scope := rest.KeyScope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: rest.RouteOf(r)}
 	key, err := rest.ReadKey(r.Header, scope, content)
 	if err != nil {
@@ -233,5 +233,5 @@ func (s Writes[W]) run(r *http.Request, caller Caller, content []byte, decode De
 		}
 		effect = func(context.Context, W) (rest.Answer, error) { return rest.Answer{}, mistake }
 	}
-	return s.Once(r.Context(), key, effect)
+	return w.Once(r.Context(), key, effect)
 }

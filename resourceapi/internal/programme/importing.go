@@ -250,24 +250,24 @@ type boundedRows struct {
 }
 
 // Read implements io.Reader. It never returns bytes of two rows at once.
-func (r *boundedRows) Read(p []byte) (int, error) {
-	if r.rest == "" {
+func (b *boundedRows) Read(p []byte) (int, error) {
+	if b.rest == "" {
 		return 0, io.EOF
 	}
-	if r.measured == 0 {
-		row, cells := measureRow(r.rest, r.comma)
-		r.line += r.lines
-		r.lines = strings.Count(row, "\n")
+	if b.measured == 0 {
+		row, cells := measureRow(b.rest, b.comma)
+		b.line += b.lines
+		b.lines = strings.Count(row, "\n")
 		switch {
 		case cells > maxCells:
 			return 0, errTooManyCells
 		case len(row) > maxRow:
 			return 0, errLongRow
 		}
-		r.measured = len(row)
+		b.measured = len(row)
 	}
-	n := copy(p, r.rest[:r.measured])
-	r.rest, r.measured = r.rest[n:], r.measured-n
+	n := copy(p, b.rest[:b.measured])
+	b.rest, b.measured = b.rest[n:], b.measured-n
 	return n, nil
 }
 

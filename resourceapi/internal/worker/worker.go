@@ -224,15 +224,15 @@ func NewEraser(store ErasureStore, log *slog.Logger) *Poller {
 }
 
 // Run works until ctx ends, and completes the work in progress.
-func (w *Poller) Run(ctx context.Context) {
+func (p *Poller) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		found, err := w.next(ctx)
+		found, err := p.next(ctx)
 		switch {
 		case err != nil:
-			w.log.ErrorContext(ctx, w.what+" not processed; retrying", "cause", err)
+			p.log.ErrorContext(ctx, p.what+" not processed; retrying", "cause", err)
 			server.Pause(ctx, pollRest)
 		case !found:
-			server.Pause(ctx, w.every)
+			server.Pause(ctx, p.every)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func NewSigningKey(key jwk.Key) (SigningKey, error) {
 }
 
 // KeyID returns the kid of the key.
-func (k SigningKey) KeyID() string { return k.id }
+func (s SigningKey) KeyID() string { return s.id }
 
 // Sign returns a signed token with the claims.
 func Sign(key SigningKey, c Claims) (credential.Secret, error) {

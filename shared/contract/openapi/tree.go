@@ -21,8 +21,8 @@ type Member struct {
 }
 
 // Value returns the member's value, or nil.
-func (m Object) Value(name string) any {
-	for _, member := range m {
+func (o Object) Value(name string) any {
+	for _, member := range o {
 		if member.Name == name {
 			return member.Value
 		}
@@ -31,28 +31,28 @@ func (m Object) Value(name string) any {
 }
 
 // Map returns the member if it is an object, or nil.
-func (m Object) Map(name string) Object {
-	child, _ := m.Value(name).(Object)
+func (o Object) Map(name string) Object {
+	child, _ := o.Value(name).(Object)
 	return child
 }
 
 // Text returns the member if it is a string, or "".
-func (m Object) Text(name string) string {
-	text, _ := m.Value(name).(string)
+func (o Object) Text(name string) string {
+	text, _ := o.Value(name).(string)
 	return text
 }
 
 // List returns the member if it is a list, or nil.
-func (m Object) List(name string) []any {
-	list, _ := m.Value(name).([]any)
+func (o Object) List(name string) []any {
+	list, _ := o.Value(name).([]any)
 	return list
 }
 
 // MarshalJSON preserves the order of the members.
-func (m Object) MarshalJSON() ([]byte, error) {
+func (o Object) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteByte('{')
-	for i, member := range m {
+	for i, member := range o {
 		if i > 0 {
 			out.WriteByte(',')
 		}
@@ -140,12 +140,12 @@ func ordered(value any, fill *strings.Replacer) (any, error) {
 }
 
 // with sets a member, replacing one of the same name: a member beside a merged map (<<) overrides it.
-func (m Object) with(name string, value any) Object {
-	for i := range m {
-		if m[i].Name == name {
-			m[i].Value = value
-			return m
+func (o Object) with(name string, value any) Object {
+	for i := range o {
+		if o[i].Name == name {
+			o[i].Value = value
+			return o
 		}
 	}
-	return append(m, Member{name, value})
+	return append(o, Member{name, value})
 }

@@ -64,41 +64,41 @@ func startUsageRecorder(db Execer, log *slog.Logger, every time.Duration) *Usage
 }
 
 // Record records that the credential was used. It does no I/O and does not block.
-func (r *UsageRecorder) Record(s Standing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.pending) < noteAtMost {
-		r.pending[s.CredentialID] = use{s.Kind == PersonalAccessToken, s.CredentialWorkspace}
+func (u *UsageRecorder) Record(s Standing) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.pending) < noteAtMost {
+		u.pending[s.CredentialID] = use{s.Kind == PersonalAccessToken, s.CredentialWorkspace}
 	}
 }
 
 // Close flushes the rest, for up to two seconds, and stops. Call it once, before the pool is closed.
-func (r *UsageRecorder) Close() {
-	close(r.stop)
-	<-r.stopped
+func (u *UsageRecorder) Close() {
+	close(u.stop)
+	<-u.stopped
 }
 
-func (r *UsageRecorder) run(every time.Duration) {
-	defer close(r.stopped)
+func (u *UsageRecorder) run(every time.Duration) {
+	defer close(u.stopped)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			r.flush()
-		case <-r.stop:
-			r.flush()
+			u.flush()
+		case <-u.stop:
+			u.flush()
 			return
 		}
 	}
 }
 
 // flush writes the recorded uses. It drops what Postgres does not accept, so that memory stays bounded.
-func (r *UsageRecorder) flush() {
-	r.mu.Lock()
-	used := r.pending
-	r.pending = map[uuid.UUID]use{}
-	r.mu.Unlock()
+func (u *UsageRecorder) flush() {
+	u.mu.Lock()
+	used := u.pending
+	u.pending = map[uuid.UUID]use{}
+	u.mu.Unlock()
 	if len(used) == 0 {
 		return
 	}
@@ -123,7 +123,7 @@ func (r *UsageRecorder) flush() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if _, err := r.db.Exec(ctx, noteSQL, pats, workspaces(pats), grants, workspaces(grants)); err != nil {
-		r.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
+	if _, err := u.db.Exec(ctx, noteSQL, pats, workspaces(pats), grants, workspaces(grants)); err != nil {
+		u.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
 	}
 }

@@ -71,10 +71,10 @@ var ErrNotSent = errors.New("query not sent")
 
 // Do returns the answer to the query. The context bounds the wait: if it ends before the query is sent, Do
 // returns ErrNotSent.
-func (g *Batcher[Q, A]) Do(ctx context.Context, query Q) (A, error) {
+func (b *Batcher[Q, A]) Do(ctx context.Context, query Q) (A, error) {
 	mine := newPending[Q, A](ctx, query)
-	if g.enter(mine) {
-		g.settle([]*pending[Q, A]{mine})
+	if b.enter(mine) {
+		b.settle([]*pending[Q, A]{mine})
 		return mine.answer, mine.err
 	}
 	mine.arrived = time.Now()
@@ -87,22 +87,22 @@ func (g *Batcher[Q, A]) Do(ctx context.Context, query Q) (A, error) {
 		case <-mine.done:
 			return mine.answer, mine.err
 		case <-aloneDone:
-			g.leave(mine)
+			b.leave(mine)
 			return own.answer, own.err
 		case <-ticker.C:
-			if all := g.takeOverdue(mine); len(all) > 0 {
-				go g.settle(all)
+			if all := b.takeOverdue(mine); len(all) > 0 {
+				go b.settle(all)
 			}
-			if own == nil && g.mayGoAlone(mine) {
+			if own == nil && b.mayGoAlone(mine) {
 				own = newPending[Q, A](ctx, query)
 				aloneDone = own.done
-				go g.goAlone(own)
+				go b.goAlone(own)
 			}
 		case <-ctx.Done():
-			if left := g.leave(mine); left && own == nil {
+			if left := b.leave(mine); left && own == nil {
 				return mine.answer, fmt.Errorf("%w: %w", ErrNotSent, ctx.Err())
 			}
-			if !g.Stay {
+			if !b.Stay {
 				var none A
 				return none, ctx.Err()
 			}
@@ -117,91 +117,91 @@ func newPending[Q, A any](ctx context.Context, query Q) *pending[Q, A] {
 }
 
 // mayGoAlone reports whether mine has waited long enough to be sent by itself, and counts it as alone if so.
-func (g *Batcher[Q, A]) mayGoAlone(mine *pending[Q, A]) bool {
-	if g.Alone == 0 || time.Since(mine.arrived) < g.Alone {
+func (b *Batcher[Q, A]) mayGoAlone(mine *pending[Q, A]) bool {
+	if b.Alone == 0 || time.Since(mine.arrived) < b.Alone {
 		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.alone >= g.MostAlone {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.alone >= b.MostAlone {
 		return false
 	}
-	g.alone++
+	b.alone++
 	return true
 }
 
 // goAlone sends one query by itself. It is not cancelled when the shared statement answers first, because
 // that would cost a connection.
-func (g *Batcher[Q, A]) goAlone(one *pending[Q, A]) {
+func (b *Batcher[Q, A]) goAlone(one *pending[Q, A]) {
 	defer func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.alone--
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.alone--
 	}()
-	g.send([]*pending[Q, A]{one})
+	b.send([]*pending[Q, A]{one})
 }
 
 // enter reports whether mine may be sent at once. Otherwise it queues mine.
-func (g *Batcher[Q, A]) enter(mine *pending[Q, A]) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.underWay < g.AtOnce {
-		g.underWay++
+func (b *Batcher[Q, A]) enter(mine *pending[Q, A]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.underWay < b.AtOnce {
+		b.underWay++
 		return true
 	}
-	g.waiting = append(g.waiting, mine)
+	b.waiting = append(b.waiting, mine)
 	return false
 }
 
 // takeOverdue takes the waiting queries for an additional statement if mine is among them and has waited long
 // enough, and not too many statements are running.
-func (g *Batcher[Q, A]) takeOverdue(mine *pending[Q, A]) []*pending[Q, A] {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	beside := max(0, g.underWay-g.AtOnce)
+func (b *Batcher[Q, A]) takeOverdue(mine *pending[Q, A]) []*pending[Q, A] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	beside := max(0, b.underWay-b.AtOnce)
 	if beside >= maxExtra || time.Since(mine.arrived) < extraAfter[beside] ||
-		slices.Index(g.waiting[:min(len(g.waiting), g.Most)], mine) < 0 {
+		slices.Index(b.waiting[:min(len(b.waiting), b.Most)], mine) < 0 {
 		return nil
 	}
-	g.underWay++
-	return g.take()
+	b.underWay++
+	return b.take()
 }
 
 // leave removes mine from the queue and reports whether it was there.
-func (g *Batcher[Q, A]) leave(mine *pending[Q, A]) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at := slices.Index(g.waiting, mine)
+func (b *Batcher[Q, A]) leave(mine *pending[Q, A]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := slices.Index(b.waiting, mine)
 	if at < 0 {
 		return false
 	}
-	g.waiting = slices.Delete(g.waiting, at, at+1)
+	b.waiting = slices.Delete(b.waiting, at, at+1)
 	return true
 }
 
 // settle answers all of them, then starts the next statement for the queries that wait by then.
-func (g *Batcher[Q, A]) settle(all []*pending[Q, A]) {
+func (b *Batcher[Q, A]) settle(all []*pending[Q, A]) {
 	defer func() {
-		if next := g.next(); len(next) > 0 {
-			go g.settle(next)
+		if next := b.next(); len(next) > 0 {
+			go b.settle(next)
 		}
 	}()
-	g.send(all)
+	b.send(all)
 }
 
 // send sends all of them in one statement.
-func (g *Batcher[Q, A]) send(all []*pending[Q, A]) {
+func (b *Batcher[Q, A]) send(all []*pending[Q, A]) {
 	queries := make([]Q, len(all))
 	for i, one := range all {
 		queries[i] = one.query
 	}
-	end := time.Now().Add(g.Within)
-	if own, bounded := all[0].ctx.Deadline(); len(all) == 1 && !g.Stay && bounded && own.Before(end) {
+	end := time.Now().Add(b.Within)
+	if own, bounded := all[0].ctx.Deadline(); len(all) == 1 && !b.Stay && bounded && own.Before(end) {
 		end = own
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(all[0].ctx), end)
 	defer cancel()
-	answers, err := g.answer(ctx, queries)
+	answers, err := b.answer(ctx, queries)
 	for i, one := range all {
 		if one.err = err; err == nil {
 			one.answer = answers[i]
@@ -212,29 +212,29 @@ func (g *Batcher[Q, A]) send(all []*pending[Q, A]) {
 
 // answer calls Answer and converts a panic to an error: a panic would end the process or leave the callers in
 // the same statement waiting.
-func (g *Batcher[Q, A]) answer(ctx context.Context, queries []Q) (answers []A, err error) {
+func (b *Batcher[Q, A]) answer(ctx context.Context, queries []Q) (answers []A, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
 		}
 	}()
-	return g.Answer(ctx, queries)
+	return b.Answer(ctx, queries)
 }
 
 // next takes the waiting queries. If there are none, it decrements the number of running statements.
-func (g *Batcher[Q, A]) next() []*pending[Q, A] {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.waiting) == 0 {
-		g.underWay--
+func (b *Batcher[Q, A]) next() []*pending[Q, A] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.underWay--
 		return nil
 	}
-	return g.take()
+	return b.take()
 }
 
 // take takes the waiting queries, up to Most. The caller must hold the lock.
-func (g *Batcher[Q, A]) take() []*pending[Q, A] {
-	taken := slices.Clone(g.waiting[:min(len(g.waiting), g.Most)])
-	g.waiting = slices.Delete(g.waiting, 0, len(taken))
+func (b *Batcher[Q, A]) take() []*pending[Q, A] {
+	taken := slices.Clone(b.waiting[:min(len(b.waiting), b.Most)])
+	b.waiting = slices.Delete(b.waiting, 0, len(taken))
 	return taken
 }

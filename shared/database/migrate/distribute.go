@@ -104,51 +104,51 @@ type distributing struct {
 	columnGrants []string // statements
 }
 
-func (w *distributing) report(format string, args ...any) error {
-	_, err := fmt.Fprintf(w.out, format+"\n", args...)
+func (d *distributing) report(format string, args ...any) error {
+	_, err := fmt.Fprintf(d.out, format+"\n", args...)
 	return err
 }
 
 // do runs a statement and reports it.
-func (w *distributing) do(ctx context.Context, what, statement string, args ...any) error {
-	if _, err := w.owner.Exec(ctx, statement, args...); err != nil {
+func (d *distributing) do(ctx context.Context, what, statement string, args ...any) error {
+	if _, err := d.owner.Exec(ctx, statement, args...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	w.steps++
-	return w.report("%s", what)
+	d.steps++
+	return d.report("%s", what)
 }
 
-func (w *distributing) is(ctx context.Context, question string, args ...any) (answer bool, err error) {
-	err = w.owner.QueryRow(ctx, question, args...).Scan(&answer)
+func (d *distributing) is(ctx context.Context, question string, args ...any) (answer bool, err error) {
+	err = d.owner.QueryRow(ctx, question, args...).Scan(&answer)
 	return answer, err
 }
 
 // prepare checks the cluster, and waits for other processes that distribute tables.
-func (w *distributing) prepare(ctx context.Context) error {
-	found, err := w.is(ctx, hasCitus)
+func (d *distributing) prepare(ctx context.Context) error {
+	found, err := d.is(ctx, hasCitus)
 	if err != nil {
 		return err
 	}
 	if !found {
 		return ErrNoCitus
 	}
-	first, err := w.is(ctx, "select exists (select from pg_dist_node where groupid = 0)")
+	first, err := d.is(ctx, "select exists (select from pg_dist_node where groupid = 0)")
 	if err == nil && !first {
 		err = errors.New("the first node does not know its own address: run " +
 			"select citus_set_coordinator_host('NAME') on it, with the name by which the other nodes reach it")
 	}
 	if err == nil {
 		// Triggers that write events run on the nodes. They write rows of the same workspace, so on the same node.
-		_, err = w.owner.Exec(ctx, "set citus.enable_unsafe_triggers = on")
+		_, err = d.owner.Exec(ctx, "set citus.enable_unsafe_triggers = on")
 	}
 	if err == nil {
-		_, err = w.owner.Exec(ctx, "set lock_timeout = '5min'") // only other distributing processes wait
+		_, err = d.owner.Exec(ctx, "set lock_timeout = '5min'") // only other distributing processes wait
 	}
 	if err == nil {
-		_, err = w.owner.Exec(ctx, "select pg_advisory_lock($1)", distributionLock)
+		_, err = d.owner.Exec(ctx, "select pg_advisory_lock($1)", distributionLock)
 	}
 	if err == nil {
-		_, err = w.owner.Exec(ctx, fmt.Sprintf("set lock_timeout = %d", LockTimeout.Milliseconds()))
+		_, err = d.owner.Exec(ctx, fmt.Sprintf("set lock_timeout = %d", LockTimeout.Milliseconds()))
 	}
 	return err
 }
@@ -164,8 +164,8 @@ const (
 // that it converts, a privilege to insert some columns becomes a privilege to insert rows, because Citus inserts
 // default values explicitly. Other tables lose the privilege to insert rows that an earlier release gave them: a
 // service must not choose the time of an audit event. The statements that revoke come first.
-func (w *distributing) readColumnGrants(ctx context.Context) error {
-	rows, err := w.owner.Query(ctx, `
+func (d *distributing) readColumnGrants(ctx context.Context) error {
+	rows, err := d.owner.Query(ctx, `
 		with privileges as (
 			select a.attname, a.attrelid::regclass as relation, g.grantee::regrole as role, g.privilege_type,
 				g.privilege_type = 'INSERT' as inserts, a.attrelid::regclass::text = any ($1) as moves
@@ -177,17 +177,17 @@ func (w *distributing) readColumnGrants(ctx context.Context) error {
 		union
 		select case when inserts and moves then format('grant insert on %s to %I', relation, role)
 			else format('grant %s (%I) on %s to %I', privilege_type, attname, relation, role) end from privileges
-		order by 1 desc`, slices.Concat(w.Reference, w.ByWorkspace))
+		order by 1 desc`, slices.Concat(d.Reference, d.ByWorkspace))
 	if err != nil {
 		return err
 	}
-	w.columnGrants, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	d.columnGrants, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	return err
 }
 
-func (w *distributing) grantColumns(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
-		for _, statement := range w.columnGrants {
+func (d *distributing) grantColumns(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, d.owner, func(tx pgx.Tx) error {
+		for _, statement := range d.columnGrants {
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return err
 			}
@@ -196,15 +196,15 @@ func (w *distributing) grantColumns(ctx context.Context) error {
 	})
 }
 
-func (w *distributing) copyReferences(ctx context.Context) error {
-	for _, table := range w.Reference {
-		if done, err := w.is(ctx, isReference, table); err != nil || done {
+func (d *distributing) copyReferences(ctx context.Context) error {
+	for _, table := range d.Reference {
+		if done, err := d.is(ctx, isReference, table); err != nil || done {
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		if err := w.copyTable(ctx, table); err != nil {
+		if err := d.copyTable(ctx, table); err != nil {
 			return err
 		}
 	}
@@ -213,12 +213,12 @@ func (w *distributing) copyReferences(ctx context.Context) error {
 
 // copyTable copies a table to each node. The triggers of the table are disabled meanwhile, because the rows are not
 // new.
-func (w *distributing) copyTable(ctx context.Context, table string) error {
-	return pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
+func (d *distributing) copyTable(ctx context.Context, table string) error {
+	return pgx.BeginFunc(ctx, d.owner, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "alter table "+table+" disable trigger user"); err != nil {
 			return err
 		}
-		err := w.do(ctx, "copied "+table+" to each node", "select create_reference_table($1::text::regclass)", table)
+		err := d.do(ctx, "copied "+table+" to each node", "select create_reference_table($1::text::regclass)", table)
 		if err != nil {
 			return err
 		}
@@ -229,15 +229,15 @@ func (w *distributing) copyTable(ctx context.Context, table string) error {
 
 // distributeTables distributes the tables by workspace. Citus copies the rows while services write, and blocks writes
 // to a table only at the end.
-func (w *distributing) distributeTables(ctx context.Context) error {
-	with := w.With
-	for _, table := range w.ByWorkspace {
-		done, err := w.is(ctx, isDistributed, table)
+func (d *distributing) distributeTables(ctx context.Context) error {
+	with := d.With
+	for _, table := range d.ByWorkspace {
+		done, err := d.is(ctx, isDistributed, table)
 		if err != nil {
 			return err
 		}
 		if !done {
-			if err := w.distributeTable(ctx, table, with); err != nil {
+			if err := d.distributeTable(ctx, table, with); err != nil {
 				return err
 			}
 		}
@@ -248,43 +248,43 @@ func (w *distributing) distributeTables(ctx context.Context) error {
 	return nil
 }
 
-func (w *distributing) distributeTable(ctx context.Context, table, with string) error {
-	for _, c := range w.Constraints {
+func (d *distributing) distributeTable(ctx context.Context, table, with string) error {
+	for _, c := range d.Constraints {
 		if c.Table != table && !strings.Contains(c.Definition, "references "+table+" ") {
 			continue
 		}
 		statement := fmt.Sprintf("alter table %s drop constraint if exists %s", c.Table, c.Name)
-		if _, err := w.owner.Exec(ctx, statement); err != nil {
+		if _, err := d.owner.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
 	if with == "" {
 		with = "default"
 	}
-	if done, err := w.distributeEmpty(ctx, table, with); err != nil || done {
+	if done, err := d.distributeEmpty(ctx, table, with); err != nil || done {
 		return err
 	}
-	return w.do(ctx, "distributed "+table+" by workspace",
+	return d.do(ctx, "distributed "+table+" by workspace",
 		"select create_distributed_table_concurrently($1::text::regclass, 'tenant_id', colocate_with := $2)",
 		table, with)
 }
 
 // distributeEmpty distributes a table that has no rows, and reports whether it did. It blocks the table for a moment.
 // Without rows to copy, create_distributed_table_concurrently would still take seconds.
-func (w *distributing) distributeEmpty(ctx context.Context, table, with string) (done bool, err error) {
+func (d *distributing) distributeEmpty(ctx context.Context, table, with string) (done bool, err error) {
 	hasRows := "select exists (select from " + table + ")"
-	if rows, err := w.is(ctx, hasRows); err != nil || rows {
+	if rows, err := d.is(ctx, hasRows); err != nil || rows {
 		return false, err
 	}
-	err = pgx.BeginFunc(ctx, w.owner, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, d.owner, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "lock table "+table); err != nil {
 			return err
 		}
-		if rows, err := w.is(ctx, hasRows); err != nil || rows { // inserted meanwhile
+		if rows, err := d.is(ctx, hasRows); err != nil || rows { // inserted meanwhile
 			return err
 		}
 		done = true
-		return w.do(ctx, "distributed "+table+" by workspace, which has no rows",
+		return d.do(ctx, "distributed "+table+" by workspace, which has no rows",
 			"select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with := $2)", table, with)
 	})
 	return done, err
@@ -292,18 +292,18 @@ func (w *distributing) distributeEmpty(ctx context.Context, table, with string) 
 
 // addWorkspaceToKeys adds tenant_id to the primary keys that lack it. This comes before any table is distributed,
 // because Citus then refuses such changes.
-func (w *distributing) addWorkspaceToKeys(ctx context.Context) error {
-	for _, table := range w.ByWorkspace {
-		if err := w.addWorkspaceToKey(ctx, table); err != nil {
+func (d *distributing) addWorkspaceToKeys(ctx context.Context) error {
+	for _, table := range d.ByWorkspace {
+		if err := d.addWorkspaceToKey(ctx, table); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *distributing) addWorkspaceToKey(ctx context.Context, table string) error {
+func (d *distributing) addWorkspaceToKey(ctx context.Context, table string) error {
 	var constraint, columns string
-	err := w.owner.QueryRow(ctx, `
+	err := d.owner.QueryRow(ctx, `
 		select c.conname, string_agg(quote_ident(a.attname), ', ' order by k.place)
 		from pg_constraint c cross join unnest(c.conkey) with ordinality k (number, place)
 		join pg_attribute a on a.attrelid = c.conrelid and a.attnum = k.number
@@ -323,19 +323,19 @@ func (w *distributing) addWorkspaceToKey(ctx context.Context, table string) erro
 		fmt.Sprintf("alter table %s drop constraint %s, add constraint %s primary key using index %s",
 			table, constraint, constraint, index),
 	} {
-		if _, err := w.owner.Exec(ctx, statement); err != nil {
+		if _, err := d.owner.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
-	w.steps++
-	return w.report("added tenant_id to the primary key of %s", table)
+	d.steps++
+	return d.report("added tenant_id to the primary key of %s", table)
 }
 
 // addConstraints adds the foreign keys that distributeTable dropped. The key of a partitioned table is validated
 // immediately, because PostgreSQL does not support NOT VALID there.
-func (w *distributing) addConstraints(ctx context.Context) error {
-	for _, c := range w.Constraints {
-		done, err := w.is(ctx, `select exists (
+func (d *distributing) addConstraints(ctx context.Context) error {
+	for _, c := range d.Constraints {
+		done, err := d.is(ctx, `select exists (
 			select from pg_constraint where conrelid = $1::text::regclass and conname = $2)`, c.Table, c.Name)
 		if err != nil {
 			return err
@@ -343,7 +343,7 @@ func (w *distributing) addConstraints(ctx context.Context) error {
 		if done {
 			continue
 		}
-		partitioned, err := w.is(ctx, "select relkind = 'p' from pg_class where oid = $1::text::regclass", c.Table)
+		partitioned, err := d.is(ctx, "select relkind = 'p' from pg_class where oid = $1::text::regclass", c.Table)
 		if err != nil {
 			return err
 		}
@@ -351,11 +351,11 @@ func (w *distributing) addConstraints(ctx context.Context) error {
 		if !partitioned {
 			statement += " not valid"
 		}
-		if err := w.do(ctx, "added the foreign key "+c.Name, statement); err != nil {
+		if err := d.do(ctx, "added the foreign key "+c.Name, statement); err != nil {
 			return err
 		}
 		statement = fmt.Sprintf("alter table %s validate constraint %s", c.Table, c.Name)
-		if err := w.do(ctx, "validated the foreign key "+c.Name, statement); err != nil {
+		if err := d.do(ctx, "validated the foreign key "+c.Name, statement); err != nil {
 			return err
 		}
 	}
@@ -363,8 +363,8 @@ func (w *distributing) addConstraints(ctx context.Context) error {
 }
 
 // setFunctions sets almoner.distributed for the functions that read this setting.
-func (w *distributing) setFunctions(ctx context.Context) error {
-	rows, err := w.owner.Query(ctx, `
+func (d *distributing) setFunctions(ctx context.Context) error {
+	rows, err := d.owner.Query(ctx, `
 		select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where n.nspname in ('account', 'resource') and p.prosrc like '%almoner.distributed%'
 			and not coalesce('almoner.distributed=on' = any (p.proconfig), false)`)
@@ -377,17 +377,17 @@ func (w *distributing) setFunctions(ctx context.Context) error {
 	}
 	for _, function := range functions {
 		statement := "alter function " + function + " set almoner.distributed = 'on'"
-		if err := w.do(ctx, "set almoner.distributed for "+function, statement); err != nil {
+		if err := d.do(ctx, "set almoner.distributed for "+function, statement); err != nil {
 			return err
 		}
 	}
-	return w.setSequential(ctx)
+	return d.setSequential(ctx)
 }
 
-func (w *distributing) setSequential(ctx context.Context) error {
+func (d *distributing) setSequential(ctx context.Context) error {
 	const setting = "citus.multi_shard_modify_mode"
-	for _, function := range w.Sequential {
-		done, err := w.is(ctx, `select coalesce($2 || '=sequential' = any (proconfig), false) from pg_proc
+	for _, function := range d.Sequential {
+		done, err := d.is(ctx, `select coalesce($2 || '=sequential' = any (proconfig), false) from pg_proc
 			where oid = $1::text::regprocedure`, function, setting)
 		if err != nil {
 			return err
@@ -396,7 +396,7 @@ func (w *distributing) setSequential(ctx context.Context) error {
 			continue
 		}
 		statement := "alter function " + function + " set " + setting + " = 'sequential'"
-		if err := w.do(ctx, "made "+function+" change one shard after the other", statement); err != nil {
+		if err := d.do(ctx, "made "+function+" change one shard after the other", statement); err != nil {
 			return err
 		}
 	}
@@ -404,15 +404,15 @@ func (w *distributing) setSequential(ctx context.Context) error {
 }
 
 // runAsCaller makes the functions of AsCaller run with the rights of their caller, and grants these rights.
-func (w *distributing) runAsCaller(ctx context.Context) error {
-	for _, statement := range w.Grants {
-		if _, err := w.owner.Exec(ctx, statement); err != nil {
+func (d *distributing) runAsCaller(ctx context.Context) error {
+	for _, statement := range d.Grants {
+		if _, err := d.owner.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
-	for _, function := range w.AsCaller {
+	for _, function := range d.AsCaller {
 		var definer bool
-		err := w.owner.QueryRow(ctx, "select prosecdef from pg_proc where oid = $1::text::regprocedure", function).
+		err := d.owner.QueryRow(ctx, "select prosecdef from pg_proc where oid = $1::text::regprocedure", function).
 			Scan(&definer)
 		if err != nil {
 			return err
@@ -421,16 +421,16 @@ func (w *distributing) runAsCaller(ctx context.Context) error {
 			continue
 		}
 		statement := "alter function " + function + " security invoker"
-		if err := w.do(ctx, "run "+function+" with the rights of its caller", statement); err != nil {
+		if err := d.do(ctx, "run "+function+" with the rights of its caller", statement); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *distributing) copyFunctions(ctx context.Context) error {
-	for _, function := range w.Functions {
-		done, err := w.is(ctx, `select exists (select from pg_catalog.pg_dist_object
+func (d *distributing) copyFunctions(ctx context.Context) error {
+	for _, function := range d.Functions {
+		done, err := d.is(ctx, `select exists (select from pg_catalog.pg_dist_object
 			where classid = 'pg_proc'::regclass and objid = $1::text::regprocedure)`, function)
 		if err != nil {
 			return err
@@ -439,7 +439,7 @@ func (w *distributing) copyFunctions(ctx context.Context) error {
 			continue
 		}
 		what := "copied the function " + function + " to each node"
-		if err := w.do(ctx, what, "select create_distributed_function($1::text::regprocedure)", function); err != nil {
+		if err := d.do(ctx, what, "select create_distributed_function($1::text::regprocedure)", function); err != nil {
 			return err
 		}
 	}

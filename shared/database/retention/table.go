@@ -104,9 +104,9 @@ func (s *Store) DeleteAll(ctx context.Context) (DeletedTable, error) {
 }
 
 // Counts returns the numbers of deleted records by kind, without zeros.
-func (t DeletedTable) Counts() map[string]int64 {
+func (d DeletedTable) Counts() map[string]int64 {
 	counts := map[string]int64{}
-	for _, r := range t {
+	for _, r := range d {
 		if r.Deleted > 0 {
 			counts[r.Kind] = r.Deleted
 		}
@@ -115,9 +115,9 @@ func (t DeletedTable) Counts() map[string]int64 {
 }
 
 // Text writes the table with a line of headings.
-func (t DeletedTable) Text(out io.Writer) error {
+func (d DeletedTable) Text(out io.Writer) error {
 	var rows [][]string
-	for _, r := range t {
+	for _, r := range d {
 		left := ""
 		if r.Left {
 			left = "more are due: run it again"

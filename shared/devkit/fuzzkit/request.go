@@ -178,43 +178,43 @@ type Values struct {
 }
 
 // NewValues returns empty Values for the next input.
-func (s Placeholders) NewValues() *Values { return &Values{stock: s, made: map[string]string{}} }
+func (p Placeholders) NewValues() *Values { return &Values{stock: p, made: map[string]string{}} }
 
 // Fill replaces the words in text with their values.
-func (o *Values) Fill(text string) string {
-	for word, make := range o.stock.Secret {
-		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
-			o.secrets = append(o.secrets, o.make(word, make))
+func (v *Values) Fill(text string) string {
+	for word, make := range v.stock.Secret {
+		if strings.Contains(text, "<"+word+">") && v.made[word] == "" {
+			v.secrets = append(v.secrets, v.make(word, make))
 		}
 	}
-	return o.replace(o.FillPublic(text))
+	return v.replace(v.FillPublic(text))
 }
 
 // FillPublic is Fill without secrets, for text that is logged, such as addresses.
-func (o *Values) FillPublic(text string) string {
-	for word, make := range o.stock.Public {
-		if strings.Contains(text, "<"+word+">") && o.made[word] == "" {
-			o.make(word, make)
+func (v *Values) FillPublic(text string) string {
+	for word, make := range v.stock.Public {
+		if strings.Contains(text, "<"+word+">") && v.made[word] == "" {
+			v.make(word, make)
 		}
-		text = strings.ReplaceAll(text, "<"+word+">", o.made[word])
+		text = strings.ReplaceAll(text, "<"+word+">", v.made[word])
 	}
 	return text
 }
 
-func (o *Values) make(word string, make func() string) string {
-	o.made[word] = make()
-	return o.made[word]
+func (v *Values) make(word string, make func() string) string {
+	v.made[word] = make()
+	return v.made[word]
 }
 
-func (o *Values) replace(text string) string {
-	for word := range o.stock.Secret {
-		text = strings.ReplaceAll(text, "<"+word+">", o.made[word])
+func (v *Values) replace(text string) string {
+	for word := range v.stock.Secret {
+		text = strings.ReplaceAll(text, "<"+word+">", v.made[word])
 	}
 	return text
 }
 
 // Secrets returns the secrets that were used so far.
-func (o *Values) Secrets() []string { return slices.Clone(o.secrets) }
+func (v *Values) Secrets() []string { return slices.Clone(v.secrets) }
 
 // Repeats reports whether a text contains one of the secrets.
 func Repeats(text string, secrets []string) bool {

@@ -41,7 +41,7 @@ func startCluster(ctx context.Context, options Options, replicas int) (*RedisClu
 	return c, nil
 }
 
-func (c *RedisCluster) start(ctx context.Context, options Options, replicas int) error {
+func (r *RedisCluster) start(ctx context.Context, options Options, replicas int) error {
 	programs, err := findRedis(options.Tools)
 	if err != nil {
 		return err
@@ -91,37 +91,37 @@ func (c *RedisCluster) start(ctx context.Context, options Options, replicas int)
 			Host:   node.address(),
 			Path:   "/0",
 		}).String()
-		c.Nodes = append(c.Nodes, node)
+		r.Nodes = append(r.Nodes, node)
 		arguments = append(arguments, node.address())
 		if i > 0 {
 			query.Add("addr", node.address())
 		}
 	}
-	c.URL = (&url.URL{
+	r.URL = (&url.URL{
 		Scheme:   "redis",
 		User:     url.UserPassword("", password),
-		Host:     c.Nodes[0].address(),
+		Host:     r.Nodes[0].address(),
 		RawQuery: query.Encode(),
 	}).String()
-	return c.Administer(ctx, append(arguments, "--cluster-replicas", strconv.Itoa(replicas))...)
+	return r.Administer(ctx, append(arguments, "--cluster-replicas", strconv.Itoa(replicas))...)
 }
 
 // Administer runs redis-cli --cluster with the arguments, which begin with a command.
-func (c *RedisCluster) Administer(ctx context.Context, arguments ...string) error {
-	node := c.Nodes[0]
+func (r *RedisCluster) Administer(ctx context.Context, arguments ...string) error {
+	node := r.Nodes[0]
 	return child.Run(ctx, child.Spec{
 		Name: "redis-cli",
 		Path: node.programs.path("redis-cli"),
 		Args: append(append([]string{"--cluster"}, arguments...), "--cluster-yes"),
 		Dir:  "/",
 		Env:  append(environment(node.programs.libraries), "REDISCLI_AUTH="+node.password, "HOME="+os.TempDir()),
-		Log:  filepath.Join(c.Dir, "redis-cli.log"),
+		Log:  filepath.Join(r.Dir, "redis-cli.log"),
 	})
 }
 
 // Stop stops every node.
-func (c *RedisCluster) Stop() {
-	for _, node := range c.Nodes {
+func (r *RedisCluster) Stop() {
+	for _, node := range r.Nodes {
 		node.Stop()
 	}
 }

@@ -49,55 +49,55 @@ func StartRedisSentinel(ctx context.Context, options Options) (*RedisSentinel, e
 	return s, nil
 }
 
-func (s *RedisSentinel) start(ctx context.Context, options Options) error {
+func (r *RedisSentinel) start(ctx context.Context, options Options) error {
 	var err error
-	if s.programs, err = findRedis(options.Tools); err != nil {
+	if r.programs, err = findRedis(options.Tools); err != nil {
 		return err
 	}
-	if s.account, err = serverAccount(); err != nil {
+	if r.account, err = serverAccount(); err != nil {
 		return err
 	}
-	if err := settle(options.Dir, s.account); err != nil {
+	if err := settle(options.Dir, r.account); err != nil {
 		return fmt.Errorf("the directory of Redis: %w", err)
 	}
-	if s.password, err = keptSecret(filepath.Join(options.Dir, "password")); err != nil {
+	if r.password, err = keptSecret(filepath.Join(options.Dir, "password")); err != nil {
 		return fmt.Errorf("the password of Redis: %w", err)
 	}
 	sentinelPassword, err := keptSecret(filepath.Join(options.Dir, "sentinelpassword"))
 	if err != nil {
 		return fmt.Errorf("the password of the Sentinels: %w", err)
 	}
-	if err := s.startNodes(ctx, options); err != nil {
+	if err := r.startNodes(ctx, options); err != nil {
 		return err
 	}
-	if err := s.startSentinels(ctx, options.Dir, sentinelPassword); err != nil {
+	if err := r.startSentinels(ctx, options.Dir, sentinelPassword); err != nil {
 		return err
 	}
-	query := url.Values{"master_name": {masterName}, "password": {s.password}}
-	for _, sentinel := range s.Sentinels[1:] {
+	query := url.Values{"master_name": {masterName}, "password": {r.password}}
+	for _, sentinel := range r.Sentinels[1:] {
 		query.Add("addr", sentinel.address())
 	}
-	s.URL = (&url.URL{
+	r.URL = (&url.URL{
 		Scheme:   "redis",
 		User:     url.UserPassword("", sentinelPassword),
-		Host:     s.Sentinels[0].address(),
+		Host:     r.Sentinels[0].address(),
 		Path:     "/0",
 		RawQuery: query.Encode(),
 	}).String()
-	return s.waitForEachOther(ctx)
+	return r.waitForEachOther(ctx)
 }
 
-func (s *RedisSentinel) startNodes(ctx context.Context, options Options) error {
+func (r *RedisSentinel) startNodes(ctx context.Context, options Options) error {
 	for i := range sentinelNodes {
-		further := []string{"masterauth " + s.password, "repl-diskless-sync-delay 0"}
+		further := []string{"masterauth " + r.password, "repl-diskless-sync-delay 0"}
 		if i > 0 {
-			further = append(further, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Nodes[0].port))
+			further = append(further, fmt.Sprintf("replicaof 127.0.0.1 %d", r.Nodes[0].port))
 		}
 		node := &Redis{
 			Dir:      filepath.Join(options.Dir, strconv.Itoa(i+1)),
-			programs: s.programs,
-			account:  s.account,
-			password: s.password,
+			programs: r.programs,
+			account:  r.account,
+			password: r.password,
 			volatile: options.Volatile,
 			further:  further,
 		}
@@ -106,26 +106,26 @@ func (s *RedisSentinel) startNodes(ctx context.Context, options Options) error {
 		}
 		node.URL = (&url.URL{
 			Scheme: "redis",
-			User:   url.UserPassword("", s.password),
+			User:   url.UserPassword("", r.password),
 			Host:   node.address(),
 			Path:   "/0",
 		}).String()
-		s.Nodes = append(s.Nodes, node)
+		r.Nodes = append(r.Nodes, node)
 	}
 	return nil
 }
 
-func (s *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinelPassword string) error {
+func (r *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinelPassword string) error {
 	for i := range sentinels {
 		sentinel := &Redis{
 			Dir:      filepath.Join(dir, fmt.Sprint("sentinel", i+1)),
-			programs: s.programs,
-			account:  s.account,
+			programs: r.programs,
+			account:  r.account,
 			password: sentinelPassword,
 			mode:     []string{"--sentinel"},
 			further: []string{
-				fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", masterName, s.Nodes[0].port, sentinelQuorum),
-				"sentinel auth-pass " + masterName + " " + s.password,
+				fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", masterName, r.Nodes[0].port, sentinelQuorum),
+				"sentinel auth-pass " + masterName + " " + r.password,
 				"sentinel sentinel-pass " + sentinelPassword,
 				"sentinel down-after-milliseconds " + masterName + " 2000",
 				"sentinel failover-timeout " + masterName + " 3000",
@@ -139,7 +139,7 @@ func (s *RedisSentinel) startSentinels(ctx context.Context, dir string, sentinel
 			User:   url.UserPassword("", sentinelPassword),
 			Host:   sentinel.address(),
 		}).String()
-		s.Sentinels = append(s.Sentinels, sentinel)
+		r.Sentinels = append(r.Sentinels, sentinel)
 	}
 	return nil
 }
@@ -157,12 +157,12 @@ func startOneOf(ctx context.Context, server *Redis) error {
 	return nil
 }
 
-func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
+func (r *RedisSentinel) waitForEachOther(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	for {
 		well := 0
-		for _, sentinel := range s.Sentinels {
+		for _, sentinel := range r.Sentinels {
 			info, err := sentinel.info("sentinel")
 			if err == nil &&
 				strings.Contains(info, fmt.Sprintf(",slaves=%d,sentinels=%d", sentinelNodes-1, sentinels)) {
@@ -170,12 +170,12 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 			}
 		}
 		// The first node is not a replica, unless the machine was so slow that the Sentinels replaced it.
-		for _, replica := range s.Nodes {
+		for _, replica := range r.Nodes {
 			if info, err := replica.info("replication"); err == nil && strings.Contains(info, "master_link_status:up") {
 				well++
 			}
 		}
-		if well == sentinels+sentinelNodes-1 && s.Master() != nil {
+		if well == sentinels+sentinelNodes-1 && r.Master() != nil {
 			return nil
 		}
 		select {
@@ -188,10 +188,10 @@ func (s *RedisSentinel) waitForEachOther(ctx context.Context) error {
 
 // Master returns the node that the Sentinels name and that accepts writes, or nil if there is none. A
 // returning node may also report itself as master until the Sentinels reconfigure it.
-func (s *RedisSentinel) Master() *Redis {
-	for _, node := range s.Nodes {
+func (r *RedisSentinel) Master() *Redis {
+	for _, node := range r.Nodes {
 		named := 0
-		for _, sentinel := range s.Sentinels {
+		for _, sentinel := range r.Sentinels {
 			if info, err := sentinel.info("sentinel"); err == nil &&
 				strings.Contains(info, "address="+node.address()+",") {
 				named++
@@ -228,8 +228,8 @@ func (r *Redis) info(section string) (string, error) {
 }
 
 // Stop stops every server, the Sentinels first: otherwise they would start a failover.
-func (s *RedisSentinel) Stop() {
-	for _, server := range append(append([]*Redis(nil), s.Sentinels...), s.Nodes...) {
+func (r *RedisSentinel) Stop() {
+	for _, server := range append(append([]*Redis(nil), r.Sentinels...), r.Nodes...) {
 		if server.current() != nil {
 			server.Stop()
 		}

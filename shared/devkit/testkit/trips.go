@@ -41,31 +41,31 @@ func CountTrips(t testing.TB, server string) (through string, trips *Trips) {
 }
 
 // Of returns the number of round trips that do takes.
-func (c *Trips) Of(do func()) int {
-	before := c.count.Load()
+func (t *Trips) Of(do func()) int {
+	before := t.count.Load()
 	do()
-	return int(c.count.Load() - before)
+	return int(t.count.Load() - before)
 }
 
-func (c *Trips) accept() {
+func (t *Trips) accept() {
 	for {
-		client, err := c.listener.Accept()
+		client, err := t.listener.Accept()
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", c.target)
+		server, err := net.Dial("tcp", t.target)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
-		if !c.keep(client, server) {
+		if !t.keep(client, server) {
 			return
 		}
 		var answered atomic.Bool
 		answered.Store(true)
 		go relay(client, server, func(part []byte) {
 			if !isPing(part) && answered.Swap(false) {
-				c.count.Add(1)
+				t.count.Add(1)
 			}
 		})
 		go relay(server, client, func([]byte) { answered.Store(true) })
@@ -97,22 +97,22 @@ func relay(from, to net.Conn, seen func(part []byte)) {
 }
 
 // keep registers connections to be closed with the test, or closes them if the test is over.
-func (c *Trips) keep(connections ...net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open = append(c.open, connections...)
-	if c.closed {
+func (t *Trips) keep(connections ...net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open = append(t.open, connections...)
+	if t.closed {
 		closeAll(connections)
 	}
-	return !c.closed
+	return !t.closed
 }
 
-func (c *Trips) close() {
-	_ = c.listener.Close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	closeAll(c.open)
+func (t *Trips) close() {
+	_ = t.listener.Close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	closeAll(t.open)
 }
 
 func closeAll(connections []net.Conn) {

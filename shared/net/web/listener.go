@@ -99,8 +99,8 @@ func refuseHandshakes(fd int) error {
 type firstByteListener struct{ net.Listener }
 
 // Accept implements net.Listener.
-func (l firstByteListener) Accept() (net.Conn, error) {
-	accepted, err := l.Listener.Accept()
+func (f firstByteListener) Accept() (net.Conn, error) {
+	accepted, err := f.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
@@ -119,31 +119,31 @@ type firstByteConn struct {
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *firstByteConn) SetReadDeadline(end time.Time) error {
+func (f *firstByteConn) SetReadDeadline(end time.Time) error {
 	switch {
-	case c.first.IsZero():
+	case f.first.IsZero():
 		end = time.Now().Add(idleTimeout)
-	case !c.limited:
-		c.limited = true
-		end = c.first.Add(readTimeout)
+	case !f.limited:
+		f.limited = true
+		end = f.first.Add(readTimeout)
 	}
-	return c.Conn.SetReadDeadline(end)
+	return f.Conn.SetReadDeadline(end)
 }
 
 // Read implements net.Conn.
-func (c *firstByteConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 && c.first.IsZero() {
-		c.first = time.Now()
-		_ = c.Conn.SetReadDeadline(c.first.Add(readHeaderTimeout)) // a closed connection fails at the next read
+func (f *firstByteConn) Read(b []byte) (int, error) {
+	n, err := f.Conn.Read(b)
+	if n > 0 && f.first.IsZero() {
+		f.first = time.Now()
+		_ = f.Conn.SetReadDeadline(f.first.Add(readHeaderTimeout)) // a closed connection fails at the next read
 	}
 	return n, err
 }
 
 // CloseWrite shuts down the sending side of the connection. http.Server calls it before it closes a connection with an
 // unread body, so that the client can read the response before a reset.
-func (c *firstByteConn) CloseWrite() error {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+func (f *firstByteConn) CloseWrite() error {
+	if tcp, ok := f.Conn.(*net.TCPConn); ok {
 		return tcp.CloseWrite()
 	}
 	return nil

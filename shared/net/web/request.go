@@ -247,7 +247,7 @@ func NewLogger(out io.Writer, level slog.Leveler) *slog.Logger {
 type aboutRequests struct{ slog.Handler }
 
 // Handle implements slog.Handler.
-func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
+func (a aboutRequests) Handle(ctx context.Context, line slog.Record) error {
 	if r := requestOf(ctx); r != nil {
 		line.AddAttrs(slog.String("request_id", r.id))
 		if grant := r.grant.Load(); grant != nil && !names(line, grantID) {
@@ -257,7 +257,7 @@ func (h aboutRequests) Handle(ctx context.Context, line slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		line.AddAttrs(slog.String("trace_id", span.TraceID().String()))
 	}
-	return h.Handler.Handle(ctx, line)
+	return a.Handler.Handle(ctx, line)
 }
 
 const grantID = "grant_id"
@@ -273,13 +273,13 @@ func names(line slog.Record, attribute string) (found bool) {
 }
 
 // WithAttrs implements slog.Handler.
-func (h aboutRequests) WithAttrs(attributes []slog.Attr) slog.Handler {
-	return aboutRequests{h.Handler.WithAttrs(attributes)}
+func (a aboutRequests) WithAttrs(attributes []slog.Attr) slog.Handler {
+	return aboutRequests{a.Handler.WithAttrs(attributes)}
 }
 
 // WithGroup implements slog.Handler.
-func (h aboutRequests) WithGroup(name string) slog.Handler {
-	return aboutRequests{h.Handler.WithGroup(name)}
+func (a aboutRequests) WithGroup(name string) slog.Handler {
+	return aboutRequests{a.Handler.WithGroup(name)}
 }
 
 // Proxies are the address ranges whose X-Forwarded-For is trusted. If empty, none is (contract, section 7).

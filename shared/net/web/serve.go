@@ -105,8 +105,8 @@ func newServer(handler http.Handler, leaving *atomic.Bool, log *slog.Logger) *ht
 
 // waitReady returns once the process is ready, readyTimeout has passed or ctx has ended. A hanging Ready does
 // not delay it further.
-func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
-	if p.Ready == nil {
+func (s Server) waitReady(ctx context.Context, log *slog.Logger) {
+	if s.Ready == nil {
 		return
 	}
 	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
@@ -114,7 +114,7 @@ func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 	var cause error
 	for waiting.Err() == nil {
 		answer := make(chan error, 1)
-		go func() { answer <- p.Ready(waiting) }()
+		go func() { answer <- s.Ready(waiting) }()
 		select {
 		case cause = <-answer:
 			if cause == nil {
@@ -128,7 +128,7 @@ func (p Server) waitReady(ctx context.Context, log *slog.Logger) {
 		}
 	}
 	if ctx.Err() == nil {
-		log.Warn("listening, but not ready", "address", p.Address, "cause", cause)
+		log.Warn("listening, but not ready", "address", s.Address, "cause", cause)
 	}
 }
 
@@ -260,17 +260,17 @@ type pacedWriter struct {
 	sent    int
 }
 
-func (w *pacedWriter) Write(b []byte) (written int, err error) {
+func (p *pacedWriter) Write(b []byte) (written int, err error) {
 	for {
-		part := b[:min(len(b), w.pace.chunk)]
-		if w.sent += len(part); w.sent > w.pace.chunk {
-			deadline := time.Now().Add(w.pace.within)
-			if deadline.After(w.end) {
-				deadline = w.end
+		part := b[:min(len(b), p.pace.chunk)]
+		if p.sent += len(part); p.sent > p.pace.chunk {
+			deadline := time.Now().Add(p.pace.within)
+			if deadline.After(p.end) {
+				deadline = p.end
 			}
-			_ = w.control.SetWriteDeadline(deadline) // a writer without deadlines is not a connection
+			_ = p.control.SetWriteDeadline(deadline) // a writer without deadlines is not a connection
 		}
-		n, err := w.ResponseWriter.Write(part)
+		n, err := p.ResponseWriter.Write(part)
 		written += n
 		if b = b[len(part):]; err != nil || len(b) == 0 {
 			return written, err
@@ -280,19 +280,19 @@ func (w *pacedWriter) Write(b []byte) (written int, err error) {
 
 // SetWriteDeadline implements http.ResponseController's interface. A handler that streams a long response sets the
 // deadline for the whole response; the time for each chunk does not change.
-func (w *pacedWriter) SetWriteDeadline(end time.Time) error {
-	w.end = end
-	return w.control.SetWriteDeadline(end)
+func (p *pacedWriter) SetWriteDeadline(end time.Time) error {
+	p.end = end
+	return p.control.SetWriteDeadline(end)
 }
 
 // Unwrap is used by http.ResponseController.
-func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // smallBuffers limits the kernel's send buffer of each connection.
 type smallBuffers struct{ net.Listener }
 
-func (l smallBuffers) Accept() (net.Conn, error) {
-	connection, err := l.Listener.Accept()
+func (s smallBuffers) Accept() (net.Conn, error) {
+	connection, err := s.Listener.Accept()
 	if tcp, ok := connection.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(sendBuffer) // on failure the kernel's default stays
 	}

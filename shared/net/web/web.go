@@ -186,22 +186,22 @@ func SetRateLimited(h http.Header, wait time.Duration, limits ...RateLimit) {
 }
 
 // policy returns the item of RateLimit-Policy: a structured field string with parameters (RFC 9651).
-func (l RateLimit) policy() string {
-	item := quoted(l.Name) + ";q=" + strconv.Itoa(max(0, l.Quota))
-	if l.Unit != "" && l.Unit != UnitRequests {
-		item += ";qu=" + quoted(l.Unit)
+func (r RateLimit) policy() string {
+	item := quoted(r.Name) + ";q=" + strconv.Itoa(max(0, r.Quota))
+	if r.Unit != "" && r.Unit != UnitRequests {
+		item += ";qu=" + quoted(r.Unit)
 	}
-	if l.Window > 0 {
-		item += ";w=" + strconv.Itoa(wholeSeconds(l.Window))
+	if r.Window > 0 {
+		item += ";w=" + strconv.Itoa(wholeSeconds(r.Window))
 	}
 	return item
 }
 
 // state returns the item of RateLimit.
-func (l RateLimit) state() string {
-	item := quoted(l.Name) + ";r=" + strconv.Itoa(max(0, l.Remaining))
-	if l.Reset > 0 {
-		item += ";t=" + strconv.Itoa(wholeSeconds(l.Reset))
+func (r RateLimit) state() string {
+	item := quoted(r.Name) + ";r=" + strconv.Itoa(max(0, r.Remaining))
+	if r.Reset > 0 {
+		item += ";t=" + strconv.Itoa(wholeSeconds(r.Reset))
 	}
 	return item
 }

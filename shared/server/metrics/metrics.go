@@ -186,7 +186,7 @@ func (p postgresPool) Stat() *pgxpool.Stat { return p() }
 
 type redisPool func() *goredis.PoolStats
 
-func (p redisPool) PoolStats() *goredis.PoolStats { return p() }
+func (r redisPool) PoolStats() *goredis.PoolStats { return r() }
 
 // gaugesTimeout limits the query for the values of gauges.
 const gaugesTimeout = time.Second

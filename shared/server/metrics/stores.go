@@ -69,47 +69,47 @@ type statement struct {
 	began     time.Time
 }
 
-func (t statements) begin(ctx context.Context, operation string) context.Context {
+func (s statements) begin(ctx context.Context, operation string) context.Context {
 	return context.WithValue(ctx, statementKey{}, &statement{operation, time.Now()})
 }
 
-func (t statements) end(ctx context.Context, err error) {
+func (s statements) end(ctx context.Context, err error) {
 	if one, ok := ctx.Value(statementKey{}).(*statement); ok {
-		t.stores.note(postgres, one.operation, one.began, postgresFailed(err))
+		s.stores.note(postgres, one.operation, one.began, postgresFailed(err))
 	}
 }
 
 // TraceQueryStart implements pgx.QueryTracer.
-func (t statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	return t.begin(ctx, operation(data.SQL))
+func (s statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return s.begin(ctx, operation(data.SQL))
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
-func (t statements) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	t.end(ctx, data.Err)
+func (s statements) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	s.end(ctx, data.Err)
 }
 
 // TraceBatchStart implements pgx.BatchTracer.
-func (t statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return t.begin(ctx, "batch")
+func (s statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return s.begin(ctx, "batch")
 }
 
 // TraceBatchQuery implements pgx.BatchTracer. The round trip counts once.
-func (t statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (s statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 // TraceBatchEnd implements pgx.BatchTracer.
-func (t statements) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
-	t.end(ctx, data.Err)
+func (s statements) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	s.end(ctx, data.Err)
 }
 
 // TraceConnectStart implements pgx.ConnectTracer.
-func (t statements) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
-	return t.begin(ctx, "connect")
+func (s statements) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
+	return s.begin(ctx, "connect")
 }
 
 // TraceConnectEnd implements pgx.ConnectTracer.
-func (t statements) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
-	t.end(ctx, data.Err)
+func (s statements) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
+	s.end(ctx, data.Err)
 }
 
 // operation returns the first word of a statement if it is a known one, or "other".

@@ -146,16 +146,16 @@ func sampler(share float64) sdk.Sampler {
 type requestsAlone struct{ sdk.Sampler }
 
 // ShouldSample implements sdk.Sampler.
-func (s requestsAlone) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+func (r requestsAlone) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if p.Kind != trace.SpanKindServer {
 		return sdk.NeverSample().ShouldSample(p)
 	}
-	return s.Sampler.ShouldSample(p)
+	return r.Sampler.ShouldSample(p)
 }
 
 // Description implements sdk.Sampler.
-func (s requestsAlone) Description() string {
-	return fmt.Sprintf("Requests{%s}", s.Sampler.Description())
+func (r requestsAlone) Description() string {
+	return fmt.Sprintf("Requests{%s}", r.Sampler.Description())
 }
 
 // Settings are the tracing settings of each program, with their standard names. Its configuration embeds

@@ -51,19 +51,19 @@ type Request struct {
 }
 
 // Decides returns the permission of the members who get the request.
-func (q Request) Decides() perm.Permission {
-	if q.Policy {
+func (r Request) Decides() perm.Permission {
+	if r.Policy {
 		return perm.AccountAPIAccess
 	}
 	return perm.AccountWriteMembers
 }
 
 // Needs returns the permissions that a member needs, besides Decides, to give the requested access.
-func (q Request) Needs() perm.Set {
-	if q.LLMIntegration {
+func (r Request) Needs() perm.Set {
+	if r.LLMIntegration {
 		return perm.NewSet(perm.AccountAPIAccess) // for Settings → Connectors
 	}
-	return q.Permissions
+	return r.Permissions
 }
 
 // A Manager is a member who can give access.

@@ -61,7 +61,7 @@ func (a Actor) Event(action Action, subject string, detail map[string]any, needs
 // and the zero one, allow nothing.
 type Authorization struct {
 	Operator bool // an operator's command, which is always allowed
-	Link     bool // nobody is signed in: the transaction checks the secret of the link that the request presented
+	Link     bool // nobody is signed in: the link was checked, and the statement checks again that it is still valid
 
 	UserID      uuid.UUID
 	SignInID    uuid.UUID // of a browser: must still be valid

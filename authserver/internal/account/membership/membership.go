@@ -123,7 +123,7 @@ func (r *Refusal) Error() string { return r.Message }
 // A NotHeld lists permissions that the caller wants to give and does not hold (M1).
 type NotHeld struct{ Missing perm.Set }
 
-func (e *NotHeld) Error() string { return "permissions not held: " + e.Missing.Scope() }
+func (n *NotHeld) Error() string { return "permissions not held: " + n.Missing.Scope() }
 
 // ParseEmail returns an address in its canonical spelling, in which it is stored, or a *Refusal.
 func ParseEmail(text string) (string, error) {
@@ -218,9 +218,9 @@ type LimitError struct {
 	Wait time.Duration // until another invitation can be sent
 }
 
-func (e *LimitError) Error() string { return "limit reached: " + e.Name }
+func (l *LimitError) Error() string { return "limit reached: " + l.Name }
 
 // RateLimit describes the limit to the caller of the API.
-func (e *LimitError) RateLimit() web.RateLimit {
-	return web.RateLimit{Name: e.Name, Quota: e.Most, Window: LimitWindow, Reset: e.Wait}
+func (l *LimitError) RateLimit() web.RateLimit {
+	return web.RateLimit{Name: l.Name, Quota: l.Most, Window: LimitWindow, Reset: l.Wait}
 }

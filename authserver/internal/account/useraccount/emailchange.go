@@ -52,8 +52,8 @@ type EmailChange struct {
 }
 
 // Confirmed reports whether the link was confirmed already.
-func (c EmailChange) Confirmed() bool {
-	return c.ToNew && c.NewConfirmed || !c.ToNew && c.OldConfirmed
+func (e EmailChange) Confirmed() bool {
+	return e.ToNew && e.NewConfirmed || !e.ToNew && e.OldConfirmed
 }
 
 // EmailChanges stores changes of addresses. Its errors are Errors and audit.ErrNotAuthorized, or wrap

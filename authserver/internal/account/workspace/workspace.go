@@ -104,27 +104,27 @@ func DefaultConnectorPolicy() ConnectorPolicy {
 }
 
 // Allows reports whether connectors of the platform may be connected.
-func (p ConnectorPolicy) Allows(platform Platform) bool {
-	return slices.Contains(p.Platforms, platform)
+func (c ConnectorPolicy) Allows(platform Platform) bool {
+	return slices.Contains(c.Platforms, platform)
 }
 
 // Life returns how long a grant lasts from consent.
-func (p ConnectorPolicy) Life() time.Duration { return time.Duration(p.Days) * 24 * time.Hour }
+func (c ConnectorPolicy) Life() time.Duration { return time.Duration(c.Days) * 24 * time.Hour }
 
 // Equal reports whether both policies allow the same.
-func (p ConnectorPolicy) Equal(other ConnectorPolicy) bool {
-	return slices.Equal(p.Platforms, other.Platforms) && slices.Equal(p.Permissions, other.Permissions) &&
-		p.Days == other.Days
+func (c ConnectorPolicy) Equal(other ConnectorPolicy) bool {
+	return slices.Equal(c.Platforms, other.Platforms) && slices.Equal(c.Permissions, other.Permissions) &&
+		c.Days == other.Days
 }
 
 // Includes reports whether the policy allows everything that another allows.
-func (p ConnectorPolicy) Includes(other ConnectorPolicy) bool {
-	return p.Permissions.HasAll(other.Permissions) && p.Days >= other.Days &&
-		!slices.ContainsFunc(other.Platforms, func(one Platform) bool { return !p.Allows(one) })
+func (c ConnectorPolicy) Includes(other ConnectorPolicy) bool {
+	return c.Permissions.HasAll(other.Permissions) && c.Days >= other.Days &&
+		!slices.ContainsFunc(other.Platforms, func(one Platform) bool { return !c.Allows(one) })
 }
 
 // Digest identifies a policy: equal policies have the same digest.
-func (p ConnectorPolicy) Digest() string {
-	sum := sha256.Sum256([]byte(fmt.Sprint(p.Platforms, p.Permissions.Strings(), p.Days)))
+func (c ConnectorPolicy) Digest() string {
+	sum := sha256.Sum256([]byte(fmt.Sprint(c.Platforms, c.Permissions.Strings(), c.Days)))
 	return hex.EncodeToString(sum[:])
 }

@@ -106,8 +106,10 @@ func (s *Settings) disconnect(r *request) error {
 	}
 	event := r.eventHere(audit.GrantRevoked, "grant:"+id.String(), nil)
 	ended, err := s.Store.EndConnection(r.ctx(), r.here.Workspace.ID, id, reason, event)
-	for _, g := range ended {
-		s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, reason)
+	if err == nil {
+		for _, g := range ended {
+			s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, reason)
+		}
 	}
 	return r.outcomeAt(back, err, c.Application+" was disconnected from the account of "+c.Person+".", nil)
 }

@@ -66,11 +66,11 @@ type Reauth struct {
 func (*Reauth) Template() string { return "reauth" }
 
 // LeadsTo implements View.
-func (a *Reauth) LeadsTo() string { return a.Return }
+func (r *Reauth) LeadsTo() string { return r.Return }
 
 // Passkey returns the form for reauthentication with a passkey.
-func (a *Reauth) Passkey() PasskeyForm {
-	return PasskeyForm{"/login/again/passkey", a.Return, "Use a passkey"}
+func (r *Reauth) Passkey() PasskeyForm {
+	return PasskeyForm{"/login/again/passkey", r.Return, "Use a passkey"}
 }
 
 // Passkeys is Settings → Security → Passkeys.
@@ -115,7 +115,7 @@ type SignInCode struct {
 func (*SignInCode) Template() string { return "code" }
 
 // LeadsTo implements View.
-func (c *SignInCode) LeadsTo() string { return c.Return }
+func (s *SignInCode) LeadsTo() string { return s.Return }
 
 // Forgotten is the page on which a person requests a link to set a new password.
 type Forgotten struct {

@@ -45,7 +45,7 @@ var (
 // A DocumentError says what is wrong with a document, in words for the client's developers.
 type DocumentError struct{ Message string }
 
-func (e *DocumentError) Error() string { return e.Message }
+func (d *DocumentError) Error() string { return d.Message }
 
 func wrong(message string) (Client, error) { return Client{}, &DocumentError{Message: message} }
 
@@ -137,4 +137,4 @@ func sameHost(address, host string) bool {
 // An AssertionError says why a signed assertion does not authenticate the client.
 type AssertionError struct{ Message string }
 
-func (e *AssertionError) Error() string { return e.Message }
+func (a *AssertionError) Error() string { return a.Message }

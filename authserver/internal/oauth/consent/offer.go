@@ -15,7 +15,7 @@ var ErrLLMOff = errors.New("LLM integration is off in the workspace")
 // A MissingPermissionsError reports that the user does not hold what the client needs.
 type MissingPermissionsError struct{ Missing perm.Set }
 
-func (e *MissingPermissionsError) Error() string { return "the user lacks: " + e.Missing.Scope() }
+func (m *MissingPermissionsError) Error() string { return "the user lacks: " + m.Missing.Scope() }
 
 // AddRequiredReads adds to a connector's requested permissions the reads that its writes depend on, if the client may
 // have them and the user holds both. Platforms warn their users of a write without its read.

@@ -14,18 +14,18 @@ type fositeClient struct{ client.Client }
 
 var _ fosite.Client = fositeClient{}
 
-func (c fositeClient) GetID() string                      { return c.PublicID() }
-func (c fositeClient) GetHashedSecret() []byte            { return nil }
-func (c fositeClient) GetRedirectURIs() []string          { return c.Redirects }
-func (c fositeClient) GetResponseTypes() fosite.Arguments { return fosite.Arguments{"code"} }
-func (c fositeClient) GetScopes() fosite.Arguments        { return c.Required.Strings() }
-func (c fositeClient) IsPublic() bool                     { return c.Kind.Traits().Public }
-func (c fositeClient) GetAudience() fosite.Arguments      { return nil }
+func (f fositeClient) GetID() string                      { return f.PublicID() }
+func (f fositeClient) GetHashedSecret() []byte            { return nil }
+func (f fositeClient) GetRedirectURIs() []string          { return f.Redirects }
+func (f fositeClient) GetResponseTypes() fosite.Arguments { return fosite.Arguments{"code"} }
+func (f fositeClient) GetScopes() fosite.Arguments        { return f.Required.Strings() }
+func (f fositeClient) IsPublic() bool                     { return f.Kind.Traits().Public }
+func (f fositeClient) GetAudience() fosite.Arguments      { return nil }
 
-func (c fositeClient) GetGrantTypes() fosite.Arguments {
+func (f fositeClient) GetGrantTypes() fosite.Arguments {
 	var names fosite.Arguments
 	for _, t := range grantTypes {
-		if t.mayUse(c.Kind.Traits()) {
+		if t.mayUse(f.Kind.Traits()) {
 			names = append(names, t.name)
 		}
 	}

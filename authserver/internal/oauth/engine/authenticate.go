@@ -80,9 +80,9 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 }
 
 // recordCaller records for the access log which client, and whose grant, the request is for.
-func (x *exchange) recordCaller(ctx context.Context) {
-	caller := web.Caller{Client: x.snapshot.Client.ID}
-	if g := x.snapshot.Grant; g != nil && g.ClientID == caller.Client {
+func (e *exchange) recordCaller(ctx context.Context) {
+	caller := web.Caller{Client: e.snapshot.Client.ID}
+	if g := e.snapshot.Grant; g != nil && g.ClientID == caller.Client {
 		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
 	web.RecordCaller(ctx, caller)

@@ -28,7 +28,7 @@ type Application struct {
 // status 400.
 type PageError struct{ Message string }
 
-func (e *PageError) Error() string { return e.Message }
+func (p *PageError) Error() string { return p.Message }
 
 // A RedirectError is an error that is redirected to the callback (RFC 6749, section 4.1.2.1), with State if possible.
 type RedirectError struct {
@@ -37,7 +37,7 @@ type RedirectError struct {
 	State       string // "" if it was missing or too long
 }
 
-func (e *RedirectError) Error() string { return e.Code + ": " + e.Description }
+func (r *RedirectError) Error() string { return r.Code + ": " + r.Description }
 
 // Identify finds the client of an authorization request, compares its redirect URI byte by byte, and rejects duplicate
 // parameters. It returns a *PageError (with the client if it is known), client.ErrUnreachable, or an error that wraps

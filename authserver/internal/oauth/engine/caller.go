@@ -9,8 +9,8 @@ import (
 )
 
 // NamesClient reports whether the request says which client sent it, or tries to.
-func (r TokenRequest) NamesClient() bool {
-	return r.OtherAuth || r.Basic || r.ClientID != "" || r.ClientSecret != "" || r.Assertion != ""
+func (t TokenRequest) NamesClient() bool {
+	return t.OtherAuth || t.Basic || t.ClientID != "" || t.ClientSecret != "" || t.Assertion != ""
 }
 
 // Authenticate returns the client that sent a request to an endpoint other than the token endpoint, by the same rules.

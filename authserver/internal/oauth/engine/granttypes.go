@@ -76,11 +76,11 @@ func grantTypeOf(name string) (grantType, bool) {
 }
 
 // missing returns the first required parameter that the request does not have, or "".
-func (t grantType) missing(r TokenRequest) string {
-	if t.formOnly && r.Dialect != Form {
+func (g grantType) missing(r TokenRequest) string {
+	if g.formOnly && r.Dialect != Form {
 		return ""
 	}
-	for _, name := range t.required {
+	for _, name := range g.required {
 		if r.Parameters[name] == "" {
 			return name
 		}
@@ -123,41 +123,41 @@ func (e *Engine) grantHandlers() fosite.TokenEndpointHandlers {
 	return out
 }
 
-func (h grantHandler) CanHandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) bool {
-	return r.GetGrantTypes().ExactOne(h.name)
+func (g grantHandler) CanHandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) bool {
+	return r.GetGrantTypes().ExactOne(g.name)
 }
 
-func (h grantHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester) bool { return false }
+func (g grantHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester) bool { return false }
 
 // HandleTokenEndpointRequest makes the checks before the decision.
-func (h grantHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.AccessRequester) error {
-	return h.check(exchangeOf(ctx))
+func (g grantHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.AccessRequester) error {
+	return g.check(exchangeOf(ctx))
 }
 
 // PopulateTokenEndpointResponse decides and issues the tokens.
-func (h grantHandler) PopulateTokenEndpointResponse(
+func (g grantHandler) PopulateTokenEndpointResponse(
 	ctx context.Context,
 	r fosite.AccessRequester,
 	w fosite.AccessResponder,
 ) error {
-	if !h.CanHandleTokenEndpointRequest(ctx, r) {
+	if !g.CanHandleTokenEndpointRequest(ctx, r) {
 		return fosite.ErrUnknownRequest
 	}
 	x := exchangeOf(ctx)
 	if x.forged {
 		return fosite.ErrInvalidGrant // check has refused it already, with a description
 	}
-	if _, err := h.Signer.Current(ctx); err != nil {
+	if _, err := g.Signer.Current(ctx); err != nil {
 		return err
 	}
-	issued, err := h.execute(ctx, x)
+	issued, err := g.execute(ctx, x)
 	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
 		x.ended = refusal.Ended
 	}
 	if err != nil {
 		return err
 	}
-	if err := h.issue(x, issued); err != nil {
+	if err := g.issue(x, issued); err != nil {
 		return err
 	}
 	w.SetAccessToken("issued") // fosite requires one; the caller writes the response
@@ -166,9 +166,9 @@ func (h grantHandler) PopulateTokenEndpointResponse(
 }
 
 // execute decides directly if it can. Otherwise it decides after a snapshot.
-func (h grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, error) {
+func (g grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, error) {
 	if x.direct {
-		issued, done, err := h.decideDirectly(ctx, h.Engine, x)
+		issued, done, err := g.decideDirectly(ctx, g.Engine, x)
 		if err != nil {
 			return grant.Issued{}, err
 		}
@@ -178,24 +178,24 @@ func (h grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, e
 			return issued, nil
 		}
 	}
-	issued, err := h.executeAfterSnapshot(ctx, x)
+	issued, err := g.executeAfterSnapshot(ctx, x)
 	if err == nil {
-		h.refused.Remove(x.token.GrantID)
+		g.refused.Remove(x.token.GrantID)
 	} else if !errors.Is(err, store.ErrUnavailable) {
-		h.refused.Add(x.token.GrantID, struct{}{})
+		g.refused.Add(x.token.GrantID, struct{}{})
 	}
 	return issued, err
 }
 
 // executeAfterSnapshot decides with a snapshot, which it reads after the attempt of a direct decision.
-func (h grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (grant.Issued, error) {
+func (g grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (grant.Issued, error) {
 	if x.direct {
-		if err := h.identify(ctx, x, x.snapshot.Client.ID); err != nil {
+		if err := g.identify(ctx, x, x.snapshot.Client.ID); err != nil {
 			return grant.Issued{}, err
 		}
-		if err := h.check(x); err != nil {
+		if err := g.check(x); err != nil {
 			return grant.Issued{}, err
 		}
 	}
-	return h.decide(ctx, h.Engine, x)
+	return g.decide(ctx, g.Engine, x)
 }

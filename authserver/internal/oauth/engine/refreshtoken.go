@@ -30,8 +30,8 @@ var refreshToken = grantType{
 }
 
 // refreshTerms returns what the request says about its refresh token.
-func (x *exchange) refreshTerms() grant.RefreshTerms {
-	return grant.RefreshTerms{Resource: x.request.Parameters["resource"].Reveal(), Scope: x.scope}
+func (e *exchange) refreshTerms() grant.RefreshTerms {
+	return grant.RefreshTerms{Resource: e.request.Parameters["resource"].Reveal(), Scope: e.scope}
 }
 
 // checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it

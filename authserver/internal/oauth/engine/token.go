@@ -65,7 +65,7 @@ type TokenError struct {
 	Challenge   bool
 }
 
-func (e *TokenError) Error() string { return e.Code + ": " + e.Description }
+func (t *TokenError) Error() string { return t.Code + ": " + t.Description }
 
 func tokenError(code, description string) *TokenError {
 	return &TokenError{Code: code, Description: description}

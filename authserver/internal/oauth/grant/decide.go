@@ -21,10 +21,10 @@ const (
 // callRedis calls Redis until it responds or k.redisTime is over, with the same nonce each time (G8). uncertain reports
 // that a call got no response and may have decided, or may still decide. If no call gets a response, callRedis retries
 // until k.redisTime is over, because only then can no call of this decision arrive in time.
-func (k *Service) callRedis(
+func (s *Service) callRedis(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
 ) (result ScriptResult, uncertain bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, k.redisTime)
+	ctx, cancel := context.WithTimeout(ctx, s.redisTime)
 	defer cancel()
 	for tries := 1; ; tries++ {
 		result, failed := try(ctx)
@@ -33,7 +33,7 @@ func (k *Service) callRedis(
 		}
 		if failed == nil {
 			if err != nil {
-				k.log.WarnContext(ctx, "Redis script retried", "grant_id", id, "tries", tries, "error", err)
+				s.log.WarnContext(ctx, "Redis script retried", "grant_id", id, "tries", tries, "error", err)
 			}
 			return result, uncertain, nil
 		}
@@ -51,14 +51,14 @@ func (k *Service) callRedis(
 
 // decide calls Redis for a decision. A decision without a response is given up: the client gets a 503, and its
 // credential must work afterwards (G10).
-func (k *Service) decide(
+func (s *Service) decide(
 	ctx context.Context,
 	step Step,
 	try func(context.Context) (ScriptResult, error),
 ) (ScriptResult, error) {
-	result, uncertain, err := k.callRedis(ctx, step.GrantID, try)
+	result, uncertain, err := s.callRedis(ctx, step.GrantID, try)
 	if err != nil && uncertain {
-		k.undos.add(ctx, step)
+		s.undos.add(ctx, step)
 	}
 	return result, err
 }
@@ -79,7 +79,7 @@ type takeStep func(context.Context, Step) (UpdateResult, error)
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
 // committed is undone, so that the client's credential works again after the 503. A step is also undone if its signing
 // key cannot be loaded.
-func (k *Service) commit(
+func (s *Service) commit(
 	ctx context.Context,
 	step Step,
 	snapshot Snapshot,
@@ -88,36 +88,36 @@ func (k *Service) commit(
 ) (outcome UpdateResult, err error) {
 	uncertain := false
 	if err = sender.loadKey(ctx, snapshot); err == nil {
-		outcome, uncertain, err = k.update(ctx, step, take)
+		outcome, uncertain, err = s.update(ctx, step, take)
 	}
 	if err == nil && outcome == Refused {
-		outcome, uncertain, err = k.commitAfterUndo(ctx, step, snapshot, take)
+		outcome, uncertain, err = s.commitAfterUndo(ctx, step, snapshot, take)
 	}
-	if err != nil && k.undoRotation(ctx, step) && uncertain {
-		k.undos.add(ctx, step)
+	if err != nil && s.undoRotation(ctx, step) && uncertain {
+		s.undos.add(ctx, step)
 	}
 	return outcome, err
 }
 
 // commitAfterUndo repeats an update that Postgres has refused, if the conflicting step was given up by another process.
 // Either that process has reverted the step meanwhile, or undoneElsewhere reverts it here.
-func (k *Service) commitAfterUndo(
+func (s *Service) commitAfterUndo(
 	ctx context.Context,
 	step Step,
 	snapshot Snapshot,
 	take takeStep,
 ) (UpdateResult, bool, error) {
-	now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
+	now, err := s.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
 	if err != nil {
 		return Refused, false, err
 	}
 	if !step.startsAt(now.Grant) {
-		why, err := k.whySuperseded(ctx, now, supersededRequest{token: step.presented()})
+		why, err := s.whySuperseded(ctx, now, supersededRequest{token: step.presented()})
 		if !why.undone || err != nil {
 			return Refused, false, err
 		}
 	}
-	return k.update(ctx, step, take)
+	return s.update(ctx, step, take)
 }
 
 // startsAt reports whether Postgres holds the grant as it was when the step was decided.
@@ -130,7 +130,7 @@ func (s Step) startsAt(g *Grant) bool {
 
 // update repeats an update until its outcome is known, Postgres stops responding, or commitWithin is over. uncertain
 // reports, with an error or Refused, that an earlier try may be committed.
-func (k *Service) update(
+func (s *Service) update(
 	ctx context.Context,
 	step Step,
 	take takeStep,
@@ -141,7 +141,7 @@ func (k *Service) update(
 			return outcome, uncertain && outcome == Refused, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
-		if time.Since(began) > commitWithin || !k.store.Responds() {
+		if time.Since(began) > commitWithin || !s.store.Responds() {
 			break
 		}
 		time.Sleep(commitPause << try)
@@ -150,9 +150,9 @@ func (k *Service) update(
 }
 
 // undoRotation undoes a step in Redis, where other processes can see that this try gave it to no client.
-func (k *Service) undoRotation(ctx context.Context, step Step) bool {
-	return k.undo(ctx, step, func(ctx context.Context) error {
-		return k.rotations.Undo(ctx, step.GrantID, step.Nonce)
+func (s *Service) undoRotation(ctx context.Context, step Step) bool {
+	return s.undo(ctx, step, func(ctx context.Context) error {
+		return s.rotations.Undo(ctx, step.GrantID, step.Nonce)
 	})
 }
 
@@ -161,9 +161,9 @@ func (k *Service) undoRotation(ctx context.Context, step Step) bool {
 var errOvertaken = fmt.Errorf("%w: a later request has used the decision", store.ErrUnavailable)
 
 // undoRefused undoes a step that Postgres has refused. overtaken reports that a later request has used its decision.
-func (k *Service) undoRefused(ctx context.Context, step Step, former string) (undone, overtaken bool) {
-	undone = k.undo(ctx, step, func(ctx context.Context) (err error) {
-		overtaken, err = k.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
+func (s *Service) undoRefused(ctx context.Context, step Step, former string) (undone, overtaken bool) {
+	undone = s.undo(ctx, step, func(ctx context.Context) (err error) {
+		overtaken, err = s.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
 		return err
 	})
 	return undone, overtaken
@@ -172,32 +172,32 @@ func (k *Service) undoRefused(ctx context.Context, step Step, former string) (un
 // endRefused ends a grant because Postgres has refused a step that Redis decided: the presented credential was used
 // before, and Redis has lost that. If there is a later decision, Redis has lost nothing, and endRefused returns
 // errOvertaken.
-func (k *Service) endRefused(ctx context.Context, g Grant, step Step, reason Reason, ending *Ending) error {
-	undone, overtaken := k.undoRefused(ctx, step, "")
+func (s *Service) endRefused(ctx context.Context, g Grant, step Step, reason Reason, ending *Ending) error {
+	undone, overtaken := s.undoRefused(ctx, step, "")
 	if overtaken {
 		return errOvertaken
 	}
 	if !undone {
 		return fmt.Errorf("%w: redis did not respond", store.ErrUnavailable)
 	}
-	return k.end(ctx, g, reason, ending)
+	return s.end(ctx, g, reason, ending)
 }
 
 // undo undoes a step by a call of Redis, and reports whether that succeeded. If Redis does not respond, undo adds the
 // step to k.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request
 // waits so long because a client that tries again meanwhile, at another process, would be taken for a replay.
-func (k *Service) undo(ctx context.Context, step Step, call func(context.Context) error) bool {
+func (s *Service) undo(ctx context.Context, step Step, call func(context.Context) error) bool {
 	once := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.undoTime) // ctx may have ended
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTime) // ctx may have ended
 		defer cancel()
 		return call(ctx)
 	}
 	began := time.Now()
 	undone := once() == nil
 	if !undone {
-		k.undos.add(ctx, step)
+		s.undos.add(ctx, step)
 	}
-	for !undone && k.undos.has(step.GrantID) && time.Since(began) < undoWithin {
+	for !undone && s.undos.has(step.GrantID) && time.Since(began) < undoWithin {
 		time.Sleep(undoPause)
 		undone = once() == nil
 	}

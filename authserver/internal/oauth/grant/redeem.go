@@ -26,7 +26,7 @@ func (s Snapshot) issue(next successor) Issued {
 }
 
 // Redeem exchanges a code once (G1). A repeated request gets the same refresh token again (G11).
-func (k *Service) Redeem(
+func (s *Service) Redeem(
 	ctx context.Context,
 	snapshot Snapshot,
 	code Token,
@@ -42,101 +42,101 @@ func (k *Service) Redeem(
 	case Revoked:
 		return Issued{}, refuse(g.words())
 	case Active:
-		return k.redeemedBefore(ctx, snapshot, code, terms, sender)
+		return s.redeemedBefore(ctx, snapshot, code, terms, sender)
 	}
 	if err := snapshot.standingRefusal(); err != nil {
 		return Issued{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	next := k.tokens.successorsOf(code, sender.Proof)
+	next := s.tokens.successorsOf(code, sender.Proof)
 	step := newStep(code, next[0])
-	result, err := k.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
-		return k.rotations.Exchange(ctx, step.try(*g), code.Hash, terms, next.hashes())
+	result, err := s.decide(ctx, step, func(ctx context.Context) (ScriptResult, error) {
+		return s.rotations.Exchange(ctx, step.try(*g), code.Hash, terms, next.hashes())
 	})
 	if err != nil {
 		return Issued{}, err
 	}
 	if place, again := result.again(len(next)); again {
-		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], sender, k.activates(code, terms))
+		return s.repeat(ctx, snapshot, step.to(next[place]), next[place], sender, s.activates(code, terms))
 	}
 	if result == CodeSpent {
-		return k.redeemedMeanwhile(ctx, *g, code, terms, sender)
+		return s.redeemedMeanwhile(ctx, *g, code, terms, sender)
 	}
 	ending := sender.ending(snapshot, code)
-	if err := k.answerExchange(ctx, *g, result, terms, ending); err != nil {
+	if err := s.answerExchange(ctx, *g, result, terms, ending); err != nil {
 		return Issued{}, err
 	}
-	outcome, err := k.commit(ctx, step, snapshot, sender, k.activates(code, terms))
+	outcome, err := s.commit(ctx, step, snapshot, sender, s.activates(code, terms))
 	if err != nil {
 		return Issued{}, err
 	}
 	if outcome == Refused { // Redis has lost the redemption of the code
-		return Issued{}, k.endRefused(ctx, *g, step, CodeReused, ending)
+		return Issued{}, s.endRefused(ctx, *g, step, CodeReused, ending)
 	}
 	return snapshot.issue(next[0]), nil
 }
 
 // activates returns the update of Postgres for a redeemed code.
-func (k *Service) activates(code Token, terms CodeTerms) takeStep {
+func (s *Service) activates(code Token, terms CodeTerms) takeStep {
 	binding := Binding(code.Hash, terms.RedirectURI, terms.Challenge)
 	return func(ctx context.Context, step Step) (UpdateResult, error) {
-		return k.store.Activate(ctx, step, binding)
+		return s.store.Activate(ctx, step, binding)
 	}
 }
 
 // redeemedBefore handles a code whose grant is active. Either this request repeats an earlier one, or the earlier one
 // was undone, or the code is reused. Only Postgres proves the reuse (G1).
-func (k *Service) redeemedBefore(
+func (s *Service) redeemedBefore(
 	ctx context.Context,
 	snapshot Snapshot,
 	code Token,
 	terms CodeTerms,
 	sender Sender,
 ) (Issued, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
 	g := snapshot.Grant
 	bound := bytes.Equal(g.CodeBinding, Binding(code.Hash, terms.RedirectURI, terms.Challenge))
 	p := supersededRequest{token: code, sender: sender, matches: bound && g.Resource == terms.Resource}
-	why, err := k.whySuperseded(ctx, snapshot, p)
+	why, err := s.whySuperseded(ctx, snapshot, p)
 	if err != nil {
 		return Issued{}, err
 	}
 	switch {
 	case why.repeats:
-		return k.repeat(ctx, snapshot, why.step, why.next, sender, k.activates(code, terms))
+		return s.repeat(ctx, snapshot, why.step, why.next, sender, s.activates(code, terms))
 	case why.undone:
-		return k.Redeem(ctx, why.now, code, terms, sender)
+		return s.Redeem(ctx, why.now, code, terms, sender)
 	case g.Resource != terms.Resource:
 		return Issued{}, &Refusal{Target: true, Message: wrongTarget}
 	case !bound:
 		return Issued{}, refuse("The authorization code was already used.")
 	}
-	return Issued{}, k.end(ctx, *g, CodeReused, sender.ending(snapshot, code))
+	return Issued{}, s.end(ctx, *g, CodeReused, sender.ending(snapshot, code))
 }
 
 // redeemedMeanwhile handles a code that was unused in Postgres at first and then used in Redis.
-func (k *Service) redeemedMeanwhile(
+func (s *Service) redeemedMeanwhile(
 	ctx context.Context,
 	g Grant,
 	code Token,
 	terms CodeTerms,
 	sender Sender,
 ) (Issued, error) {
-	snapshot, err := k.store.Snapshot(ctx, terms.ClientID, g.Key())
+	snapshot, err := s.store.Snapshot(ctx, terms.ClientID, g.Key())
 	switch now := snapshot.Grant; {
 	case err != nil:
 		return Issued{}, err
 	case now != nil && now.State == Revoked:
 		return Issued{}, refuse(now.words())
 	case now != nil && now.State == Active:
-		return k.redeemedBefore(ctx, snapshot, code, terms, sender)
+		return s.redeemedBefore(ctx, snapshot, code, terms, sender)
 	}
 	return Issued{}, refuse(unknownCode)
 }
 
-func (k *Service) answerExchange(
+func (s *Service) answerExchange(
 	ctx context.Context,
 	g Grant,
 	result ScriptResult,
@@ -144,15 +144,15 @@ func (k *Service) answerExchange(
 	ending *Ending,
 ) error {
 	if reason, gone := result.revokedReason(); gone {
-		return k.end(ctx, g, reason, nil)
+		return s.end(ctx, g, reason, nil)
 	}
 	switch result {
 	case OK:
 		return nil
 	case Reused:
-		return k.end(ctx, g, CodeReused, ending)
+		return s.end(ctx, g, CodeReused, ending)
 	case TooManyTries:
-		return k.end(ctx, g, CodeGuessed, nil)
+		return s.end(ctx, g, CodeGuessed, nil)
 	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
 	case WrongRedirectURI:

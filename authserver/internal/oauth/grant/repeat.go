@@ -97,7 +97,7 @@ type supersededBy struct {
 // request repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it
 // in Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
 // Redis does not respond. Redis is not needed for a credential two steps old: Postgres proves that it was used.
-func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supersededRequest) (supersededBy, error) {
+func (s *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supersededRequest) (supersededBy, error) {
 	g := snapshot.Grant
 	if g == nil || g.State != Active || g.Generation != p.token.Generation+1 {
 		return supersededBy{}, nil
@@ -105,11 +105,11 @@ func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supers
 	var next successor
 	derived := p.matches && p.sender.Proof != Proof{}
 	if derived {
-		next, derived = k.tokens.successorsOf(p.token, p.sender.Proof).with(g.RefreshHash)
+		next, derived = s.tokens.successorsOf(p.token, p.sender.Proof).with(g.RefreshHash)
 	}
 	step := newStep(p.token, next)
 	refusal := snapshot.standingRefusal()
-	result, err := k.checkSuperseded(ctx, *g, step, derived && refusal == nil)
+	result, err := s.checkSuperseded(ctx, *g, step, derived && refusal == nil)
 	switch {
 	case err != nil:
 		return supersededBy{}, err
@@ -127,32 +127,32 @@ func (k *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supers
 		Hash:        g.RefreshHash,
 		Former:      p.token.currentHash(),
 	}
-	if err := k.store.CancelTries(ctx, undone, g.TakenBy); err != nil {
+	if err := s.store.CancelTries(ctx, undone, g.TakenBy); err != nil {
 		return supersededBy{}, err
 	}
-	now, err := k.store.Snapshot(ctx, g.ClientID, g.Key())
+	now, err := s.store.Snapshot(ctx, g.ClientID, g.Key())
 	return supersededBy{undone: err == nil, now: now}, err
 }
 
 // checkSuperseded calls Redis. If holds is true, the try takes part in the last decision.
-func (k *Service) checkSuperseded(ctx context.Context, g Grant, step Step, holds bool) (ScriptResult, error) {
+func (s *Service) checkSuperseded(ctx context.Context, g Grant, step Step, holds bool) (ScriptResult, error) {
 	try := Try{GrantID: g.ID, GivenUp: g.GivenUp}
 	if holds {
 		try.Nonce = step.Nonce
 	}
 	superseded := func(ctx context.Context) (ScriptResult, error) {
-		return k.rotations.Superseded(ctx, try, step.Hash, g)
+		return s.rotations.Superseded(ctx, try, step.Hash, g)
 	}
 	if holds {
-		return k.decide(ctx, step, superseded)
+		return s.decide(ctx, step, superseded)
 	}
-	result, _, err := k.callRedis(ctx, g.ID, superseded)
+	result, _, err := s.callRedis(ctx, g.ID, superseded)
 	return result, err
 }
 
 // repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be
 // in progress or may be given up: the token must stay current if any of the requests returns it.
-func (k *Service) repeat(
+func (s *Service) repeat(
 	ctx context.Context,
 	snapshot Snapshot,
 	step Step,
@@ -160,16 +160,16 @@ func (k *Service) repeat(
 	sender Sender,
 	take takeStep,
 ) (Issued, error) {
-	outcome, err := k.commit(ctx, step, snapshot, sender, take)
+	outcome, err := s.commit(ctx, step, snapshot, sender, take)
 	if err != nil {
 		return Issued{}, err
 	}
 	if outcome != Updated {
-		now, err := k.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
+		now, err := s.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
 		if err != nil {
 			return Issued{}, err
 		}
-		if err := k.refuseRepeated(ctx, now, step, sender); err != nil {
+		if err := s.refuseRepeated(ctx, now, step, sender); err != nil {
 			return Issued{}, err
 		}
 	}
@@ -180,7 +180,7 @@ func (k *Service) repeat(
 
 // refuseRepeated returns why the token cannot be returned although Redis allowed it. It returns nil if the client used
 // the token after this request began.
-func (k *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step, sender Sender) error {
+func (s *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step, sender Sender) error {
 	g := now.Grant
 	switch {
 	case g == nil:
@@ -190,7 +190,7 @@ func (k *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step, s
 	case g.State == Active && g.Generation > step.Generation:
 		return nil
 	case step.Generation == 1:
-		return k.end(ctx, *g, CodeReused, sender.ending(now, step.presented()))
+		return s.end(ctx, *g, CodeReused, sender.ending(now, step.presented()))
 	}
-	return k.end(ctx, *g, Replayed, sender.ending(now, step.presented()))
+	return s.end(ctx, *g, Replayed, sender.ending(now, step.presented()))
 }

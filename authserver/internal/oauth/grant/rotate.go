@@ -16,7 +16,7 @@ type RefreshTerms struct {
 
 // Rotate exchanges a refresh token for the next one (G2, G3). It checks for a replay before anything else. A repeated
 // request gets the same token again (G11).
-func (k *Service) Rotate(
+func (s *Service) Rotate(
 	ctx context.Context,
 	snapshot Snapshot,
 	old Token,
@@ -32,10 +32,10 @@ func (k *Service) Rotate(
 		return Issued{}, refuse(g.words())
 	}
 	old.WorkspaceID = g.WorkspaceID
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
 	if old.Generation < g.Generation && snapshot.Now.Before(g.Ends) {
-		return k.rotateSuperseded(ctx, snapshot, old, terms, sender)
+		return s.rotateSuperseded(ctx, snapshot, old, terms, sender)
 	}
 	if err := snapshot.standingRefusal(); err != nil {
 		return Issued{}, err
@@ -43,32 +43,32 @@ func (k *Service) Rotate(
 	if len(terms.Scope.Without(g.Permissions)) > 0 {
 		return Issued{}, &Refusal{Scope: true, Message: widerScope}
 	}
-	next := k.tokens.successorsOf(old, sender.Proof)
+	next := s.tokens.successorsOf(old, sender.Proof)
 	step := newStep(old, next[0])
-	result, err := k.rotate(ctx, *g, step, old, terms.Resource, next)
+	result, err := s.rotate(ctx, *g, step, old, terms.Resource, next)
 	if err != nil {
 		return Issued{}, err
 	}
 	if place, again := result.again(len(next)); again {
-		return k.repeat(ctx, snapshot, step.to(next[place]), next[place], sender, k.store.Advance)
+		return s.repeat(ctx, snapshot, step.to(next[place]), next[place], sender, s.store.Advance)
 	}
 	ending := sender.ending(snapshot, old)
-	if err := k.answerRotation(ctx, *g, result, ending); err != nil {
+	if err := s.answerRotation(ctx, *g, result, ending); err != nil {
 		return Issued{}, err
 	}
-	outcome, err := k.commit(ctx, step, snapshot, sender, k.store.Advance)
+	outcome, err := s.commit(ctx, step, snapshot, sender, s.store.Advance)
 	if err != nil {
 		return Issued{}, err
 	}
 	if outcome == Refused { // Postgres has a later generation than Redis: this token was superseded
-		return Issued{}, k.endRefused(ctx, *g, step, Replayed, ending)
+		return Issued{}, s.endRefused(ctx, *g, step, Replayed, ending)
 	}
 	return snapshot.issue(next[0]), nil
 }
 
 // rotateSuperseded handles a refresh token whose successor Postgres holds. Either this request repeats an earlier one,
 // or the earlier one was undone, or this request is a replay.
-func (k *Service) rotateSuperseded(
+func (s *Service) rotateSuperseded(
 	ctx context.Context,
 	snapshot Snapshot,
 	old Token,
@@ -76,20 +76,20 @@ func (k *Service) rotateSuperseded(
 	sender Sender,
 ) (Issued, error) {
 	g := snapshot.Grant
-	why, err := k.whySuperseded(ctx, snapshot, supersededRequest{old, sender, g.Resource == terms.Resource})
+	why, err := s.whySuperseded(ctx, snapshot, supersededRequest{old, sender, g.Resource == terms.Resource})
 	switch {
 	case err != nil:
 		return Issued{}, err
 	case why.repeats:
-		return k.repeat(ctx, snapshot, why.step, why.next, sender, k.store.Advance)
+		return s.repeat(ctx, snapshot, why.step, why.next, sender, s.store.Advance)
 	case why.undone:
-		return k.Rotate(ctx, why.now, old, g.ClientID, terms, sender)
+		return s.Rotate(ctx, why.now, old, g.ClientID, terms, sender)
 	}
-	return Issued{}, k.end(ctx, *g, Replayed, sender.ending(snapshot, old))
+	return Issued{}, s.end(ctx, *g, Replayed, sender.ending(snapshot, old))
 }
 
 // rotate calls Redis, and restores the grant there from Postgres, once, if Redis has lost it.
-func (k *Service) rotate(
+func (s *Service) rotate(
 	ctx context.Context,
 	g Grant,
 	step Step,
@@ -98,33 +98,33 @@ func (k *Service) rotate(
 	next successors,
 ) (ScriptResult, error) {
 	rotate := func(ctx context.Context) (ScriptResult, error) {
-		return k.rotations.Rotate(ctx, step.try(g), old, g.ClientID, resource, next.hashes())
+		return s.rotations.Rotate(ctx, step.try(g), old, g.ClientID, resource, next.hashes())
 	}
-	result, err := k.decide(ctx, step, rotate)
+	result, err := s.decide(ctx, step, rotate)
 	if err != nil || (result != Missing && result != Ahead) {
 		return result, err
 	}
-	if err := k.repair(ctx, g); err != nil {
+	if err := s.repair(ctx, g); err != nil {
 		return "", err
 	}
-	return k.decide(ctx, step, rotate)
+	return s.decide(ctx, step, rotate)
 }
 
-func (k *Service) repair(ctx context.Context, g Grant) error {
-	ctx, cancel := context.WithTimeout(ctx, k.redisTime)
+func (s *Service) repair(ctx context.Context, g Grant) error {
+	ctx, cancel := context.WithTimeout(ctx, s.redisTime)
 	defer cancel()
-	return k.rotations.Repair(ctx, g)
+	return s.rotations.Repair(ctx, g)
 }
 
-func (k *Service) answerRotation(ctx context.Context, g Grant, result ScriptResult, ending *Ending) error {
+func (s *Service) answerRotation(ctx context.Context, g Grant, result ScriptResult, ending *Ending) error {
 	if reason, gone := result.revokedReason(); gone {
-		return k.end(ctx, g, reason, nil)
+		return s.end(ctx, g, reason, nil)
 	}
 	switch result {
 	case OK:
 		return nil
 	case Replay:
-		return k.end(ctx, g, Replayed, ending)
+		return s.end(ctx, g, Replayed, ending)
 	case WrongResource:
 		return &Refusal{Target: true, Message: wrongTarget}
 	case Ended:

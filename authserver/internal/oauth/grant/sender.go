@@ -69,17 +69,17 @@ func (s successors) with(hash []byte) (successor, bool) {
 // credential and the proof, so that a repeated request gets the same tokens although they are not stored. Their random
 // parts, and therefore their hashes, are the same in both formats, so that processes of two releases recognise each
 // other's tokens. Without a proof, there is one random token.
-func (c *TokenCodec) successorsOf(presented Token, proof Proof) successors {
+func (t *TokenCodec) successorsOf(presented Token, proof Proof) successors {
 	generation := presented.Generation + 1
 	grant := presented.Key()
 	if presented.former {
 		grant.WorkspaceID = uuid.Nil
 	}
 	if proof.digest == "" {
-		secret, token := c.New(Refresh, grant, generation)
+		secret, token := t.New(Refresh, grant, generation)
 		return successors{{secret, token.Hash}}
 	}
-	keys, derivers := c.current()
+	keys, derivers := t.current()
 	out := make(successors, len(keys))
 	for i, key := range derivers {
 		h := hmac.New(sha256.New, key)

@@ -41,11 +41,11 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 
 // WaitForStores makes decisions, and what undoes them, wait longer for stores that do not respond; 0 changes nothing.
 // Call it before the first decision.
-func (k *Service) WaitForStores(wait time.Duration) {
-	k.redisTime = max(redisTime, wait)
-	k.undoTime = max(undoTime, wait/4)
-	k.limit = decisionTime + stepWaits*wait
-	k.undos.waitFor(wait)
+func (s *Service) WaitForStores(wait time.Duration) {
+	s.redisTime = max(redisTime, wait)
+	s.undoTime = max(undoTime, wait/4)
+	s.limit = decisionTime + stepWaits*wait
+	s.undos.waitFor(wait)
 }
 
 const (
@@ -69,47 +69,47 @@ var ErrPolicy = errors.New("the workspace's connector policy does not allow this
 // Snapshot reads a client and a grant; a zero key reads only the client. It waits for a limited time while a
 // given-up decision about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer.
 // A key without a workspace costs another read.
-func (k *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error) {
-	return k.SnapshotWithSecret(ctx, clientID, key, nil)
+func (s *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error) {
+	return s.SnapshotWithSecret(ctx, clientID, key, nil)
 }
 
 // SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash for client authentication.
-func (k *Service) SnapshotWithSecret(
+func (s *Service) SnapshotWithSecret(
 	ctx context.Context,
 	clientID uuid.UUID,
 	key Key,
 	secretHash []byte,
 ) (Snapshot, error) {
-	if err := k.undos.wait(ctx, key.ID); err != nil {
+	if err := s.undos.wait(ctx, key.ID); err != nil {
 		return Snapshot{}, err
 	}
-	if located, err := k.locate(ctx, Token{WorkspaceID: key.WorkspaceID, GrantID: key.ID}); err == nil {
+	if located, err := s.locate(ctx, Token{WorkspaceID: key.WorkspaceID, GrantID: key.ID}); err == nil {
 		key = located.Key()
 	} else if !errors.Is(err, ErrUnknown) {
 		return Snapshot{}, err
 	}
-	return k.store.SnapshotWithSecret(ctx, clientID, key, secretHash)
+	return s.store.SnapshotWithSecret(ctx, clientID, key, secretHash)
 }
 
 // locate returns the token with the workspace of its grant, which a token of the former format does not contain. Its
 // error is ErrUnknown or wraps store.ErrUnavailable.
-func (k *Service) locate(ctx context.Context, token Token) (Token, error) {
+func (s *Service) locate(ctx context.Context, token Token) (Token, error) {
 	if token.WorkspaceID != uuid.Nil || token.GrantID == uuid.Nil {
 		return token, nil
 	}
-	workspaceID, err := k.store.WorkspaceOf(ctx, token.GrantID)
+	workspaceID, err := s.store.WorkspaceOf(ctx, token.GrantID)
 	token.WorkspaceID = workspaceID
 	return token, err
 }
 
 // Known returns the grants that exist among keys.
-func (k *Service) Known(ctx context.Context, keys []Key) ([]Grant, error) {
-	return k.store.Known(ctx, keys)
+func (s *Service) Known(ctx context.Context, keys []Key) ([]Grant, error) {
+	return s.store.Known(ctx, keys)
 }
 
 // ReadToken parses a token without I/O, or returns ErrForged.
-func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
-	return k.tokens.Read(kind, text.Reveal())
+func (s *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
+	return s.tokens.Read(kind, text.Reveal())
 }
 
 // Open creates the pending grant of a consent and returns its code. A second call with the same id replaces a code that
@@ -121,8 +121,8 @@ func (k *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, erro
 // permissions of its own approval in Postgres, because it is returned after they are committed (G12). An approval that
 // Postgres refuses is withdrawn from Redis, so that the earlier code is valid again. A crash in between leaves a code
 // that no client has.
-func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
-	approval, err := k.store.Approve(ctx, g.Key())
+func (s *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credential.Secret, error) {
+	approval, err := s.store.Approve(ctx, g.Key())
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +130,7 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	if !approval.CarriesWorkspace {
 		key.WorkspaceID = uuid.Nil
 	}
-	secret, code := k.tokens.New(Code, key, 0)
+	secret, code := s.tokens.New(Code, key, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
 	if approval.State != Pending {
 		return "", ErrAlreadyUsed
@@ -138,20 +138,20 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	if g.Life > 0 {
 		g.Ends = approval.Now.Add(g.Life)
 	}
-	result, err := k.issue(ctx, g, approval.Number, code, terms)
+	result, err := s.issue(ctx, g, approval.Number, code, terms)
 	if err != nil {
 		return "", err
 	}
 	if result != OK {
 		return "", ErrAlreadyUsed
 	}
-	state, err := k.store.Open(ctx, g, approval.Number)
+	state, err := s.store.Open(ctx, g, approval.Number)
 	if err == nil && state != Pending {
 		err = ErrAlreadyUsed
 	}
 	if err != nil {
 		if !errors.Is(err, store.ErrUnavailable) { // otherwise the approval may have been stored
-			k.withdraw(ctx, g.ID, approval.Number)
+			s.withdraw(ctx, g.ID, approval.Number)
 		}
 		return "", err
 	}
@@ -160,45 +160,45 @@ func (k *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 
 // withdraw removes an approval that Postgres has refused from Redis, so that the earlier code is valid again (G12). If
 // Redis does not respond, that code is lost, and nothing is granted.
-func (k *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
+func (s *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	ctx = context.WithoutCancel(ctx)
-	_, _, err := k.callRedis(
+	_, _, err := s.callRedis(
 		ctx,
 		id,
-		func(ctx context.Context) (ScriptResult, error) { return k.rotations.Withdraw(ctx, id, approval) },
+		func(ctx context.Context) (ScriptResult, error) { return s.rotations.Withdraw(ctx, id, approval) },
 	)
 	if err != nil {
-		k.log.WarnContext(ctx, "rejected approval not removed from Redis; the earlier code is invalid",
+		s.log.WarnContext(ctx, "rejected approval not removed from Redis; the earlier code is invalid",
 			"grant_id", id, "error", err)
 	}
 }
 
 // Deny ends the pending grant of a consent that the user refuses. It returns ErrAlreadyUsed if the code was redeemed
 // before; the user can still disconnect the client.
-func (k *Service) Deny(ctx context.Context, g Grant, actor string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
+func (s *Service) Deny(ctx context.Context, g Grant, actor string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	if err := k.store.Deny(ctx, g.Key(), actor); err != nil {
+	if err := s.store.Deny(ctx, g.Key(), actor); err != nil {
 		return err
 	}
-	k.PropagateRevocation(ctx, g.ID, g.Ends, ByUser)
+	s.PropagateRevocation(ctx, g.ID, g.Ends, ByUser)
 	return nil
 }
 
 // issue makes the code redeemable. A call without a response may be repeated: the approval's number distinguishes it
 // from a later approval.
-func (k *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
+func (s *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
 	decision := func(ctx context.Context) (ScriptResult, error) {
-		return k.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
+		return s.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
 	}
-	result, _, err := k.callRedis(ctx, g.ID, decision)
+	result, _, err := s.callRedis(ctx, g.ID, decision)
 	return result, err
 }
 
 // end revokes the grant for a reason that the client caused, and reports it once Postgres has committed (G9). If Redis
 // has revoked already, Postgres may not have done so; the first request to see the revocation then commits it.
-func (k *Service) end(ctx context.Context, g Grant, reason Reason, ending *Ending) error {
-	if err := k.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {
+func (s *Service) end(ctx context.Context, g Grant, reason Reason, ending *Ending) error {
+	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {
 		return err
 	}
 	return &Refusal{Message: reason.Words(nil), Ended: reason}
@@ -206,24 +206,24 @@ func (k *Service) end(ctx context.Context, g Grant, reason Reason, ending *Endin
 
 // Revoke ends a grant permanently (G7). It returns once Postgres has committed. Redis is updated if possible; nothing
 // depends on it.
-func (k *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.limit)
+func (s *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	return k.revoke(ctx, g, reason, actor, nil)
+	return s.revoke(ctx, g, reason, actor, nil)
 }
 
-func (k *Service) revoke(ctx context.Context, g Grant, reason Reason, actor string, ending *Ending) error {
-	if err := k.store.Revoke(ctx, g.Key(), reason, actor, ending); err != nil {
+func (s *Service) revoke(ctx context.Context, g Grant, reason Reason, actor string, ending *Ending) error {
+	if err := s.store.Revoke(ctx, g.Key(), reason, actor, ending); err != nil {
 		return err
 	}
-	k.PropagateRevocation(ctx, g.ID, g.Ends, reason)
+	s.PropagateRevocation(ctx, g.ID, g.Ends, reason)
 	return nil
 }
 
 // PropagateRevocation revokes a grant in Redis that Postgres has revoked in the transaction of its cause.
-func (k *Service) PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
-	if err := k.rotations.Revoke(ctx, id, reason, ends); err != nil {
-		k.log.WarnContext(ctx, "revocation not propagated to Redis; Postgres still refuses the grant",
+func (s *Service) PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
+	if err := s.rotations.Revoke(ctx, id, reason, ends); err != nil {
+		s.log.WarnContext(ctx, "revocation not propagated to Redis; Postgres still refuses the grant",
 			"grant_id", id, "reason", reason, "error", err)
 	}
 }

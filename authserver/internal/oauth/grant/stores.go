@@ -148,27 +148,27 @@ const revokedPrefix = "revoked:"
 func RevokedResult(reason Reason) ScriptResult { return ScriptResult(revokedPrefix + reason) }
 
 // revokedReason returns the reason in such a result.
-func (r ScriptResult) revokedReason() (Reason, bool) {
-	reason, revoked := strings.CutPrefix(string(r), revokedPrefix)
+func (s ScriptResult) revokedReason() (Reason, bool) {
+	reason, revoked := strings.CutPrefix(string(s), revokedPrefix)
 	return Reason(reason), revoked
 }
 
 // decided reports whether the result is OK. former is what a direct rotation has replaced besides the token: it allows
 // the former request to be repeated (G11).
-func (r ScriptResult) decided() (former string, ok bool) {
-	if r == OK {
+func (s ScriptResult) decided() (former string, ok bool) {
+	if s == OK {
 		return "", true
 	}
-	return strings.CutPrefix(string(r), string(OK)+":")
+	return strings.CutPrefix(string(s), string(OK)+":")
 }
 
 // again returns the index of the successor that is stored, among the given number of successors, and whether the result
 // is Again.
-func (r ScriptResult) again(successors int) (place int, repeats bool) {
-	if r == Again {
+func (s ScriptResult) again(successors int) (place int, repeats bool) {
+	if s == Again {
 		return 0, true
 	}
-	number, found := strings.CutPrefix(string(r), string(Again)+":")
+	number, found := strings.CutPrefix(string(s), string(Again)+":")
 	place, err := strconv.Atoi(number)
 	return place - 1, found && err == nil && place >= 1 && place <= successors
 }

@@ -69,16 +69,16 @@ func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 }
 
 // current returns the keys of tokens and the keys of successors, each in the order of the current master keys.
-func (c *TokenCodec) current() (tokens, successors [][]byte) {
-	keys := c.keys.Now()
+func (t *TokenCodec) current() (tokens, successors [][]byte) {
+	keys := t.keys.Now()
 	return keys[0], keys[1]
 }
 
 // New returns a new token, as text and as a Token. If the key has no workspace, the token has the former format.
-func (c *TokenCodec) New(kind TokenKind, key Key, generation uint32) (credential.Secret, Token) {
+func (t *TokenCodec) New(kind TokenKind, key Key, generation uint32) (credential.Secret, Token) {
 	var random [randomSize]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
-	keys, _ := c.current()
+	keys, _ := t.current()
 	return makeToken(keys[0], kind, key, generation, random[:])
 }
 
@@ -104,7 +104,7 @@ func makeToken(
 }
 
 // Read parses a token, or returns ErrForged.
-func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
+func (t *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	encoded, ok := strings.CutPrefix(text, string(kind))
 	size := base64.RawURLEncoding.DecodedLen(len(encoded))
 	if !ok || (size != bodySize+sha256.Size && size != formerBody+sha256.Size) ||
@@ -116,7 +116,7 @@ func (c *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 		return Token{}, ErrForged
 	}
 	body, authentic := raw[:size-sha256.Size], 0
-	keys, _ := c.current()
+	keys, _ := t.current()
 	for _, key := range keys {
 		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[len(body):])
 	}

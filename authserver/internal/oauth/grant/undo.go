@@ -49,19 +49,19 @@ func newUndoQueue(store GrantStore, log *slog.Logger) *undoQueue {
 }
 
 // waitFor makes the queue wait longer for Postgres; 0 changes nothing.
-func (q *undoQueue) waitFor(wait time.Duration) {
-	q.cancelTime, q.waitTime = max(cancelTime, wait), max(waitTime, wait)
+func (u *undoQueue) waitFor(wait time.Duration) {
+	u.cancelTime, u.waitTime = max(cancelTime, wait), max(waitTime, wait)
 }
 
 // wait waits until no step of the grant is left to undo, for up to q.waitTime. Its error is store.ErrUnavailable.
-func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
-	q.mu.Lock()
-	pending := q.grants[id]
-	q.mu.Unlock()
+func (u *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
+	u.mu.Lock()
+	pending := u.grants[id]
+	u.mu.Unlock()
 	if pending == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.waitTime)
+	ctx, cancel := context.WithTimeout(ctx, u.waitTime)
 	defer cancel()
 	select {
 	case <-pending.done:
@@ -72,65 +72,65 @@ func (q *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 }
 
 // has reports whether a step of the grant is left to undo.
-func (q *undoQueue) has(id uuid.UUID) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.grants[id] != nil
+func (u *undoQueue) has(id uuid.UUID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.grants[id] != nil
 }
 
 // add undoes a step.
-func (q *undoQueue) add(ctx context.Context, step Step) {
-	q.mu.Lock()
-	pending, first := q.grants[step.GrantID], false
+func (u *undoQueue) add(ctx context.Context, step Step) {
+	u.mu.Lock()
+	pending, first := u.grants[step.GrantID], false
 	if pending == nil {
-		pending, first = q.begin(step.GrantID), true
+		pending, first = u.begin(step.GrantID), true
 	}
 	pending.steps = append(pending.steps, step)
-	q.mu.Unlock()
+	u.mu.Unlock()
 	if !first {
 		return // another call undoes it with the earlier steps
 	}
 	ctx = context.WithoutCancel(ctx)
-	if q.undoAll(ctx, pending, q.cancelTime) {
+	if u.undoAll(ctx, pending, u.cancelTime) {
 		return
 	}
-	q.log.WarnContext(ctx, "grant change not undone yet; requests for the grant return 503", "grant_id", step.GrantID)
+	u.log.WarnContext(ctx, "grant change not undone yet; requests for the grant return 503", "grant_id", step.GrantID)
 	go func() {
-		for !q.undoAll(ctx, pending, time.Second) {
+		for !u.undoAll(ctx, pending, time.Second) {
 			time.Sleep(cancelPause)
 		}
 	}()
 }
 
 // begin is called with mu held.
-func (q *undoQueue) begin(id uuid.UUID) *pendingUndo {
+func (u *undoQueue) begin(id uuid.UUID) *pendingUndo {
 	pending := &pendingUndo{done: make(chan struct{})}
-	q.grants[id] = pending
+	u.grants[id] = pending
 	return pending
 }
 
 // undoAll reverts steps in Postgres, and reports whether all steps of the grant are undone.
-func (q *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within time.Duration) bool {
+func (u *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within time.Duration) bool {
 	for finished := false; !finished; {
-		q.mu.Lock()
+		u.mu.Lock()
 		step := pending.steps[0]
-		q.mu.Unlock()
-		if !q.undo(ctx, step, within) {
+		u.mu.Unlock()
+		if !u.undo(ctx, step, within) {
 			return false
 		}
-		q.mu.Lock()
+		u.mu.Lock()
 		pending.steps = pending.steps[1:]
 		if finished = len(pending.steps) == 0; finished {
-			delete(q.grants, step.GrantID)
+			delete(u.grants, step.GrantID)
 			close(pending.done)
 		}
-		q.mu.Unlock()
+		u.mu.Unlock()
 	}
 	return true
 }
 
-func (q *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
+func (u *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return q.store.CancelTries(ctx, step, []string{step.Nonce}) == nil
+	return u.store.CancelTries(ctx, step, []string{step.Nonce}) == nil
 }

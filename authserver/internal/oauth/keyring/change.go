@@ -45,10 +45,10 @@ const knownBefore = 10 * time.Minute
 
 // Rotate makes the next key sign from now on. The former key is accepted for as long as its tokens may live. Rotate
 // returns the identifier of the new signing key.
-func (r *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
-	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
+func (k *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
+	err = k.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
-		next, err := r.succeed(&change, have, Retired, actor, audit.KeyRotated)
+		next, err := k.succeed(&change, have, Retired, actor, audit.KeyRotated)
 		kid = next
 		return change, err
 	})

@@ -90,28 +90,28 @@ func New(store Store, keys seal.Keys) (*Keyring, error) {
 
 // RotateAfter makes Run rotate the current key once it has signed for age; 0, the default, means never. Call it before
 // Run.
-func (r *Keyring) RotateAfter(age time.Duration) { r.maxAge = age }
+func (k *Keyring) RotateAfter(age time.Duration) { k.maxAge = age }
 
 // Load reads the keys, and creates the first ones if there are none.
-func (r *Keyring) Load(ctx context.Context) error {
-	_, err := r.load(ctx)
+func (k *Keyring) Load(ctx context.Context) error {
+	_, err := k.load(ctx)
 	return err
 }
 
-func (r *Keyring) load(ctx context.Context) ([]StoredKey, error) {
-	stored, err := r.store.SigningKeys(ctx)
+func (k *Keyring) load(ctx context.Context) ([]StoredKey, error) {
+	stored, err := k.store.SigningKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !complete(stored) {
-		if err := r.store.AddSigningKeys(ctx, r.missing); err != nil {
+		if err := k.store.AddSigningKeys(ctx, k.missing); err != nil {
 			return nil, err
 		}
-		if stored, err = r.store.SigningKeys(ctx); err != nil {
+		if stored, err = k.store.SigningKeys(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return stored, r.adopt(stored)
+	return stored, k.adopt(stored)
 }
 
 // readyWithin limits the load that Ready waits for. The load outlives the request that began it, because others share
@@ -119,17 +119,17 @@ func (r *Keyring) load(ctx context.Context) ([]StoredKey, error) {
 const readyWithin = 2 * time.Second
 
 // Ready returns nil once the keys are loaded. Until then it loads them. Concurrent calls share one load.
-func (r *Keyring) Ready(ctx context.Context) error {
-	if r.loaded.Load() != nil {
+func (k *Keyring) Ready(ctx context.Context) error {
+	if k.loaded.Load() != nil {
 		return nil
 	}
-	_, err, _ := r.first.Do("", func() (any, error) {
-		if r.loaded.Load() != nil {
+	_, err, _ := k.first.Do("", func() (any, error) {
+		if k.loaded.Load() != nil {
 			return nil, nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 		defer cancel()
-		return nil, r.Load(ctx)
+		return nil, k.Load(ctx)
 	})
 	return err
 }
@@ -138,11 +138,11 @@ func (r *Keyring) Ready(ctx context.Context) error {
 const reloadEvery = 3 * time.Second
 
 // Run reloads and maintains the keys until ctx ends. Loaded keys stay in use while the store does not respond.
-func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
+func (k *Keyring) Run(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
-		if err := r.Update(ctx); err != nil && ctx.Err() == nil {
+		if err := k.Update(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("signing keys not reloaded", "error", err)
 		}
 		select {
@@ -154,17 +154,17 @@ func (r *Keyring) Run(ctx context.Context, log *slog.Logger) {
 }
 
 // Update reloads the keys, rotates the current one if it is due, and removes those whose tokens have expired.
-func (r *Keyring) Update(ctx context.Context) error {
-	stored, err := r.load(ctx)
-	if err == nil && r.due(stored, time.Now()) {
-		err = r.maintain(ctx)
+func (k *Keyring) Update(ctx context.Context) error {
+	stored, err := k.load(ctx)
+	if err == nil && k.due(stored, time.Now()) {
+		err = k.maintain(ctx)
 	}
 	return err
 }
 
 // Current returns the private key that signs now.
-func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
-	if s := r.loaded.Load(); s != nil {
+func (k *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
+	if s := k.loaded.Load(); s != nil {
 		return s.signing, nil
 	}
 	return accesstoken.SigningKey{}, ErrNoKey
@@ -173,23 +173,23 @@ func (r *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
 // CurrentAmong is like Current, given keyIDs, the keys that Postgres has and that are not removed. If the current key
 // is missing among them, it returns the next one. If that is missing too, it loads the keys and returns the current
 // one. With an empty list it is Current. It returns ErrNoKey, or an error that wraps store.ErrUnavailable.
-func (r *Keyring) CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
-	s := r.loaded.Load()
+func (k *Keyring) CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
+	s := k.loaded.Load()
 	if s == nil {
 		return accesstoken.SigningKey{}, ErrNoKey
 	}
 	if key, found := s.among(keyIDs); found {
 		return key, nil
 	}
-	_, err, _ := r.first.Do("reload", func() (any, error) {
+	_, err, _ := k.first.Do("reload", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 		defer cancel()
-		return nil, r.Load(ctx)
+		return nil, k.Load(ctx)
 	})
 	if err != nil {
 		return accesstoken.SigningKey{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
-	return r.loaded.Load().signing, nil
+	return k.loaded.Load().signing, nil
 }
 
 // among returns the first key that is not removed.
@@ -206,16 +206,16 @@ func (s *snapshot) among(keyIDs []string) (accesstoken.SigningKey, bool) {
 }
 
 // Public returns the keys that verify tokens; none before the first Load.
-func (r *Keyring) Public() *accesstoken.Keys {
-	if s := r.loaded.Load(); s != nil {
+func (k *Keyring) Public() *accesstoken.Keys {
+	if s := k.loaded.Load(); s != nil {
 		return s.public
 	}
 	return accesstoken.NewKeys(jwk.NewSet())
 }
 
 // JWKS returns the public keys as a JSON document (RFC 7517, section 5).
-func (r *Keyring) JWKS() ([]byte, error) {
-	if s := r.loaded.Load(); s != nil {
+func (k *Keyring) JWKS() ([]byte, error) {
+	if s := k.loaded.Load(); s != nil {
 		return s.json, nil
 	}
 	return nil, ErrNoKey
@@ -319,7 +319,7 @@ func (r *Keyring) missing(have []StoredKey) ([]StoredKey, error) {
 	return out, nil
 }
 
-func (r *Keyring) generate(state State) (StoredKey, error) {
+func (k *Keyring) generate(state State) (StoredKey, error) {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
@@ -347,5 +347,5 @@ func (r *Keyring) generate(state State) (StoredKey, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return StoredKey{}, fmt.Errorf("encode signing key: %w", err)
 	}
-	return StoredKey{KID: private.KeyID(), Public: publicJSON, Sealed: r.box.SealBytes(privateJSON), State: state}, nil
+	return StoredKey{KID: private.KeyID(), Public: publicJSON, Sealed: k.box.SealBytes(privateJSON), State: state}, nil
 }

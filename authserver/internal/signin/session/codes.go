@@ -52,8 +52,8 @@ func PasswordDigest(hash credential.Secret) []byte {
 	return sum[:]
 }
 
-func (t CodeTry) key() string {
-	return "code:" + digest(t.User.String()+"\x00"+hex.EncodeToString(t.Password)+"\x00"+strconv.FormatBool(t.Known))
+func (c CodeTry) key() string {
+	return "code:" + digest(c.User.String()+"\x00"+hex.EncodeToString(c.Password)+"\x00"+strconv.FormatBool(c.Known))
 }
 
 // Code counts a try of a second factor, before it is checked, so that concurrent tries count. If a limit was already
@@ -69,7 +69,7 @@ func (a *Attempts) Code(ctx context.Context, t CodeTry) (time.Duration, web.Rate
 	return limit.Reset, limit
 }
 
-func (w codeWait) key(t CodeTry) string { return t.key() + ":" + w.within.String() }
+func (c codeWait) key(t CodeTry) string { return t.key() + ":" + c.within.String() }
 
 // A CodeStore stores wrong codes.
 type CodeStore interface {

@@ -50,35 +50,35 @@ type SecondFactor struct {
 }
 
 // Satisfies reports whether the sign-in may use a workspace that requires a second factor.
-func (f SecondFactor) Satisfies() bool { return f.Has && f.Used }
+func (s SecondFactor) Satisfies() bool { return s.Has && s.Used }
 
 // MustConfirm reports whether the user must use the second factor before changing any factor, whether or not a
 // workspace requires one: else a stolen password would be enough to replace it.
-func (f SecondFactor) MustConfirm() bool { return f.Has && !f.Used }
+func (s SecondFactor) MustConfirm() bool { return s.Has && !s.Used }
 
 // Freshness is how long after an authentication a browser may create new credentials.
 const Freshness = 10 * time.Minute
 
 // Fresh reports whether the last authentication is recent enough to create new credentials.
-func (u CurrentUser) Fresh(now time.Time) bool { return now.Sub(u.AuthenticatedAt) < Freshness }
+func (c CurrentUser) Fresh(now time.Time) bool { return now.Sub(c.AuthenticatedAt) < Freshness }
 
 // MayChangeFactors reports whether the user may now change how they sign in: password, passkeys, authenticator app,
 // recovery codes, linked account and e-mail address. The store checks the second factor again.
-func (u CurrentUser) MayChangeFactors(now time.Time) bool {
-	return u.Fresh(now) && !u.SecondFactor.MustConfirm()
+func (c CurrentUser) MayChangeFactors(now time.Time) bool {
+	return c.Fresh(now) && !c.SecondFactor.MustConfirm()
 }
 
 // Actor returns the user as the audit log names users.
-func (u CurrentUser) Actor() string { return "user:" + u.User.ID.String() }
+func (c CurrentUser) Actor() string { return "user:" + c.User.ID.String() }
 
 // Event returns an audit event of something that the user did and that concerns the user.
-func (u CurrentUser) Event(ctx context.Context, action audit.Action, subject string) audit.Event {
+func (c CurrentUser) Event(ctx context.Context, action audit.Action, subject string) audit.Event {
 	return audit.Event{
-		UserID:        &u.User.ID,
-		Actor:         u.Actor(),
+		UserID:        &c.User.ID,
+		Actor:         c.Actor(),
 		Action:        action,
 		Subject:       subject,
 		RequestID:     web.RequestID(ctx),
-		Authorization: &audit.Authorization{UserID: u.User.ID, SignInID: u.SignInID},
+		Authorization: &audit.Authorization{UserID: c.User.ID, SignInID: c.SignInID},
 	}
 }

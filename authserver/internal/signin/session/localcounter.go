@@ -23,11 +23,11 @@ func newLocalCounter(now func() time.Time) *localCounter {
 	return &localCounter{now: now, seen: seen}
 }
 
-func (t *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	events, _ := t.seen.Get(key)
+func (l *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	events, _ := l.seen.Get(key)
 	for len(events) > 0 && now.Sub(events[0]) >= window {
 		events = events[1:]
 	}
@@ -35,9 +35,9 @@ func (t *localCounter) count(key string, limit int, window time.Duration, add bo
 		return events[0].Add(window).Sub(now)
 	}
 	if add {
-		t.seen.Add(key, append(events, now))
+		l.seen.Add(key, append(events, now))
 	} else if len(events) == 0 {
-		t.seen.Remove(key)
+		l.seen.Remove(key)
 	}
 	return 0
 }

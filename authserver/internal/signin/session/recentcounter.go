@@ -19,25 +19,25 @@ func newRecentCounter(now func() time.Time) *recentCounter {
 	return &recentCounter{now: now, began: now(), current: map[string]int{}}
 }
 
-func (c *recentCounter) add(key string) {
-	c.turnOver()
-	c.current[key]++
+func (r *recentCounter) add(key string) {
+	r.turnOver()
+	r.current[key]++
 }
 
-func (c *recentCounter) count(key string) int {
-	c.turnOver()
-	return c.current[key] + c.past[key]
+func (r *recentCounter) count(key string) int {
+	r.turnOver()
+	return r.current[key] + r.past[key]
 }
 
-func (c *recentCounter) turnOver() {
-	now := c.now()
-	age := now.Sub(c.began)
-	if age < recentFor && len(c.current) < maxRemembered {
+func (r *recentCounter) turnOver() {
+	now := r.now()
+	age := now.Sub(r.began)
+	if age < recentFor && len(r.current) < maxRemembered {
 		return
 	}
-	c.past = c.current
+	r.past = r.current
 	if age >= 2*recentFor {
-		c.past = nil
+		r.past = nil
 	}
-	c.current, c.began = map[string]int{}, now
+	r.current, r.began = map[string]int{}, now
 }

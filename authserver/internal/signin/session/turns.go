@@ -71,9 +71,9 @@ func newTurnQueue(now func() time.Time, cores int) *turnQueue {
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
-func (q *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err error) {
-	mine, now := q.queue(c)
-	leave = func() { q.leave(mine) }
+func (t *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err error) {
+	mine, now := t.queue(c)
+	leave = func() { t.leave(mine) }
 	if now {
 		return leave, nil
 	}
@@ -86,7 +86,7 @@ func (q *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err erro
 		}
 		return nil, ErrBusy
 	case <-ctx.Done():
-		if q.remove(mine) || !<-mine.ready {
+		if t.remove(mine) || !<-mine.ready {
 			return nil, ErrBusy
 		}
 		return leave, nil // the turn was granted at the same moment
@@ -94,22 +94,22 @@ func (q *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err erro
 }
 
 // queue adds the caller, and reports whether it has a turn at once.
-func (q *turnQueue) queue(c Caller) (mine *turn, now bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	mine = &turn{ready: make(chan bool, 1)}
-	if lane := "known:" + digest(spelling.Key(c.Email)); !c.Known || q.recent.count(lane) >= perKnownBrowser {
+	if lane := "known:" + digest(spelling.Key(c.Email)); !c.Known || t.recent.count(lane) >= perKnownBrowser {
 		mine.keys = keysOf(c)
 	} else {
-		q.recent.add(lane)
+		t.recent.add(lane)
 	}
-	if q.admits(mine) {
-		q.start(mine)
+	if t.admits(mine) {
+		t.start(mine)
 		return mine, true
 	}
-	if q.waiting = append(q.waiting, mine); len(q.waiting) > maxWaiting {
-		last := q.last()
-		q.take(last).ready <- false
+	if t.waiting = append(t.waiting, mine); len(t.waiting) > maxWaiting {
+		last := t.last()
+		t.take(last).ready <- false
 	}
 	return mine, false
 }
@@ -125,56 +125,56 @@ func (q *turnQueue) start(t *turn) {
 }
 
 // leave ends a turn and grants the next.
-func (q *turnQueue) leave(ended *turn) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.free++
+func (t *turnQueue) leave(ended *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
 	if ended.keys != nil {
-		q.unknown++
+		t.unknown++
 	}
-	if len(q.waiting) == 0 {
+	if len(t.waiting) == 0 {
 		return
 	}
 	// Known browsers rank first. So if the first is not admitted, no other is.
-	if next := q.first(); q.admits(q.waiting[next]) {
-		granted := q.take(next)
-		q.start(granted)
+	if next := t.first(); t.admits(t.waiting[next]) {
+		granted := t.take(next)
+		t.start(granted)
 		granted.ready <- true
 	}
 }
 
 // wrong counts a wrong password against the caller's network and account.
-func (q *turnQueue) wrong(c Caller) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (t *turnQueue) wrong(c Caller) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, key := range keysOf(c) {
-		q.recent.add(key.key)
+		t.recent.add(key.key)
 	}
 }
 
-func (q *turnQueue) remove(mine *turn) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, one := range q.waiting {
+func (t *turnQueue) remove(mine *turn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, one := range t.waiting {
 		if one == mine {
-			q.take(i)
+			t.take(i)
 			return true
 		}
 	}
 	return false
 }
 
-func (q *turnQueue) take(i int) *turn {
-	taken := q.waiting[i]
-	q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
+func (t *turnQueue) take(i int) *turn {
+	taken := t.waiting[i]
+	t.waiting = append(t.waiting[:i], t.waiting[i+1:]...)
 	return taken
 }
 
 // first returns the index of the best rank; among equals, of the newest.
-func (q *turnQueue) first() int {
-	best, rank := 0, q.rank(q.waiting[0])
-	for i, one := range q.waiting {
-		if r := q.rank(one); r <= rank {
+func (t *turnQueue) first() int {
+	best, rank := 0, t.rank(t.waiting[0])
+	for i, one := range t.waiting {
+		if r := t.rank(one); r <= rank {
 			best, rank = i, r
 		}
 	}
@@ -182,10 +182,10 @@ func (q *turnQueue) first() int {
 }
 
 // last returns the index of the worst rank; among equals, of the oldest.
-func (q *turnQueue) last() int {
-	worst, rank := 0, q.rank(q.waiting[0])
-	for i, one := range q.waiting {
-		if r := q.rank(one); r > rank {
+func (t *turnQueue) last() int {
+	worst, rank := 0, t.rank(t.waiting[0])
+	for i, one := range t.waiting {
+		if r := t.rank(one); r > rank {
 			worst, rank = i, r
 		}
 	}

@@ -17,13 +17,13 @@ type libraryUser struct {
 var _ library.User = libraryUser{}
 
 // WebAuthnID returns the user handle: the identifier, which reveals nothing about the user.
-func (u libraryUser) WebAuthnID() []byte          { return u.user.ID[:] }
-func (u libraryUser) WebAuthnName() string        { return u.user.Email }
-func (u libraryUser) WebAuthnDisplayName() string { return u.user.Name }
+func (l libraryUser) WebAuthnID() []byte          { return l.user.ID[:] }
+func (l libraryUser) WebAuthnName() string        { return l.user.Email }
+func (l libraryUser) WebAuthnDisplayName() string { return l.user.Name }
 
-func (u libraryUser) WebAuthnCredentials() []library.Credential {
-	out := make([]library.Credential, len(u.has))
-	for i, p := range u.has {
+func (l libraryUser) WebAuthnCredentials() []library.Credential {
+	out := make([]library.Credential, len(l.has))
+	for i, p := range l.has {
 		out[i] = library.Credential{
 			ID:            p.CredentialID,
 			PublicKey:     p.PublicKey,

@@ -48,9 +48,9 @@ type clientRow struct {
 	secrets                              [][]byte
 }
 
-func (r *clientRow) targets() []any {
-	return []any{&r.id, &r.kind, &r.workspaceID, &r.name, &r.redirects, &r.required, &r.platform, &r.resource, &r.auth,
-		&r.createdBy, &r.created, &r.address, &r.keys, &r.keysURL, &r.secrets}
+func (c *clientRow) targets() []any {
+	return []any{&c.id, &c.kind, &c.workspaceID, &c.name, &c.redirects, &c.required, &c.platform, &c.resource, &c.auth,
+		&c.createdBy, &c.created, &c.address, &c.keys, &c.keysURL, &c.secrets}
 }
 
 func (r *clientRow) client() *client.Client {

@@ -123,31 +123,31 @@ type attemptRow struct {
 	grant                    grantRow
 }
 
-func (r *attemptRow) targets() []any {
-	c := &r.connector
+func (a *attemptRow) targets() []any {
+	c := &a.connector
 	return append(
-		[]any{&r.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &r.id, &r.at, &r.person,
-			&r.email, &r.stray, &r.outcome, &r.reason, &r.request, &r.firstUsed, &r.refusedAt, &r.refusal},
-		r.grant.targets()...)
+		[]any{&a.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &a.id, &a.at, &a.person,
+			&a.email, &a.stray, &a.outcome, &a.reason, &a.request, &a.firstUsed, &a.refusedAt, &a.refusal},
+		a.grant.targets()...)
 }
 
-func (r *attemptRow) attempt() connectionlog.Attempt {
+func (a *attemptRow) attempt() connectionlog.Attempt {
 	attempt := connectionlog.Attempt{
-		ID:      *r.id,
-		At:      *r.at,
-		Outcome: connectionlog.Outcome(*r.outcome),
-		Reason:  *r.reason,
+		ID:      *a.id,
+		At:      *a.at,
+		Outcome: connectionlog.Outcome(*a.outcome),
+		Reason:  *a.reason,
 	}
-	attempt.Orphan = r.stray != nil && *r.stray
+	attempt.Orphan = a.stray != nil && *a.stray
 	attempt.Taken[connectionlog.Requested] = !attempt.Orphan
-	if g := r.grant.grant(); g != nil {
+	if g := a.grant.grant(); g != nil {
 		var last *connectionlog.Refusal
-		if r.refusedAt != nil {
-			last = &connectionlog.Refusal{At: *r.refusedAt, Reason: r.refusal}
+		if a.refusedAt != nil {
+			last = &connectionlog.Refusal{At: *a.refusedAt, Reason: a.refusal}
 		}
-		attempt = connectionlog.OfGrant(*g, r.connector.Name, r.firstUsed, last, r.now)
+		attempt = connectionlog.OfGrant(*g, a.connector.Name, a.firstUsed, last, a.now)
 	}
-	attempt.Person, attempt.Email, attempt.RequestID = r.person, r.email, *r.request
+	attempt.Person, attempt.Email, attempt.RequestID = a.person, a.email, *a.request
 	return attempt
 }
 

@@ -82,7 +82,10 @@ func (s *Store) EndConnection(
 			pgx.NamedArgs{"grant": id}, reason, event.Actor)
 		return cmp.Or(err, errNoEvent) // revokeIn has recorded the end of the grant
 	})
-	return ended, err
+	if err != nil {
+		return nil, err
+	}
+	return ended, nil
 }
 
 // LiveConnectors counts the active grants of connectors in a workspace, up to countAtMost.

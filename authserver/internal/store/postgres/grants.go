@@ -39,10 +39,10 @@ const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permi
   g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up,
   g.taken_by, g.ending, coalesce(g.renewed_at, g.last_used_at)`
 
-func (r *grantRow) targets() []any {
-	return []any{&r.id, &r.kind, &r.clientID, &r.userID, &r.workspaceID, &r.permissions, &r.resource, &r.state,
-		&r.generation, &r.refreshHash, &r.codeBinding, &r.created, &r.lastUsed, &r.ends, &r.revoked, &r.reason,
-		&r.givenUp, &r.takenBy, &r.ending, &r.renewed}
+func (g *grantRow) targets() []any {
+	return []any{&g.id, &g.kind, &g.clientID, &g.userID, &g.workspaceID, &g.permissions, &g.resource, &g.state,
+		&g.generation, &g.refreshHash, &g.codeBinding, &g.created, &g.lastUsed, &g.ends, &g.revoked, &g.reason,
+		&g.givenUp, &g.takenBy, &g.ending, &g.renewed}
 }
 
 func (r *grantRow) grant() *grant.Grant {

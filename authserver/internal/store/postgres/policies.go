@@ -29,14 +29,14 @@ type policyRow struct {
 	days                   *int
 }
 
-func (r *policyRow) targets() []any { return []any{&r.platforms, &r.permissions, &r.days} }
+func (p *policyRow) targets() []any { return []any{&p.platforms, &p.permissions, &p.days} }
 
-func (r *policyRow) policy() workspace.ConnectorPolicy {
-	if r.days == nil {
+func (p *policyRow) policy() workspace.ConnectorPolicy {
+	if p.days == nil {
 		return workspace.DefaultConnectorPolicy()
 	}
-	out := workspace.ConnectorPolicy{Permissions: perm.FromStrings(r.permissions), Days: *r.days}
-	for _, platform := range r.platforms {
+	out := workspace.ConnectorPolicy{Permissions: perm.FromStrings(p.permissions), Days: *p.days}
+	for _, platform := range p.platforms {
 		out.Platforms = append(out.Platforms, workspace.Platform(platform))
 	}
 	return out

@@ -27,15 +27,15 @@ func drift(d time.Duration) time.Duration {
 }
 
 // lower returns the lowest time that the server's clock can show at the moment at.
-func (s clockSample) lower(at time.Time) int64 {
-	since := at.Sub(s.received)
-	return s.server + (since - drift(since)).Milliseconds()
+func (c clockSample) lower(at time.Time) int64 {
+	since := at.Sub(c.received)
+	return c.server + (since - drift(since)).Milliseconds()
 }
 
 // upper returns the highest time that the server's clock can show at the moment at.
-func (s clockSample) upper(at time.Time) int64 {
-	since := at.Sub(s.sent)
-	return s.server + 1 + (since + drift(since)).Milliseconds()
+func (c clockSample) upper(at time.Time) int64 {
+	since := at.Sub(c.sent)
+	return c.server + 1 + (since + drift(since)).Milliseconds()
 }
 
 // observe records a response. The response replaces the sample if it contradicts it, because a clock was set,

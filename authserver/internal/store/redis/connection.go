@@ -18,30 +18,30 @@ type guardedConnection struct {
 	current *atomic.Int64
 }
 
-func (c *guardedConnection) isExpired() bool { return c.current.Load() != c.epoch }
+func (g *guardedConnection) isExpired() bool { return g.current.Load() != g.epoch }
 
-func (c *guardedConnection) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.isExpired() {
+func (g *guardedConnection) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	if g.isExpired() {
 		return 0, errOutOfStep
 	}
 	return n, err
 }
 
-func (c *guardedConnection) Write(p []byte) (int, error) {
-	if c.isExpired() {
+func (g *guardedConnection) Write(p []byte) (int, error) {
+	if g.isExpired() {
 		return 0, errOutOfStep
 	}
-	return c.Conn.Write(p)
+	return g.Conn.Write(p)
 }
 
 // SyscallConn is called by go-redis before it takes a connection out of its pool: it closes a connection that
 // returns an error.
-func (c *guardedConnection) SyscallConn() (syscall.RawConn, error) {
-	if c.isExpired() {
+func (g *guardedConnection) SyscallConn() (syscall.RawConn, error) {
+	if g.isExpired() {
 		return nil, errOutOfStep
 	}
-	if plain, ok := c.Conn.(syscall.Conn); ok {
+	if plain, ok := g.Conn.(syscall.Conn); ok {
 		return plain.SyscallConn()
 	}
 	return opaque{}, nil

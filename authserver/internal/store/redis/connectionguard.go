@@ -28,49 +28,49 @@ func observe(ctx context.Context) (watched context.Context, q *command) {
 }
 
 // outOfStep invalidates all existing connections.
-func (q *command) outOfStep() {
-	if w := q.guard.Load(); w != nil {
+func (c *command) outOfStep() {
+	if w := c.guard.Load(); w != nil {
 		w.epoch.Add(1)
 	}
 }
 
-func (w *connectionGuard) record(ctx context.Context, err error) {
+func (c *connectionGuard) record(ctx context.Context, err error) {
 	q, asked := ctx.Value(commandKey{}).(*command)
 	if !asked {
 		return
 	}
-	q.guard.Store(w)
+	q.guard.Store(c)
 	if err != nil && !neverSent(err) {
 		q.doubt.Store(true)
 	}
 }
 
 // DialHook implements goredis.Hook.
-func (w *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
+func (c *connectionGuard) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		born := w.epoch.Load()
+		born := c.epoch.Load()
 		dialled, err := next(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &guardedConnection{Conn: dialled, epoch: born, current: &w.epoch}, nil
+		return &guardedConnection{Conn: dialled, epoch: born, current: &c.epoch}, nil
 	}
 }
 
 // ProcessHook implements goredis.Hook.
-func (w *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (c *connectionGuard) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
-		w.record(ctx, err)
+		c.record(ctx, err)
 		return err
 	}
 }
 
 // ProcessPipelineHook implements goredis.Hook: a command for a moving slot is sent together with ASKING.
-func (w *connectionGuard) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (c *connectionGuard) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []goredis.Cmder) error {
 		err := next(ctx, commands)
-		w.record(ctx, err)
+		c.record(ctx, err)
 		return err
 	}
 }

@@ -16,17 +16,17 @@ type healthGate struct {
 const probePause = 20 * time.Millisecond
 
 // answering reports whether the server answers, as far as is known.
-func (p *healthGate) answering() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.answers == nil
+func (h *healthGate) answering() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.answers == nil
 }
 
 // available reports whether the server answers. It waits up to within for a server that does not.
-func (p *healthGate) available(ctx context.Context, within time.Duration) bool {
-	p.mu.Lock()
-	answers := p.answers
-	p.mu.Unlock()
+func (h *healthGate) available(ctx context.Context, within time.Duration) bool {
+	h.mu.Lock()
+	answers := h.answers
+	h.mu.Unlock()
 	if answers == nil {
 		return true
 	}
@@ -42,21 +42,21 @@ func (p *healthGate) available(ctx context.Context, within time.Duration) bool {
 }
 
 // stopped records that the server does not answer. It calls probe in the background until probe returns true.
-func (p *healthGate) stopped(probe func() bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.answers != nil {
+func (h *healthGate) stopped(probe func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.answers != nil {
 		return
 	}
 	answers := make(chan struct{})
-	p.answers = answers
+	h.answers = answers
 	go func() {
 		for !probe() {
 			time.Sleep(probePause)
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.answers = nil
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.answers = nil
 		close(answers)
 	}()
 }

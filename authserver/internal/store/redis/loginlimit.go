@@ -33,7 +33,7 @@ func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
 }
 
 // Count implements session.Tally.
-func (t *LoginCounters) Count(
+func (l *LoginCounters) Count(
 	ctx context.Context,
 	key string,
 	limit int,
@@ -41,7 +41,7 @@ func (t *LoginCounters) Count(
 	add bool,
 ) (time.Duration, error) {
 	args := []any{limit, window.Milliseconds(), add}
-	answer, _, err := t.scripts.send(ctx, call{script: t.script, key: windowKey(key), args: args})
+	answer, _, err := l.scripts.send(ctx, call{script: l.script, key: windowKey(key), args: args})
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}

@@ -29,13 +29,13 @@ func NewReplayCache(client goredis.UniversalClient) *ReplayCache {
 
 // First reports whether key is new, and records it for life. It retries a lost response with the same nonce,
 // so that its own retry does not count as a replay. Its error wraps store.ErrUnavailable.
-func (c *ReplayCache) First(ctx context.Context, key string, life time.Duration) (bool, error) {
+func (r *ReplayCache) First(ctx context.Context, key string, life time.Duration) (bool, error) {
 	nonce := uuid.NewString()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	first, err := c.try(ctx, key, nonce, life)
+	first, err := r.try(ctx, key, nonce, life)
 	if err != nil {
-		first, err = c.try(ctx, key, nonce, life)
+		first, err = r.try(ctx, key, nonce, life)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%w: redis: once: %w", store.ErrUnavailable, err)
@@ -43,9 +43,9 @@ func (c *ReplayCache) First(ctx context.Context, key string, life time.Duration)
 	return first, nil
 }
 
-func (c *ReplayCache) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
+func (r *ReplayCache) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
 	args := []any{nonce, max(life, time.Second).Milliseconds()}
-	answer, _, err := c.scripts.send(ctx, call{script: c.script, key: onceKey(key), args: args, urgent: true})
+	answer, _, err := r.scripts.send(ctx, call{script: r.script, key: onceKey(key), args: args, urgent: true})
 	if err == nil && answer == late {
 		return false, errLate
 	}

@@ -182,17 +182,17 @@ func newCSV(f engage.Form) encoder { return csvTable{f.Fields} }
 func (csvTable) contentType() string { return "text/csv; charset=utf-8; header=present" }
 func (csvTable) extension() string   { return "csv" }
 
-func (t csvTable) header() []byte {
+func (c csvTable) header() []byte {
 	names := []string{"id", "status", "reasons", "supporterId", "createdAt", "updatedAt", "finishedAt"}
-	for _, field := range t.fields {
+	for _, field := range c.fields {
 		names = append(names, "answers."+field.Name)
 	}
 	b, _ := appendRow([]byte(spreadsheet.ByteOrderMark), names) // writing to memory cannot fail
 	return b
 }
 
-func (t csvTable) append(b []byte, s engage.Submission) ([]byte, error) {
-	answers, err := engage.CellsOf(t.fields, s.StoredAnswers)
+func (c csvTable) append(b []byte, s engage.Submission) ([]byte, error) {
+	answers, err := engage.CellsOf(c.fields, s.StoredAnswers)
 	if err != nil {
 		return b, err
 	}

@@ -276,21 +276,21 @@ type recordSink struct {
 const copies = 5
 
 // Take implements programme.Sink.
-func (s *recordSink) Take(p programme.Programme) bool {
+func (r *recordSink) Take(p programme.Programme) bool {
 	encoded, err := web.EncodeJSON(recordOf(p))
 	if err != nil {
-		s.err = err
+		r.err = err
 		return false
 	}
 	size := sizeInResult(encoded)
-	if s.ended {
+	if r.ended {
 		return false
 	}
-	if len(s.data) > 0 && s.bytes+size+resultFrame > rest.MaxPageBytes {
+	if len(r.data) > 0 && r.bytes+size+resultFrame > rest.MaxPageBytes {
 		return false
 	}
-	s.data, s.bytes, s.last = append(s.data, encoded), s.bytes+size, p
-	s.ended = s.bytes > freeBytes && !s.reserve(copies*len(encoded))
+	r.data, r.bytes, r.last = append(r.data, encoded), r.bytes+size, p
+	r.ended = r.bytes > freeBytes && !r.reserve(copies*len(encoded))
 	return true
 }
 

@@ -269,46 +269,46 @@ func styleOf(r *http.Request) pageStyle {
 }
 
 // language returns the language that the website requests or else the language of the form.
-func (s pageStyle) language(ofForm string) *formtext.Language {
-	return formtext.Of(cmp.Or(s.lang, ofForm))
+func (p pageStyle) language(ofForm string) *formtext.Language {
+	return formtext.Of(cmp.Or(p.lang, ofForm))
 }
 
 // query returns the query that requests this style.
-func (s pageStyle) query() url.Values {
+func (p pageStyle) query() url.Values {
 	query := url.Values{}
-	if s.Framed {
+	if p.Framed {
 		query.Set("frame", "1")
 	}
 	switch {
-	case s.Theme == "" && s.Framed:
+	case p.Theme == "" && p.Framed:
 		query.Set("theme", "auto")
-	case s.Theme == "dark", s.Theme == "light" && !s.Framed:
-		query.Set("theme", s.Theme)
+	case p.Theme == "dark", p.Theme == "light" && !p.Framed:
+		query.Set("theme", p.Theme)
 	}
-	if s.accent != nil {
-		query.Set("accent", s.accent.String()[1:])
+	if p.accent != nil {
+		query.Set("accent", p.accent.String()[1:])
 	}
-	if s.lang != "" {
-		query.Set("lang", s.lang)
+	if p.lang != "" {
+		query.Set("lang", p.lang)
 	}
 	return query
 }
 
 // action returns the path of the form's page in this style.
-func (s pageStyle) action(embedKey string) string {
+func (p pageStyle) action(embedKey string) string {
 	path := FormsPath + "/" + embedKey + "/embed"
-	if query := s.query().Encode(); query != "" {
+	if query := p.query().Encode(); query != "" {
 		return path + "?" + query
 	}
 	return path
 }
 
 // ColorScheme returns the content of the page's meta element color-scheme.
-func (s pageStyle) ColorScheme() string {
-	if s.Theme == "" {
+func (p pageStyle) ColorScheme() string {
+	if p.Theme == "" {
 		return "light dark"
 	}
-	return s.Theme
+	return p.Theme
 }
 
 // page serves an open form. Errors become pages, since a person reads them in a frame.

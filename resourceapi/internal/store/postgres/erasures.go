@@ -31,10 +31,10 @@ func recordErasure(
 }
 
 // RecordExport records in the audit log of the workspace that the user by exports the submissions of a form.
-func (s *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
-	ctx, cancel := s.pool.bounded(ctx)
+func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
+	ctx, cancel := e.pool.bounded(ctx)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
+	_, err := e.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
 		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
 	if err != nil {
 		return outcome(fmt.Errorf("record an export: %w", err))
@@ -59,9 +59,9 @@ func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID
 }
 
 // EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
-func (w *engageWriting) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
+func (e *engageWriting) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
 	_, err := byID(id, engage.ErrNoSubmission, func(months string) (struct{}, error) {
-		tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2"+months+
+		tag, err := e.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2"+months+
 			notErased, workspaceID, id)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = engage.ErrNoSubmission
@@ -74,7 +74,7 @@ func (w *engageWriting) EraseSubmission(ctx context.Context, workspaceID, id, by
 	if err != nil {
 		return fmt.Errorf("erase a submission: %w", err)
 	}
-	return recordErasure(ctx, w.tx, workspaceID, by, "submission", id, 0, web.RequestID(ctx))
+	return recordErasure(ctx, e.tx, workspaceID, by, "submission", id, 0, web.RequestID(ctx))
 }
 
 // EraseForm implements engage.Writer. The form is locked first, so that no submission arrives meanwhile.
@@ -106,9 +106,9 @@ func (w *engageWriting) EraseForm(ctx context.Context, workspaceID, id, by uuid.
 
 // EraseSupporter implements engage.Writer. Earlier releases stored one supporter for each spelling of an address: all
 // of them are erased.
-func (w *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
+func (e *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
 	var email string
-	err := w.tx.QueryRow(ctx, `select coalesce(email, '') from resource.supporters
+	err := e.tx.QueryRow(ctx, `select coalesce(email, '') from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null`, workspaceID, id).Scan(&email)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.Erasure{}, engage.ErrNoSupporter
@@ -119,11 +119,11 @@ func (w *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by 
 	if email != "" {
 		email = spelling.Key(email)
 	}
-	person, err := w.lockPerson(ctx, workspaceID, email)
+	person, err := e.lockPerson(ctx, workspaceID, email)
 	if err != nil {
 		return engage.Erasure{}, err
 	}
-	tag, err := w.tx.Exec(ctx, `select from resource.supporters
+	tag, err := e.tx.Exec(ctx, `select from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null for update`, workspaceID, id)
 	if err != nil {
 		return engage.Erasure{}, fmt.Errorf("lock a supporter: %w", err)
@@ -132,18 +132,18 @@ func (w *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by 
 		return engage.Erasure{}, engage.ErrNoSupporter
 	}
 	others := slices.DeleteFunc(person, func(one uuid.UUID) bool { return one == id })
-	return w.erasePerson(ctx, workspaceID, append([]uuid.UUID{id}, others...), email, by)
+	return e.erasePerson(ctx, workspaceID, append([]uuid.UUID{id}, others...), email, by)
 }
 
 // EraseAddress implements engage.Writer.
-func (w *engageWriting) EraseAddress(
+func (e *engageWriting) EraseAddress(
 	ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
-	person, err := w.lockPerson(ctx, workspaceID, email)
+	person, err := e.lockPerson(ctx, workspaceID, email)
 	if err != nil {
 		return engage.Erasure{}, err
 	}
-	return w.erasePerson(ctx, workspaceID, person, email, by)
+	return e.erasePerson(ctx, workspaceID, person, email, by)
 }
 
 // lockAddress makes the transaction the only one of the workspace that adds or erases the supporter with the address.
@@ -205,13 +205,13 @@ const maxCompared = 10_000
 
 // unlinked returns the submissions with one of the addresses that were rejected or not processed yet, at most one more
 // than a request erases. few is false if the workspace has too many to compare.
-func (w *engageWriting) unlinked(
+func (e *engageWriting) unlinked(
 	ctx context.Context, workspaceID uuid.UUID, addresses []string,
 ) (ids []uuid.UUID, few bool, err error) {
 	if len(addresses) == 0 {
 		return nil, true, nil
 	}
-	err = w.tx.QueryRow(ctx, `
+	err = e.tx.QueryRow(ctx, `
 		with unlinked as materialized (
 			select id, answers from resource.submissions
 			where tenant_id = $1 and supporter_id is null`+notErased+` limit $3

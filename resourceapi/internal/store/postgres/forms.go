@@ -88,12 +88,12 @@ func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (exists bool
 }
 
 // CreateForm implements engage.Writer.
-func (w *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
-	at, err := nextMoment(ctx, w.tx, f.WorkspaceID, formsList, 1)
+func (e *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
+	at, err := nextMoment(ctx, e.tx, f.WorkspaceID, formsList, 1)
 	if err != nil {
 		return engage.Form{}, err
 	}
-	f, err = oneForm(ctx, w.tx, `
+	f, err = oneForm(ctx, e.tx, `
 		insert into resource.forms as f
 			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
 			retention_months, introduction, thank_you, lang)
@@ -117,10 +117,10 @@ func unless(condition bool, at time.Time) *time.Time {
 }
 
 // ReplaceForm implements engage.Writer. It locks the row, so that only one of two edits of the same version succeeds.
-func (w *engageWriting) ReplaceForm(
+func (e *engageWriting) ReplaceForm(
 	ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error),
 ) (engage.Form, error) {
-	before, err := oneForm(ctx, w.tx, "select "+formColumns+
+	before, err := oneForm(ctx, e.tx, "select "+formColumns+
 		" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null for update",
 		workspaceID, id)
 	if err != nil {
@@ -137,10 +137,10 @@ func (w *engageWriting) ReplaceForm(
 		return before, nil
 	}
 	var now time.Time
-	if err := w.tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+	if err := e.tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {
 		return engage.Form{}, fmt.Errorf("read the time of the database: %w", err)
 	}
-	f, err := oneForm(ctx, w.tx, `
+	f, err := oneForm(ctx, e.tx, `
 		update resource.forms f
 		set title = $3, allowed_origins = $4, version = version + 1, retention_months = $6,
 			disabled_at = case when $5 then null else coalesce(disabled_at, $10) end,

@@ -24,20 +24,20 @@ const (
 const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
-func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
+func (e *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	waiting := 0
-	err := w.tx.QueryRow(ctx, `select count(*) from (
+	err := e.tx.QueryRow(ctx, `select count(*) from (
 		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
 		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",
 		s.WorkspaceID, maxCounted).Scan(&waiting)
 	if err != nil {
 		return fmt.Errorf("count the waiting submissions: %w", err)
 	}
-	at, err := nextMoment(ctx, w.tx, s.WorkspaceID, submissionsList(s.Form), 1)
+	at, err := nextMoment(ctx, e.tx, s.WorkspaceID, submissionsList(s.Form), 1)
 	if err != nil {
 		return err
 	}
-	_, err = w.tx.Exec(ctx, `
+	_, err = e.tx.Exec(ctx, `
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		values ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, at)
@@ -51,7 +51,7 @@ func (w *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	if err != nil {
 		return fmt.Errorf("keep a submission: %w", err)
 	}
-	if err := w.queue.Add(ctx, w.tx, s.WorkspaceID, s.ID, waiting); err != nil {
+	if err := e.queue.Add(ctx, e.tx, s.WorkspaceID, s.ID, waiting); err != nil {
 		return fmt.Errorf("queue a submission: %w", err)
 	}
 	return nil

@@ -159,22 +159,22 @@ func planUpserts(all []programme.Upsert, stored map[string]programme.Programme) 
 }
 
 // write stores the created and the changed programmes. Each gets a time of its own, the last one the newest.
-func (p upsertPlan) write(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, last time.Time) error {
-	every := append(p.created[:len(p.created):len(p.created)], p.changed...)
+func (u upsertPlan) write(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, last time.Time) error {
+	every := append(u.created[:len(u.created):len(u.created)], u.changed...)
 	for i, one := range every {
 		one.UpdatedAt = last.Add(time.Duration(i+1-len(every)) * time.Microsecond).UTC()
-		if i < len(p.created) {
+		if i < len(u.created) {
 			one.CreatedAt = one.UpdatedAt
 		}
 	}
-	if err := execRows(ctx, tx, workspaceID, p.created, `
+	if err := execRows(ctx, tx, workspaceID, u.created, `
 		insert into resource.programmes
 			(id, tenant_id, name, summary, status, starts_on, ends_on, external_id, created_at, updated_at)
 		select n.id, $1, n.name, n.summary, n.status, n.starts_on, n.ends_on, n.external_id, n.at, n.at from new n`,
 	); err != nil {
 		return fmt.Errorf("add programmes: %w", err)
 	}
-	if err := execRows(ctx, tx, workspaceID, p.changed, `
+	if err := execRows(ctx, tx, workspaceID, u.changed, `
 		update resource.programmes p
 		set name = n.name, summary = n.summary, status = n.status, starts_on = n.starts_on, ends_on = n.ends_on,
 			updated_at = n.at, version = p.version + 1
@@ -235,15 +235,15 @@ func (w *writing) Move(ctx context.Context, workspaceID uuid.UUID, all []program
 }
 
 // move adds the transition of a programme to the plan. before is nil if there is no such programme.
-func (p *upsertPlan) move(before *programme.Programme, to programme.Status) programme.Upserted {
+func (u *upsertPlan) move(before *programme.Programme, to programme.Status) programme.Upserted {
 	switch {
 	case before == nil:
 		return programme.Upserted{Err: programme.ErrNotFound}
 	case !before.Status.CanBecome(to):
 		return programme.Upserted{Err: programme.ErrTransition}
 	}
-	if p.final[before.ID] == nil {
-		p.changed, p.final[before.ID] = append(p.changed, before), before
+	if u.final[before.ID] == nil {
+		u.changed, u.final[before.ID] = append(u.changed, before), before
 	}
 	before.Status = to
 	return programme.Upserted{Programme: *before}

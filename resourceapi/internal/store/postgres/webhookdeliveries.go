@@ -20,10 +20,10 @@ import (
 )
 
 // DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
-func (h *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error) {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error) {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	rows, err := h.pool.Query(ctx, "select webhook, tenant from account.webhooks_due($1)", limit)
+	rows, err := w.pool.Query(ctx, "select webhook, tenant from account.webhooks_due($1)", limit)
 	if err != nil {
 		return nil, outcome(err)
 	}
@@ -37,11 +37,11 @@ func (h *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uu
 }
 
 // Target implements delivery.Store.
-func (h *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t delivery.Target, err error) {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t delivery.Target, err error) {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
 	var permissions []string
-	err = h.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
+	err = w.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
 		w.next_try_at <= now(), coalesce(account.webhook_standing(w.tenant_id, w.id), '{}'),
 		case when w.former_until > now() then w.former_secret end, w.former_secret_key
 		from account.webhooks w where w.tenant_id = $1 and w.id = $2`, workspaceID, id).
@@ -55,12 +55,12 @@ func (h *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t del
 }
 
 // Requested implements delivery.Store.
-func (h *Webhooks) Requested(
+func (w *Webhooks) Requested(
 	ctx context.Context, workspaceID, id uuid.UUID,
 ) (d webhook.Delivery, waits bool, err error) {
-	ctx, cancel := h.pool.bounded(ctx)
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	d, err = oneRow(ctx, h.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
+	d, err = oneRow(ctx, w.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
 		from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
 		order by d.created_at limit 1`, workspaceID, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -70,12 +70,12 @@ func (h *Webhooks) Requested(
 }
 
 // Event implements delivery.Store.
-func (h *Webhooks) Event(
+func (w *Webhooks) Event(
 	ctx context.Context, workspaceID uuid.UUID, sequence int64,
 ) (e delivery.Event, stored bool, err error) {
-	ctx, cancel := h.pool.bounded(ctx)
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	err = h.pool.QueryRow(ctx, "select sequence, type, data, created_at from account.webhook_event($1, $2)",
+	err = w.pool.QueryRow(ctx, "select sequence, type, data, created_at from account.webhook_event($1, $2)",
 		workspaceID, sequence).Scan(&e.Sequence, &e.Type, &e.Data, &e.At)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return delivery.Event{}, false, nil
@@ -84,14 +84,14 @@ func (h *Webhooks) Event(
 }
 
 // Next implements delivery.Store.
-func (h *Webhooks) Next(
+func (w *Webhooks) Next(
 	ctx context.Context, t delivery.Target, types []string,
 ) (e delivery.Event, found bool, err error) {
-	ctx, cancel := h.pool.bounded(ctx)
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	rows, err := h.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
+	rows, err := w.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
 		from account.next_webhook_event($1, $2, $3, $4, $5, $6)`,
-		t.WorkspaceID, t.Position, t.CreatedAt.Add(-delivery.Lateness), types, h.steps.Number, h.steps.Examine)
+		t.WorkspaceID, t.Position, t.CreatedAt.Add(-delivery.Lateness), types, w.steps.Number, w.steps.Examine)
 	if err == nil {
 		e, err = pgx.CollectExactlyOneRow(rows, scanEvent)
 	}
@@ -103,13 +103,13 @@ func (h *Webhooks) Next(
 
 // moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in
 // SQL, where $4 is the time of the database and args are the parameters from $5 on.
-func (h *Webhooks) moved(
+func (w *Webhooks) moved(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
 ) error {
-	ctx, cancel := h.pool.bounded(ctx)
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+	return outcome(pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		now, err := timeOfDatabase(ctx, tx)
 		if err != nil {
 			return err
@@ -165,10 +165,10 @@ func problemOf(a delivery.Attempt) *string {
 }
 
 // Finish implements delivery.Store.
-func (h *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+	return outcome(pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		now, err := timeOfDatabase(ctx, tx)
 		if err != nil {
 			return err
@@ -193,22 +193,22 @@ func (h *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a deli
 }
 
 // Accept implements delivery.Store.
-func (h *Webhooks) Accept(ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt) error {
-	return h.moved(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
+func (w *Webhooks) Accept(ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt) error {
+	return w.moved(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
 		func(time.Time) []any { return []any{e.Sequence} })
 }
 
 // Skip implements delivery.Store.
-func (h *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
-	return h.exec(ctx, `update account.webhooks set position = $4
+func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
+	return w.exec(ctx, `update account.webhooks set position = $4
 		where tenant_id = $1 and id = $2 and position = $3`, t.WorkspaceID, t.ID, t.Position, sequence)
 }
 
 // Retry implements delivery.Store. The wait ends at the latest when the endpoint is due to be disabled (W5).
-func (h *Webhooks) Retry(
+func (w *Webhooks) Retry(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, wait time.Duration,
 ) error {
-	return h.moved(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
+	return w.moved(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
 		func(now time.Time) []any {
 			since := now
 			if t.FailingSince != nil {
@@ -223,12 +223,12 @@ func (h *Webhooks) Retry(
 }
 
 // Disable implements delivery.Store.
-func (h *Webhooks) Disable(
+func (w *Webhooks) Disable(
 	ctx context.Context, t delivery.Target, reason webhook.Reason, e delivery.Event, a *delivery.Attempt, mail bool,
 ) error {
-	ctx, cancel := h.pool.bounded(ctx)
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+	return outcome(pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		disabled, err := oneRow(ctx, tx, pgx.ErrNoRows, webhook.Scan, `
 			update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
 				mail_due = $4, tried_at = now()
@@ -254,14 +254,14 @@ func (h *Webhooks) Disable(
 }
 
 // PublishWebhookKey makes authserver seal the secrets of new endpoints with the key.
-func (h *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) error {
-	return h.exec(ctx, `insert into account.webhook_keys (public_key) values ($1)
+func (w *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) error {
+	return w.exec(ctx, `insert into account.webhook_keys (public_key) values ($1)
 		on conflict (public_key) do update set published_at = clock_timestamp()`, publicKey)
 }
 
 // ResealWebhooks replaces secrets that are sealed with another key, in batches. It does not change secrets for which
 // reseal returns an error, and returns the last of these errors.
-func (h *Webhooks) ResealWebhooks(
+func (w *Webhooks) ResealWebhooks(
 	ctx context.Context, publicKey []byte, reseal func(id uuid.UUID, secret webhook.Sealed) (webhook.Sealed, error),
 ) (failed error) {
 	type row struct {
@@ -269,7 +269,7 @@ func (h *Webhooks) ResealWebhooks(
 		sealed          webhook.Sealed
 	}
 	for after := (row{}); ; {
-		rows, err := h.pool.Query(ctx, `select tenant_id, id, secret, secret_key from account.webhooks
+		rows, err := w.pool.Query(ctx, `select tenant_id, id, secret, secret_key from account.webhooks
 			where secret_key <> $1 and (tenant_id, id) > ($2, $3) order by tenant_id, id limit 100`,
 			publicKey, after.workspaceID, after.id)
 		if err != nil {
@@ -291,7 +291,7 @@ func (h *Webhooks) ResealWebhooks(
 				failed = err
 				continue
 			}
-			err = h.exec(ctx, `update account.webhooks set secret = $3, secret_key = $4
+			err = w.exec(ctx, `update account.webhooks set secret = $3, secret_key = $4
 				where tenant_id = $1 and id = $2 and secret = $5`,
 				one.workspaceID, one.id, sealed.Secret, sealed.Key, one.sealed.Secret)
 			if err != nil {
@@ -302,27 +302,27 @@ func (h *Webhooks) ResealWebhooks(
 }
 
 // WebhookStates counts the endpoints by state: enabled, failing, disabled.
-func (h *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
 	var enabled, failing, disabled int
-	err := h.pool.QueryRow(ctx, `select count(*) filter (where enabled and failing_since is null),
+	err := w.pool.QueryRow(ctx, `select count(*) filter (where enabled and failing_since is null),
 		count(*) filter (where enabled and failing_since is not null), count(*) filter (where not enabled)
 		from account.webhooks`).Scan(&enabled, &failing, &disabled)
 	return map[string]int{"enabled": enabled, "failing": failing, "disabled": disabled}, outcome(err)
 }
 
-func (h *Webhooks) exec(ctx context.Context, sql string, args ...any) error {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) exec(ctx context.Context, sql string, args ...any) error {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	if _, err := h.pool.Exec(ctx, sql, args...); err != nil {
+	if _, err := w.pool.Exec(ctx, sql, args...); err != nil {
 		return outcome(fmt.Errorf("record a webhook delivery: %w", err))
 	}
 	return nil
 }
 
 // PersonalData implements delivery.Store.
-func (h *Webhooks) PersonalData(
+func (w *Webhooks) PersonalData(
 	ctx context.Context, workspaceID uuid.UUID, e delivery.Event,
 ) (p delivery.PersonalData, err error) {
 	kind, _, _ := strings.Cut(e.Type, ".")
@@ -334,23 +334,23 @@ func (h *Webhooks) PersonalData(
 		return p, fmt.Errorf("read the subject of an event: %w", err)
 	}
 	if kind == "member" {
-		p.Member, err = h.member(ctx, workspaceID, subject.ID)
+		p.Member, err = w.member(ctx, workspaceID, subject.ID)
 		return p, err
 	}
-	p.Submission, p.Supporter, err = h.submission(ctx, workspaceID, subject.ID)
+	p.Submission, p.Supporter, err = w.submission(ctx, workspaceID, subject.ID)
 	return p, err
 }
 
 // submission reads a submission and its supporter, each nil if it is not stored. Both are nil while no member may read
 // them, because the module is off (contract, section 6).
-func (h *Webhooks) submission(
+func (w *Webhooks) submission(
 	ctx context.Context, workspaceID, id uuid.UUID,
 ) (*engage.SubmissionRecord, *engage.SupporterRecord, error) {
-	open, err := h.engageOpen(ctx, workspaceID)
+	open, err := w.engageOpen(ctx, workspaceID)
 	if err != nil || !open {
 		return nil, nil, err
 	}
-	stored := &Engage{pool: h.pool, turns: h.turns}
+	stored := &Engage{pool: w.pool, turns: w.turns}
 	s, err := stored.Submission(ctx, workspaceID, id)
 	if errors.Is(err, engage.ErrNoSubmission) {
 		return nil, nil, nil
@@ -372,20 +372,20 @@ func (h *Webhooks) submission(
 }
 
 // engageOpen reports whether Engage is enabled and provisioned in the workspace.
-func (h *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open bool, err error) {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open bool, err error) {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	err = h.pool.QueryRow(ctx, `select exists (
+	err = w.pool.QueryRow(ctx, `select exists (
 		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
 	return open, outcome(err)
 }
 
 // member reads a member of the workspace, or returns nil.
-func (h *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
 	m := delivery.Member{UserID: user}
-	err := h.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
+	err := w.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
 		Scan(&m.Name, &m.Email)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

@@ -32,37 +32,37 @@ func (s *Store) Webhooks() *Webhooks { return &Webhooks{s.pool, s.turns, s.steps
 type webhookWriting struct{ tx pgx.Tx }
 
 // Once is like Store.Once, for changes of webhook endpoints.
-func (h *Webhooks) Once(
+func (w *Webhooks) Once(
 	ctx context.Context, key rest.Key, effect func(context.Context, delivery.Writer) (rest.Answer, error),
 ) (rest.Answer, error) {
-	return once(ctx, h.pool, h.turns, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
+	return once(ctx, w.pool, w.turns, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
 		return effect(ctx, &webhookWriting{tx})
 	})
 }
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
-func (h *Webhooks) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
-	ctx, cancel := h.pool.bounded(ctx)
+func (w *Webhooks) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
+	ctx, cancel := w.pool.bounded(ctx)
 	defer cancel()
-	e, err := webhook.Find(ctx, h.pool, workspaceID, id)
+	e, err := webhook.Find(ctx, w.pool, workspaceID, id)
 	return e, outcome(err)
 }
 
 // Webhooks calls take with each endpoint of one page of the workspace, newest first, until take returns false.
-func (h *Webhooks) Webhooks(
+func (w *Webhooks) Webhooks(
 	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(webhook.Endpoint) bool,
 ) (rest.End, error) {
 	text := "select " + webhook.Columns + " from account.webhooks w where w.tenant_id = $1"
-	return readRange(ctx, h.pool, text, "w", []any{workspaceID}, r, webhook.Scan, take)
+	return readRange(ctx, w.pool, text, "w", []any{workspaceID}, r, webhook.Scan, take)
 }
 
 // Deliveries calls take with each delivery of one page of an endpoint's log, newest first, until take returns false.
-func (h *Webhooks) Deliveries(
+func (w *Webhooks) Deliveries(
 	ctx context.Context, workspaceID, endpoint uuid.UUID, r rest.Range, take func(webhook.Delivery) bool,
 ) (rest.End, error) {
 	text := "select " + webhook.DeliveryColumns +
 		" from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2"
-	return readRange(ctx, h.pool, text, "d", []any{workspaceID, endpoint}, r, webhook.ScanDelivery, take)
+	return readRange(ctx, w.pool, text, "d", []any{workspaceID, endpoint}, r, webhook.ScanDelivery, take)
 }
 
 // Add implements delivery.Writer.

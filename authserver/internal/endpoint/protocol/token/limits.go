@@ -80,7 +80,7 @@ type limitedError struct {
 	limit  web.RateLimit
 }
 
-func (e *limitedError) Error() string { return e.answer.Error() }
+func (l *limitedError) Error() string { return l.answer.Error() }
 
 // Unwrap returns the 429 for errors.As.
-func (e *limitedError) Unwrap() error { return e.answer }
+func (l *limitedError) Unwrap() error { return l.answer }
