@@ -35,8 +35,8 @@ type RefusalRecorder struct {
 	log      *slog.Logger
 }
 
-// A refusal identifies refused requests of a grant, by reason and clock hour. The audit log stores each refusal once
-// (migration 50). If there are more than maxRecent, or the process restarts, the recorder writes a refusal again, which
+// A refusal identifies refused requests of a grant, by reason and clock hour. The audit log stores each refusal once.
+// If there are more than maxRecent, or the process restarts, the recorder writes a refusal again, which
 // has no effect.
 type refusal struct {
 	grant uuid.UUID

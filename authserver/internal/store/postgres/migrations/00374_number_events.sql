@@ -1,5 +1,6 @@
--- number_events finds events without a sequence in the order of an index, and writes each by its key. As one statement with a
--- join, and statistics from before a backlog, it joined all events of that backlog, or read those of another workspace by their time.
+-- number_events finds events without a sequence in the order of an index, and writes each by its key. As one statement with a join, and
+-- statistics from before a backlog, it joined all events of that backlog, or read those of another workspace by their time. With Citus it
+-- stays one statement, since each of many would be sent to a node.
 
 -- +goose Up
 -- +goose StatementBegin
@@ -26,16 +27,33 @@ begin
   insert into event_sequences (tenant_id, last) values (tenant, 0) on conflict do nothing;
   select s.last into last from event_sequences s where s.tenant_id = tenant for update;
   -- A new statement: it sees what the transaction that held the lock has numbered.
-  for one in
-    select v.id, v.created_at from events v where v.tenant_id = tenant and v.sequence is null
-      and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
-      and v.created_at < now() + interval '1 day'
-    order by v.id limit most
-  loop
-    numbered := numbered + 1;
-    update events e set sequence = number_events.last + numbered
-    where e.tenant_id = tenant and e.id = one.id and e.created_at = one.created_at;
-  end loop;
+  if to_regclass('pg_catalog.pg_dist_partition') is null then
+    for one in
+      select v.id, v.created_at from events v where v.tenant_id = tenant and v.sequence is null
+        and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
+        and v.created_at < now() + interval '1 day'
+      order by v.id limit most
+    loop
+      update events e set sequence = number_events.last + numbered + 1
+      where e.tenant_id = tenant and e.id = one.id and e.created_at = one.created_at;
+      if found then -- retention may have deleted it
+        numbered := numbered + 1;
+      end if;
+    end loop;
+  else
+    update events e set sequence = number_events.last + n.number
+    from (
+      select u.id, u.created_at, row_number() over (order by u.id) as number from (
+        select v.id, v.created_at from events v
+        where v.tenant_id = tenant and v.sequence is null
+          and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
+          and v.created_at < now() + interval '1 day'
+        order by v.id limit most
+      ) u
+    ) n
+    where e.tenant_id = tenant and e.id = n.id and e.created_at = n.created_at;
+    get diagnostics numbered = row_count;
+  end if;
   last := last + numbered;
   behind := numbered >= most;
   update event_sequences s set last = number_events.last, behind = number_events.behind where s.tenant_id = tenant;
