@@ -22,7 +22,7 @@ import (
 // route; only 2xx answers are stored. The record is written in the transaction of the effect, so that neither exists
 // without the other.
 
-// KeyHeader is the header of the key. ReplayedHeader marks an answer that is given again (contract, section 6a).
+// KeyHeader is the header of the key. ReplayedHeader marks a repeated response (contract, section 6a).
 const (
 	KeyHeader      = "Idempotency-Key"
 	ReplayedHeader = "Idempotency-Replayed"

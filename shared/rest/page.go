@@ -64,7 +64,7 @@ func (p *Page[T]) Reserving(reserve func(bytes int) bool) *Page[T] {
 	return p
 }
 
-// Only makes the page have these members of its records alone. All of them if fields is nil.
+// Only makes the page contain only these members of its records, or all members if fields is nil.
 func (p *Page[T]) Only(fields []string) *Page[T] {
 	if fields == nil {
 		return p

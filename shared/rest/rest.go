@@ -9,7 +9,7 @@
 //	collection.go    pages of lists that are short enough to be read as a whole
 //	precondition.go  conditional requests
 //	idempotency.go   writes that clients can repeat
-//	table.go         their answers in Postgres
+//	table.go         the stored responses to such writes, in Postgres
 //	time.go          times
 package rest
 

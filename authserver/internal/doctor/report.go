@@ -62,7 +62,7 @@ func (r *Report) judge() {
 	}
 }
 
-// The possible findings, in the format of the report. {client} stands for the client's name.
+// findingsJSON has the possible findings, in the format of the report. {client} stands for the client's name.
 //
 //go:embed findings.json
 var findingsJSON []byte

@@ -91,7 +91,7 @@ type profile struct {
 	PortSetting     string `json:"portSetting"`     // for the port of RedirectURI, of a client that otherwise uses any
 }
 
-// The connectors (their makers' documentation and public issue threads, autumn 2026).
+// profilesJSON has the connectors (their makers' documentation and public issue threads, autumn 2026).
 //
 //go:embed profiles.json
 var profilesJSON []byte

@@ -95,7 +95,7 @@ const (
 	ofGrant  = "grant"
 )
 
-// An Exchanger decides token requests (endpoint/token).
+// An Exchanger decides token requests (endpoint/protocol/token).
 type Exchanger interface {
 	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
 }

@@ -47,7 +47,7 @@ func TestLocalRate_CountsExpiresAndIsBounded(t *testing.T) {
 	}
 }
 
-// brokenRate always fails. A test with a real Redis is in endpoint/token.
+// brokenRate always fails. A test with a real Redis is in endpoint/protocol/token.
 type brokenRate struct{ asked atomic.Int64 }
 
 func (b *brokenRate) Take(context.Context, string, int, int) (time.Duration, error) {

@@ -22,7 +22,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
-// eventually repeats a check until it returns "", for at most healthyWithin.
+// eventually repeats a check until it returns "".
 func (h *host) eventually(what string, wrong func() string) {
 	h.t.Helper()
 	await.NoError(h.t, func() error {

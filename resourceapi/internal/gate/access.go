@@ -14,7 +14,7 @@ import (
 )
 
 // access is step 3: it checks whether the credential may do this in the workspace now. A workspace that does not
-// exist and one that the caller does not belong to get the same answer.
+// exist and one that the caller does not belong to get the same response.
 func (g *Gate) access(
 	ctx context.Context, held presented, s standing.Standing, workspaceID uuid.UUID, need perm.Permission,
 ) error {

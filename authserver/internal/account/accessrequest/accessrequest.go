@@ -8,7 +8,7 @@
 //	   limit.
 //	R3 The request changes nothing else. The administrators get a link to a form that is filled in.
 //
-// endpoint/authorize and endpoint/settings show the form, endpoint/signin sends the request.
+// endpoint/protocol/authorize and endpoint/settings show the form, endpoint/signin sends the request.
 package accessrequest
 
 import (

@@ -17,7 +17,7 @@
 // Taking permissions away needs account:write:members alone: a member who leaves an organisation can be removed by each
 // administrator, also by one who holds less.
 //
-// Callers: endpoint/members (API), endpoint/settings/members (pages), endpoint/signin.
+// Callers: endpoint/api/members, endpoint/settings, endpoint/signin, and admin for the operator's commands.
 package membership
 
 import (

@@ -7,7 +7,7 @@
 //	   POST. Each link is valid until then, for at most 24 hours, and each can stop the change.
 //	P4 The response to a request does not tell whether a user has the new address.
 //
-// Callers: endpoint/settings/user, endpoint/signin, and admin for the operator's commands.
+// Callers: endpoint/settings, endpoint/signin, and admin for the operator's commands.
 package useraccount
 
 import (

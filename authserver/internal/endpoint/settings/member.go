@@ -43,7 +43,7 @@ func (*endView) Template() string { return "memberend" }
 
 const noMember = "This person is no longer a member."
 
-// lastHolder is the answer to a change of the last person with a permission (contract, section 7: 409).
+// lastHolder is the response to a change of the last person with a permission (contract, section 7: 409).
 const lastHolder = "This is the last person with one of these permissions: Manage API access, See members, Manage " +
 	"members. Give that permission to another member first. Nothing was changed."
 
@@ -230,7 +230,7 @@ func (s *Settings) leave(r *request) error {
 	return s.showEnd(r, own, m, view)
 }
 
-// cannotLeave is the answer to the last person with a permission of account (contract, section 7: 409).
+// cannotLeave is the response to the last person with a permission of account (contract, section 7: 409).
 func cannotLeave(workspace string) *ui.Message {
 	return &ui.Message{
 		Status:  http.StatusConflict,

@@ -97,7 +97,7 @@ func (s *Settings) changePassword(r *request) error {
 	change.Hash, view.NewNote, err = password.Choose(r.ctx(), s.Passwords, caller, chosen, s.Cost.Hash,
 		r.user.User.Name, r.user.User.Email)
 	if err != nil {
-		return r.busyOr(view, err)
+		return r.refuseBusy(view, err)
 	}
 	if view.NewNote != "" {
 		return r.refusePassword(view, http.StatusBadRequest)
@@ -118,7 +118,7 @@ func (s *Settings) currentPassword(r *request, view *passwordView) (session.Proo
 	status := http.StatusBadRequest
 	switch {
 	case err != nil:
-		return session.Proof{}, cmp.Or(r.busyOr(view, err), errAnswered)
+		return session.Proof{}, cmp.Or(r.refuseBusy(view, err), errAnswered)
 	case result.Wait > 0:
 		web.SetRateLimited(r.w.Header(), result.Wait, result.Limit)
 		view.CurrentNote = "Too many wrong passwords from your network. Please try again later."
@@ -131,8 +131,8 @@ func (s *Settings) currentPassword(r *request, view *passwordView) (session.Proo
 	return session.Proof{}, cmp.Or(r.refusePassword(view, status), errAnswered)
 }
 
-// busyOr writes the page again if too many passwords are being checked.
-func (r *request) busyOr(view *passwordView, err error) error {
+// refuseBusy writes the page again if too many passwords are being checked.
+func (r *request) refuseBusy(view *passwordView, err error) error {
 	if !errors.Is(err, session.ErrBusy) {
 		return err
 	}

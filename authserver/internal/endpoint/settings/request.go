@@ -19,7 +19,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-// A request is one request of a signed-in user, and what the page that answers it says first.
+// A request is one request of a signed-in user, with the problem that the page in the response shows first.
 type request struct {
 	*Settings
 	w       http.ResponseWriter
@@ -234,7 +234,7 @@ func (r *request) doneAt(path, notice string) error {
 	return nil
 }
 
-// gone is doneAt for a handler that returns a value: what the form names does not exist.
+// gone redirects like doneAt, because what the form names does not exist. It returns errAnswered or an error.
 func (r *request) gone(path, notice string) error {
 	return cmp.Or(r.doneAt(path, notice), errAnswered)
 }

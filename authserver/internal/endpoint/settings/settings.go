@@ -38,13 +38,13 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// The sections, and pages of theirs.
+// The sections and some of their pages.
 var (
 	userSection          = ui.Section{Name: "user", Title: "User"}
 	emailSection         = ui.Section{Name: "user/email", Title: "Change your e-mail address"}
 	deletionSection      = ui.Section{Name: "user/delete", Title: "Delete your account"}
 	membersSection       = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
-	leaveSection         = ui.Section{Name: "members"} // which each member may do
+	leaveSection         = ui.Section{Name: "members"} // every member may leave
 	developersSection    = ui.Section{Name: "developers", Title: "Developers", Needs: perm.AccountAPIAccess}
 	connectorsSection    = ui.Section{Name: "connectors", Title: "Connectors", Needs: perm.AccountAPIAccess}
 	assistantsSection    = ui.Section{Name: "connect", Title: "Connect an assistant"}

@@ -123,10 +123,11 @@ func (h *Handler) confirmPasskey(v *visit) error {
 // errNotAccepted means that a response does not authenticate the user. The cause is in the log.
 var errNotAccepted = errors.New("the passkey is not accepted")
 
-// errChanged is an errNotAccepted that remains: the passkey's counter or its backup flag does not fit what is stored.
+// errChanged is an errNotAccepted that another attempt does not change: the passkey's counter or backup flag does not
+// match the stored one.
 var errChanged = fmt.Errorf("%w: it has changed", errNotAccepted)
 
-const unknownChallenge = "its challenge is not one that waits for an answer here"
+const unknownChallenge = "its challenge is unknown, expired or already used"
 
 func isRefusal(err error) bool {
 	return errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid)

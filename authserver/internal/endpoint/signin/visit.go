@@ -34,7 +34,7 @@ const home = "/settings/user"
 type visit struct {
 	w      http.ResponseWriter
 	r      *http.Request
-	about  string     // see signIn and the others
+	about  string     // one of the constants above, such as signIn
 	form   url.Values // of a GET, the query
 	script bool       // a page's script sent it, and the response is JSON
 

@@ -100,7 +100,7 @@ func (s *Service) commit(
 }
 
 // commitAfterUndo repeats an update that Postgres has refused, if the conflicting step was given up by another process.
-// Either that process has reverted the step meanwhile, or undoneElsewhere reverts it here.
+// Either that process has reverted the step meanwhile, or whySuperseded reverts it here.
 func (s *Service) commitAfterUndo(
 	ctx context.Context,
 	step Step,

@@ -9,7 +9,8 @@
 //	S3 The session's identifier is new after each sign-in and each reauthentication (no fixation).
 //	S4 A store that does not respond is an error, never "not signed in".
 //
-// Callers: endpoint/signin (begin, end), endpoint/authorize and endpoint/settings (current user), app (Load).
+// Callers: endpoint/signin (begin, end), endpoint/protocol/authorize and endpoint/settings (current user), app
+// (Load).
 package session
 
 import (

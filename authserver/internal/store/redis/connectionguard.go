@@ -13,7 +13,7 @@ import (
 // own connectionGuard.
 type connectionGuard struct{ epoch atomic.Int64 }
 
-// A question is what a connectionGuard knows about one command, including retries.
+// A command is what a connectionGuard knows about one command to Redis, including retries.
 type command struct {
 	doubt atomic.Bool // whether an earlier try may have been executed
 	guard atomic.Pointer[connectionGuard]

@@ -32,7 +32,7 @@ func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
 	return &LoginCounters{scripts: newScripts(client), script: newScript(slidingWindowLua)}
 }
 
-// Count implements session.Tally.
+// Count implements session.RateCounter.
 func (l *LoginCounters) Count(
 	ctx context.Context,
 	key string,

@@ -80,7 +80,7 @@ func (w *engageWriting) acceptErasure(ctx context.Context, e erasureRow) (engage
 			select from resource.erasures where tenant_id = $1 and status = 'accepted' limit $8) w) < $8`,
 		e.workspaceID, e.id, e.kind, append([]uuid.UUID{}, e.subjects...), e.addresses, e.by, e.request, maxErasures)
 	if err != nil {
-		return engage.Erasure{}, fmt.Errorf("keep an erasure: %w", err)
+		return engage.Erasure{}, fmt.Errorf("store an erasure: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
 		return engage.Erasure{}, engage.ErrTooManyErasures

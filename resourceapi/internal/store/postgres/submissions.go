@@ -49,7 +49,7 @@ func (e *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 		return engage.ErrNotFound // the form was erased meanwhile
 	}
 	if err != nil {
-		return fmt.Errorf("keep a submission: %w", err)
+		return fmt.Errorf("store a submission: %w", err)
 	}
 	if err := e.queue.Add(ctx, e.tx, s.WorkspaceID, s.ID, waiting); err != nil {
 		return fmt.Errorf("queue a submission: %w", err)

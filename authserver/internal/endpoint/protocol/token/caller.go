@@ -7,5 +7,5 @@ import (
 )
 
 // Caller returns the credentials in a request, for other endpoints where a client authenticates as it does here
-// (endpoint/revoke). Engine.Authenticate verifies them.
+// (endpoint/protocol/revoke). Engine.Authenticate verifies them.
 func Caller(r *http.Request, p Parameters) engine.TokenRequest { return request(r, p) }
