@@ -32,7 +32,7 @@ const (
 )
 
 // places has every table. A new one is not distributed, not deleted and not erased by itself: enter it in the lists of
-// the code (distribute.go, retention.go, deletion.go, erasures.go), and then here.
+// the code (Distribute, retention.go, deletion.go, erasures.go), and then here.
 var places = map[string]place{
 	"account.access_requests":     {first, byRetention, withUser, "A"},
 	"account.audit_events":        {first, byRetention, asRecord, "A"},
@@ -105,9 +105,9 @@ func sources(t *testing.T, names ...string) string {
 // F94: the lists of the code have every table.
 func TestSchema_EveryTableHasItsPlace(t *testing.T) {
 	t.Parallel()
-	distribution := sources(t, "distribute.go")
+	distribution := sources(t, "distribute.go", "migrate.go")
 	reference, byWorkspace := listsOf(distribution, "Reference"), listsOf(distribution, "ByWorkspace")
-	retained := sources(t, "retention.go", "once.go", "writes.go")
+	retained := sources(t, "retention.go", "transactions.go", "writes.go")
 	_, users, _ := strings.Cut(sources(t, "deletion.go"), "func eraseUser(")
 	erasures := sources(t, "erasures.go", "acceptederasures.go", "supporters.go")
 	db, err := pgx.Connect(t.Context(), testkit.NewDatabase(t).Owner)
@@ -131,9 +131,9 @@ from pg_class c where c.relnamespace in ('account'::regnamespace, 'resource'::re
 		}
 		_, name, _ := strings.Cut(table, ".")
 		for which, c := range map[string]struct{ want, has bool }{
-			"Reference (distribute.go)":   {p.nodes == copied, strings.Contains(reference, `"`+table+`"`)},
-			"ByWorkspace (distribute.go)": {p.nodes == spread, strings.Contains(byWorkspace, `"`+table+`"`)},
-			"Retention (retention.go)":    {p.ends == byRetention, mentions(retained, table)},
+			"Reference (Distribute)":   {p.nodes == copied, strings.Contains(reference, `"`+table+`"`)},
+			"ByWorkspace (Distribute)": {p.nodes == spread, strings.Contains(byWorkspace, `"`+table+`"`)},
+			"Retention (retention.go)": {p.ends == byRetention, mentions(retained, table)},
 			"eraseUser (deletion.go)": {
 				p.person == withUser, mentions(users, table) || strings.Contains(users, `"`+name+`"`),
 			},
@@ -142,7 +142,7 @@ from pg_class c where c.relnamespace in ('account'::regnamespace, 'resource'::re
 			if c.want && !c.has {
 				t.Errorf("%s is missing in %s", table, which)
 			}
-			if c.has && !c.want && strings.Contains(which, "distribute.go") {
+			if c.has && !c.want && strings.Contains(which, "Distribute") {
 				t.Errorf("%s is in %s, but places says that it is %s", table, which, p.nodes)
 			}
 		}
