@@ -14,7 +14,7 @@ import (
 // TestNotices_EveryActionHasMailOrReason reads the actions from the code.
 func TestNotices_EveryActionHasMailOrReason(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join("..", "audit", "actions.go"))
+	content, err := os.ReadFile(filepath.Join("..", "account", "audit", "actions.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
