@@ -209,7 +209,7 @@ func (o *others) compare(t *testing.T, c *crowded) string {
 	}
 	c.workEnds(t)
 	for turn := range harness.Rounds(1, 4) {
-		quiet := o.work(t, lasts, "without a backlog", nil)
+		quiet := o.work(t, lasts, "without a backlog", c)
 		for kind, took := range quiet {
 			o.quiet[kind] = append(o.quiet[kind], took...)
 			halves := o.noise[kind]
@@ -229,27 +229,26 @@ func (o *others) compare(t *testing.T, c *crowded) string {
 	return o.judge(t)
 }
 
-// work lets the others work, and the crowded workspace follow its events, if it is given.
+// work lets the others work, and the crowded workspace follow its events: it does so without a backlog as well, so that
+// the backlog alone makes the difference.
 func (o *others) work(t *testing.T, lasts time.Duration, when string, c *crowded) map[string][]time.Duration {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	var all sync.WaitGroup
-	if c != nil {
-		all.Go(func() {
-			for after := 0; ctx.Err() == nil; time.Sleep(often) {
-				answer, err := c.api.Try(t, http.MethodGet, fmt.Sprint(eventsPath, "?limit=200&after=", after), "", "")
-				if err != nil || answer.Status != http.StatusOK {
-					t.Errorf("a read of the backlog: %v %s", err, answer)
-					return
-				}
-				if data, _ := answer.Object(t)["data"].([]any); len(data) > 0 {
-					last, _ := data[len(data)-1].(map[string]any)["sequence"].(float64)
-					after = int(last)
-				}
+	all.Go(func() {
+		for after := 0; ctx.Err() == nil; time.Sleep(often) {
+			answer, err := c.api.Try(t, http.MethodGet, fmt.Sprint(eventsPath, "?limit=200&after=", after), "", "")
+			if err != nil || answer.Status != http.StatusOK {
+				t.Errorf("a read of the backlog: %v %s", err, answer)
+				return
 			}
-		})
-	}
+			if data, _ := answer.Object(t)["data"].([]any); len(data) > 0 {
+				last, _ := data[len(data)-1].(map[string]any)["sequence"].(float64)
+				after = int(last)
+			}
+		}
+	})
 	o.honest.work(ctx, t, when)
 	all.Wait()
 	took := maps.Clone(o.honest.took)
