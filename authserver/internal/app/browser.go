@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
@@ -51,8 +50,8 @@ type browserDeps struct {
 	now       func() time.Time
 	cost      session.Cost
 
-	offers *accessrequest.Offers // set by newBrowser
-	states *loginstate.States    // set by newBrowser
+	offers *membership.AccessOffers // set by newBrowser
+	states *loginstate.States       // set by newBrowser
 
 	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
@@ -105,7 +104,7 @@ func newBrowser(d browserDeps) (browser, error) {
 			settings.Unavailable(d.pages, sessions, w, r)
 		},
 	})
-	if d.offers, err = accessrequest.NewOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
+	if d.offers, err = membership.NewAccessOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
 	account, err := newSettings(d, sessions, passwords, attempts, proxies)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -161,7 +160,7 @@ func (s *Settings) setSecondFactor(r *request) error {
 
 // An askedView is a request for access whose values a form contains.
 type askedView struct {
-	accessrequest.SentRequest
+	membership.SentRequest
 	NotHeld perm.Set // requested permissions that the user of the page cannot give
 }
 

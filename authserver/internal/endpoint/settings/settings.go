@@ -22,7 +22,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
@@ -92,7 +91,7 @@ type Deps struct {
 	Members   *membership.Service
 	Accounts  *useraccount.Service
 	Grants    *grant.Service
-	Offers    *accessrequest.Offers
+	Offers    *membership.AccessOffers
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
 	Attempts  *session.Attempts

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
@@ -76,7 +75,7 @@ type members interface {
 	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
 	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
 	// LastAccessRequest reads the last request of a user in the workspace, or returns nil.
-	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*accessrequest.SentRequest, error)
+	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*membership.SentRequest, error)
 }
 
 // credentials stores personal access tokens and OAuth clients. The error for an unknown client is client.ErrUnknown.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -145,7 +145,7 @@ func (r *request) forbid(message *ui.Message) error {
 // button asks for the LLM integration. application is the name of the application that needs the access, or "". back
 // is the local path of the page.
 func (r *request) offer(m workspace.Membership, missing perm.Set, application, back string) (ui.Ask, error) {
-	offer, err := r.Offers.Offer(r.ctx(), accessrequest.Request{
+	offer, err := r.Offers.Offer(r.ctx(), membership.AccessRequest{
 		SignInID:       r.user.SignInID,
 		UserID:         r.user.User.ID,
 		WorkspaceID:    m.Workspace.ID,

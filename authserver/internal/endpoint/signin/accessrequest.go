@@ -4,13 +4,13 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 )
 
 // askForAccess serves POST /access-requests: the button "Ask an administrator" of pages that say which access a user
-// lacks. Its ticket contains the requested access and the workspace (account/accessrequest).
+// lacks. Its ticket contains the requested access and the workspace (account/membership).
 func (h *Handler) askForAccess(v *visit) error {
 	current, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
 	if err != nil {
@@ -43,7 +43,7 @@ func (h *Handler) askForAccess(v *visit) error {
 }
 
 // asked returns the page of an outcome.
-func asked(outcome accessrequest.Outcome) *ui.Message {
+func asked(outcome membership.Outcome) *ui.Message {
 	m := &ui.Message{
 		Status:  http.StatusOK,
 		Heading: "No administrator can be asked",
@@ -51,24 +51,24 @@ func asked(outcome accessrequest.Outcome) *ui.Message {
 		Next:    "Ask a person in the workspace, or the person who runs this service.",
 	}
 	switch outcome {
-	case accessrequest.Sent:
+	case membership.RequestSent:
 		m.Heading = "We asked the administrators"
 		m.Text = "They got an e-mail with your name, your address and what you need."
 		m.Next = "An administrator decides. You can ask again after 24 hours."
-	case accessrequest.AlreadySent:
+	case membership.RequestSentBefore:
 		m.Heading = "You have already asked"
 		m.Text = "You asked the administrators of this workspace less than 24 hours ago. No other e-mail was sent."
 		m.Next = "You can ask again a day after your last request."
-	case accessrequest.TooMany:
+	case membership.TooManyRequests:
 		m.Status, m.Heading = http.StatusTooManyRequests, "Too many people have asked today"
 		m.Text = "Too many people who are not members asked the administrators of this workspace. No e-mail was sent."
 		m.Next = "Try again tomorrow, or ask a person in the workspace."
-	case accessrequest.AlreadyGiven:
+	case membership.AccessGiven:
 		m.Heading, m.Next = "You have this access now", ""
 		m.Text = "It was given to you while the page was open. No e-mail was sent."
-	case accessrequest.Unproven:
+	case membership.RequesterUnproven:
 		return ui.Unproven("You cannot ask for access before that. No e-mail was sent.", true)
-	case accessrequest.NoMail:
+	case membership.NoMail:
 		m.Heading, m.Text = "No e-mail was sent", "This deployment sends no e-mail."
 		m.Next = "Ask an administrator of the workspace yourself."
 	}

@@ -61,7 +61,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
@@ -122,7 +121,7 @@ type Store interface {
 		ctx context.Context, o membership.Offer, user membership.NewUser, key passkey.Passkey,
 		added, joined audit.Event,
 	) error
-	SendAccessRequest(ctx context.Context, q accessrequest.Request, event audit.Event) (accessrequest.Outcome, error)
+	SendAccessRequest(ctx context.Context, q membership.AccessRequest, event audit.Event) (membership.Outcome, error)
 }
 
 // Accounts changes addresses; useraccount.Service implements it.
@@ -139,7 +138,7 @@ type Deps struct {
 	Store        Store
 	Accounts     Accounts
 	Members      *membership.Service
-	Offers       *accessrequest.Offers
+	Offers       *membership.AccessOffers
 	Mails        bool                   // the deployment sends mail
 	RelyingParty *webauthn.RelyingParty // nil if the deployment offers no passkeys
 	Provider     *oidc.Provider         // nil if the deployment has no OpenID Connect provider

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
@@ -26,30 +26,30 @@ select id as user_id, name, email from managers
 where holds or not exists (select from managers where holds)
 order by created_at, id limit @most`
 
-func managersArgs(q accessrequest.Request, mailed bool) pgx.NamedArgs {
+func managersArgs(q membership.AccessRequest, mailed bool) pgx.NamedArgs {
 	return pgx.NamedArgs{"tenant": q.WorkspaceID, "but": q.UserID, "decides": string(q.Decides()),
 		"needs": append([]string{}, q.Needs().Strings()...), "mailed": mailed,
-		"kind": string(mail.AccessRequested), "most": accessrequest.MaxRecipients}
+		"kind": string(mail.AccessRequested), "most": membership.MaxRequestRecipients}
 }
 
-var scanManager = pgx.RowToStructByName[accessrequest.Manager]
+var scanManager = pgx.RowToStructByName[membership.Manager]
 
-// Managers implements accessrequest.Store.
-func (s *Store) Managers(ctx context.Context, q accessrequest.Request, mailed bool) ([]accessrequest.Manager, error) {
+// Managers implements membership.Managers.
+func (s *Store) Managers(ctx context.Context, q membership.AccessRequest, mailed bool) ([]membership.Manager, error) {
 	return listLong(ctx, s, "list managers", scanManager, managersSQL, managersArgs(q, mailed))
 }
 
 // SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing
-// if the outcome is not accessrequest.Sent.
+// if the outcome is not membership.RequestSent.
 func (s *Store) SendAccessRequest(
-	ctx context.Context, q accessrequest.Request, event audit.Event,
-) (outcome accessrequest.Outcome, err error) {
+	ctx context.Context, q membership.AccessRequest, event audit.Event,
+) (outcome membership.Outcome, err error) {
 	if s.mails == nil {
-		return accessrequest.NoMail, nil
+		return membership.NoMail, nil
 	}
 	err = s.change(ctx, "ask for access", &event, func(tx pgx.Tx) error { // locks the user: one request at a time
 		if proven, err := isProven(ctx, tx, q.UserID); err != nil || !proven {
-			outcome = accessrequest.Unproven
+			outcome = membership.RequesterUnproven
 			return cmp.Or(err, errNoEvent)
 		}
 		held, member, err := lockMember(ctx, tx, q.WorkspaceID, q.UserID)
@@ -57,7 +57,7 @@ func (s *Store) SendAccessRequest(
 			return err
 		}
 		if member && !q.LLMIntegration && !q.Policy && held.HasAll(q.Permissions) {
-			outcome = accessrequest.AlreadyGiven
+			outcome = membership.AccessGiven
 			return errNoEvent
 		}
 		managers, err := collect(ctx, tx, scanManager, managersSQL, managersArgs(q, true))
@@ -65,10 +65,10 @@ func (s *Store) SendAccessRequest(
 			return err
 		}
 		if len(managers) == 0 {
-			outcome = accessrequest.NoManager
+			outcome = membership.NoManager
 			return errNoEvent
 		}
-		if outcome, err = saveRequest(ctx, tx, q, member); err != nil || outcome != accessrequest.Sent {
+		if outcome, err = saveRequest(ctx, tx, q, member); err != nil || outcome != membership.RequestSent {
 			return cmp.Or(err, errNoEvent)
 		}
 		m := mail.Message{Kind: mail.AccessRequested, Data: requestData(q, member)}
@@ -85,7 +85,7 @@ func (s *Store) SendAccessRequest(
 }
 
 // saveRequest stores the request unless a limit is reached (R2).
-func saveRequest(ctx context.Context, tx pgx.Tx, q accessrequest.Request, member bool) (accessrequest.Outcome, error) {
+func saveRequest(ctx context.Context, tx pgx.Tx, q membership.AccessRequest, member bool) (membership.Outcome, error) {
 	if !member {
 		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('access requests ' || $1::text, 0))`,
 			q.WorkspaceID.String())
@@ -95,12 +95,12 @@ func saveRequest(ctx context.Context, tx pgx.Tx, q accessrequest.Request, member
 		var others int
 		err = tx.QueryRow(ctx, `select count(*) from account.access_requests
 			where tenant_id = $1 and not member and user_id <> $2 and asked_at > now() - $3::interval`,
-			q.WorkspaceID, q.UserID, accessrequest.Interval).Scan(&others)
+			q.WorkspaceID, q.UserID, membership.RequestInterval).Scan(&others)
 		if err != nil {
 			return "", err
 		}
-		if others >= accessrequest.MaxByNonMembers {
-			return accessrequest.TooMany, nil
+		if others >= membership.MaxRequestsByNonMembers {
+			return membership.TooManyRequests, nil
 		}
 	}
 	tag, err := tx.Exec(ctx, `
@@ -109,18 +109,18 @@ values ($1, $2, $3, $4, $5, now())
 on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
   application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
 where a.asked_at <= excluded.asked_at - $6::interval`, q.UserID, q.WorkspaceID,
-		append([]string{}, q.Permissions.Strings()...), q.Application, member, accessrequest.Interval)
+		append([]string{}, q.Permissions.Strings()...), q.Application, member, membership.RequestInterval)
 	if err != nil {
 		return "", err
 	}
 	if tag.RowsAffected() == 0 {
-		return accessrequest.AlreadySent, nil
+		return membership.RequestSentBefore, nil
 	}
-	return accessrequest.Sent, nil
+	return membership.RequestSent, nil
 }
 
 // requestData returns what the mail says and where its link leads.
-func requestData(q accessrequest.Request, member bool) mail.Data {
+func requestData(q membership.AccessRequest, member bool) mail.Data {
 	d := mail.Data{
 		Permissions:    titles(q.Permissions),
 		Application:    q.Application,
@@ -144,8 +144,8 @@ func requestData(q accessrequest.Request, member bool) mail.Data {
 // LastAccessRequest reads the last request of a user in a workspace, or returns nil.
 func (s *Store) LastAccessRequest(
 	ctx context.Context, workspaceID, user uuid.UUID,
-) (*accessrequest.SentRequest, error) {
-	scan := func(row pgx.CollectableRow) (a accessrequest.SentRequest, err error) {
+) (*membership.SentRequest, error) {
+	scan := func(row pgx.CollectableRow) (a membership.SentRequest, err error) {
 		var permissions []string
 		err = row.Scan(&a.UserID, &a.Name, &a.Email, &permissions, &a.Application, &a.At)
 		a.Permissions = perm.FromStrings(permissions)
@@ -154,7 +154,8 @@ func (s *Store) LastAccessRequest(
 	a, found, err := one(ctx, s, "read access request", scan, `
 select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
 from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
-where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`, workspaceID, user, accessrequest.Kept)
+where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`,
+		workspaceID, user, membership.RequestsKept)
 	if err != nil || !found {
 		return nil, err
 	}

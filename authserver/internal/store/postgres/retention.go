@@ -3,7 +3,7 @@ package postgres
 import (
 	"time"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -35,7 +35,7 @@ const day = 24 * time.Hour
 // Periods that the contract prescribes, or that no deployment needs to change.
 const (
 	keepEvents   = 30 * day // contract, section 6a
-	keepRequests = accessrequest.Kept
+	keepRequests = membership.RequestsKept
 	keepChanges  = day      // they name addresses
 	keepSignIns  = 90 * day // for the security page
 	keepMailJobs = 7 * day  // as River keeps discarded jobs

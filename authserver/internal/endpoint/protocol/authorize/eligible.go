@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -81,11 +81,11 @@ func (h *Handler) refuseByPolicy(v *visit, err error, in workspace.Membership) e
 	if in.Permissions.Has(perm.AccountAPIAccess) { // the member can change the policy
 		return h.refuse(v, m)
 	}
-	return h.refuseAsking(v, m, in, accessrequest.Request{Policy: true})
+	return h.refuseAsking(v, m, in, membership.AccessRequest{Policy: true})
 }
 
 // refuseAsking shows a page with the button "Ask an administrator" for the access that q names.
-func (h *Handler) refuseAsking(v *visit, m *ui.Message, in workspace.Membership, q accessrequest.Request) error {
+func (h *Handler) refuseAsking(v *visit, m *ui.Message, in workspace.Membership, q membership.AccessRequest) error {
 	ask, err := h.ask(v, in, q)
 	if err != nil {
 		return err
@@ -95,12 +95,12 @@ func (h *Handler) refuseAsking(v *visit, m *ui.Message, in workspace.Membership,
 }
 
 // lacking returns the request for missing permissions, or for the LLM integration if there are none.
-func lacking(missing, held perm.Set) accessrequest.Request {
-	return accessrequest.Request{Permissions: missing.Without(held), LLMIntegration: len(missing) == 0}
+func lacking(missing, held perm.Set) membership.AccessRequest {
+	return membership.AccessRequest{Permissions: missing.Without(held), LLMIntegration: len(missing) == 0}
 }
 
 // ask returns the button for the access that q names.
-func (h *Handler) ask(v *visit, in workspace.Membership, q accessrequest.Request) (ui.Ask, error) {
+func (h *Handler) ask(v *visit, in workspace.Membership, q membership.AccessRequest) (ui.Ask, error) {
 	q.SignInID, q.UserID, q.WorkspaceID = v.user.SignInID, v.user.User.ID, in.Workspace.ID
 	q.Application, q.Back, q.Issued = nameOf(v.client), []byte(v.request), h.Now()
 	button, err := h.Offers.Offer(v.r.Context(), q, in.Permissions)

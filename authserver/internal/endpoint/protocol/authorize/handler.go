@@ -32,7 +32,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/accessrequest"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -96,9 +96,9 @@ type Deps struct {
 	Now      func() time.Time
 }
 
-// Offers makes the form that asks an administrator; accessrequest.Offers implements it.
+// Offers makes the form that asks an administrator; membership.AccessOffers implements it.
 type Offers interface {
-	Offer(ctx context.Context, q accessrequest.Request, held perm.Set) (accessrequest.Offer, error)
+	Offer(ctx context.Context, q membership.AccessRequest, held perm.Set) (membership.AccessOffer, error)
 }
 
 // A Handler serves the consent page. It is safe for concurrent use.
