@@ -75,8 +75,6 @@ func rooms() map[string][]string {
 		},
 		"github.com/go-json-experiment/json": {
 			"authserver/internal/endpoint/protocol/token",
-			"authserver/internal/endpoint/api/members",
-			"authserver/internal/endpoint/api/oauthclients",
 			"authserver/internal/oauth/clientmetadata",
 			"authserver/internal/oauth/clientassertion",
 			"shared/rest",
@@ -129,7 +127,7 @@ func jwxRooms() []string {
 		"authserver/internal/oauth/keyring",
 		"resourceapi/internal/keys",
 		"resourceapi/internal/keys/keystest",
-		"authserver/internal/account/authorizer",
+		"authserver/internal/endpoint/api",
 		"authserver/internal/oauth/clientassertion",
 		"authserver/internal/oauth/engine",
 		"authserver/internal/endpoint/protocol/introspect",

@@ -24,8 +24,7 @@ func TestMain(m *testing.M) {
 
 const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
 
-const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in " +
-	"authserver/internal/endpoint/api/oauthclients"
+const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in authserver/internal/endpoint/api"
 
 // unreachable are described responses that no request can cause here. Each has a test closer to its cause.
 var unreachable = map[string]string{

@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -68,6 +69,45 @@ func ReadBodyWithin(w http.ResponseWriter, r *http.Request, limit int64, within 
 		return nil, fmt.Errorf("end the time of a body: %w", err)
 	}
 	return content, nil
+}
+
+const maxAccountBody = 64 << 10 // of a request to the account endpoints
+
+func readAccountBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAccountBody))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return nil, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+	}
+	if err != nil {
+		return nil, apierr.New(apierr.Invalid, "The body could not be read.")
+	}
+	return content, nil
+}
+
+// ErrEmpty is returned for a request without a body.
+var ErrEmpty = apierr.New(apierr.Invalid, "The body is empty.")
+
+// ReadJSON reads the body of a request to the account endpoints, one JSON object, by the rules of JSON v2: member names
+// match their case, and duplicates are refused. Unknown names are ignored. The error is an *apierr.Error.
+func ReadJSON(w http.ResponseWriter, r *http.Request, into any) error {
+	content, err := readAccountBody(w, r)
+	if err != nil {
+		return err
+	}
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	isObject := bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) // null would leave into unchanged
+	switch {
+	case len(content) == 0:
+		return ErrEmpty
+	case err != nil || mediaType != "application/json":
+		return apierr.New(apierr.Invalid, "Content-Type must be application/json.")
+	case web.Encoded(r.Header):
+		return apierr.New(apierr.Invalid, web.EncodedWords)
+	case !isObject || jsonv2.Unmarshal(content, into) != nil:
+		return apierr.New(apierr.Invalid,
+			"The body must be one JSON object with the documented types and without duplicate keys.")
+	}
+	return nil
 }
 
 // CheckType returns an *apierr.Error unless the request has exactly one Content-Type, which is among types and has no

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -167,9 +166,6 @@ func JSONLine(status int, value any) (Answer, error) {
 // An Effect is a write with the writer W of one transaction. It returns its answer.
 type Effect[W any] = func(context.Context, W) (Answer, error)
 
-// MaxBody is the maximum size of the body of a request to the account endpoints.
-const MaxBody = 64 << 10
-
 // An AnswerStore runs a write and stores its answer.
 type AnswerStore interface {
 	// Once runs effect in one transaction and stores the answer under key, or returns the answer that is stored under
@@ -200,12 +196,9 @@ func (write Write) once(
 	if len(r.Header.Values(KeyHeader)) == 0 {
 		return write(w, r)
 	}
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return Answer{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
-	}
+	content, err := readAccountBody(w, r)
 	if err != nil {
-		return Answer{}, apierr.New(apierr.Invalid, "The body could not be read.")
+		return Answer{}, err
 	}
 	scope.Route = RouteOf(r)
 	key, err := ReadKey(r.Header, scope, content)

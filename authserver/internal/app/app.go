@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/gorilla/mux"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/authorizer"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/members"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/introspect"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/revoke"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
@@ -153,13 +152,20 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, o.failures)
 	counted := oauthMetrics.Failures(failed)
 	parts := partsOf(store, probe, ring)
-	tenants := authorizer.Deps{
+	account := &api.Deps{
 		Issuer:    c.BaseURL,
 		Resource:  resources[0],
+		Resources: resources,
 		Keys:      ring.Public,
-		Standings: store,
 		Uses:      uses,
 		Bounds:    inflight.NewCredentials(0),
+		Members:   people,
+		Store:     store,
+		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason) {
+			postgres.AfterCommit(ctx, func() { grants.PropagateRevocation(ctx, id, ends, reason) })
+		},
+		Variables: mux.Vars,
+		Cursors:   lists,
 		Now:       o.now,
 		Log:       log,
 	}
@@ -194,31 +200,12 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		authorizeAlias: redirectTo(c.AppURL + "/oauth/authorize"),
 		jwks:           wellknown.Document(ring.JWKS),
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
-		clients: oauthclients.New(oauthclients.Deps{
-			Authorizer: tenants,
-			Store:      store,
-			Resources:  resources,
-			PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason) {
-				postgres.AfterCommit(ctx, func() { grants.PropagateRevocation(ctx, id, ends, reason) })
-			},
-			Variables: variables,
-			Cursors:   lists,
-			Now:       o.now,
-			Log:       log,
-		}),
-		members: members.New(members.Deps{
-			Authorizer: tenants,
-			Members:    people,
-			Store:      store,
-			Variables:  variables,
-			Cursors:    lists,
-			Log:        log,
-		}),
-		browser:    b,
-		deprecated: deprecation.All(),
-		alive:      server.Alive(),
-		ready:      ready(log, parts),
-		withKeys:   func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
+		account:        account.Routes(),
+		browser:        b,
+		deprecated:     deprecation.All(),
+		alive:          server.Alive(),
+		ready:          ready(log, parts),
+		withKeys:       func(next http.Handler) http.Handler { return withKeys(ring, log, next) },
 	}
 	handler := watch.Observe(h.router(), proxies, log, lastResort())
 	expired := store.Retention(c.RetentionSettings.periods())

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/oauthclients"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
@@ -23,7 +23,7 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	}
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	h := handlers{
-		clients:  oauthclients.New(oauthclients.Deps{}),
+		account:  new(api.Deps).Routes(),
 		withKeys: func(next http.Handler) http.Handler { return next },
 	}
 	h.accountRoutes(router)

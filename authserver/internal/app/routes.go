@@ -10,8 +10,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/members"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/api/oauthclients"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -22,18 +20,6 @@ import (
 
 // methods maps each method of a path to its handler.
 type methods = map[string]http.Handler
-
-// Routes of the account API. Unknown paths and wrong methods are refused before credentials are checked.
-const (
-	clientsPath = "/v1/account/tenants/{tenantId}/oauth-clients"
-	clientPath  = clientsPath + "/{clientId}"
-	secretPath  = clientPath + "/secret"
-
-	membersPath     = "/v1/account/tenants/{tenantId}/members"
-	memberPath      = membersPath + "/{userId}"
-	invitationsPath = "/v1/account/tenants/{tenantId}/invitations"
-	invitationPath  = invitationsPath + "/{invitationId}"
-)
 
 // metadataPaths are the paths where clients look for the metadata (RFC 8414, section 3; OpenID Connect Discovery, and
 // both with the resource's path inserted or appended).
@@ -53,16 +39,12 @@ func flat(kind apierr.Kind, message string) http.Handler {
 		func(w http.ResponseWriter, _ *http.Request) { apierr.Write(w, apierr.Flat, apierr.New(kind, message)) })
 }
 
-// variables returns the variables of the path, so that handlers do not depend on the router.
-func variables(r *http.Request) map[string]string { return mux.Vars(r) }
-
 // handlers are the handlers of the routes.
 type handlers struct {
 	token, revoke, introspect      http.Handler
 	authorizeAlias, jwks, metadata http.Handler
 	alive, ready                   http.Handler
-	clients                        *oauthclients.Handler
-	members                        *members.Handler
+	account                        map[string]methods // of workspaces
 	withKeys                       func(http.Handler) http.Handler
 	browser                        browser
 	deprecated                     deprecation.Table
@@ -101,6 +83,8 @@ func noteRoute(deprecated deprecation.Table) mux.MiddlewareFunc {
 	}
 }
 
+// accountRoutes adds the routes of the account API. Unknown paths and wrong methods are refused before credentials are
+// checked.
 func (h handlers) accountRoutes(router *mux.Router) {
 	route := func(path string, byMethod methods) { router.Handle(path, web.Methods(byMethod, wrongMethod())) }
 	// Clients that are web pages, such as MCP inspectors, exchange their codes themselves. These routes use no cookies.
@@ -133,13 +117,9 @@ func (h handlers) accountRoutes(router *mux.Router) {
 	}
 	routeWithKeys("/v1/account/oauth/introspect", methods{"POST": h.introspect})
 	route("/authorize", methods{"GET": h.authorizeAlias})
-	routeWithKeys(clientsPath, methods{"POST": h.clients.Register(), "GET": h.clients.List()})
-	routeWithKeys(clientPath, methods{"GET": h.clients.Read(), "DELETE": h.clients.Delete()})
-	routeWithKeys(secretPath, methods{"POST": h.clients.ReplaceSecret()})
-	routeWithKeys(membersPath, methods{"GET": h.members.List()})
-	routeWithKeys(memberPath, methods{"PATCH": h.members.Change(), "DELETE": h.members.Remove()})
-	routeWithKeys(invitationsPath, methods{"GET": h.members.Invitations(), "POST": h.members.Invite()})
-	routeWithKeys(invitationPath, methods{"DELETE": h.members.Withdraw()})
+	for path, byMethod := range h.account {
+		routeWithKeys(path, byMethod)
+	}
 	route("/healthz", methods{"GET": h.alive})
 	route("/readyz", methods{"GET": h.ready})
 }

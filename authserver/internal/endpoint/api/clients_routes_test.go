@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // The first row of the table in section 5 of the contract, at the real routes.
 func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	one := b.path() + "/" + uuid.NewString()
 	for _, c := range []struct {
 		method, path string

@@ -1,4 +1,4 @@
-package members_test
+package api_test
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 )
 
 // once sends a request with an Idempotency-Key.
-func (b *testEnv) once(key, method, path, body string) apitest.Answer {
+func (b *membersEnv) once(key, method, path, body string) apitest.Answer {
 	b.t.Helper()
 	headers := append(apitest.Bearer(b.token), "Idempotency-Key", key)
 	if body != "" {
@@ -22,7 +22,7 @@ func (b *testEnv) once(key, method, path, body string) apitest.Answer {
 }
 
 // repeats checks that again is the stored answer first, marked as a repetition.
-func (b *testEnv) repeats(what string, first, again apitest.Answer) {
+func (b *membersEnv) repeats(what string, first, again apitest.Answer) {
 	b.t.Helper()
 	if first.Status/100 != 2 || again.Status != first.Status || again.Body != first.Body ||
 		again.Header.Get("Location") != first.Header.Get("Location") ||
@@ -34,7 +34,7 @@ func (b *testEnv) repeats(what string, first, again apitest.Answer) {
 
 // A repeated write takes effect once, and its link is stored sealed.
 func TestMembers_RepeatedWriteTakesEffectOnce(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := b.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
 	connection := b.Connected(app, user)
@@ -75,7 +75,7 @@ func TestMembers_RepeatedWriteTakesEffectOnce(t *testing.T) {
 
 // A refused write stores no answer, and changes nothing.
 func TestMembers_RefusedWriteMayBeRepeated(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	other := b.Fixture.Member(perm.ProgrammesRead)
 	b.wants("the last manager", b.once("a", "DELETE", "/members/"+b.manager.String(), ""), 409, "conflict")
 	b.wants("no such member", b.once("b", "DELETE", "/members/x", ""), 404, "not_found")

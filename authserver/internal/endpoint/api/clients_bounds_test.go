@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ import (
 // The contract's limits for one credential (section 6), at the real routes.
 func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	b := newClientsEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
 	first := b.send("GET", b.path(), "")
 	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||
 		first.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` {
@@ -34,7 +34,7 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 
 // refusesBeyond64 sends 69 requests, of which the first 64 are held until the others have been refused. It reports
 // false if a request was refused because it waited for its turn for too long.
-func refusesBeyond64(t *testing.T, b *testEnv) bool {
+func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
 	t.Helper()
 	hold, err := b.Fixture.Owner.Begin(t.Context()) // blocks every request that is being handled
 	if err != nil {
@@ -94,7 +94,7 @@ func refusesBeyond64(t *testing.T, b *testEnv) bool {
 // Lists of applications are read whole, so their number is limited.
 func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	b.Fixture.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 			token_endpoint_auth_method)
 		select gen_random_uuid(), 'confidential', $1, 'Rota', '{https://rota.example/cb}', '{}', 'client_secret_post'

@@ -1,4 +1,4 @@
-package members_test
+package api_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // everyPage reads a list one record a page, and returns the text of a member of each record.
-func (b *testEnv) everyPage(path, member string) (all []string) {
+func (b *membersEnv) everyPage(path, member string) (all []string) {
 	b.t.Helper()
 	for query := "?limit=1"; query != ""; {
 		a := b.send("GET", path+query, "")
@@ -30,7 +30,7 @@ func (b *testEnv) everyPage(path, member string) (all []string) {
 }
 
 func TestLists_Pages(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	for range 3 {
 		b.Fixture.Member(perm.ProgrammesRead)
 	}

@@ -1,17 +1,8 @@
-// Package authorizer authenticates and authorizes requests to the tenant routes of the account API (contract, section
-// 5).
-//
-// Each refusal has its own shape there, so this package writes the responses.
-package authorizer
+package api
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"net/http"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -26,61 +17,34 @@ import (
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
-// Standings reads the standing of a credential. Its errors are standing.ErrUnknown, or wrap store.ErrUnavailable.
-type Standings interface {
-	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
-	// EndReplaced revokes the tokens that a personal access token replaces.
-	EndReplaced(ctx context.Context, token uuid.UUID) error
-}
-
-// A UsageRecorder records that a credential was used, outside the request.
-type UsageRecorder interface {
-	Record(s standing.Standing)
-}
-
-// Deps are the dependencies of the authorizer.
-type Deps struct {
-	Issuer    string
-	Resource  string // {base_url}/v1
-	Keys      func() *accesstoken.Keys
-	Standings Standings
-	Uses      UsageRecorder
-	Bounds    *inflight.Credentials // limits the concurrent requests of one credential
-	Now       func() time.Time
-	Log       *slog.Logger
-}
-
 var errCredential = errors.New("credential not valid")
 
-// Serve calls serve with the caller if the request's bearer holds permission in the workspace workspaceID; otherwise it
-// writes the refusal. Each credential has a limited number of concurrent requests. Requests beyond it wait here, before
-// Postgres is queried, and a request counts until serve returns. serve writes the response, and returns the error that
-// it wrote.
-func (d Deps) Serve(
-	w http.ResponseWriter, r *http.Request, workspaceID string, permission perm.Permission,
-	serve func(audit.Actor) error,
-) {
+// authorize calls serve with the caller if the request's bearer holds account:api:access in the workspace of the path;
+// otherwise it writes the refusal. Each refusal has its own shape (contract, section 5). Each credential has a limited
+// number of concurrent requests. Requests beyond it wait here, before Postgres is queried, and a request counts until
+// serve returns. serve writes the response, and returns the error that it wrote.
+func (d *Deps) authorize(w http.ResponseWriter, r *http.Request, serve func(audit.Actor) error) {
 	held, err := d.identify(r)
 	if err != nil {
-		d.refuse(w, r, err)
+		d.refuseCredential(w, r, err)
 		return
 	}
 	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.question))
 	if err != nil {
-		d.refuse(w, r, err)
+		d.refuseCredential(w, r, err)
 		return
 	}
 	defer func() { turn.Leave(errors.Is(err, store.ErrUnavailable)) }()
-	caller, err := d.admit(r, held, workspaceID, permission)
+	caller, err := d.admit(r, held)
 	if err != nil {
-		d.refuse(w, r, err)
+		d.refuseCredential(w, r, err)
 		return
 	}
 	err = serve(caller)
 }
 
-// refuse writes the response to a refused request.
-func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// refuseCredential writes the response to a request whose credential is refused.
+func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err error) {
 	refusal, shaped := errors.AsType[*apierr.Error](err)
 	switch {
 	case errors.Is(err, bearer.ErrMissing):
@@ -93,16 +57,15 @@ func (d Deps) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		apierr.Write(w, apierr.Nested, refusal)
 	case errors.Is(err, store.ErrUnavailable):
 		d.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
-		apierr.Write(w, apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."))
+		apierr.Write(w, apierr.Flat, unavailable)
 	default:
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
 	}
 }
 
-// admit returns the caller if the credential holds permission in the workspace named in the path.
-func (d Deps) admit(r *http.Request, held presented, named string, permission perm.Permission) (audit.Actor, error) {
-	workspaceID, malformed := identity.Parse(named)
+// admit returns the caller if the credential holds account:api:access in the workspace of the path.
+func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
+	workspaceID, malformed := identity.Parse(d.Variables(r)["tenantId"])
 	held.question.WorkspaceID = workspaceID
 	s, err := d.standing(r, held)
 	if err != nil {
@@ -112,12 +75,12 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 		return audit.Actor{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
 	}
 	permissions := s.Effective()
-	if !permissions.Has(permission) {
-		return audit.Actor{}, apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
-			" of the user and of the credential. Ask an administrator of the workspace to grant it.")
+	if !permissions.Has(perm.AccountAPIAccess) {
+		return audit.Actor{}, lacking(perm.AccountAPIAccess)
 	}
 	d.Uses.Record(s)
-	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID, Permissions: perm.NewSet(permission)}
+	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID}
+	allowed.Permissions = perm.NewSet(perm.AccountAPIAccess)
 	if s.Kind == standing.PersonalAccessToken {
 		allowed.TokenID = s.CredentialID
 	} else {
@@ -132,6 +95,12 @@ func (d Deps) admit(r *http.Request, held presented, named string, permission pe
 	}, nil
 }
 
+// lacking returns the refusal of a request whose user or credential lacks a permission.
+func lacking(permission perm.Permission) error {
+	return apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
+		" of the user and of the credential. Ask an administrator of the workspace to grant it.")
+}
+
 // presented is the credential of a request as parsed, before any store is queried.
 type presented struct {
 	question standing.Query
@@ -139,7 +108,7 @@ type presented struct {
 }
 
 // identify parses the credential of the request. It does no I/O.
-func (d Deps) identify(r *http.Request) (presented, error) {
+func (d *Deps) identify(r *http.Request) (presented, error) {
 	token, err := bearer.Read(r.Header)
 	if errors.Is(err, bearer.ErrEmpty) {
 		return presented{}, errCredential
@@ -163,9 +132,9 @@ func (d Deps) identify(r *http.Request) (presented, error) {
 }
 
 // standing returns the standing of the credential in the workspace of its question.
-func (d Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
+func (d *Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
 	claims := held.claims
-	s, err := d.Standings.Standing(r.Context(), held.question)
+	s, err := d.Store.Standing(r.Context(), held.question)
 	if err != nil {
 		return standing.Standing{}, err
 	}
@@ -178,7 +147,7 @@ func (d Deps) standing(r *http.Request, held presented) (standing.Standing, erro
 	}
 	web.RecordCaller(r.Context(), caller)
 	if s.Replaces {
-		if err := d.Standings.EndReplaced(r.Context(), s.CredentialID); err != nil {
+		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
 			return standing.Standing{}, err
 		}
 	}

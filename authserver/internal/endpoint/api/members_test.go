@@ -1,4 +1,4 @@
-package members_test
+package api_test
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A testEnv is a server with a manager, who holds what managing members needs and programmes:read:programmes.
-type testEnv struct {
+// A membersEnv is a server with a manager, who holds what managing members needs and programmes:read:programmes.
+type membersEnv struct {
 	*apitest.Server
 	t       *testing.T
 	manager uuid.UUID
@@ -26,9 +26,9 @@ var held = []perm.Permission{
 	perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead,
 }
 
-func newTestEnv(t *testing.T) *testEnv {
+func newMembersEnv(t *testing.T) *membersEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &membersEnv{Server: apitest.Start(t), t: t}
 	b.manager = b.Fixture.Member(held...)
 	b.token = b.Fixture.Token(b.manager, held...)
 	b.base = "/v1/account/tenants/" + b.Fixture.WorkspaceID.String()
@@ -36,7 +36,7 @@ func newTestEnv(t *testing.T) *testEnv {
 }
 
 // as sends a request with a bearer; a body is sent as JSON.
-func (b *testEnv) as(token credential.Secret, method, path, body string) apitest.Answer {
+func (b *membersEnv) as(token credential.Secret, method, path, body string) apitest.Answer {
 	b.t.Helper()
 	headers := apitest.Bearer(token)
 	if body != "" {
@@ -45,12 +45,12 @@ func (b *testEnv) as(token credential.Secret, method, path, body string) apitest
 	return b.Send(method, b.base+path, body, headers...)
 }
 
-func (b *testEnv) send(method, path, body string) apitest.Answer {
+func (b *membersEnv) send(method, path, body string) apitest.Answer {
 	b.t.Helper()
 	return b.as(b.token, method, path, body)
 }
 
-func (b *testEnv) wants(what string, answer apitest.Answer, status int, code string) {
+func (b *membersEnv) wants(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	if status == 403 {
@@ -74,7 +74,7 @@ func body(email string, permissions ...perm.Permission) string {
 	return string(out)
 }
 
-func (b *testEnv) list(path string) []map[string]any {
+func (b *membersEnv) list(path string) []map[string]any {
 	b.t.Helper()
 	answer := b.send("GET", path, "")
 	var out struct {
@@ -89,7 +89,7 @@ func (b *testEnv) list(path string) []map[string]any {
 }
 
 func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := b.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
 	connection := b.Connected(app, user)
@@ -130,7 +130,7 @@ func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
 }
 
 func TestMembers_LastHolderStays(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	own := "/members/" + b.manager.String()
 	b.wants("removes themselves", b.send("DELETE", own, ""), 409, "conflict")
 	b.wants("lowers themselves", b.send("PATCH", own, body("", perm.AccountAPIAccess)), 409, "conflict")
@@ -145,7 +145,7 @@ func TestMembers_LastHolderStays(t *testing.T) {
 
 // Another person may have created the account of an address that was never proven.
 func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.AccountReadMembers)
 	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user)
 	one := "/members/" + user.String()
@@ -163,7 +163,7 @@ func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 }
 
 func TestInvitations_AreCreatedListedReplacedAndWithdrawn(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	first := b.send("POST", "/invitations", body("Sam@example.org", perm.ProgrammesRead))
 	link, err := url.Parse(first.Text("url"))
 	if err != nil || first.Status != 201 || first.Text("email") != "sam@example.org" ||
@@ -186,7 +186,7 @@ func TestInvitations_AreCreatedListedReplacedAndWithdrawn(t *testing.T) {
 }
 
 func TestInvitations_BadRequestsAreRefused(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	read := perm.ProgrammesRead
 	for what, c := range map[string]struct {
 		body   string
@@ -219,7 +219,7 @@ func TestInvitations_BadRequestsAreRefused(t *testing.T) {
 }
 
 func TestMembers_EachCallNeedsItsPermission(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead)
 	read := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountReadMembers)
 	write := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountWriteMembers, perm.ProgrammesRead)

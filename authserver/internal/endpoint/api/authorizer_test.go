@@ -1,4 +1,4 @@
-package authorizer_test
+package api_test
 
 import (
 	"strings"
@@ -13,32 +13,32 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A testEnv is a test server with a user who may manage the workspace's account. The tests call the authorizer through
-// the list of clients.
-type testEnv struct {
+// A bearerEnv is a test server with a user who may manage the workspace's account. The tests call the authorizer
+// through the list of clients.
+type bearerEnv struct {
 	*apitest.Server
 	t    *testing.T
 	user uuid.UUID
 }
 
-func newTestEnv(t *testing.T) *testEnv {
+func newBearerEnv(t *testing.T) *bearerEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &bearerEnv{Server: apitest.Start(t), t: t}
 	b.user = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
 }
 
-func (b *testEnv) ask(workspace string, headers ...string) apitest.Answer {
+func (b *bearerEnv) ask(workspace string, headers ...string) apitest.Answer {
 	b.t.Helper()
 	return b.Send("GET", "/v1/account/tenants/"+workspace+"/oauth-clients", "", headers...)
 }
 
-func (b *testEnv) with(token credential.Secret) apitest.Answer {
+func (b *bearerEnv) with(token credential.Secret) apitest.Answer {
 	b.t.Helper()
 	return b.ask(b.Fixture.WorkspaceID.String(), apitest.Bearer(token)...)
 }
 
-func (b *testEnv) passes(what string, answer apitest.Answer) {
+func (b *bearerEnv) passes(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 {
 		b.t.Errorf("%s: %d %s, want 200", what, answer.Status, answer.Body)
@@ -46,7 +46,7 @@ func (b *testEnv) passes(what string, answer apitest.Answer) {
 }
 
 // gateway checks for the shape of the Account authorizer's failures (spec 7.1).
-func (b *testEnv) gateway(what string, answer apitest.Answer, status int, message string) {
+func (b *bearerEnv) gateway(what string, answer apitest.Answer, status int, message string) {
 	b.t.Helper()
 	if answer.Status != status || strings.TrimSpace(answer.Body) != `{"message":"`+message+`"}` {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, message)
@@ -60,7 +60,7 @@ const (
 )
 
 // forbidden checks for the nested shape, with a message that says what to do.
-func (b *testEnv) forbidden(what, words string, answer apitest.Answer) {
+func (b *bearerEnv) forbidden(what, words string, answer apitest.Answer) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	message, _ := nested["message"].(string)
@@ -72,7 +72,7 @@ func (b *testEnv) forbidden(what, words string, answer apitest.Answer) {
 }
 
 func TestAuthorizer_AcceptsTokensOfBothKinds(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access := b.Linked(c, secret, b.user).Access
 	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
@@ -91,7 +91,7 @@ func TestAuthorizer_AcceptsTokensOfBothKinds(t *testing.T) {
 }
 
 func TestAuthorizer_MissingBearerIs401(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	workspace := b.Fixture.WorkspaceID.String()
 	for what, headers := range map[string][]string{
 		"no header":       nil,
@@ -114,7 +114,7 @@ func TestAuthorizer_MissingBearerIs401(t *testing.T) {
 }
 
 func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	revoked := b.Linked(c, secret, b.user)
@@ -167,7 +167,7 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 }
 
 func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.Wait(90*24*time.Hour - time.Minute)
@@ -177,7 +177,7 @@ func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
 }
 
 func TestAuthorizer_EndedGrantIs403(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now()`)
@@ -185,7 +185,7 @@ func TestAuthorizer_EndedGrantIs403(t *testing.T) {
 }
 
 func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	key, err := b.Keyring.Current(t.Context())
@@ -212,7 +212,7 @@ func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
 }
 
 func TestAuthorizer_TokenKeepsItsScopeWhenGrantWidens(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
@@ -221,7 +221,7 @@ func TestAuthorizer_TokenKeepsItsScopeWhenGrantWidens(t *testing.T) {
 
 // This process still holds the removed key; Postgres reports that it was removed.
 func TestAuthorizer_TokenOfRemovedKeyIs403(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	held := b.Linked(c, secret, b.user)
 	b.passes("before", b.with(held.Access))
@@ -231,14 +231,14 @@ func TestAuthorizer_TokenOfRemovedKeyIs403(t *testing.T) {
 }
 
 func TestAuthorizer_DisabledUserIs403(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	b.gateway("disabled", b.with(token), 403, "Forbidden")
 }
 
 func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	other := b.Fixture.Workspace("Elsewhere")
 	bearer := apitest.Bearer(token)
@@ -273,14 +273,14 @@ func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
 }
 
 func TestAuthorizer_RefusesConnectorWhileLLMIsOff(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
 	b.Fixture.SetLLM(false)
 	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
 }
 
 func TestAuthorizer_PostgresOutageIs503(t *testing.T) {
-	b := newTestEnv(t)
+	b := newBearerEnv(t)
 	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
 	access, token := b.Linked(c, secret, b.user).Access, b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	restore := b.CutPostgres()

@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"sync"
@@ -9,7 +9,7 @@ import (
 )
 
 // once sends a request with an Idempotency-Key.
-func (b *testEnv) once(key, method, path, body string) apitest.Answer {
+func (b *clientsEnv) once(key, method, path, body string) apitest.Answer {
 	b.t.Helper()
 	headers := append(apitest.Bearer(b.token), "Idempotency-Key", key)
 	if body != "" {
@@ -19,7 +19,7 @@ func (b *testEnv) once(key, method, path, body string) apitest.Answer {
 }
 
 // repeats checks that again is the stored answer first, marked as a repetition.
-func (b *testEnv) repeats(what string, first, again apitest.Answer) {
+func (b *clientsEnv) repeats(what string, first, again apitest.Answer) {
 	b.t.Helper()
 	if first.Status/100 != 2 || again.Status != first.Status || again.Body != first.Body ||
 		again.Header.Get("Location") != first.Header.Get("Location") ||
@@ -30,7 +30,7 @@ func (b *testEnv) repeats(what string, first, again apitest.Answer) {
 
 // A repeated write takes effect once, and its secret is stored sealed.
 func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	registration := confidential(nil)
 	first := b.once("a", "POST", b.path(), registration)
 	b.repeats("registration", first, b.once("a", "POST", b.path(), registration))
@@ -60,7 +60,7 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 // A stored answer is repeated to a caller who may still do what it needed, and one with a secret to its credential
 // alone.
 func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	mine, registration := b.token, confidential(nil)
 	first := b.once("a", "POST", b.path(), registration)
 	one := b.path() + "/" + first.Text("clientId")
@@ -94,7 +94,7 @@ func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
 
 // Only one of several concurrent requests with the same key takes effect. All get its answer.
 func TestRepeat_ConcurrentRequestsGetOneAnswer(t *testing.T) {
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	answers := make([]apitest.Answer, 8)
 	var all sync.WaitGroup
 	for i := range answers {

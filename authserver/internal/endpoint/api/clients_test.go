@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 
 func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	empty := b.send("GET", b.path(), "")
 	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
 		len(meta) != 1 {
@@ -48,7 +48,7 @@ func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 }
 
 // elsewhere registers a client in another workspace.
-func (b *testEnv) elsewhere() (workspaceID uuid.UUID, client string) {
+func (b *clientsEnv) elsewhere() (workspaceID uuid.UUID, client string) {
 	b.t.Helper()
 	workspaceID = b.Fixture.Workspace("Elsewhere")
 	c, _ := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -58,7 +58,7 @@ func (b *testEnv) elsewhere() (workspaceID uuid.UUID, client string) {
 
 func TestRead_ReturnsStoredClient(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	registered := b.registered(connector(nil))
 	read := b.send("GET", b.path()+"/"+registered.Text("clientId"), "")
 	if read.Status != 200 || read.Body != registered.Body {
@@ -73,7 +73,7 @@ func TestRead_ReturnsStoredClient(t *testing.T) {
 
 func TestClients_UnknownClientIs404(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	_, other := b.elsewhere()
 	foreignConnector := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 	b.Fixture.Exec(
@@ -103,7 +103,7 @@ func TestClients_UnknownClientIs404(t *testing.T) {
 
 func TestDelete_RevokesGrants(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	held, other := b.Connected(app, b.registrar), b.Connected(remaining, b.registrar)
@@ -127,7 +127,7 @@ func TestDelete_RevokesGrants(t *testing.T) {
 	b.refused("again", b.send("DELETE", b.path()+"/"+id, ""), 404, "not_found")
 }
 
-func (b *testEnv) works(what string, id, secret string, works bool) {
+func (b *clientsEnv) works(what string, id, secret string, works bool) {
 	b.t.Helper()
 	answer := b.PostJSON(
 		apitest.TokenPath,
@@ -143,7 +143,7 @@ func (b *testEnv) works(what string, id, secret string, works bool) {
 
 func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	registered := b.registered(confidential(nil))
 	id, old := registered.Text("clientId"), registered.Text("clientSecret")
 	b.works("at first", id, old, true)
@@ -178,7 +178,7 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 
 func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	registered := b.registered(confidential(nil))
 	id := registered.Text("clientId")
 	answer := b.send("POST", b.path()+"/"+id+"/secret", `{"expireOld":true}`)
@@ -198,7 +198,7 @@ func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 
 func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	id := b.registered(connector(nil)).Text("clientId")
 	b.refused("a connector", b.send("POST", b.path()+"/"+id+"/secret", ""), 400, "invalid_client_metadata")
 	if n := b.Count(`select count(*) from account.client_secrets`); n != 0 {
@@ -208,7 +208,7 @@ func TestReplaceSecret_ConnectorIsRefused(t *testing.T) {
 
 func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	reader := b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	for _, route := range []struct{ method, path string }{
@@ -237,7 +237,7 @@ func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 
 func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {

@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"strings"
@@ -21,7 +21,7 @@ func page(a apitest.Answer) (names []string, next string) {
 
 func TestList_Pages(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	var want []string
 	for _, name := range []string{"One", "Two", "Three", "Four", "Five"} {
 		b.registered(confidential(fields{"name": name}))

@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ import (
 
 func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	body := answer.JSON()
 	want := map[string]any{
@@ -57,7 +57,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 
 func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
 			answer := b.registered(connector(fields{"connectorPlatform": platform, "resource": resource}))
@@ -80,7 +80,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 
 func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
 		if got := b.registered(confidential(fields{
 			"tokenEndpointAuthMethod": method,
@@ -92,7 +92,7 @@ func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
 
 func TestRegister_BadRegistrationIs400(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	uris := func(all ...string) fields { return fields{"redirectUris": all} }
 	for what, c := range map[string]struct{ body, code string }{
@@ -182,7 +182,7 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 
 func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	b.refused(
 		"Name",
 		b.send("POST", b.path(), confidential(fields{"name": nil, "Name": "Donor sync"})),
@@ -193,7 +193,7 @@ func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 
 func TestRegister_LongBodyIs413(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	answer := b.send("POST", b.path(), confidential(fields{"name": strings.Repeat("x", 64<<10)}))
 	if answer.Status != 413 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
@@ -202,7 +202,7 @@ func TestRegister_LongBodyIs413(t *testing.T) {
 
 func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
 		{"http://localhost:1234/cb"},
@@ -222,7 +222,7 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 // The registrar requires permissions that the token lacks, or that the user lacks.
 func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	b.forbidden(
 		"the user lacks it",
 		b.send(
@@ -243,7 +243,7 @@ func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 
 func TestRegister_UnauthorizedCallerIsRefusedBeforeBody(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newClientsEnv(t)
 	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
 	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))
 	if answer := b.Send(http.MethodPost, b.path(), "{"); answer.Status != 401 {

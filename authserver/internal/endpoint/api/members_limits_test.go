@@ -1,4 +1,4 @@
-package members_test
+package api_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 func TestInvitations_AreLimited(t *testing.T) {
-	b := newTestEnv(t)
+	b := newMembersEnv(t)
 	for i := range 5 {
 		b.wants("a message", b.send("POST", "/invitations", body("sam@example.org", perm.ProgrammesRead)), 201, "")
 		b.wants("refused", b.send("POST", "/invitations", body(fmt.Sprintf("bad %d", i), perm.ProgrammesRead)), 400,

@@ -1,4 +1,4 @@
-package oauthclients_test
+package api_test
 
 import (
 	"encoding/json"
@@ -12,17 +12,17 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A testEnv is a server with a registrar, a member who holds account:api:access and programmes:read:programmes.
-type testEnv struct {
+// A clientsEnv is a server with a registrar, a member who holds account:api:access and programmes:read:programmes.
+type clientsEnv struct {
 	*apitest.Server
 	t         *testing.T
 	registrar uuid.UUID
 	token     credential.Secret
 }
 
-func newTestEnv(t *testing.T, changes ...apitest.Change) *testEnv {
+func newClientsEnv(t *testing.T, changes ...apitest.Change) *clientsEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t, changes...), t: t}
+	b := &clientsEnv{Server: apitest.Start(t, changes...), t: t}
 	b.registrar = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
@@ -32,10 +32,10 @@ func pathOf(workspaceID uuid.UUID) string {
 	return "/v1/account/tenants/" + workspaceID.String() + "/oauth-clients"
 }
 
-func (b *testEnv) path() string { return pathOf(b.Fixture.WorkspaceID) }
+func (b *clientsEnv) path() string { return pathOf(b.Fixture.WorkspaceID) }
 
 // send sends a request as the registrar.
-func (b *testEnv) send(method, path, body string) apitest.Answer {
+func (b *clientsEnv) send(method, path, body string) apitest.Answer {
 	b.t.Helper()
 	headers := apitest.Bearer(b.token)
 	if body != "" {
@@ -79,7 +79,7 @@ func object(base, with fields) string {
 }
 
 // registered sends a registration that must succeed.
-func (b *testEnv) registered(body string) apitest.Answer {
+func (b *clientsEnv) registered(body string) apitest.Answer {
 	b.t.Helper()
 	answer := b.send("POST", b.path(), body)
 	if answer.Status != 201 {
@@ -89,7 +89,7 @@ func (b *testEnv) registered(body string) apitest.Answer {
 }
 
 // refused requires an error in the flat shape of Account.
-func (b *testEnv) refused(what string, answer apitest.Answer, status int, code string) {
+func (b *clientsEnv) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
 		len(answer.JSON()) != 2 {
@@ -97,7 +97,7 @@ func (b *testEnv) refused(what string, answer apitest.Answer, status int, code s
 	}
 }
 
-func (b *testEnv) forbidden(what string, answer apitest.Answer) {
+func (b *clientsEnv) forbidden(what string, answer apitest.Answer) {
 	b.t.Helper()
 	nested, _ := answer.JSON()["error"].(map[string]any)
 	if answer.Status != 403 || nested["code"] != "FORBIDDEN" {
@@ -105,7 +105,7 @@ func (b *testEnv) forbidden(what string, answer apitest.Answer) {
 	}
 }
 
-func (b *testEnv) events(action, client string) int {
+func (b *clientsEnv) events(action, client string) int {
 	b.t.Helper()
 	return b.Count(
 		`select count(*) from account.audit_events

@@ -1,0 +1,250 @@
+// Package api serves the tenant routes of the account API (contract, section 5): the OAuth clients, members and
+// invitations of a workspace.
+//
+//	POST   /v1/account/tenants/{tenantId}/oauth-clients                     register (spec 4.2): 201
+//	GET    /v1/account/tenants/{tenantId}/oauth-clients                     list
+//	GET    /v1/account/tenants/{tenantId}/oauth-clients/{clientId}          read
+//	DELETE /v1/account/tenants/{tenantId}/oauth-clients/{clientId}          delete; revokes its grants: 204
+//	POST   /v1/account/tenants/{tenantId}/oauth-clients/{clientId}/secret   replace the secret
+//	GET    /v1/account/tenants/{tenantId}/members                           list
+//	PATCH  /v1/account/tenants/{tenantId}/members/{userId}                  replace the permissions
+//	DELETE /v1/account/tenants/{tenantId}/members/{userId}                  remove; ends grants and tokens: 204
+//	GET    /v1/account/tenants/{tenantId}/invitations                       list
+//	POST   /v1/account/tenants/{tenantId}/invitations                       invite: 201
+//	DELETE /v1/account/tenants/{tenantId}/invitations/{invitationId}        withdraw: 204
+//
+// Each call needs account:api:access in the workspace. For members and invitations, a GET also needs
+// account:read:members, and the others account:write:members. The secret of a client, and the link of an invitation,
+// are only in the response to the call that created them; the link only if the deployment sends no e-mail. An
+// invitation for an address with an open invitation replaces it. Package membership decides about members.
+//
+// One credential may have 64 requests in flight, of which 8 are handled at once. Further requests get a 429 (contract,
+// section 6).
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
+)
+
+// Store is the database of the endpoints; postgres.Store implements it. Its errors are those of client.ErrUnknown and
+// standing.ErrUnknown, or wrap store.ErrUnavailable.
+type Store interface {
+	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
+	// EndReplaced revokes the tokens that a personal access token replaces.
+	EndReplaced(ctx context.Context, token uuid.UUID) error
+
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
+	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
+	DeleteClient(
+		ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
+	) (ended []grant.Grant, more bool, err error)
+	ReplaceSecret(
+		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
+	) error
+
+	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
+	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+
+	rest.AnswerStore
+}
+
+// A UsageRecorder records that a credential was used, outside the request.
+type UsageRecorder interface {
+	Record(s standing.Standing)
+}
+
+// Deps are the dependencies of the endpoints.
+type Deps struct {
+	Issuer              string
+	Resource            string // {base_url}/v1
+	Resources           []string
+	Keys                func() *accesstoken.Keys
+	Uses                UsageRecorder
+	Bounds              *inflight.Credentials // limits the concurrent requests of one credential
+	Members             *membership.Service
+	Store               Store
+	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
+	Variables           func(*http.Request) map[string]string // of the path
+	Cursors             *rest.Cursors
+	Now                 func() time.Time
+	Log                 *slog.Logger
+}
+
+// Routes returns the handlers by path and method.
+func (d *Deps) Routes() map[string]map[string]http.Handler {
+	const (
+		workspacePath   = "/v1/account/tenants/{tenantId}"
+		clientsPath     = workspacePath + "/oauth-clients"
+		clientPath      = clientsPath + "/{clientId}"
+		membersPath     = workspacePath + "/members"
+		memberPath      = membersPath + "/{userId}"
+		invitationsPath = workspacePath + "/invitations"
+		invitationPath  = invitationsPath + "/{invitationId}"
+	)
+	ofClients := access{d, perm.AccountAPIAccess, "client request failed"}
+	readsMembers := access{d, perm.AccountReadMembers, "members request failed"}
+	writesMembers := access{d, perm.AccountWriteMembers, "members request failed"}
+	return map[string]map[string]http.Handler{
+		clientsPath: {
+			"POST": ofClients.write((*request).registerClient),
+			"GET":  ofClients.read((*request).listClients),
+		},
+		clientPath: {
+			"GET":    ofClients.read((*request).readClient),
+			"DELETE": ofClients.write((*request).deleteClient),
+		},
+		clientPath + "/secret": {"POST": ofClients.write((*request).replaceSecret)},
+		membersPath:            {"GET": readsMembers.read((*request).listMembers)},
+		memberPath: {
+			"PATCH":  writesMembers.write((*request).changeMember),
+			"DELETE": writesMembers.write((*request).removeMember),
+		},
+		invitationsPath: {
+			"GET":  readsMembers.read((*request).listInvitations),
+			"POST": writesMembers.write((*request).invite),
+		},
+		invitationPath: {"DELETE": writesMembers.write((*request).withdraw)},
+	}
+}
+
+// access is what the caller of a route needs.
+type access struct {
+	*Deps
+	needs  perm.Permission // besides account:api:access
+	failed string          // the log's message for a request that failed
+}
+
+// A request is a request of a caller who may make it.
+type request struct {
+	*Deps
+	w    http.ResponseWriter
+	http *http.Request
+	by   audit.Actor
+}
+
+// read calls serve if the caller holds account:api:access and what the route needs in the workspace of the path.
+func (a access) read(serve func(*request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.authorize(w, r, func(by audit.Actor) error {
+			err := error(nil)
+			if by.Permissions.Has(a.needs) {
+				err = serve(&request{a.Deps, w, r, by})
+			} else {
+				err = lacking(a.needs)
+			}
+			if err != nil {
+				a.refuse(w, r, err)
+			}
+			return err
+		})
+	})
+}
+
+// write calls effect like read, and answers a repeated request with the first answer.
+func (a access) write(effect func(*request) (rest.Answer, error)) http.Handler {
+	return a.read(func(q *request) error {
+		scope := rest.KeyScope{WorkspaceID: q.by.WorkspaceID, User: q.by.UserID}
+		caller := rest.Caller{Credential: q.by.Authorization.Credential(), Held: q.by.Permissions}
+		write := rest.Write(func(w http.ResponseWriter, r *http.Request) (rest.Answer, error) {
+			return effect(&request{q.Deps, w, r, q.by}) // in the transaction of r
+		})
+		return write.Serve(q.w, q.http, q.Store, scope, caller)
+	})
+}
+
+var unavailable = apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again.")
+
+// refused are the responses to the errors of the domain.
+func refused() rest.Refusals {
+	as := func(kind apierr.Kind, err error, message string) rest.Refusal {
+		return rest.Refusal{Err: err, As: apierr.New(kind, message)}
+	}
+	return rest.Refusals{
+		as(apierr.Forbidden, audit.ErrNotAuthorized,
+			"This credential or a permission of its user ended during the request. Nothing was changed."),
+		as(apierr.NotFound, client.ErrUnknown, "There is no such client in this workspace."),
+		as(apierr.Conflict, client.ErrTooMany,
+			"The workspace has 1,000 applications, which is the maximum. Delete one first."),
+		as(apierr.NotFound, membership.ErrNoMember, "There is no such member in this workspace."),
+		as(apierr.NotFound, membership.ErrNoInvitation, "There is no such open invitation in this workspace."),
+		as(apierr.Conflict, membership.ErrMember, "A member of the workspace has this e-mail address."),
+		as(apierr.Conflict, membership.ErrChanged,
+			"The member's permissions were changed at the same time. Nothing was changed. Read them and try again."),
+		as(apierr.Conflict, membership.ErrLastHolder,
+			"This is the last member with account:api:access, account:read:members or account:write:members. Give "+
+				"that permission to another member first."),
+		as(apierr.Conflict, membership.ErrUnproven,
+			"The member's e-mail address was never confirmed, so another person may have created the account. Until "+
+				"it is confirmed, permissions can only be removed."),
+		as(apierr.Conflict, membership.ErrTooManyInvited,
+			"The workspace has too many open invitations. Withdraw some first."),
+		{Err: store.ErrUnavailable, As: unavailable}, // last: it may wrap one of the others
+	}
+}
+
+// refuse writes the response to a request that failed.
+func (a access) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	answer, shaped := errors.AsType[*apierr.Error](err)
+	if !shaped {
+		answer = apierr.Of(refused().Of(err))
+	}
+	if refusal, ok := errors.AsType[*client.Refusal](err); ok {
+		answer = &apierr.Error{Kind: apierr.Invalid, Code: "invalid_client_metadata", Message: refusal.Error()}
+		if refusal.Redirect {
+			answer.Code = "invalid_redirect_uri"
+		}
+	}
+	if refusal, ok := errors.AsType[*membership.Refusal](err); ok {
+		answer = apierr.New(apierr.Invalid, refusal.Field+": "+refusal.Message)
+	}
+	if missing, ok := errors.AsType[*membership.NotHeld](err); ok {
+		answer = apierr.New(apierr.Forbidden, "You can only give permissions that you and your credential have. "+
+			"Missing: "+missing.Missing.Scope()+".")
+	}
+	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
+		web.SetRateLimited(w.Header(), limited.Wait, limited.RateLimit())
+		answer = apierr.New(apierr.RateLimited, limited.Text+" Try again later.")
+	}
+	switch answer.Kind {
+	case apierr.Unavailable:
+		a.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
+	case apierr.Internal:
+		a.Log.ErrorContext(r.Context(), a.failed, "error", err)
+	}
+	shape := apierr.Flat
+	if answer.Kind == apierr.Forbidden {
+		shape = apierr.Nested
+	}
+	apierr.Write(w, shape, answer)
+}
+
+// id reads an identifier in the path. Its error is unknown.
+func (r *request) id(variable string, unknown error) (uuid.UUID, error) {
+	id, err := identity.Parse(r.Variables(r.http)[variable])
+	if err != nil {
+		return uuid.Nil, unknown
+	}
+	return id, nil
+}

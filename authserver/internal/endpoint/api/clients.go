@@ -1,0 +1,222 @@
+package api
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
+)
+
+func (r *request) registerClient() (rest.Answer, error) {
+	registration, err := r.readRegistration()
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	c, err := registration.Accept(r.Resources)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	if !r.by.Permissions.HasAll(c.Required) {
+		return rest.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
+			"your credential have. Missing: "+c.Required.Without(r.by.Permissions).Scope()+".")
+	}
+	c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), r.by.WorkspaceID, &r.by.UserID
+	c.CreatedAt = r.Now().UTC().Truncate(time.Microsecond)
+	var secret credential.Secret
+	var hash []byte
+	if !c.Kind.Traits().Public {
+		if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
+			return rest.Answer{}, fmt.Errorf("create client secret: %w", err)
+		}
+		hash = credential.Hash(secret.Reveal())
+	}
+	registered := r.by.Event(audit.ClientRegistered, "client:"+c.ID.String(), nil, c.Required)
+	saved, err := r.Store.SaveClient(r.http.Context(), c, hash, registered)
+	if err == nil && !saved {
+		err = errors.New("the id of the new client is already in use") // its secret must not be shown
+	}
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	answer, err := rest.JSONLine(http.StatusCreated, showClient(c, secret))
+	answer.Needs, answer.Secret = c.Required, secret != ""
+	answer.Location = r.http.URL.Path + "/" + c.ID.String()
+	return answer, err
+}
+
+// applications is the list of a workspace's clients, newest first.
+var applications = rest.Collection[client.Client, clientBody]{
+	Name:    "applications",
+	Omitted: []string{"clientSecret"},
+	Key:     func(c client.Client) string { return rest.NewestFirst(c.CreatedAt, c.ID) },
+	Show:    rest.Each(func(c client.Client) clientBody { return showClient(c, "") }),
+}
+
+func (r *request) listClients() error {
+	clients, err := r.Store.Clients(r.http.Context(), r.by.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	return applications.Write(r.w, r.http, r.Cursors, r.by.WorkspaceID, clients)
+}
+
+// ownClient reads the client of the path, or returns client.ErrUnknown if it is not of the workspace.
+func (r *request) ownClient() (client.Client, error) {
+	id, err := r.id("clientId", client.ErrUnknown)
+	if err != nil {
+		return client.Client{}, err
+	}
+	c, err := r.Store.Client(r.http.Context(), id)
+	if err == nil && c.WorkspaceID != r.by.WorkspaceID {
+		err = client.ErrUnknown
+	}
+	return c, err
+}
+
+func (r *request) readClient() error {
+	c, err := r.ownClient()
+	if err == nil {
+		web.JSON(r.w, http.StatusOK, showClient(c, ""))
+	}
+	return err
+}
+
+func (r *request) deleteClient() (rest.Answer, error) {
+	id, err := r.id("clientId", client.ErrUnknown)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	deleted := r.by.Event(audit.ClientDeleted, "client:"+id.String(), nil, nil)
+	ended, _, err := r.Store.DeleteClient(r.http.Context(), r.by.WorkspaceID, id, deleted)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	for _, g := range ended {
+		r.PropagateRevocation(r.http.Context(), g.ID, g.Ends, grant.ClientDeleted)
+	}
+	return rest.Answer{Status: http.StatusNoContent}, nil
+}
+
+// overlap is how long a replaced secret still works (contract, section 5).
+const overlap = 24 * time.Hour
+
+func (r *request) replaceSecret() (rest.Answer, error) {
+	if _, err := r.id("clientId", client.ErrUnknown); err != nil {
+		return rest.Answer{}, err
+	}
+	var body struct {
+		ExpireOld bool `json:"expireOld"`
+	}
+	if err := rest.ReadJSON(r.w, r.http, &body); err != nil && !errors.Is(err, rest.ErrEmpty) {
+		return rest.Answer{}, invalidMetadata(err)
+	}
+	c, err := r.ownClient()
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	if c.Kind.Traits().Public {
+		return rest.Answer{}, &client.Refusal{Message: "A connector is a public client and has no secret."}
+	}
+	secret, err := credential.ClientSecret.New(rand.Reader)
+	if err != nil {
+		return rest.Answer{}, fmt.Errorf("create client secret: %w", err)
+	}
+	old := overlap
+	if body.ExpireOld {
+		old = 0
+	}
+	replaced := r.by.Event(audit.ClientSecretReplaced, "client:"+c.ID.String(), nil, nil)
+	hash := credential.Hash(secret.Reveal())
+	if err = r.Store.ReplaceSecret(r.http.Context(), r.by.WorkspaceID, c.ID, hash, old, replaced); err != nil {
+		return rest.Answer{}, err
+	}
+	answer, err := rest.JSONLine(http.StatusOK, showClient(c, secret))
+	answer.Secret = true
+	return answer, err
+}
+
+func (r *request) readRegistration() (client.Registration, error) {
+	var body struct {
+		Name       string   `json:"name"`
+		Redirects  []string `json:"redirectUris"`
+		Required   []string `json:"requiredPermissions"`
+		Platform   *string  `json:"connectorPlatform"`
+		Resource   *string  `json:"resource"`
+		AuthMethod *string  `json:"tokenEndpointAuthMethod"`
+	}
+	if err := rest.ReadJSON(r.w, r.http, &body); err != nil {
+		return client.Registration{}, invalidMetadata(err)
+	}
+	registration := client.Registration{Name: body.Name, Redirects: body.Redirects, Required: body.Required}
+	for _, member := range []struct {
+		from *string
+		to   *string
+		name string
+	}{
+		{body.Platform, &registration.Platform, "connectorPlatform"},
+		{body.Resource, &registration.Resource, "resource"},
+		{body.AuthMethod, &registration.AuthMethod, "tokenEndpointAuthMethod"},
+	} {
+		if member.from == nil {
+			continue
+		}
+		if *member.from == "" {
+			return client.Registration{}, &client.Refusal{
+				Field:   member.name,
+				Message: member.name + " must not be empty. Omit it or set a value.",
+			}
+		}
+		*member.to = *member.from
+	}
+	return registration, nil
+}
+
+// invalidMetadata returns the refusal for a body that cannot be read, with the code of RFC 7591, section 3.2.2.
+func invalidMetadata(err error) error {
+	if refused, ok := errors.AsType[*apierr.Error](err); ok && refused.Kind == apierr.Invalid {
+		return &client.Refusal{Message: refused.Message}
+	}
+	return err
+}
+
+// A clientBody is the JSON of a client. It has the secret only in the response to the call that created it.
+type clientBody struct {
+	ClientID            string    `json:"clientId"`
+	ClientSecret        string    `json:"clientSecret,omitempty"`
+	Kind                string    `json:"kind"`
+	WorkspaceID         string    `json:"tenantId"`
+	Name                string    `json:"name"`
+	RedirectURIs        []string  `json:"redirectUris"`
+	RequiredPermissions []string  `json:"requiredPermissions"`
+	ConnectorPlatform   string    `json:"connectorPlatform,omitempty"`
+	Resource            string    `json:"resource,omitempty"`
+	AuthMethod          string    `json:"tokenEndpointAuthMethod"`
+	CreatedAt           rest.Time `json:"createdAt"`
+}
+
+func showClient(c client.Client, secret credential.Secret) clientBody {
+	return clientBody{
+		ClientID:            c.ID.String(),
+		ClientSecret:        secret.Reveal(),
+		Kind:                string(c.Kind),
+		WorkspaceID:         c.WorkspaceID.String(),
+		Name:                c.Name,
+		RedirectURIs:        c.Redirects,
+		RequiredPermissions: c.Required.Strings(),
+		ConnectorPlatform:   c.Platform,
+		Resource:            c.Resource,
+		AuthMethod:          string(c.AuthMethod),
+		CreatedAt:           rest.Time(c.CreatedAt),
+	}
+}
