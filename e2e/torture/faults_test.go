@@ -9,12 +9,9 @@ const (
 	grantTokensFile = "authserver/internal/oauth/grant/tokens.go"
 	clientsFile     = "authserver/internal/store/postgres/clients.go"
 	grantsFile      = "authserver/internal/oauth/grant/service.go"
-	redeemFile      = "authserver/internal/oauth/grant/redeem.go"
-	refreshFile     = "authserver/internal/oauth/grant/rotate.go"
+	exchangesFile   = "authserver/internal/oauth/grant/exchange.go"
 	repeatFile      = "authserver/internal/oauth/grant/repeat.go"
-	senderFile      = "authserver/internal/oauth/grant/sender.go"
 	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
-	directFile      = "authserver/internal/oauth/grant/direct.go"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/grants.go"
 	writesFile      = "resourceapi/internal/store/postgres/writes.go"
@@ -99,16 +96,11 @@ var tokenStored = harness.Fault{
 // anything.
 var postgresSilent = []harness.Fault{
 	fenceOff,
-	{File: refreshFile, Old: "if old.Generation < g.Generation && ", New: "if false && "},
-	{
-		File: redeemFile,
-		Old:  "	case Active:\n		return s.redeemedBefore(ctx, snapshot, code, terms, sender)\n",
-		New:  "",
-	},
+	{File: exchangesFile, Old: "	if r.superseded(snapshot) {\n", New: "	if false {\n"},
 }
 
 // repairOff does not repair a Redis that has lost its data.
-var repairOff = harness.Fault{File: refreshFile,
+var repairOff = harness.Fault{File: exchangesFile,
 	Old: "	if err := s.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
 	New: "",
 }
@@ -123,11 +115,10 @@ var redisRefusalBlamesToken = harness.Fault{
 
 // scriptsAssumedLoaded sends the source of each script to Redis only once.
 var scriptsAssumedLoaded = []harness.Fault{
-	{File: scriptFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
 	{File: scriptFile, Old: "func newScript(", New: "var shown sync.Map\n\nfunc newScript("},
-	{File: scriptFile, Old: "	value, err := c.script.Run(ctx, ", New: `	run := c.script.Run
-	if _, known := shown.LoadOrStore(c.script.Hash(), true); known {
-		run = c.script.EvalSha
+	{File: scriptFile, Old: "	value, err := c.Run(ctx, ", New: `	run := c.Run
+	if _, known := shown.LoadOrStore(c.Hash(), true); known {
+		run = c.EvalSha
 	}
 	value, err := run(ctx, `},
 }
@@ -136,13 +127,13 @@ var scriptsAssumedLoaded = []harness.Fault{
 var undoOff = []harness.Fault{
 	{
 		File: decideFile,
-		Old:  "	if err != nil && s.undoRotation(ctx, step) && uncertain {\n",
-		New:  "	if err != nil && uncertain {\n",
+		Old:  "		if undone, _ := s.undo(ctx, step, Undo{}); undone && uncertain {\n",
+		New:  "		if uncertain {\n",
 	},
 	{
-		File: directFile,
-		Old:  "	undone, overtaken := s.undoDirect(ctx, step, former, err == nil && !uncertain && !unknown)\n",
-		New:  "	undone, overtaken := true, former == \"never\"\n",
+		File: exchangesFile,
+		Old:  "	undone, overtaken := s.undo(ctx, step, how)\n",
+		New:  "	undone, overtaken := true, how.Former == \"never\"\n",
 	},
 }
 
@@ -154,7 +145,7 @@ var undoUncertainOff = []harness.Fault{
 		New:  "	if false && uncertain {\n		s.undos.add(ctx, step)\n",
 	},
 	{
-		File: directFile,
+		File: exchangesFile,
 		Old:  "	if uncertain && !decided {",
 		New:  "	if false {",
 	},
@@ -185,24 +176,24 @@ var grantsOutliveClients = harness.Fault{
 
 // successorsRandom derives no successor, so that no request can be repeated.
 var successorsRandom = harness.Fault{
-	File: senderFile,
+	File: repeatFile,
 	Old:  "	if proof.digest == \"\" {\n",
 	New:  "	if proof.digest == \"\" || true {\n",
 }
 
 // anySenderRepeats derives the successor from the credential alone, so that a thief without the key gets it too.
 var anySenderRepeats = []harness.Fault{
-	{File: senderFile, Old: "	if proof.digest == \"\" {\n", New: "	if false {\n"},
-	{File: senderFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""},
+	{File: repeatFile, Old: "	if proof.digest == \"\" {\n", New: "	if false {\n"},
+	{File: repeatFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""},
 	{
 		File: repeatFile,
-		Old:  "	derived := p.matches && p.sender.Proof != Proof{}\n",
-		New:  "	derived := p.matches\n",
+		Old:  "	derived := matches && r.Sender.Proof != Proof{}\n",
+		New:  "	derived := matches\n",
 	},
 }
 
 // keyIgnored derives the same successor for every key.
-var keyIgnored = harness.Fault{File: senderFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
+var keyIgnored = harness.Fault{File: repeatFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
 
 // repeatedForever accepts repeated requests at any time.
 var repeatedForever = []harness.Fault{

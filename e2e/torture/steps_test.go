@@ -28,11 +28,9 @@ const (
 	deathDefinition      = "\n\nfunc dieAt(step string) {\n" +
 		"\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n" +
 		"\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	checkedExchange = "	if err := s.answerExchange(ctx, *g, result, terms, ending); err != nil {\n" +
-		"\t\treturn Issued{}, " +
+	decidedInRedis = "	if err := s.refuseResult(ctx, *g, result, r, ending); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
-	checkedRotation = "	if err := s.answerRotation(ctx, *g, result, ending); err != nil {\n\t\treturn Issued{}, " +
-		"err\n\t}\n"
+	replayed = "	case Reused, Replay:\n"
 	// A request of a public client is decided directly.
 	decidedDirectly = "	if !decided {\n\t\treturn Snapshot{}, false, err\n\t}\n"
 	takenDirectly   = "	if done {\n"
@@ -49,7 +47,7 @@ func deaths() []harness.Fault {
 	behind := func(file, text string, s step) harness.Fault {
 		return harness.Fault{File: file, Old: text, New: text + die(s)}
 	}
-	dieDirectly := func(exchange, rotation step) string {
+	dieAtEither := func(exchange, rotation step) string {
 		return "\tif step.Generation == 1 {\n\t" + die(exchange) + "\t} else {\n\t" + die(rotation) + "\t}\n"
 	}
 	before := func(file, text string, s step) harness.Fault {
@@ -61,20 +59,30 @@ func deaths() []harness.Fault {
 		behind(grantsFile, issuedInRedis, afterIssue),
 		before(grantsFile, "	return secret, nil\n", afterInsert),
 		{
-			File: directFile,
+			File: exchangesFile,
 			Old:  decidedDirectly,
-			New:  decidedDirectly + dieDirectly(afterExchange, afterRotation),
+			New:  decidedDirectly + dieAtEither(afterExchange, afterRotation),
 		},
 		{
-			File: directFile,
+			File: exchangesFile,
 			Old:  takenDirectly,
-			New:  takenDirectly + dieDirectly(afterActivation, afterAdvance),
+			New:  takenDirectly + dieAtEither(afterActivation, afterAdvance),
 		},
-		behind(redeemFile, checkedExchange, afterExchange),
-		before(redeemFile, stepIsAnswered, afterActivation),
-		behind(refreshFile, checkedRotation, afterRotation),
-		before(refreshFile, stepIsAnswered, afterAdvance),
-		behind(refreshFile, "	case Replay:\n", afterReplay),
+		{
+			File: exchangesFile,
+			Old:  decidedInRedis,
+			New:  decidedInRedis + dieAtEither(afterExchange, afterRotation),
+		},
+		{
+			File: exchangesFile,
+			Old:  stepIsAnswered,
+			New:  dieAtEither(afterActivation, afterAdvance) + stepIsAnswered,
+		},
+		{
+			File: exchangesFile,
+			Old:  replayed,
+			New:  replayed + "\tif result == Replay {\n\t" + die(afterReplay) + "\t}\n",
+		},
 		before(grantsFile, storeHasRevoked, afterRevocation),
 	}
 }

@@ -31,7 +31,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err != nil {
 		return nil, unknownClient(r)
 	}
-	if c, ok := e.knownClient(x, id); ok && t.decideDirectly != nil && !e.refused.Contains(x.token.GrantID) {
+	if c, ok := e.knownClient(x, id); ok && t.presents != "" && !e.refused.Contains(x.token.GrantID) {
 		x.snapshot, x.direct = grant.Snapshot{Client: c}, true
 	} else if err := e.identify(ctx, x, id); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"regexp"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -17,12 +16,7 @@ var authorizationCode = grantType{
 	kind:     grant.Code,
 	mayUse:   func(client.Traits) bool { return true },
 	check:    checkCode,
-	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		return e.Grants.Redeem(ctx, x.snapshot, x.token, e.codeTerms(x), e.sender(x))
-	},
-	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
-		return e.Grants.RedeemDirectly(ctx, x.token, e.codeTerms(x), e.sender(x))
-	},
+	terms:    codeTerms,
 }
 
 func checkCode(x *exchange) error {
@@ -42,7 +36,7 @@ func checkCode(x *exchange) error {
 var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 
 // codeTerms returns what the request says about its code.
-func (e *Engine) codeTerms(x *exchange) grant.CodeTerms {
+func codeTerms(e *Engine, x *exchange) grant.CodeTerms {
 	resource := x.request.Parameters["resource"].Reveal()
 	if resource == "" && x.snapshot.Client.Kind == client.Confidential {
 		resource = e.RESTResource

@@ -29,11 +29,8 @@ type grantType struct {
 	mayUse func(client.Traits) bool
 	// check refuses requests that the kind of client cannot make. It reads and changes no store.
 	check func(*exchange) error
-	// decide executes the request in the stores.
-	decide func(context.Context, *Engine, *exchange) (grant.Issued, error)
-	// decideDirectly executes the request without a snapshot. If it returns false, nothing was changed, and decide must
-	// decide. It is nil for a type that always needs a snapshot.
-	decideDirectly func(context.Context, *Engine, *exchange) (grant.Issued, bool, error)
+	// terms returns what the request says about its code or token.
+	terms func(*Engine, *exchange) grant.CodeTerms
 }
 
 // grantTypes are the supported grant types. The first is the default of JSON requests.
@@ -168,7 +165,7 @@ func (g grantHandler) PopulateTokenEndpointResponse(
 // execute decides directly if it can. Otherwise it decides after a snapshot.
 func (g grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, error) {
 	if x.direct {
-		issued, done, err := g.decideDirectly(ctx, g.Engine, x)
+		issued, done, err := g.Grants.ExchangeDirectly(ctx, g.present(x))
 		if err != nil {
 			return grant.Issued{}, err
 		}
@@ -197,5 +194,10 @@ func (g grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (gr
 			return grant.Issued{}, err
 		}
 	}
-	return g.decide(ctx, g.Engine, x)
+	return g.Grants.Exchange(ctx, x.snapshot, g.present(x))
+}
+
+// present returns the request for the grant service.
+func (g grantHandler) present(x *exchange) grant.Request {
+	return grant.Request{Token: x.token, Terms: g.terms(g.Engine, x), Scope: x.scope, Sender: g.sender(x)}
 }

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -21,17 +19,11 @@ var refreshToken = grantType{
 	kind:     grant.Refresh,
 	mayUse:   func(t client.Traits) bool { return t.Refreshes },
 	check:    checkRefresh,
-	decide: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, error) {
-		return e.Grants.Rotate(ctx, x.snapshot, x.token, x.snapshot.Client.ID, x.refreshTerms(), e.sender(x))
-	},
-	decideDirectly: func(ctx context.Context, e *Engine, x *exchange) (grant.Issued, bool, error) {
-		return e.Grants.RotateDirectly(ctx, x.snapshot.Client.ID, x.token, x.refreshTerms(), e.sender(x))
-	},
+	terms:    refreshTerms,
 }
 
-// refreshTerms returns what the request says about its refresh token.
-func (e *exchange) refreshTerms() grant.RefreshTerms {
-	return grant.RefreshTerms{Resource: e.request.Parameters["resource"].Reveal(), Scope: e.scope}
+func refreshTerms(_ *Engine, x *exchange) grant.CodeTerms {
+	return grant.CodeTerms{ClientID: x.snapshot.Client.ID, Resource: x.request.Parameters["resource"].Reveal()}
 }
 
 // checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,9 +20,9 @@ const (
 	redisPause = 10 * time.Millisecond
 )
 
-// callRedis calls Redis until it responds or k.redisTime is over, with the same nonce each time (G8). uncertain reports
+// callRedis calls Redis until it responds or s.redisTime is over, with the same nonce each time (G8). uncertain reports
 // that a call got no response and may have decided, or may still decide. If no call gets a response, callRedis retries
-// until k.redisTime is over, because only then can no call of this decision arrive in time.
+// until s.redisTime is over, because only then can no call of this decision arrive in time.
 func (s *Service) callRedis(
 	ctx context.Context, id uuid.UUID, try func(context.Context) (ScriptResult, error),
 ) (result ScriptResult, uncertain bool, err error) {
@@ -52,9 +54,7 @@ func (s *Service) callRedis(
 // decide calls Redis for a decision. A decision without a response is given up: the client gets a 503, and its
 // credential must work afterwards (G10).
 func (s *Service) decide(
-	ctx context.Context,
-	step Step,
-	try func(context.Context) (ScriptResult, error),
+	ctx context.Context, step Step, try func(context.Context) (ScriptResult, error),
 ) (ScriptResult, error) {
 	result, uncertain, err := s.callRedis(ctx, step.GrantID, try)
 	if err != nil && uncertain {
@@ -73,51 +73,41 @@ const (
 	undoTime   = 75 * time.Millisecond // the default limit of one such call
 )
 
-// takeStep is the idempotent update of Postgres for a step: Activate or Advance.
-type takeStep func(context.Context, Step) (UpdateResult, error)
-
 // commit repeats an idempotent update of Postgres until its outcome is known. A step that was not, or possibly not,
 // committed is undone, so that the client's credential works again after the 503. A step is also undone if its signing
 // key cannot be loaded.
 func (s *Service) commit(
-	ctx context.Context,
-	step Step,
-	snapshot Snapshot,
-	sender Sender,
-	take takeStep,
+	ctx context.Context, step Step, snapshot Snapshot, r Request,
 ) (outcome UpdateResult, err error) {
 	uncertain := false
-	if err = sender.loadKey(ctx, snapshot); err == nil {
-		outcome, uncertain, err = s.update(ctx, step, take)
+	if err = r.Sender.loadKey(ctx, snapshot); err == nil {
+		outcome, uncertain, err = s.update(ctx, func() (UpdateResult, error) { return s.take(ctx, step, r) })
 	}
 	if err == nil && outcome == Refused {
-		outcome, uncertain, err = s.commitAfterUndo(ctx, step, snapshot, take)
+		outcome, uncertain, err = s.commitAfterUndo(ctx, step, r)
 	}
-	if err != nil && s.undoRotation(ctx, step) && uncertain {
-		s.undos.add(ctx, step)
+	if err != nil {
+		if undone, _ := s.undo(ctx, step, Undo{}); undone && uncertain {
+			s.undos.add(ctx, step)
+		}
 	}
 	return outcome, err
 }
 
 // commitAfterUndo repeats an update that Postgres has refused, if the conflicting step was given up by another process.
 // Either that process has reverted the step meanwhile, or whySuperseded reverts it here.
-func (s *Service) commitAfterUndo(
-	ctx context.Context,
-	step Step,
-	snapshot Snapshot,
-	take takeStep,
-) (UpdateResult, bool, error) {
-	now, err := s.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
+func (s *Service) commitAfterUndo(ctx context.Context, step Step, r Request) (UpdateResult, bool, error) {
+	now, err := s.store.Snapshot(ctx, r.Terms.ClientID, step.Key())
 	if err != nil {
 		return Refused, false, err
 	}
 	if !step.startsAt(now.Grant) {
-		why, err := s.whySuperseded(ctx, now, supersededRequest{token: step.presented()})
+		why, err := s.whySuperseded(ctx, now, r, false)
 		if !why.undone || err != nil {
 			return Refused, false, err
 		}
 	}
-	return s.update(ctx, step, take)
+	return s.update(ctx, func() (UpdateResult, error) { return s.take(ctx, step, r) })
 }
 
 // startsAt reports whether Postgres holds the grant as it was when the step was decided.
@@ -131,13 +121,11 @@ func (s Step) startsAt(g *Grant) bool {
 // update repeats an update until its outcome is known, Postgres stops responding, or commitWithin is over. uncertain
 // reports, with an error or Refused, that an earlier try may be committed.
 func (s *Service) update(
-	ctx context.Context,
-	step Step,
-	take takeStep,
+	ctx context.Context, take func() (UpdateResult, error),
 ) (outcome UpdateResult, uncertain bool, err error) {
 	began := time.Now()
 	for try := range commitTries {
-		if outcome, err = take(ctx, step); err == nil {
+		if outcome, err = take(); err == nil {
 			return outcome, uncertain && outcome == Refused, nil
 		}
 		uncertain = uncertain || !errors.Is(err, ErrNotCommitted)
@@ -149,31 +137,15 @@ func (s *Service) update(
 	return Refused, uncertain, err
 }
 
-// undoRotation undoes a step in Redis, where other processes can see that this try gave it to no client.
-func (s *Service) undoRotation(ctx context.Context, step Step) bool {
-	return s.undo(ctx, step, func(ctx context.Context) error {
-		return s.rotations.Undo(ctx, step.GrantID, step.Nonce)
-	})
-}
-
 // errOvertaken means that a slow request was decided in time, but a repetition of it has used the decision since. That
 // is no replay: the presented credential was current.
 var errOvertaken = fmt.Errorf("%w: a later request has used the decision", store.ErrUnavailable)
-
-// undoRefused undoes a step that Postgres has refused. overtaken reports that a later request has used its decision.
-func (s *Service) undoRefused(ctx context.Context, step Step, former string) (undone, overtaken bool) {
-	undone = s.undo(ctx, step, func(ctx context.Context) (err error) {
-		overtaken, err = s.rotations.UndoRefused(ctx, step.GrantID, step.Nonce, former)
-		return err
-	})
-	return undone, overtaken
-}
 
 // endRefused ends a grant because Postgres has refused a step that Redis decided: the presented credential was used
 // before, and Redis has lost that. If there is a later decision, Redis has lost nothing, and endRefused returns
 // errOvertaken.
 func (s *Service) endRefused(ctx context.Context, g Grant, step Step, reason Reason, ending *Ending) error {
-	undone, overtaken := s.undoRefused(ctx, step, "")
+	undone, overtaken := s.undo(ctx, step, Undo{Refused: true})
 	if overtaken {
 		return errOvertaken
 	}
@@ -183,23 +155,149 @@ func (s *Service) endRefused(ctx context.Context, g Grant, step Step, reason Rea
 	return s.end(ctx, g, reason, ending)
 }
 
-// undo undoes a step by a call of Redis, and reports whether that succeeded. If Redis does not respond, undo adds the
-// step to k.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request
+// undo undoes a step in Redis, where other processes can see that this try gave it to no client. overtaken reports that
+// Postgres has refused the step and a later request has used its decision. If Redis does not respond, undo adds the
+// step to s.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request
 // waits so long because a client that tries again meanwhile, at another process, would be taken for a replay.
-func (s *Service) undo(ctx context.Context, step Step, call func(context.Context) error) bool {
-	once := func() error {
+func (s *Service) undo(ctx context.Context, step Step, how Undo) (undone, overtaken bool) {
+	once := func() bool {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTime) // ctx may have ended
 		defer cancel()
-		return call(ctx)
+		later, err := s.rotations.Undo(ctx, step.GrantID, step.Nonce, how)
+		overtaken = later
+		return err == nil
 	}
 	began := time.Now()
-	undone := once() == nil
+	undone = once()
 	if !undone {
 		s.undos.add(ctx, step)
 	}
 	for !undone && s.undos.has(step.GrantID) && time.Since(began) < undoWithin {
 		time.Sleep(undoPause)
-		undone = once() == nil
+		undone = once()
 	}
-	return undone
+	return undone, overtaken
+}
+
+// An undoQueue undoes the steps of tries that got a 503 although a store may have committed them (G10). It reverts them
+// in Postgres at once, or in the background until Postgres responds. Until then requests for the grant get a 503, and
+// neither store decides about it.
+type undoQueue struct {
+	store GrantStore
+	log   *slog.Logger
+
+	cancelTime time.Duration // limit for Postgres while a client waits
+	waitTime   time.Duration // how long other requests for the grant wait
+
+	mu     sync.Mutex
+	grants map[uuid.UUID]*pendingUndo
+}
+
+// A pendingUndo holds the steps of one grant to undo.
+type pendingUndo struct {
+	steps []Step
+	done  chan struct{}
+}
+
+const (
+	cancelTime  = 75 * time.Millisecond // default of undoQueue.cancelTime
+	waitTime    = 25 * time.Millisecond // default of undoQueue.waitTime
+	cancelPause = 50 * time.Millisecond
+)
+
+func newUndoQueue(store GrantStore, log *slog.Logger) *undoQueue {
+	return &undoQueue{
+		store:      store,
+		log:        log,
+		cancelTime: cancelTime,
+		waitTime:   waitTime,
+		grants:     map[uuid.UUID]*pendingUndo{},
+	}
+}
+
+// waitFor makes the queue wait longer for Postgres; 0 changes nothing.
+func (u *undoQueue) waitFor(wait time.Duration) {
+	u.cancelTime, u.waitTime = max(cancelTime, wait), max(waitTime, wait)
+}
+
+// wait waits until no step of the grant is left to undo, for up to u.waitTime. Its error is store.ErrUnavailable.
+func (u *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
+	u.mu.Lock()
+	pending := u.grants[id]
+	u.mu.Unlock()
+	if pending == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, u.waitTime)
+	defer cancel()
+	select {
+	case <-pending.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: a change of the grant is being undone", store.ErrUnavailable)
+	}
+}
+
+// has reports whether a step of the grant is left to undo.
+func (u *undoQueue) has(id uuid.UUID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.grants[id] != nil
+}
+
+// add undoes a step.
+func (u *undoQueue) add(ctx context.Context, step Step) {
+	u.mu.Lock()
+	pending, first := u.grants[step.GrantID], false
+	if pending == nil {
+		pending, first = u.begin(step.GrantID), true
+	}
+	pending.steps = append(pending.steps, step)
+	u.mu.Unlock()
+	if !first {
+		return // another call undoes it with the earlier steps
+	}
+	ctx = context.WithoutCancel(ctx)
+	if u.undoAll(ctx, pending, u.cancelTime) {
+		return
+	}
+	u.log.WarnContext(ctx, "grant change not undone yet; requests for the grant return 503", "grant_id", step.GrantID)
+	go func() {
+		for !u.undoAll(ctx, pending, time.Second) {
+			time.Sleep(cancelPause)
+		}
+	}()
+}
+
+// begin is called with mu held.
+func (u *undoQueue) begin(id uuid.UUID) *pendingUndo {
+	pending := &pendingUndo{done: make(chan struct{})}
+	u.grants[id] = pending
+	return pending
+}
+
+// undoAll reverts steps in Postgres, and reports whether all steps of the grant are undone.
+func (u *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within time.Duration) bool {
+	for finished := false; !finished; {
+		u.mu.Lock()
+		step := pending.steps[0]
+		u.mu.Unlock()
+		if !u.undo(ctx, step, within) {
+			return false
+		}
+		u.mu.Lock()
+		pending.steps = pending.steps[1:]
+		if finished = len(pending.steps) == 0; finished {
+			delete(u.grants, step.GrantID)
+			close(pending.done)
+		}
+		u.mu.Unlock()
+	}
+	return true
+}
+
+func (u *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return u.store.CancelTries(ctx, step, []string{step.Nonce}) == nil
 }

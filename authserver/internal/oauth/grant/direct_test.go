@@ -89,14 +89,15 @@ func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, done, err := b.grants.RotateDirectly(b.Context(), b.app.ID, token, atResource, grant.Sender{}); done ||
-		err != nil {
+	request := refreshOf(token, b.app.ID, atResource, grant.Sender{})
+	if _, done, err := b.grants.ExchangeDirectly(b.Context(), request); done || err != nil {
 		b.Errorf("%s: refresh: done %t, %v", what, done, err)
 	}
 	if token, err = b.grants.ReadToken(grant.Code, code); err != nil {
 		b.Fatal(err)
 	}
-	if _, done, err := b.grants.RedeemDirectly(b.Context(), token, b.terms(), grant.Sender{}); done || err != nil {
+	request = grant.Request{Token: token, Terms: b.terms()}
+	if _, done, err := b.grants.ExchangeDirectly(b.Context(), request); done || err != nil {
 		b.Errorf("%s: exchange: done %t, %v", what, done, err)
 	}
 }

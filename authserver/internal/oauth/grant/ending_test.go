@@ -95,7 +95,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.grants.Redeem(t.Context(), snapshot, token, b.terms(), thief)
+	_, err = b.grants.Exchange(t.Context(), snapshot, grant.Request{Token: token, Terms: b.terms(), Sender: thief})
 	b.refused("reuse", err)
 	wants("code", g, false, 0)
 

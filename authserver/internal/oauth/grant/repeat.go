@@ -1,9 +1,19 @@
 package grant
 
 import (
+	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // A Sender is what a token request says about its sender.
@@ -65,23 +75,6 @@ func (t Token) currentHash() []byte {
 	return t.Hash
 }
 
-// presented returns the presented credential, without its secret part.
-func (s Step) presented() Token {
-	return Token{
-		WorkspaceID: s.WorkspaceID,
-		GrantID:     s.GrantID,
-		Generation:  s.Generation - 1,
-		Hash:        s.Former,
-	}
-}
-
-// A supersededRequest is a request with a code or refresh token whose successor Postgres holds.
-type supersededRequest struct {
-	token   Token
-	sender  Sender
-	matches bool // the other parameters are those of the request that got the successor
-}
-
 // A supersededBy is the reason why Postgres holds a later step than the presented credential. The zero value means that
 // another request used the credential.
 type supersededBy struct {
@@ -97,17 +90,20 @@ type supersededBy struct {
 // request repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it
 // in Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
 // Redis does not respond. Redis is not needed for a credential two steps old: Postgres proves that it was used.
-func (s *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supersededRequest) (supersededBy, error) {
+// matches reports whether the other parameters of r are those of the request that got the successor.
+func (s *Service) whySuperseded(
+	ctx context.Context, snapshot Snapshot, r Request, matches bool,
+) (supersededBy, error) {
 	g := snapshot.Grant
-	if g == nil || g.State != Active || g.Generation != p.token.Generation+1 {
+	if g == nil || g.State != Active || g.Generation != r.Token.Generation+1 {
 		return supersededBy{}, nil
 	}
 	var next successor
-	derived := p.matches && p.sender.Proof != Proof{}
+	derived := matches && r.Sender.Proof != Proof{}
 	if derived {
-		next, derived = s.tokens.successorsOf(p.token, p.sender.Proof).with(g.RefreshHash)
+		next, derived = s.tokens.successorsOf(r.Token, r.Sender.Proof).with(g.RefreshHash)
 	}
-	step := newStep(p.token, next)
+	step := newStep(r.Token, next)
 	refusal := snapshot.standingRefusal()
 	result, err := s.checkSuperseded(ctx, *g, step, derived && refusal == nil)
 	switch {
@@ -125,7 +121,7 @@ func (s *Service) whySuperseded(ctx context.Context, snapshot Snapshot, p supers
 		GrantID:     g.ID,
 		Generation:  g.Generation,
 		Hash:        g.RefreshHash,
-		Former:      p.token.currentHash(),
+		Former:      r.Token.currentHash(),
 	}
 	if err := s.store.CancelTries(ctx, undone, g.TakenBy); err != nil {
 		return supersededBy{}, err
@@ -153,14 +149,9 @@ func (s *Service) checkSuperseded(ctx context.Context, g Grant, step Step, holds
 // repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be
 // in progress or may be given up: the token must stay current if any of the requests returns it.
 func (s *Service) repeat(
-	ctx context.Context,
-	snapshot Snapshot,
-	step Step,
-	next successor,
-	sender Sender,
-	take takeStep,
+	ctx context.Context, snapshot Snapshot, step Step, next successor, r Request,
 ) (Issued, error) {
-	outcome, err := s.commit(ctx, step, snapshot, sender, take)
+	outcome, err := s.commit(ctx, step, snapshot, r)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -169,7 +160,7 @@ func (s *Service) repeat(
 		if err != nil {
 			return Issued{}, err
 		}
-		if err := s.refuseRepeated(ctx, now, step, sender); err != nil {
+		if err := s.refuseRepeated(ctx, now, r); err != nil {
 			return Issued{}, err
 		}
 	}
@@ -180,17 +171,95 @@ func (s *Service) repeat(
 
 // refuseRepeated returns why the token cannot be returned although Redis allowed it. It returns nil if the client used
 // the token after this request began.
-func (s *Service) refuseRepeated(ctx context.Context, now Snapshot, step Step, sender Sender) error {
+func (s *Service) refuseRepeated(ctx context.Context, now Snapshot, r Request) error {
 	g := now.Grant
 	switch {
 	case g == nil:
 		return refuse(unknownToken)
 	case g.State == Revoked:
 		return refuse(g.words())
-	case g.State == Active && g.Generation > step.Generation:
+	case g.State == Active && g.Generation > r.Token.Generation+1:
 		return nil
-	case step.Generation == 1:
-		return s.end(ctx, *g, CodeReused, sender.ending(now, step.presented()))
 	}
-	return s.end(ctx, *g, Replayed, sender.ending(now, step.presented()))
+	return s.end(ctx, *g, r.reuse(), r.Sender.ending(now, r.Token))
+}
+
+// A Proof identifies the sender of a request. A repeated request gets the refresh token of the first only if it has the
+// same Proof (G11). A request with the zero Proof cannot be repeated.
+type Proof struct{ digest string }
+
+// ProofByKey returns the proof of a request with this Idempotency-Key.
+func ProofByKey(key credential.Secret) Proof { return proofOf("idempotency key", key.Reveal()) }
+
+// ProofByClient returns the proof of a request whose client has authenticated with a fresh signature.
+func ProofByClient(clientID string) Proof { return proofOf("client", clientID) }
+
+// For returns the proof of the same sender for a refresh with this scope, so that a request with another scope does not
+// repeat it. The scope of most refreshes is empty and changes nothing.
+func (p Proof) For(scope perm.Set) Proof {
+	if p == (Proof{}) || len(scope) == 0 {
+		return p
+	}
+	return proofOf("scope", p.digest+scope.Scope())
+}
+
+func proofOf(kind, text string) Proof {
+	sum := sha256.Sum256([]byte(kind + "\x00" + text))
+	return Proof{string(sum[:])}
+}
+
+// A successor is the refresh token that follows a code or refresh token, and its hash, which the stores hold.
+type successor struct {
+	secret credential.Secret
+	hash   []byte
+}
+
+// successors are the tokens that may follow a credential, one for each master key. The first is stored. A process with
+// the same master keys in another order stores another one for the same request.
+type successors []successor
+
+// hashes returns the hashes of the successors.
+func (s successors) hashes() [][]byte {
+	out := make([][]byte, len(s))
+	for i, one := range s {
+		out[i] = one.hash
+	}
+	return out
+}
+
+// with returns the successor with this hash.
+func (s successors) with(hash []byte) (successor, bool) {
+	at := slices.IndexFunc(s, func(one successor) bool { return bytes.Equal(one.hash, hash) })
+	if at < 0 {
+		return successor{}, false
+	}
+	return s[at], true
+}
+
+// successorsOf returns the tokens that may follow a presented credential. With a proof, they are derived from the
+// credential and the proof, so that a repeated request gets the same tokens although they are not stored. Their random
+// parts, and therefore their hashes, are the same in both formats, so that processes of two releases recognise each
+// other's tokens. Without a proof, there is one random token.
+func (t *TokenCodec) successorsOf(presented Token, proof Proof) successors {
+	generation := presented.Generation + 1
+	grant := presented.Key()
+	if presented.former {
+		grant.WorkspaceID = uuid.Nil
+	}
+	if proof.digest == "" {
+		secret, token := t.New(Refresh, grant, generation)
+		return successors{{secret, token.Hash}}
+	}
+	keys, derivers := t.current()
+	out := make(successors, len(keys))
+	for i, key := range derivers {
+		h := hmac.New(sha256.New, key)
+		h.Write(presented.GrantID[:])
+		_ = binary.Write(h, binary.BigEndian, generation)
+		h.Write([]byte(presented.random.Reveal()))
+		h.Write([]byte(proof.digest))
+		secret, token := makeToken(keys[i], Refresh, grant, generation, h.Sum(nil))
+		out[i] = successor{secret, token.Hash}
+	}
+	return out
 }

@@ -75,10 +75,7 @@ func (s *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Sn
 
 // SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash for client authentication.
 func (s *Service) SnapshotWithSecret(
-	ctx context.Context,
-	clientID uuid.UUID,
-	key Key,
-	secretHash []byte,
+	ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte,
 ) (Snapshot, error) {
 	if err := s.undos.wait(ctx, key.ID); err != nil {
 		return Snapshot{}, err
@@ -138,7 +135,10 @@ func (s *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	if g.Life > 0 {
 		g.Ends = approval.Now.Add(g.Life)
 	}
-	result, err := s.issue(ctx, g, approval.Number, code, terms)
+	// A call without a response may be repeated: the approval's number distinguishes it from a later approval.
+	result, _, err := s.callRedis(ctx, g.ID, func(ctx context.Context) (ScriptResult, error) {
+		return s.rotations.Issue(ctx, g.ID, approval.Number, code.Hash, terms, g.Ends)
+	})
 	if err != nil {
 		return "", err
 	}
@@ -162,11 +162,9 @@ func (s *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 // Redis does not respond, that code is lost, and nothing is granted.
 func (s *Service) withdraw(ctx context.Context, id uuid.UUID, approval int) {
 	ctx = context.WithoutCancel(ctx)
-	_, _, err := s.callRedis(
-		ctx,
-		id,
-		func(ctx context.Context) (ScriptResult, error) { return s.rotations.Withdraw(ctx, id, approval) },
-	)
+	_, _, err := s.callRedis(ctx, id, func(ctx context.Context) (ScriptResult, error) {
+		return s.rotations.Withdraw(ctx, id, approval)
+	})
 	if err != nil {
 		s.log.WarnContext(ctx, "rejected approval not removed from Redis; the earlier code is invalid",
 			"grant_id", id, "error", err)
@@ -183,16 +181,6 @@ func (s *Service) Deny(ctx context.Context, g Grant, actor string) error {
 	}
 	s.PropagateRevocation(ctx, g.ID, g.Ends, ByUser)
 	return nil
-}
-
-// issue makes the code redeemable. A call without a response may be repeated: the approval's number distinguishes it
-// from a later approval.
-func (s *Service) issue(ctx context.Context, g Grant, approval int, code Token, terms CodeTerms) (ScriptResult, error) {
-	decision := func(ctx context.Context) (ScriptResult, error) {
-		return s.rotations.Issue(ctx, g.ID, approval, code.Hash, terms, g.Ends)
-	}
-	result, _, err := s.callRedis(ctx, g.ID, decision)
-	return result, err
 }
 
 // end revokes the grant for a reason that the client caused, and reports it once Postgres has committed (G9). If Redis

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // ErrNotCommitted, together with store.ErrUnavailable, reports that the store certainly changed nothing.
@@ -56,6 +58,14 @@ type Step struct {
 // Key returns the key of the step's grant.
 func (s Step) Key() Key { return Key{s.WorkspaceID, s.GrantID} }
 
+// An Undo says what is known of a step that is undone in Redis. In the zero value that is nothing.
+type Undo struct {
+	// Refused: Postgres has refused the step, and no call of its try can arrive any more. The store need not remember
+	// such a step.
+	Refused bool
+	Former  string // what the result of the decision contained; the store restores it
+}
+
 // ManyTries stands for more tries than are recorded. Their step is never reverted.
 const ManyTries = "*"
 
@@ -82,10 +92,7 @@ type GrantStore interface {
 	// the grant unless they refuse.
 	ActivateDirectly(ctx context.Context, step Step, binding []byte, terms CodeTerms) (Snapshot, UpdateResult, error)
 	AdvanceDirectly(
-		ctx context.Context,
-		step Step,
-		clientID uuid.UUID,
-		terms RefreshTerms,
+		ctx context.Context, step Step, clientID uuid.UUID, terms RefreshTerms,
 	) (Snapshot, UpdateResult, error)
 	// Responds reports whether Postgres responded lately. It does no I/O.
 	Responds() bool
@@ -181,6 +188,12 @@ type CodeTerms struct {
 	Challenge   string // PKCE challenge, or ""
 }
 
+// RefreshTerms are what a refresh says about its refresh token.
+type RefreshTerms struct {
+	Resource string
+	Scope    perm.Set // what the access token is to have; empty for all of the grant's permissions
+}
+
 // A RotationStore decides races over grants in Redis, with one script per decision. Its errors wrap
 // store.ErrUnavailable, and ErrNotCommitted if certainly nothing was sent. A call with the nonce of an earlier call
 // gets the same result (G8). Issue, Exchange, Rotate, Superseded and Repair change nothing after the deadline of their
@@ -189,12 +202,7 @@ type RotationStore interface {
 	// Responds reports whether the server of this grant responded to the last call. It does no I/O.
 	Responds(ctx context.Context, id uuid.UUID) bool
 	Issue(
-		ctx context.Context,
-		id uuid.UUID,
-		approval int,
-		codeHash []byte,
-		terms CodeTerms,
-		ends time.Time,
+		ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms CodeTerms, ends time.Time,
 	) (ScriptResult, error)
 	// Withdraw undoes Issue for an approval that Postgres has refused: the code that it replaced is valid again, unless
 	// the grant was redeemed or has ended (G12).
@@ -204,21 +212,12 @@ type RotationStore interface {
 	// the hashes is stored already and was for less than 60 s, the request repeats the one that stored it.
 	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, next [][]byte) (ScriptResult, error)
 	Rotate(
-		ctx context.Context,
-		try Try,
-		old Token,
-		clientID uuid.UUID,
-		resource string,
-		next [][]byte,
+		ctx context.Context, try Try, old Token, clientID uuid.UUID, resource string, next [][]byte,
 	) (ScriptResult, error)
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
-	// repeat stays.
-	Undo(ctx context.Context, id uuid.UUID, nonce string) error
-	// UndoRefused is Undo for a step that Postgres has refused, if no call with the nonce can arrive any more. The
-	// store need not remember such a step. former is what the result of the decision contained; the store restores
-	// it. overtaken reports that the grant is active and that the step does not hold the last decision: there is a
-	// later one.
-	UndoRefused(ctx context.Context, id uuid.UUID, nonce, former string) (overtaken bool, err error)
+	// repeat stays. overtaken reports that Postgres has refused the step, the grant is active, and the step does not
+	// hold the last decision: there is a later one.
+	Undo(ctx context.Context, id uuid.UUID, nonce string, how Undo) (overtaken bool, err error)
 	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
 	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.
 	Superseded(ctx context.Context, try Try, hash []byte, known Grant) (ScriptResult, error)

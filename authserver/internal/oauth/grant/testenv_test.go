@@ -127,17 +127,30 @@ func (b *testEnv) redeemWith(
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	if !b.snapshotFirst && b.app.Kind == client.Connector {
-		issued, done, err := b.grants.RedeemDirectly(context.Background(), token, terms, sender(key))
+	request := grant.Request{Token: token, Terms: terms, Sender: sender(key)}
+	return b.exchange(request, !b.snapshotFirst && b.app.Kind == client.Connector)
+}
+
+// exchange exchanges a code or refresh token as the engine does: directly first, if the client may.
+func (b *testEnv) exchange(request grant.Request, direct bool) (grant.Issued, error) {
+	if direct {
+		issued, done, err := b.grants.ExchangeDirectly(context.Background(), request)
 		if done || err != nil {
 			return issued, err
 		}
 	}
-	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), terms.ClientID, token.Key(), nil)
+	snapshot, err := b.grants.SnapshotWithSecret(
+		context.Background(), request.Terms.ClientID, request.Token.Key(), nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return b.grants.Redeem(context.Background(), snapshot, token, terms, sender(key))
+	return b.grants.Exchange(context.Background(), snapshot, request)
+}
+
+// refreshOf returns the request of a client with a refresh token.
+func refreshOf(token grant.Token, id uuid.UUID, terms grant.RefreshTerms, sender grant.Sender) grant.Request {
+	of := grant.CodeTerms{ClientID: id, Resource: terms.Resource}
+	return grant.Request{Token: token, Terms: of, Scope: terms.Scope, Sender: sender}
 }
 
 // sender returns the sender of requests with this Idempotency-Key.
@@ -171,17 +184,7 @@ func (b *testEnv) rotateBy(
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	if !b.snapshotFirst {
-		issued, done, err := b.grants.RotateDirectly(context.Background(), id, token, terms, sender)
-		if done || err != nil {
-			return issued, err
-		}
-	}
-	snapshot, err := b.grants.SnapshotWithSecret(context.Background(), id, token.Key(), nil)
-	if err != nil {
-		return grant.Issued{}, err
-	}
-	return b.grants.Rotate(context.Background(), snapshot, token, id, terms, sender)
+	return b.exchange(refreshOf(token, id, terms, sender), !b.snapshotFirst)
 }
 
 // active consents and redeems the code.

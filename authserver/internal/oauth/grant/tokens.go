@@ -84,11 +84,7 @@ func (t *TokenCodec) New(kind TokenKind, key Key, generation uint32) (credential
 
 // makeToken returns the token with this random part.
 func makeToken(
-	secret []byte,
-	kind TokenKind,
-	key Key,
-	generation uint32,
-	random []byte,
+	secret []byte, kind TokenKind, key Key, generation uint32, random []byte,
 ) (credential.Secret, Token) {
 	raw := make([]byte, 0, bodySize+sha256.Size)
 	if key.WorkspaceID != uuid.Nil {

@@ -124,9 +124,9 @@ type cutRotations struct {
 	undos int
 }
 
-func (r *cutRotations) Undo(context.Context, uuid.UUID, string) error {
+func (r *cutRotations) Undo(context.Context, uuid.UUID, string, grant.Undo) (bool, error) {
 	r.undos++
-	return store.ErrUnavailable
+	return false, store.ErrUnavailable
 }
 
 // Redis has decided, Postgres certainly did not commit, and Redis then confirms no undo. Postgres gets the undo at

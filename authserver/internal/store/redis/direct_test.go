@@ -150,7 +150,7 @@ func TestUndo_ReportsLaterDecision(t *testing.T) {
 	r.activate()
 	overtaken := func(want bool, nonce string) {
 		t.Helper()
-		if got, err := r.UndoRefused(t.Context(), r.id, nonce, ""); err != nil || got != want {
+		if got, err := r.Undo(t.Context(), r.id, nonce, grant.Undo{Refused: true}); err != nil || got != want {
 			t.Errorf("%s: overtaken %t, %v, want %t", nonce, got, err, want)
 		}
 	}
@@ -173,7 +173,8 @@ func TestUndo_ReportsLaterDecision(t *testing.T) {
 
 func (r *grantsTest) undoRefused(nonce string) {
 	r.Helper()
-	if overtaken, err := r.UndoRefused(r.Context(), r.id, nonce, r.former); err != nil || overtaken {
+	refused := grant.Undo{Refused: true, Former: r.former}
+	if overtaken, err := r.Undo(r.Context(), r.id, nonce, refused); err != nil || overtaken {
 		r.Fatalf("overtaken %t, %v", overtaken, err)
 	}
 	r.former = ""

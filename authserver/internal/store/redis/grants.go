@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -41,7 +39,7 @@ var (
 type Grants struct {
 	scripts *scripts
 
-	issue, withdraw, exchange, rotate, undo, superseded, revoke, repair *goredis.Script
+	issue, withdraw, exchange, rotate, undo, superseded, revoke, repair script
 }
 
 var _ grant.RotationStore = (*Grants)(nil)
@@ -50,40 +48,20 @@ var _ grant.RotationStore = (*Grants)(nil)
 func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
 		scripts:    newScripts(rdb),
-		issue:      newScript(issueSource),
+		issue:      newUrgentScript(issueSource),
 		withdraw:   newScript(withdrawSource),
-		exchange:   newScript(exchangeSource),
-		rotate:     newScript(rotateSource),
+		exchange:   newUrgentScript(exchangeSource),
+		rotate:     newUrgentScript(rotateSource),
 		undo:       newScript(undoSource),
-		superseded: newScript(supersededSource),
+		superseded: newUrgentScript(supersededSource),
 		revoke:     newScript(revokeSource),
-		repair:     newScript(repairSource),
+		repair:     newUrgentScript(repairSource),
 	}
 }
 
-// urgent runs a script that changes nothing once ctx's deadline has passed (G10). Every error wraps
-// store.ErrUnavailable.
-func (g *Grants) urgent(
-	ctx context.Context,
-	script *goredis.Script,
-	id uuid.UUID,
-	args ...any,
-) (grant.ScriptResult, error) {
-	return g.send(ctx, call{script: script, key: grantKey(id), args: args, urgent: true})
-}
-
-// run runs a script without a deadline.
-func (g *Grants) run(
-	ctx context.Context,
-	script *goredis.Script,
-	id uuid.UUID,
-	args ...any,
-) (grant.ScriptResult, error) {
-	return g.send(ctx, call{script: script, key: grantKey(id), args: args})
-}
-
-func (g *Grants) send(ctx context.Context, c call) (grant.ScriptResult, error) {
-	result, reached, err := g.scripts.send(ctx, c)
+// run runs a script on a grant's key. Every error wraps store.ErrUnavailable.
+func (g *Grants) run(ctx context.Context, c script, id uuid.UUID, args ...any) (grant.ScriptResult, error) {
+	result, reached, err := g.scripts.run(ctx, c, grantKey(id), args...)
 	if err != nil && !reached {
 		return "", fmt.Errorf("%w: %w: redis: %w", grant.ErrNotCommitted, store.ErrUnavailable, err)
 	}
@@ -93,32 +71,15 @@ func (g *Grants) send(ctx context.Context, c call) (grant.ScriptResult, error) {
 	return grant.ScriptResult(result), nil
 }
 
-// neverSent reports whether Redis certainly did not receive the command, or refused to run it.
-func neverSent(err error) bool {
-	var network *net.OpError
-	var refused goredis.Error
-	return errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) ||
-		errors.As(err, &refused) ||
-		(errors.As(err, &network) && network.Op == "dial")
-}
+// grantKey returns the key of a grant. The braces select the hash slot.
+func grantKey(id uuid.UUID) string { return "g:{" + id.String() + "}" }
 
 // Issue makes the code of an approval redeemable, unless a later approval has replaced it.
 func (g *Grants) Issue(
 	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
 ) (grant.ScriptResult, error) {
-	return g.urgent(
-		ctx,
-		g.issue,
-		id,
-		codeHash,
-		client.CodeLife.Milliseconds(),
-		terms.ClientID.String(),
-		terms.RedirectURI,
-		terms.Resource,
-		terms.Challenge,
-		ends.UnixMilli(),
-		approval,
-	)
+	return g.run(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(),
+		terms.RedirectURI, terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
 }
 
 // Withdraw undoes the Issue of an approval.
@@ -130,39 +91,16 @@ func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (gran
 func (g *Grants) Exchange(
 	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, next [][]byte,
 ) (grant.ScriptResult, error) {
-	return g.urgent(
-		ctx,
-		g.exchange,
-		try.GrantID,
-		try.Nonce,
-		codeHash,
-		terms.ClientID.String(),
-		terms.RedirectURI,
-		terms.Resource,
-		terms.Challenge,
-		bytes.Join(next, nil),
-		strings.Join(try.GivenUp, " "),
-		flag(try.Direct),
-	)
+	return g.run(ctx, g.exchange, try.GrantID, try.Nonce, codeHash, terms.ClientID.String(), terms.RedirectURI,
+		terms.Resource, terms.Challenge, bytes.Join(next, nil), strings.Join(try.GivenUp, " "), flag(try.Direct))
 }
 
 // Rotate replaces the current refresh token, or repeats its replacement.
 func (g *Grants) Rotate(
 	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next [][]byte,
 ) (grant.ScriptResult, error) {
-	return g.urgent(
-		ctx,
-		g.rotate,
-		try.GrantID,
-		try.Nonce,
-		old.Generation,
-		old.Hash,
-		clientID.String(),
-		resource,
-		bytes.Join(next, nil),
-		strings.Join(try.GivenUp, " "),
-		flag(try.Direct),
-	)
+	return g.run(ctx, g.rotate, try.GrantID, try.Nonce, old.Generation, old.Hash, clientID.String(), resource,
+		bytes.Join(next, nil), strings.Join(try.GivenUp, " "), flag(try.Direct))
 }
 
 // flag returns how the scripts read a flag.
@@ -179,34 +117,17 @@ func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
 }
 
 // Undo restores the state before the decision with this nonce, if nothing has happened since.
-func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string) error {
-	_, err := g.run(ctx, g.undo, id, nonce, flag(false), "")
-	return err
-}
-
-// UndoRefused is Undo for a step that Postgres has refused. It restores what the decision replaced. overtaken reports
-// that the grant is active and that the step does not hold the last decision: there is a later one.
-func (g *Grants) UndoRefused(
-	ctx context.Context, id uuid.UUID, nonce, former string,
-) (overtaken bool, err error) {
-	result, err := g.run(ctx, g.undo, id, nonce, flag(true), former)
-	return result == grant.NotHeld, err
+func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string, how grant.Undo) (overtaken bool, err error) {
+	result, err := g.run(ctx, g.undo, id, nonce, flag(how.Refused), how.Former)
+	return how.Refused && result == grant.NotHeld, err
 }
 
 // Superseded returns why Postgres holds a later step than the presented credential.
 func (g *Grants) Superseded(
 	ctx context.Context, try grant.Try, hash []byte, known grant.Grant,
 ) (grant.ScriptResult, error) {
-	return g.urgent(
-		ctx,
-		g.superseded,
-		known.ID,
-		try.Nonce,
-		hash,
-		known.Generation,
-		strings.Join(known.TakenBy, " "),
-		strings.Join(try.GivenUp, " "),
-	)
+	return g.run(ctx, g.superseded, known.ID, try.Nonce, hash, known.Generation, strings.Join(known.TakenBy, " "),
+		strings.Join(try.GivenUp, " "))
 }
 
 // Revoke marks the grant as revoked, even if Redis does not know it.
@@ -237,16 +158,8 @@ func (g *Grants) RevokeAll(ctx context.Context, ended []grant.Grant) error {
 
 // Repair updates an active grant to the state in Postgres.
 func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
-	result, err := g.urgent(
-		ctx,
-		g.repair,
-		known.ID,
-		known.Generation,
-		known.RefreshHash,
-		known.ClientID.String(),
-		known.Resource,
-		known.Ends.UnixMilli(),
-	)
+	result, err := g.run(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(),
+		known.Resource, known.Ends.UnixMilli())
 	if err == nil && result == grant.Late {
 		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, store.ErrUnavailable)
 	}

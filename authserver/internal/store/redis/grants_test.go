@@ -174,7 +174,7 @@ func TestG7_RevocationSurvivesOtherCalls(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Undo(t.Context(), r.id, "first"); err != nil {
+		if _, err := r.Undo(t.Context(), r.id, "first", grant.Undo{}); err != nil {
 			t.Fatal(err)
 		}
 		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("b", 9, 19, 20))
@@ -189,7 +189,7 @@ func TestUndo_RevertsOnlyItsOwnDecision(t *testing.T) {
 	r.activate()
 	undo := func(nonce string) {
 		t.Helper()
-		if err := r.Undo(t.Context(), r.id, nonce); err != nil {
+		if _, err := r.Undo(t.Context(), r.id, nonce, grant.Undo{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -323,7 +323,7 @@ func TestKeys_HaveTimeToLive(t *testing.T) {
 	live(10*time.Minute, 11*time.Minute)
 	r.want(grant.OK)(r.exchange("a", 1, r.terms))
 	live(24*time.Hour, 25*time.Hour)
-	if err := r.Undo(t.Context(), r.id, "a"); err != nil {
+	if _, err := r.Undo(t.Context(), r.id, "a", grant.Undo{}); err != nil {
 		t.Fatal(err)
 	}
 	live(10*time.Minute, 11*time.Minute)

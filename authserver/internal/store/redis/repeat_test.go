@@ -19,7 +19,7 @@ func (r *grantsTest) age(by time.Duration) {
 
 func (r *grantsTest) undo(nonce string) {
 	r.Helper()
-	if err := r.Undo(r.Context(), r.id, nonce); err != nil {
+	if _, err := r.Undo(r.Context(), r.id, nonce, grant.Undo{}); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -28,9 +29,18 @@ if deadline == 0 or now < deadline then word = answer() end
 return word .. ' ' .. string.format('%%d', now) .. ' ' .. ARGV[#ARGV]
 `
 
-func newScript(source string) *goredis.Script {
-	return goredis.NewScript(fmt.Sprintf(wrapping, prelude, source))
+// A script is a Lua script with its prelude. A call of an urgent one changes nothing once its context's deadline has
+// passed, however late Redis receives it.
+type script struct {
+	*goredis.Script
+	urgent bool
 }
+
+func newScript(source string) script {
+	return script{goredis.NewScript(fmt.Sprintf(wrapping, prelude, source)), false}
+}
+
+func newUrgentScript(source string) script { return script{newScript(source).Script, true} }
 
 // late is the result of a script that ran after its deadline and changed nothing.
 const late = "late"
@@ -45,7 +55,7 @@ var errSlow = errors.New("redis clock response too slow")
 type scripts struct {
 	rdb     goredis.UniversalClient
 	servers servers
-	clock   *goredis.Script
+	clock   script
 }
 
 //go:embed lua/clock.lua
@@ -55,32 +65,22 @@ func newScripts(rdb goredis.UniversalClient) *scripts {
 	return &scripts{rdb: rdb, clock: newScript(clockSource)}
 }
 
-// A call is one run of a script.
-type call struct {
-	script *goredis.Script
-	key    string
-	args   []any
-	// urgent makes the call change nothing once its context's deadline has passed, however late Redis
-	// receives it.
-	urgent bool
-}
-
-// send runs a script. reached reports whether Redis may have received the call. While the server does not
+// run runs a script on one key. reached reports whether Redis may have received the call. While the server does not
 // answer, nothing is sent.
-func (s *scripts) send(ctx context.Context, c call) (answer string, reached bool, err error) {
-	one := s.servers.of(ctx, s.rdb, c.key)
+func (s *scripts) run(ctx context.Context, c script, key string, args ...any) (answer string, reached bool, err error) {
+	one := s.servers.of(ctx, s.rdb, key)
 	if !one.health.available(ctx, callTimeout) {
 		return "", false, errSilent
 	}
 	var deadline int64
 	if c.urgent {
-		if deadline, err = s.deadline(ctx, one, c.key); err != nil {
+		if deadline, err = s.deadline(ctx, one, key); err != nil {
 			return "", false, err
 		}
 	}
-	answer, reached, err = s.run(ctx, one, c, deadline)
+	answer, reached, err = s.send(ctx, one, c, key, deadline, args...)
 	if err != nil && reached && timedOut(err) {
-		one.health.stopped(func() bool { return s.probe(one, c.key) })
+		one.health.stopped(func() bool { return s.probe(one, key) })
 	}
 	return answer, reached, err
 }
@@ -89,7 +89,7 @@ func (s *scripts) send(ctx context.Context, c call) (answer string, reached bool
 func (s *scripts) probe(one *server, key string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	_, _, err := s.run(ctx, one, call{script: s.clock, key: key}, 0)
+	_, _, err := s.send(ctx, one, s.clock, key, 0)
 	return err == nil || errors.Is(err, goredis.ErrClosed)
 }
 
@@ -102,7 +102,7 @@ func (s *scripts) deadline(ctx context.Context, one *server, key string) (int64,
 	if deadline := one.clock.deadline(end); deadline != 0 {
 		return deadline, nil
 	}
-	if _, _, err := s.run(ctx, one, call{script: s.clock, key: key}, 0); err != nil {
+	if _, _, err := s.send(ctx, one, s.clock, key, 0); err != nil {
 		return 0, err
 	}
 	if deadline := one.clock.deadline(end); deadline != 0 {
@@ -111,23 +111,16 @@ func (s *scripts) deadline(ctx context.Context, one *server, key string) (int64,
 	return 0, errSlow
 }
 
-// run runs a script by its hash, or by its source if Redis does not know the hash. Each call has a unique
-// mark, because the same script runs for the same grant many times. A response without the mark belongs to
-// another call: run then closes every connection of this client, because any of them may be out of step, and
-// treats the response as lost.
-func (s *scripts) run(
-	ctx context.Context,
-	one *server,
-	c call,
-	deadline int64,
+// send sends a script by its hash, or by its source if Redis does not know the hash. Each call has a unique mark,
+// because the same script runs for the same grant many times. A response without the mark belongs to another call: send
+// then closes every connection of this client, because any of them may be out of step, and treats the response as lost.
+func (s *scripts) send(
+	ctx context.Context, one *server, c script, key string, deadline int64, args ...any,
 ) (answer string, reached bool, err error) {
 	mark := strconv.FormatUint(rand.Uint64(), 36)
 	ctx, question := observe(ctx)
 	sent := time.Now()
-	value, err := c.script.Run(ctx, s.rdb, []string{
-		c.key,
-	}, append(c.args[:len(c.args):len(c.args)], deadline, mark)...).
-		Result()
+	value, err := c.Run(ctx, s.rdb, []string{key}, append(args, deadline, mark)...).Result()
 	if err != nil && !errors.Is(err, goredis.Nil) { // no script of ours answers nil
 		return "", !neverSent(err) || question.doubt.Load(), err
 	}
@@ -148,4 +141,157 @@ func (s *scripts) run(
 func timedOut(err error) bool {
 	var network net.Error
 	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &network) && network.Timeout())
+}
+
+// neverSent reports whether Redis certainly did not receive the command, or refused to run it.
+func neverSent(err error) bool {
+	var network *net.OpError
+	var refused goredis.Error
+	return errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) ||
+		errors.As(err, &refused) ||
+		(errors.As(err, &network) && network.Op == "dial")
+}
+
+// A server is what is known of one Redis server: the time of its clock and whether it answers.
+type server struct {
+	clock  clock
+	health healthGate
+}
+
+// servers holds the servers of one client by address. The zero value is ready to use.
+type servers struct {
+	mu  sync.Mutex
+	all map[string]*server
+}
+
+// of returns the server of key: in a cluster, the master of its slot.
+func (s *servers) of(ctx context.Context, rdb goredis.UniversalClient, key string) *server {
+	address := ""
+	if cluster, is := rdb.(*goredis.ClusterClient); is {
+		if master, err := cluster.MasterForKey(ctx, key); err == nil {
+			address = master.Options().Addr
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*server{}
+	}
+	one, known := s.all[address]
+	if !known {
+		one = new(server)
+		s.all[address] = one
+	}
+	return one
+}
+
+// A clock estimates the time of a Redis server's clock from the times in its responses. The estimate is a
+// lower bound: a deadline computed from it is never later, by the server's clock, than the intended moment
+// (grants.md, G10).
+type clock struct {
+	mu     sync.Mutex
+	sample clockSample
+}
+
+// A clockSample is one response that carried the server's time.
+type clockSample struct {
+	server         int64     // milliseconds; the server read its clock between sent and received
+	sent, received time.Time // with the monotonic clock
+}
+
+// The rates of two clocks differ by less than this (NTP adjusts by up to 500 parts per million).
+const driftPerSecond = 500 * time.Microsecond
+
+func drift(d time.Duration) time.Duration {
+	return time.Duration(d.Seconds() * float64(driftPerSecond))
+}
+
+// lower returns the lowest time that the server's clock can show at the moment at.
+func (c clockSample) lower(at time.Time) int64 {
+	since := at.Sub(c.received)
+	return c.server + (since - drift(since)).Milliseconds()
+}
+
+// upper returns the highest time that the server's clock can show at the moment at.
+func (c clockSample) upper(at time.Time) int64 {
+	since := at.Sub(c.sent)
+	return c.server + 1 + (since + drift(since)).Milliseconds()
+}
+
+// observe records a response. The response replaces the sample if it contradicts it, because a clock was set,
+// or if it now bounds the server's clock more tightly.
+func (c *clock) observe(answer clockSample) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sample := c.sample
+	contradicts := sample.received.IsZero() || answer.server < sample.lower(answer.sent)-1 ||
+		answer.server > sample.upper(answer.received)
+	if contradicts || answer.lower(answer.received) >= sample.lower(answer.received) {
+		c.sample = answer
+	}
+}
+
+// deadline returns a lower bound of the server's clock at the moment at, or 0 if there is no sample.
+func (c *clock) deadline(at time.Time) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sample.received.IsZero() {
+		return 0
+	}
+	return c.sample.lower(at)
+}
+
+// A healthGate records that a server has stopped answering, so that requests are refused early and no calls
+// pile up. The zero value is for a server that answers. It is safe for concurrent use.
+type healthGate struct {
+	mu      sync.Mutex
+	answers chan struct{} // closed once the server answers again; nil while it does
+}
+
+const probePause = 20 * time.Millisecond
+
+// answering reports whether the server answers, as far as is known.
+func (h *healthGate) answering() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.answers == nil
+}
+
+// available reports whether the server answers. It waits up to within for a server that does not.
+func (h *healthGate) available(ctx context.Context, within time.Duration) bool {
+	h.mu.Lock()
+	answers := h.answers
+	h.mu.Unlock()
+	if answers == nil {
+		return true
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-answers:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// stopped records that the server does not answer. It calls probe in the background until probe returns true.
+func (h *healthGate) stopped(probe func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.answers != nil {
+		return
+	}
+	answers := make(chan struct{})
+	h.answers = answers
+	go func() {
+		for !probe() {
+			time.Sleep(probePause)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.answers = nil
+		close(answers)
+	}()
 }

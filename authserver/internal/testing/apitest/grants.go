@@ -94,7 +94,7 @@ func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Is
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return s.Grants.Redeem(ctx, snapshot, token, terms, grant.Sender{})
+	return s.Grants.Exchange(ctx, snapshot, grant.Request{Token: token, Terms: terms})
 }
 
 // Redeemed consents and redeems the code, and returns the active grant.
