@@ -93,7 +93,7 @@ func brokenTokens() []brokenBuild {
 		},
 		{"PKCE optional", []harness.Fault{
 			{
-				File: "authserver/internal/oauth/engine/authorizationcode.go",
+				File: "authserver/internal/oauth/engine/granttypes.go",
 				Old:  `traits.PKCERequired && x.request.Parameters["code_verifier"] == ""`,
 				New:  `traits.PKCERequired && x.request.Parameters["code_verifier"] == "?"`,
 			},

@@ -95,7 +95,8 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	grants := grant.NewService(store, oauthMetrics.Rotations(redis.NewGrants(rdb)), codec, log)
+	grants := grant.NewService(store, redis.NewGrants(rdb), codec, log)
+	grants.ObserveRevocations(oauthMetrics.CountRevocation)
 	grants.WaitForStores(c.StoreWait)
 	resources := perm.Identifiers(c.BaseURL)
 	documents, err := newDocuments(c, store, o.now, log)
@@ -112,6 +113,8 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		Grants:       grants,
 		Signer:       ring,
 	})
+	oauth.RecordRefusals(store, o.now, log)
+	oauth.Observe(oauthMetrics.CountRequest)
 	mailWorks, err := newMail(c, store, keys, watch.Registry, o.now, log)
 	if err != nil {
 		return nil, err
@@ -150,7 +153,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 		return nil, err
 	}
 	failed := ratelimit.NewLimiter(redis.NewRateLimits(rdb), log, o.failures)
-	counted := oauthMetrics.Failures(failed)
+	failed.ObserveThrottled(oauthMetrics.CountThrottled)
 	parts := partsOf(store, probe, ring)
 	account := &api.Deps{
 		Issuer:    c.BaseURL,
@@ -171,9 +174,9 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 	}
 	h := handlers{
 		token: token.New(token.Deps{
-			Engine:   oauthMetrics.Tokens(engine.NewRefusalRecorder(oauth, store, o.now, log)),
+			Engine:   oauth,
 			Tokens:   grants,
-			Failures: counted,
+			Failures: failed,
 			Proxies:  proxies,
 			Log:      log,
 		}),
@@ -182,7 +185,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Engine:   oauth,
 			Grants:   grants,
 			Tokens:   store,
-			Failures: counted,
+			Failures: failed,
 			Keys:     ring.Public,
 			Now:      o.now,
 			Log:      log,
@@ -193,7 +196,7 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*
 			Store:    store,
 			Keys:     ring.Public,
 			Uses:     uses,
-			Failures: counted,
+			Failures: failed,
 			Now:      o.now,
 			Log:      log,
 		}),

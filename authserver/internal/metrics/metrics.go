@@ -1,7 +1,7 @@
 // Package metrics counts what happens to tokens and grants.
 //
-// Its decorators wrap the parts that decide, pass every call on and count the outcomes (M1 of package metrics
-// holds: no id, no name). The counts are those of this process since it started.
+// It observes the parts that decide, and counts the outcomes (M1 of package metrics holds: no id, no name). The counts
+// are those of this process since it started.
 package metrics
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/server/metrics"
 )
@@ -28,6 +29,8 @@ type OAuth struct {
 	replays     prometheus.Counter
 	revocations *prometheus.CounterVec
 	throttled   *prometheus.CounterVec
+
+	ended *lru.Cache[uuid.UUID, struct{}] // the grants that were counted last
 }
 
 // New makes the metrics. Every important label value exists from the start, so that the first event is
@@ -36,7 +39,9 @@ func New(registry *metrics.Registry) *OAuth {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
 	}
+	ended, _ := lru.New[uuid.UUID, struct{}](maxRemembered) // fails only if the size is not positive
 	m := &OAuth{
+		ended: ended,
 		requests: prometheus.NewCounterVec(counter("token_requests_total",
 			"Well-formed token requests by grant type and outcome: ok, an error code of RFC 6749, unavailable or "+
 				"error."), []string{"grant_type", "outcome"}),
@@ -77,7 +82,7 @@ func New(registry *metrics.Registry) *OAuth {
 	} {
 		m.revocations.WithLabelValues(string(reason))
 	}
-	for _, counted := range []string{ofClient, ofGrant} {
+	for _, counted := range []string{ratelimit.OfClient, ratelimit.OfGrant} {
 		m.throttled.WithLabelValues(counted)
 	}
 	return m
@@ -90,43 +95,20 @@ const (
 	failed      = "error"
 )
 
-const (
-	ofClient = "client"
-	ofGrant  = "grant"
-)
+// maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at
+// once count as one.
+const maxRemembered = 1024
 
-// An Exchanger decides token requests (endpoint/protocol/token).
-type Exchanger interface {
-	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
-}
-
-// Tokens returns an Exchanger that counts the decisions of next.
-func (o *OAuth) Tokens(next Exchanger) Exchanger { return exchanger{o, next} }
-
-type exchanger struct {
-	*OAuth
-	next Exchanger
-}
-
-// Token implements Exchanger.
-func (e exchanger) Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error) {
-	tokens, err := e.next.Token(ctx, request)
-	kind := grantType(request)
-	e.requests.WithLabelValues(kind, outcome(err)).Inc()
-	if err == nil && kind == engine.RefreshToken {
-		e.rotations.Inc()
+// CountRequest counts a token request. It observes the engine.
+func (o *OAuth) CountRequest(_ context.Context, one engine.Outcome) {
+	kind := one.Request.GrantType
+	if !slices.Contains(engine.GrantTypes(), kind) {
+		kind = "other"
 	}
-	return tokens, err
-}
-
-func grantType(r engine.TokenRequest) string {
-	switch {
-	case slices.Contains(engine.GrantTypes(), r.GrantType):
-		return r.GrantType
-	case r.GrantType == "" && r.Dialect == engine.JSON:
-		return engine.GrantTypes()[0] // the default of this dialect
+	o.requests.WithLabelValues(kind, outcome(one.Err)).Inc()
+	if one.Err == nil && kind == engine.RefreshToken {
+		o.rotations.Inc()
 	}
-	return "other"
 }
 
 func outcome(err error) string {
@@ -142,62 +124,19 @@ func outcome(err error) string {
 	return failed
 }
 
-// Rotations returns a RotationStore that counts the grants that end: every revocation reaches it, whatever
-// its cause (grant.Service.PropagateRevocation).
-func (o *OAuth) Rotations(next grant.RotationStore) grant.RotationStore {
-	ended, _ := lru.New[uuid.UUID, struct{}](maxRemembered) // fails only if the size is not positive
-	return rotationStore{RotationStore: next, metrics: o, ended: ended}
-}
-
-// maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at
-// once count as one.
-const maxRemembered = 1024
-
-type rotationStore struct {
-	grant.RotationStore
-	metrics *OAuth
-	ended   *lru.Cache[uuid.UUID, struct{}]
-}
-
-// Revoke implements grant.RotationStore.
-func (r rotationStore) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
-	if known, _ := r.ended.ContainsOrAdd(id, struct{}{}); !known {
-		r.metrics.revocations.WithLabelValues(string(reason)).Inc()
-		if reason == grant.Replayed {
-			r.metrics.replays.Inc()
-		}
+// CountRevocation counts a grant that ends before its time. It observes the grant service.
+func (o *OAuth) CountRevocation(id uuid.UUID, reason grant.Reason) {
+	if known, _ := o.ended.ContainsOrAdd(id, struct{}{}); known {
+		return
 	}
-	return r.RotationStore.Revoke(ctx, id, reason, ends)
-}
-
-// Failures counts refusals and returns how long the caller must wait (package ratelimit).
-type Failures interface {
-	ForClient(name string) time.Duration
-	ForGrant(id uuid.UUID) time.Duration
-}
-
-// Failures returns a Failures that counts the refusals that next throttles.
-func (o *OAuth) Failures(next Failures) Failures { return throttle{o, next} }
-
-type throttle struct {
-	*OAuth
-	next Failures
-}
-
-// ForClient implements Failures.
-func (t throttle) ForClient(name string) time.Duration {
-	return t.count(t.next.ForClient(name), ofClient)
-}
-
-// ForGrant implements Failures.
-func (t throttle) ForGrant(id uuid.UUID) time.Duration { return t.count(t.next.ForGrant(id), ofGrant) }
-
-func (t throttle) count(wait time.Duration, counted string) time.Duration {
-	if wait > 0 {
-		t.throttled.WithLabelValues(counted).Inc()
+	o.revocations.WithLabelValues(string(reason)).Inc()
+	if reason == grant.Replayed {
+		o.replays.Inc()
 	}
-	return wait
 }
+
+// CountThrottled counts a refusal that is answered with 429. It observes the limiter.
+func (o *OAuth) CountThrottled(counted string) { o.throttled.WithLabelValues(counted).Inc() }
 
 // Mail holds the metrics of mails.
 type Mail struct{ mails *prometheus.CounterVec }

@@ -48,7 +48,19 @@ type Limiter struct {
 	unsent *unsentCounts
 	log    *slog.Logger
 	now    func() time.Time
+
+	throttled func(counted string) // observes refusals above a limit, or nil
 }
+
+// What a Limiter counts refusals for.
+const (
+	OfClient = "client"
+	OfGrant  = "grant"
+)
+
+// ObserveThrottled makes the Limiter call the observer with OfClient or OfGrant for each failure above the limit. Call
+// it before the first failure.
+func (l *Limiter) ObserveThrottled(observer func(counted string)) { l.throttled = observer }
 
 // NewLimiter makes a Limiter. Until Share runs, it counts locally.
 func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
@@ -59,18 +71,21 @@ func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
 // wait, or 0.
 func (l *Limiter) ForClient(name string) time.Duration {
 	sum := sha256.Sum256([]byte(name))
-	return l.take("client:"+hex.EncodeToString(sum[:2]), PerClient)
+	return l.take(OfClient, hex.EncodeToString(sum[:2]), PerClient)
 }
 
 // ForGrant counts a failure with a code or token that was issued for this grant.
 func (l *Limiter) ForGrant(id uuid.UUID) time.Duration {
-	return l.take("grant:"+id.String(), PerGrant)
+	return l.take(OfGrant, id.String(), PerGrant)
 }
 
-func (l *Limiter) take(key string, perMinute int) time.Duration {
+func (l *Limiter) take(counted, name string, perMinute int) time.Duration {
+	key := counted + ":" + name
 	wait := l.local.take(key, perMinute, l.now())
 	if wait == 0 {
 		l.unsent.add(key, perMinute)
+	} else if l.throttled != nil {
+		l.throttled(counted)
 	}
 	return wait
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // authenticate is fosite's client authentication. If the request can be decided directly, it returns a client that
 // authenticated before. The decision then checks it again.
 func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values) (fosite.Client, error) {
-	x := exchangeOf(ctx)
+	x := exchangeOf(ctx.Value(fosite.AccessRequestContextKey).(fosite.AccessRequester))
 	r := x.request
 	t, _ := grantTypeOf(r.GrantType)
 	if t.presents != "" {
@@ -162,4 +163,160 @@ func checkSecret(r TokenRequest, c client.Client) error {
 		return refused
 	}
 	return nil
+}
+
+// NamesClient reports whether the request says which client sent it, or tries to.
+func (t TokenRequest) NamesClient() bool {
+	return t.OtherAuth || t.Basic || t.ClientID != "" || t.ClientSecret != "" || t.Assertion != ""
+}
+
+// Authenticate returns the client that sent a request to an endpoint other than the token endpoint, by the same rules.
+// It reads the request's dialect, Authorization header, client id and secret. It returns a *TokenError, or an error
+// that wraps store.ErrUnavailable.
+func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Client, error) {
+	if r.OtherAuth {
+		return client.Client{}, checkForm(&r) // returns the error for OtherAuth
+	}
+	e.nameFromAssertion(&r)
+	if r.ClientID == "" {
+		return client.Client{}, tokenError("invalid_request", "client_id is required.")
+	}
+	id, err := identity.OfClient(r.ClientID)
+	if err != nil {
+		return client.Client{}, unknownClient(r)
+	}
+	c, err := e.Clients.ClientWithSecret(ctx, id, client.SecretHash(r.ClientSecret))
+	if errors.Is(err, client.ErrUnknown) || (err == nil && !e.hasPublicID(r.ClientID, &c)) {
+		return client.Client{}, unknownClient(r)
+	}
+	if err != nil {
+		return client.Client{}, err
+	}
+	if err := checkClient(r, c); err != nil {
+		return client.Client{}, err
+	}
+	if err := e.verifyAssertion(ctx, r, c); err != nil {
+		return client.Client{}, err
+	}
+	return c, nil
+}
+
+// An AssertionVerifier verifies the signed assertions of clients. *clientassertion.Verifier implements it.
+type AssertionVerifier interface {
+	// ClaimedClient returns the client that an assertion claims to be from, unverified.
+	ClaimedClient(assertion credential.Secret) string
+	// Verify verifies an assertion. Its errors are *client.AssertionError, or wrap store.ErrUnavailable.
+	Verify(ctx context.Context, c client.Client, assertion credential.Secret) error
+}
+
+// noAssertions is the AssertionVerifier of a deployment without clients that sign.
+type noAssertions struct{}
+
+func (noAssertions) ClaimedClient(credential.Secret) string { return "" }
+
+func (noAssertions) Verify(context.Context, client.Client, credential.Secret) error {
+	return &client.AssertionError{Message: "private_key_jwt is not supported."}
+}
+
+// jwtBearer is the only supported assertion type (RFC 7523, section 2.2).
+const jwtBearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+// nameFromAssertion sets the client_id, which a client that signs may omit (RFC 7521, section 4.2).
+func (e *Engine) nameFromAssertion(r *TokenRequest) {
+	if r.ClientID == "" && r.Assertion != "" && r.Dialect == Form {
+		r.ClientID = e.Assertions.ClaimedClient(r.Assertion)
+	}
+}
+
+// verifyAssertion requires a valid assertion of a client that signs. For other clients an assertion is an unknown
+// parameter. Every failure that the client caused is invalid_client.
+func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.Client) error {
+	if c.AuthMethod != client.PrivateKeyJWT {
+		return nil
+	}
+	if r.Assertion == "" || r.AssertionType != jwtBearer {
+		return tokenError(
+			"invalid_client",
+			"This client must authenticate with client_assertion and client_assertion_type "+jwtBearer+".",
+		)
+	}
+	err := e.Assertions.Verify(ctx, c, r.Assertion)
+	if refused, ok := errors.AsType[*client.AssertionError](err); ok {
+		return tokenError("invalid_client", refused.Message)
+	}
+	return err
+}
+
+// Clients finds stored clients by identifier. The error for an unknown client is client.ErrUnknown.
+type Clients interface {
+	// Client returns the client without its secrets.
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	// ClientWithSecret includes the live secret with this hash.
+	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
+	// RecentClient returns a recently read client with its secrets, for requests that are refused in any case.
+	RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error)
+}
+
+// Documents returns clients that have metadata documents; *clientmetadata.Resolver implements it. The errors of Client
+// are client.ErrNotServed, a *client.DocumentError or client.ErrUnreachable, or wrap store.ErrUnavailable.
+type Documents interface {
+	Client(ctx context.Context, address string) (client.Client, error)
+	// Serves reports whether clients with a document at this address are accepted. It does no I/O.
+	Serves(address string) bool
+}
+
+// noDocuments is used by a deployment that accepts no such client.
+type noDocuments struct{}
+
+func (noDocuments) Serves(string) bool { return false }
+
+func (noDocuments) Client(context.Context, string) (client.Client, error) {
+	return client.Client{}, client.ErrNotServed
+}
+
+// Serves reports whether a stored client is still accepted. The domain of a client with a document may have been
+// removed from the deployment's list.
+func (e *Engine) Serves(c client.Client) bool {
+	return c.Address == "" || e.Documents.Serves(c.Address)
+}
+
+// hasPublicID reports whether c has this client_id. A client with a document is identified only by its URL, never by
+// the identifier under which it is stored.
+func (e *Engine) hasPublicID(name string, c *client.Client) bool {
+	return c != nil && c.PublicID() == name && e.Serves(*c)
+}
+
+const unknownApplication = "The application did not identify itself, or is not registered here."
+
+// lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an
+// error that wraps store.ErrUnavailable.
+func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client, error) {
+	if identity.IsAddress(name) {
+		return e.lookUpDocument(ctx, name)
+	}
+	id, err := identity.OfClient(name)
+	if err != nil {
+		return client.Client{}, &PageError{unknownApplication}
+	}
+	c, err := e.Clients.Client(ctx, id)
+	if errors.Is(err, client.ErrUnknown) || (err == nil && (!c.Kind.Traits().Authorizes || !e.hasPublicID(name, &c))) {
+		return client.Client{}, &PageError{unknownApplication}
+	}
+	return c, err
+}
+
+// lookUpDocument returns the client whose document is at address.
+func (e *Engine) lookUpDocument(ctx context.Context, address string) (client.Client, error) {
+	c, err := e.Documents.Client(ctx, address)
+	if errors.Is(err, client.ErrNotServed) {
+		return client.Client{}, &PageError{
+			"The application is not registered here, and its domain is not on the list of allowed domains.",
+		}
+	}
+	if bad, ok := errors.AsType[*client.DocumentError](err); ok {
+		return client.Client{}, &PageError{
+			"The application's metadata document, at " + address + ", is not valid. " + bad.Message,
+		}
+	}
+	return c, err
 }

@@ -207,7 +207,9 @@ func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions
 	c := app.Client
 	// Identify is stricter and handles loopback ports, so fosite sees only the accepted URI.
 	c.Redirects = []string{app.RedirectURI}
-	_, err := e.authorize.NewAuthorizeRequest(withClient(ctx, c), request)
+	provider := e.authorize
+	provider.Store = e.storage(c)
+	_, err := provider.NewAuthorizeRequest(ctx, request)
 	if err == nil {
 		return nil
 	}

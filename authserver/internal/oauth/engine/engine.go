@@ -1,3 +1,14 @@
+// Package engine implements the OAuth protocol of the authorization and token endpoints.
+//
+// It is the only importer of fosite, and its API uses the types of packages grant, client and consent. fosite parses
+// and checks the authorization request, dispatches the token request to the handler of its grant type, and its error
+// values carry the codes. grant.Service makes the decisions that fosite would make outside a transaction (codes, PKCE,
+// refresh tokens, revocation), through handlers that this package registers with fosite. fosite never writes a response
+// and never sees a store.
+//
+//	GET /oauth/authorize   Identify (client, redirect URI, duplicates: a page) → login →
+//	                       ParseAuthorization (the rest: a redirect)
+//	POST …/oauth/token     Token (client → code or refresh token → access token)
 package engine
 
 import (
@@ -36,8 +47,10 @@ type Deps struct {
 // An Engine processes authorization and token requests. It is safe for concurrent use.
 type Engine struct {
 	Deps
-	authorize *fosite.Fosite
+	authorize fosite.Fosite // without the storage of a request
 	token     *fosite.Fosite
+	storage   func(client.Client) fosite.Storage // of an authorization request
+	observers []func(context.Context, Outcome)
 
 	// known are clients without authentication that sent a valid request before. Their data may be outdated: every
 	// decision checks the client again.
@@ -77,10 +90,58 @@ func New(d Deps) *Engine {
 			EnforcePKCEForPublicClients:   true,
 		}
 	}
-	e.authorize = &fosite.Fosite{Store: noStorage{}, Config: config()}
+	e.authorize = fosite.Fosite{Config: config()}
+	e.storage = func(c client.Client) fosite.Storage { return oneClient{fositeClient{c}} }
 	tokens := config()
 	tokens.ClientAuthenticationStrategy = e.authenticate
 	tokens.TokenEndpointHandlers = e.grantHandlers()
-	e.token = &fosite.Fosite{Store: noStorage{}, Config: tokens}
+	e.token = &fosite.Fosite{Config: tokens}
 	return e
+}
+
+// Observe makes the engine call the observer after each token request. Call it before the first request.
+func (e *Engine) Observe(observer func(context.Context, Outcome)) {
+	e.observers = append(e.observers, observer)
+}
+
+// fositeClient adapts a client.Client to fosite. It exposes no secret: fosite never compares one.
+type fositeClient struct{ client.Client }
+
+var _ fosite.Client = fositeClient{}
+
+func (f fositeClient) GetID() string                      { return f.PublicID() }
+func (f fositeClient) GetHashedSecret() []byte            { return nil }
+func (f fositeClient) GetRedirectURIs() []string          { return f.Redirects }
+func (f fositeClient) GetResponseTypes() fosite.Arguments { return fosite.Arguments{"code"} }
+func (f fositeClient) GetScopes() fosite.Arguments        { return f.Required.Strings() }
+func (f fositeClient) IsPublic() bool                     { return f.Kind.Traits().Public }
+func (f fositeClient) GetAudience() fosite.Arguments      { return nil }
+
+func (f fositeClient) GetGrantTypes() fosite.Arguments {
+	var names fosite.Arguments
+	for _, t := range grantTypes {
+		if t.mayUse(f.Kind.Traits()) {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// oneClient is the storage of an authorization request, for which this package has found and checked the client. fosite
+// stores nothing. A token request needs no storage.
+type oneClient struct{ client fositeClient }
+
+var _ fosite.Storage = oneClient{}
+
+func (o oneClient) GetClient(_ context.Context, id string) (fosite.Client, error) {
+	if o.client.GetID() == id {
+		return o.client, nil
+	}
+	return nil, fosite.ErrNotFound
+}
+
+func (oneClient) ClientAssertionJWTValid(context.Context, string) error { return fosite.ErrNotFound }
+
+func (oneClient) SetClientAssertionJWT(context.Context, string, time.Time) error {
+	return fosite.ErrNotFound
 }

@@ -163,8 +163,9 @@ func (r *callLog) add(what string)  { r.WriteString("  " + what + "\n") }
 
 // watch logs each call that fosite makes, and forwards it.
 func (e *Engine) watch(r *callLog) {
-	e.authorize.Store = watchedStorage{r}
-	e.token.Store = watchedStorage{r}
+	storage := e.storage
+	e.storage = func(c client.Client) fosite.Storage { return watchedStorage{storage(c), r} }
+	e.token.Store = watchedStorage{oneClient{}, r}
 	config := e.token.Config.(*fosite.Config)
 	authenticate := config.ClientAuthenticationStrategy
 	config.ClientAuthenticationStrategy = func(
@@ -182,21 +183,24 @@ func (e *Engine) watch(r *callLog) {
 	e.Signer = watchedSigner{e.Signer, r}
 }
 
-type watchedStorage struct{ *callLog }
+type watchedStorage struct {
+	fosite.Storage
+	*callLog
+}
 
 func (w watchedStorage) GetClient(ctx context.Context, id string) (fosite.Client, error) {
 	w.add("GetClient")
-	return noStorage{}.GetClient(ctx, id)
+	return w.Storage.GetClient(ctx, id)
 }
 
 func (w watchedStorage) ClientAssertionJWTValid(ctx context.Context, id string) error {
 	w.add("ClientAssertionJWTValid")
-	return noStorage{}.ClientAssertionJWTValid(ctx, id)
+	return w.Storage.ClientAssertionJWTValid(ctx, id)
 }
 
 func (w watchedStorage) SetClientAssertionJWT(ctx context.Context, id string, at time.Time) error {
 	w.add("SetClientAssertionJWT")
-	return noStorage{}.SetClientAssertionJWT(ctx, id, at)
+	return w.Storage.SetClientAssertionJWT(ctx, id, at)
 }
 
 type watchedHandler struct {

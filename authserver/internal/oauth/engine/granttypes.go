@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 
 	"github.com/ory/fosite"
@@ -10,10 +11,11 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A grantType is a value of the parameter grant_type. Each has its own file and an entry in grantTypes. The parameters
+// A grantType is a value of the parameter grant_type. Each has an entry in grantTypes. The parameters
 // that the token endpoint reads, the metadata and the metrics derive from the entries.
 type grantType struct {
 	name     string
@@ -127,20 +129,18 @@ func (g grantHandler) CanHandleTokenEndpointRequest(_ context.Context, r fosite.
 func (g grantHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester) bool { return false }
 
 // HandleTokenEndpointRequest makes the checks before the decision.
-func (g grantHandler) HandleTokenEndpointRequest(ctx context.Context, _ fosite.AccessRequester) error {
-	return g.check(exchangeOf(ctx))
+func (g grantHandler) HandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) error {
+	return g.check(exchangeOf(r))
 }
 
 // PopulateTokenEndpointResponse decides and issues the tokens.
 func (g grantHandler) PopulateTokenEndpointResponse(
-	ctx context.Context,
-	r fosite.AccessRequester,
-	w fosite.AccessResponder,
+	ctx context.Context, r fosite.AccessRequester, w fosite.AccessResponder,
 ) error {
 	if !g.CanHandleTokenEndpointRequest(ctx, r) {
 		return fosite.ErrUnknownRequest
 	}
-	x := exchangeOf(ctx)
+	x := exchangeOf(r)
 	if x.forged {
 		return fosite.ErrInvalidGrant // check has refused it already, with a description
 	}
@@ -200,4 +200,89 @@ func (g grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (gr
 // present returns the request for the grant service.
 func (g grantHandler) present(x *exchange) grant.Request {
 	return grant.Request{Token: x.token, Terms: g.terms(g.Engine, x), Scope: x.scope, Sender: g.sender(x)}
+}
+
+// authorizationCode redeems the code of a consent (RFC 6749, section 4.1.3).
+var authorizationCode = grantType{
+	name:     "authorization_code",
+	required: []string{"code", "redirect_uri"},
+	optional: []string{"code_verifier", "resource"},
+	presents: "code",
+	kind:     grant.Code,
+	mayUse:   func(client.Traits) bool { return true },
+	check:    checkCode,
+	terms:    codeTerms,
+}
+
+func checkCode(x *exchange) error {
+	traits := x.snapshot.Client.Kind.Traits()
+	switch {
+	case traits.ResourceNeeded && x.request.Parameters["resource"] == "":
+		return tokenError("invalid_request", "resource is required."+librariesHelp)
+	case traits.PKCERequired && x.request.Parameters["code_verifier"] == "":
+		return tokenError("invalid_request", "code_verifier is required."+librariesHelp)
+	case x.forged:
+		return tokenError("invalid_grant", "The authorization code is unknown.")
+	}
+	return nil
+}
+
+// A code verifier has 43 to 128 unreserved characters (RFC 7636, section 4.1).
+var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
+
+// codeTerms returns what the request says about its code.
+func codeTerms(e *Engine, x *exchange) grant.CodeTerms {
+	resource := x.request.Parameters["resource"].Reveal()
+	if resource == "" && x.snapshot.Client.Kind == client.Confidential {
+		resource = e.RESTResource
+	}
+	verifier := x.request.Parameters["code_verifier"]
+	challenge := grant.ChallengeOf(verifier)
+	if verifier != "" && !verifierPattern.MatchString(verifier.Reveal()) {
+		challenge = "malformed" // matches no challenge, and counts as a wrong attempt
+	}
+	return grant.CodeTerms{
+		ClientID:    x.snapshot.Client.ID,
+		RedirectURI: x.request.Parameters["redirect_uri"].Reveal(),
+		Resource:    resource,
+		Challenge:   challenge,
+	}
+}
+
+// RefreshToken is the grant type that rotates a refresh token.
+const RefreshToken = "refresh_token"
+
+// refreshToken rotates a refresh token (RFC 6749, section 6).
+var refreshToken = grantType{
+	name:     RefreshToken,
+	required: []string{"refresh_token"},
+	optional: []string{"resource", "scope"},
+	formOnly: true,
+	presents: "refresh_token",
+	kind:     grant.Refresh,
+	mayUse:   func(t client.Traits) bool { return t.Refreshes },
+	check:    checkRefresh,
+	terms:    refreshTerms,
+}
+
+func refreshTerms(_ *Engine, x *exchange) grant.CodeTerms {
+	return grant.CodeTerms{ClientID: x.snapshot.Client.ID, Resource: x.request.Parameters["resource"].Reveal()}
+}
+
+// checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it
+// is as if it were missing.
+func checkRefresh(x *exchange) error {
+	x.scope = perm.ParseScope(x.request.Parameters["scope"].Reveal()).Without(perm.NewSet(offlineAccess))
+	switch {
+	case !x.snapshot.Client.Kind.Traits().Refreshes:
+		return tokenError(
+			"unauthorized_client",
+			"This client has no refresh tokens. Send the user to the consent page again.",
+		)
+	case x.request.Parameters["resource"] == "":
+		return tokenError("invalid_request", "resource is required."+librariesHelp)
+	case x.forged:
+		return tokenError("invalid_grant", "The refresh token is unknown.")
+	}
+	return nil
 }

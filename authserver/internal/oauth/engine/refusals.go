@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/identity"
@@ -22,17 +23,15 @@ type RefusalStore interface {
 	connectionlog.StoppedAttempts
 }
 
-// A RefusalRecorder processes token requests like its Engine, and records in the audit log why it refused a request
-// that concerns a grant. A successful request costs nothing more, and a repeated refusal costs no more than the
-// refusal. For a forged code or token it records only that its client was refused (orphans.go). A failed write does not
-// change the response.
-type RefusalRecorder struct {
+// A refusalRecorder observes the token requests of its Engine, and records in the audit log why one that concerns a
+// grant was refused. A successful request costs nothing more, and a repeated refusal costs no more than the refusal.
+// For a forged code or token it records only that its client was refused. A failed write does not change the response.
+type refusalRecorder struct {
 	*Engine
 	refusals RefusalStore
 	recent   *lru.Cache[refusal, struct{}]
 	now      func() time.Time
 	orphans  *connectionlog.Recorder
-	log      *slog.Logger
 }
 
 // A refusal identifies refused requests of a grant, by reason and clock hour. The audit log stores each refusal once.
@@ -46,36 +45,32 @@ type refusal struct {
 
 const maxRecent = 8192
 
-func (r *RefusalRecorder) refusal(grant uuid.UUID, why string) refusal {
+func (r *refusalRecorder) refusal(grant uuid.UUID, why string) refusal {
 	return refusal{grant, why, r.now().UTC().Truncate(time.Hour)}
 }
 
-// NewRefusalRecorder returns a RefusalRecorder. now is the clock that determines the hour.
-func NewRefusalRecorder(e *Engine, refusals RefusalStore, now func() time.Time, log *slog.Logger) *RefusalRecorder {
+// RecordRefusals makes the engine record refusals. now is the clock that determines the hour.
+func (e *Engine) RecordRefusals(refusals RefusalStore, now func() time.Time, log *slog.Logger) {
 	recent, _ := lru.New[refusal, struct{}](maxRecent) // fails only if the size is not positive
-	return &RefusalRecorder{
+	r := &refusalRecorder{
 		Engine:   e,
 		refusals: refusals,
 		recent:   recent,
 		now:      now,
 		orphans:  connectionlog.NewRecorder(refusals, now, log),
-		log:      log,
 	}
-}
-
-// Token is like Engine.Token.
-func (r *RefusalRecorder) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
-	x, err := r.try(ctx, request)
-	var refused *TokenError
-	if errors.As(err, &refused) {
-		if recordErr := r.record(context.WithoutCancel(ctx), x, refused); recordErr != nil {
-			r.log.WarnContext(ctx, "token refusal not recorded", "error", recordErr)
+	e.Observe(func(ctx context.Context, one Outcome) {
+		refused, ok := errors.AsType[*TokenError](one.Err)
+		if !ok {
+			return
 		}
-	}
-	return x.answer, err
+		if err := r.record(context.WithoutCancel(ctx), one.exchange, refused); err != nil {
+			log.WarnContext(ctx, "token refusal not recorded", "error", err)
+		}
+	})
 }
 
-func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) (err error) {
+func (r *refusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) (err error) {
 	presented, authentic := Presented(r.Grants, x.request)
 	if !authentic {
 		return r.recordOrphan(ctx, x, refused)
@@ -105,12 +100,8 @@ func (r *RefusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 	return r.recordFor(ctx, snapshot, caller, x.ended, refused)
 }
 
-func (r *RefusalRecorder) recordFor(
-	ctx context.Context,
-	snapshot grant.Snapshot,
-	caller uuid.UUID,
-	ended grant.Reason,
-	refused *TokenError,
+func (r *refusalRecorder) recordFor(
+	ctx context.Context, snapshot grant.Snapshot, caller uuid.UUID, ended grant.Reason, refused *TokenError,
 ) error {
 	g := *snapshot.Grant
 	if ended != "" {
@@ -164,4 +155,35 @@ func why(s grant.Snapshot, caller uuid.UUID) string {
 		return string(block)
 	}
 	return notMatching
+}
+
+// recordOrphan records a refused request of a connector that presented no genuine code or token. A recently recorded
+// request costs nothing. Only what is written is remembered, so invented client ids cannot fill the cache.
+func (r *refusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused *TokenError) error {
+	caller, err := identity.OfClient(x.request.ClientID)
+	stop := connectionlog.StoppedAttempt{
+		ClientID: caller,
+		Orphan:   true,
+		Outcome:  connectionlog.Refused,
+		Reason:   refused.Description,
+	}
+	if err != nil || r.orphans.Recorded(stop) {
+		return nil
+	}
+	c := x.snapshot.Client
+	if c == nil {
+		known, err := r.Clients.RecentClient(ctx, caller)
+		if errors.Is(err, client.ErrUnknown) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c = &known
+	}
+	if c.Kind != client.Connector || c.WorkspaceID == uuid.Nil || !r.orphans.IsNew(stop) {
+		return nil
+	}
+	stop.WorkspaceID = c.WorkspaceID
+	return r.orphans.Write(ctx, stop)
 }

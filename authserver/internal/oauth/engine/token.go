@@ -71,8 +71,9 @@ func tokenError(code, description string) *TokenError {
 	return &TokenError{Code: code, Description: description}
 }
 
-// An exchange is the state of one token request while fosite processes it.
+// An exchange is the state of one token request while fosite processes it: the session of its access request.
 type exchange struct {
+	fosite.DefaultSession
 	request  TokenRequest
 	token    grant.Token // the code or refresh token
 	forged   bool        // this server did not issue it
@@ -84,42 +85,48 @@ type exchange struct {
 	answer   Tokens
 }
 
-type exchangeKey struct{}
+func exchangeOf(r fosite.Requester) *exchange { return r.GetSession().(*exchange) }
 
-func exchangeOf(ctx context.Context) *exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*exchange)
-	return x
+// An Outcome is a token request with its result.
+type Outcome struct {
+	Request TokenRequest
+	Err     error // a *TokenError, an error that wraps store.ErrUnavailable, or nil
+
+	exchange *exchange
 }
 
-// Token processes a token request. It returns a *TokenError, or an error that wraps store.ErrUnavailable.
+// Token processes a token request, and shows the result to the observers. It returns a *TokenError, or an error that
+// wraps store.ErrUnavailable.
 func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
-	x, err := e.try(ctx, request)
+	x := &exchange{request: request}
+	err := e.process(ctx, x)
+	for _, observe := range e.observers {
+		observe(ctx, Outcome{x.request, err, x})
+	}
 	return x.answer, err
 }
 
-// try is like Token, and also returns what it learned about the request.
-func (e *Engine) try(ctx context.Context, request TokenRequest) (*exchange, error) {
-	e.nameFromAssertion(&request)
-	err := checkForm(&request)
-	x := &exchange{request: request}
-	if err != nil {
-		return x, err
+// process lets fosite authenticate the client and dispatch the request to its handler. fosite reads the grant type from
+// the form; the handlers find the rest of the request in the session.
+func (e *Engine) process(ctx context.Context, x *exchange) error {
+	e.nameFromAssertion(&x.request)
+	if err := checkForm(&x.request); err != nil {
+		return err
 	}
-	ctx = context.WithValue(ctx, exchangeKey{}, x)
-	form := url.Values{"grant_type": {request.GrantType}, "client_id": {request.ClientID}}
-	httpRequest := &http.Request{Method: http.MethodPost, Form: form, PostForm: form, Header: http.Header{}}
-	requester, err := e.token.NewAccessRequest(ctx, httpRequest, &fosite.DefaultSession{})
-	if err != nil {
-		return x, mapTokenError(err)
+	form := url.Values{"grant_type": {x.request.GrantType}}
+	post := &http.Request{Method: http.MethodPost, Form: form, PostForm: form}
+	requester, err := e.token.NewAccessRequest(ctx, post, x)
+	if err == nil {
+		_, err = e.token.NewAccessResponse(ctx, requester)
 	}
-	if _, err := e.token.NewAccessResponse(ctx, requester); err != nil {
-		return x, mapTokenError(err)
-	}
-	return x, nil
+	return mapTokenError(err)
 }
 
 // checkForm checks what can be checked without I/O.
 func checkForm(r *TokenRequest) error {
+	if r.GrantType == "" && r.Dialect == JSON {
+		r.GrantType = grantTypes[0].name
+	}
 	if r.OtherAuth {
 		return tokenError(
 			"invalid_request",
@@ -127,9 +134,6 @@ func checkForm(r *TokenRequest) error {
 				"client_secret_basic or client_secret_post, the body must have no client_secret and the same "+
 				"client_id or none. Otherwise send the credentials only in the body.",
 		)
-	}
-	if r.GrantType == "" && r.Dialect == JSON {
-		r.GrantType = grantTypes[0].name
 	}
 	missing := "grant_type"
 	if r.GrantType != "" {
@@ -215,4 +219,47 @@ func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
 	}
 	return nil
+}
+
+// Length limits of an Idempotency-Key (contract, section 3). A thief of the token could guess a shorter key.
+const (
+	shortestKey = 16
+	longestKey  = 255
+)
+
+func checkKey(keys []credential.Secret) error {
+	valid := len(keys) <= 1
+	for _, key := range keys {
+		text := key.Reveal()
+		valid = valid && len(text) >= shortestKey && len(text) <= longestKey &&
+			!strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
+	}
+	if !valid {
+		return tokenError(
+			"invalid_request",
+			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.",
+		)
+	}
+	return nil
+}
+
+// sender returns the sender of the request. Its proof is the Idempotency-Key or, without a key, the signature of a
+// private_key_jwt client (G11).
+func (e *Engine) sender(x *exchange) grant.Sender {
+	sender := grant.Sender{
+		Network:   x.request.Network,
+		UserAgent: x.request.UserAgent,
+		LoadKey: func(ctx context.Context, keyIDs []string) (err error) {
+			x.key, err = e.Signer.CurrentAmong(ctx, keyIDs)
+			return err
+		},
+	}
+	switch {
+	case len(x.request.IdempotencyKeys) > 0:
+		sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0])
+	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
+		sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID())
+	}
+	sender.Proof = sender.Proof.For(x.scope)
+	return sender
 }

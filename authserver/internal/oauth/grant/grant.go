@@ -32,7 +32,7 @@
 // its next request with the same token is treated as a replay unless it repeats the request within 60 s with the same
 // proof (G11). The user must connect again. A crash after a commit and before the response has the same result.
 //
-// Callers: engine (exchange), endpoint/protocol/authorize (open), endpoint/protocol/revoke and endpoint/settings
+// Callers: engine (exchange), endpoint/protocol/authorize (open), endpoint/protocol/token and endpoint/settings
 // (revoke).
 package grant
 

@@ -22,7 +22,8 @@ type Service struct {
 	undoTime  time.Duration // limit of one call that undoes a decision in Redis
 	limit     time.Duration // of the work after a script may have decided
 
-	undos *undoQueue
+	undos   *undoQueue
+	revoked func(uuid.UUID, Reason) // observes revocations, or nil
 }
 
 // NewService returns a Service over the two stores.
@@ -208,8 +209,15 @@ func (s *Service) revoke(ctx context.Context, g Grant, reason Reason, actor stri
 	return nil
 }
 
-// PropagateRevocation revokes a grant in Redis that Postgres has revoked in the transaction of its cause.
+// ObserveRevocations makes the service call the observer with each grant that ends before its time, whatever the cause.
+// Call it before the first decision.
+func (s *Service) ObserveRevocations(observer func(uuid.UUID, Reason)) { s.revoked = observer }
+
+// PropagateRevocation revokes a grant in Redis that Postgres has revoked, perhaps in the transaction of its cause.
 func (s *Service) PropagateRevocation(ctx context.Context, id uuid.UUID, ends time.Time, reason Reason) {
+	if s.revoked != nil {
+		s.revoked(id, reason)
+	}
 	if err := s.rotations.Revoke(ctx, id, reason, ends); err != nil {
 		s.log.WarnContext(ctx, "revocation not propagated to Redis; Postgres still refuses the grant",
 			"grant_id", id, "reason", reason, "error", err)

@@ -2,7 +2,6 @@ package token_test
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -173,9 +172,8 @@ func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
 func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	recorder := engine.NewRefusalRecorder(b.Engine, b.Store, b.Now, slog.New(slog.DiscardHandler))
 	refresh := func(name string) {
-		_, err := recorder.Token(t.Context(), engine.TokenRequest{
+		_, err := b.Engine.Token(t.Context(), engine.TokenRequest{
 			Dialect:   engine.Form,
 			GrantType: "refresh_token",
 			ClientID:  name,
