@@ -116,8 +116,14 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 			strings.Contains(got.HTML, "<img") || strings.Contains(got.HTML, "src=") {
 			t.Errorf("%s: %s", kind, got.HTML)
 		}
-		withToken := slices.Contains([]Kind{Invitation, Reset, EmailChangeOld, EmailChangeNew}, kind)
-		if strings.Contains(got.Text, "s3cret") != withToken || strings.Contains(header, "s3cret") {
+		path, withToken := map[Kind]string{
+			Invitation:     "/invitation",
+			Reset:          ResetPath,
+			EmailChangeOld: EmailChangePath,
+			EmailChangeNew: EmailChangePath,
+		}[kind]
+		if withToken && !strings.Contains(got.Text, here.appURL+path+"?token=s3cret\n") ||
+			strings.Contains(got.Text, "s3cret") != withToken || strings.Contains(header, "s3cret") {
 			t.Errorf("%s: the secret is in the wrong place: %s", kind, got.Raw)
 		}
 		if got.MessageID != "1@app.example.org" || parsed.Header.Get("Auto-Submitted") != "auto-generated" {

@@ -1,12 +1,10 @@
 // Package mail queues e-mails in the transaction of their cause and sends them by SMTP.
 //
-//	message.go  Message, Kind, Data: what other packages fill in; the plain text and HTML of a letter
-//	letters.go  the text of each kind, or in accountletters.go
-//	notes.go    the letters that are data, each about one change of an account
-//	notices.go  the table of audit actions: the mail about each, or why there is none
-//	queue.go    Queue.Add: the job of a message, in the caller's transaction
-//	worker.go   Worker: sends the jobs, and retries; the job that queues the mails that depend on the time
-//	smtp.go     the mail server's URL and the Sender
+//	message.go    Message, Kind, Data: what other packages fill in; the table of audit actions with a mail
+//	letters.json  the texts of each kind
+//	letters.go    the plain text and HTML of a letter
+//	queue.go      Queue.Add: the job of a message, in the caller's transaction; Worker: sends the jobs, and retries
+//	smtp.go       the mail server's URL and the Sender
 //
 // Its invariants:
 //
@@ -20,16 +18,14 @@
 package mail
 
 import (
-	"bytes"
-	_ "embed"
-	"fmt"
-	"html/template"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -74,17 +70,23 @@ const (
 	TokenCreated          Kind = "token_created"
 )
 
+// Paths of the pages that links of letters.json lead to.
+const (
+	ResetPath       = "/login/reset"
+	EmailChangePath = "/email"
+)
+
 // A Message is one e-mail to one person.
 type Message struct {
-	ID      uuid.UUID // set by Queue.Add; the Message-ID derives from it
-	Kind    Kind
-	Address string // of the recipient
-	Name    string // of the recipient, or ""
-	Data    Data
+	ID      uuid.UUID `json:"id"` // set by Queue.Add; the Message-ID derives from it
+	Kind    Kind      `json:"kind"`
+	Address string    `json:"address"`        // of the recipient
+	Name    string    `json:"name,omitempty"` // of the recipient, or ""
+	Data    Data      `json:"data"`
 	// Token is the secret of the link, for Invitation, Reset, EmailChangeOld and EmailChangeNew.
-	Token credential.Secret
+	Token credential.Secret `json:"-"`
 	// Expires is the end of the link, or the zero time for the end of the kind. The message is not sent later (M3).
-	Expires time.Time
+	Expires time.Time `json:"expires"`
 }
 
 // Data are what the text mentions. Each kind uses the fields that its letter names.
@@ -144,65 +146,73 @@ func clean(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-//go:embed letter.html
-var letterHTML string
-
-// letterPage is the HTML of every letter. It loads nothing: no image, no style sheet, no tracking.
-var letterPage = template.Must(template.New("letter").Parse(letterHTML))
-
-// A rendered message is ready to send.
-type rendered struct {
-	Subject string
-	Text    string
-	HTML    string
+// A Notice is the mail about a change (contract, section 7).
+type Notice struct {
+	Action audit.Action
+	Mail   Kind
+	Page   string // local path of the page that shows the change
+	// ByEvent means that the store queues the mail with the event, to the user that the event concerns. The other mails
+	// depend on more than the event, and the code of the change queues them.
+	ByEvent bool
 }
 
-// render writes a message. Its data are cleaned first (M5).
-func (s site) render(m Message) (rendered, error) {
-	k, ok := kindOf(m.Kind)
-	if !ok {
-		return rendered{}, fmt.Errorf("there is no message of the kind %q", m.Kind)
-	}
-	m.Data, m.Name = m.Data.cleaned(), clean(m.Name)
-	l := k.write(s, m)
-	if k.optional {
-		l.Unwanted = s.page("/settings/security")
-	}
-	var page bytes.Buffer
-	colour, _ := s.brand.Colour()
-	if err := letterPage.Execute(&page, map[string]any{
-		"Letter": l,
-		"Name":   m.Name,
-		"Place":  s.place(),
-		"Colour": colour.String(), // white text on it is readable: the setting is checked
-	}); err != nil {
-		return rendered{}, fmt.Errorf("render a message: %w", err)
-	}
-	return rendered{Subject: clean(l.Subject), Text: l.text(m.Name, s.place()), HTML: page.String()}, nil
+const (
+	securityPage   = "/settings/security"
+	appPage        = "/settings/security/authenticator"
+	passkeysPage   = "/settings/passkeys"
+	linkedPage     = "/settings/provider"
+	ownTokensPage  = "/settings/security#tokens"
+	appsPage       = "/settings/apps"
+	userPage       = "/settings/user"
+	developersPage = "/settings/developers"
+)
+
+var notices = []Notice{
+	{Action: audit.SignInSucceeded, Mail: NewSignIn, Page: securityPage}, // from a new browser
+	{Action: audit.IdentityLinked, Mail: AccountLinked, Page: linkedPage, ByEvent: true},
+	{Action: audit.IdentityUnlinked, Mail: AccountUnlinked, Page: linkedPage, ByEvent: true},
+	{Action: audit.PasskeyAdded, Mail: PasskeyAdded, Page: passkeysPage, ByEvent: true},
+	{Action: audit.PasskeyRemoved, Mail: PasskeyRemoved, Page: passkeysPage, ByEvent: true},
+	{Action: audit.PasskeyStopped, Mail: PasskeyBlocked, Page: passkeysPage, ByEvent: true},
+	{Action: audit.AuthenticatorAdded, Mail: AuthenticatorAdded, Page: appPage, ByEvent: true},
+	{Action: audit.AuthenticatorRemoved, Mail: AuthenticatorRemoved, Page: appPage, ByEvent: true},
+	{Action: audit.RecoveryCodesReplaced, Mail: RecoveryCodesReplaced, Page: appPage, ByEvent: true},
+	{Action: audit.RecoveryCodeUsed, Mail: RecoveryCodeUsed, Page: appPage, ByEvent: true},
+	{Action: audit.UserPasswordSet, Mail: PasswordChanged, Page: securityPage},
+	{Action: audit.UserPasswordChanged, Mail: PasswordChanged, Page: securityPage},
+	{Action: audit.UserPasswordReset, Mail: PasswordChanged, Page: securityPage},
+	{Action: audit.UserPasswordRemoved, Mail: PasswordRemoved, Page: securityPage},
+	{Action: audit.UserResetRequested, Mail: Reset, Page: securityPage},
+	{Action: audit.UserEmailRequested, Mail: EmailChangeOld, Page: userPage}, // and EmailChangeNew
+	{Action: audit.UserEmailChanged, Mail: EmailChanged, Page: userPage},     // to both addresses
+	// if it ended what the account had; and MemberAddressProven to the members who can manage members of the user's
+	// workspaces
+	{Action: audit.UserEmailProven, Mail: AddressProven, Page: securityPage},
+	{Action: audit.CodeFailed, Mail: WrongCodes, Page: securityPage}, // after several within a day
+	{Action: audit.UserDeleted, Mail: AccountDeleted},                // nothing is left to show
+	{Action: audit.TokenCreated, Mail: TokenCreated, Page: ownTokensPage, ByEvent: true},
+	{Action: audit.TokenRevoked, Mail: TokenRevoked, Page: ownTokensPage}, // if its value was sent for revocation
+	{Action: audit.GrantConsented, Mail: ConnectionApproved, Page: appsPage},
+	{Action: audit.GrantRevoked, Mail: ConnectionReplayed, Page: appsPage}, // after a replay
+	{Action: audit.MemberPermissionsChanged, Mail: PermissionsChanged, Page: userPage},
+	{Action: audit.MemberRemoved, Mail: Removed, Page: userPage},
+	{Action: audit.InvitationCreated, Mail: Invitation, Page: userPage},
+	{Action: audit.InvitationRenewed, Mail: Invitation, Page: userPage},
+	{Action: audit.AccessRequested, Mail: AccessRequested, Page: "/settings/members"},
+	{Action: audit.WebhookAdded, Mail: WebhookAdded, Page: "/settings/webhooks"},
+	{Action: audit.WebhookChanged, Mail: WebhookPersonal, Page: "/settings/webhooks"}, // if it gets personal data
+	{Action: audit.WebhookDisabled, Mail: WebhookDisabled, Page: developersPage},      // by the service
 }
 
-// place names the deployment at the end of a message.
-func (s site) place() string { return s.brand.Name() + " at " + s.host() }
-
-// text returns the plain text of a letter.
-func (l letter) text(name, place string) string {
-	var out strings.Builder
-	paragraph := func(text string) { _, _ = out.WriteString(text + "\n\n") } // never fails
-	if name != "" {
-		paragraph("Hello " + name + ",")
+// NoticeOf returns the mail about an action, or false if there is none.
+func NoticeOf(a audit.Action) (Notice, bool) {
+	for _, n := range notices {
+		if n.Action == a {
+			return n, true
+		}
 	}
-	for _, line := range l.Lines {
-		paragraph(line)
-	}
-	if l.Link != "" {
-		paragraph(l.Button + ":\n" + l.Link)
-	}
-	for _, line := range l.After {
-		paragraph(line)
-	}
-	_, _ = out.WriteString("-- \n" + place + "\n")
-	if l.Unwanted != "" {
-		_, _ = out.WriteString("Turn off messages like this: " + l.Unwanted + "\n")
-	}
-	return out.String()
+	return Notice{}, false
 }
+
+// Notices returns the mails about changes.
+func Notices() []Notice { return slices.Clone(notices) }

@@ -24,12 +24,12 @@ func TestWork_LeavesUnknownKindToOtherProcesses(t *testing.T) {
 		Now:   func() time.Time { return now },
 		Count: func(Kind, string) {},
 	}}
-	content, err := json.Marshal(stored{
+	content, err := json.Marshal(stored{Message: Message{
 		ID:      uuid.New(),
 		Kind:    "of_a_later_release",
 		Address: "ada@example.org",
 		Expires: now.Add(time.Hour),
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
