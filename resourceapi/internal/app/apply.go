@@ -195,7 +195,7 @@ func applyForm(ctx context.Context, writer engage.Writer, form engage.Form) (app
 		if !sameFields(stored.Fields, form.Fields) {
 			return engage.Form{}, errors.New("the fields of a form cannot change: choose a new id for another form")
 		}
-		if one.Changed = differences(stored, form); len(one.Changed) > 0 {
+		if one.Changed = stored.Differences(form); len(one.Changed) > 0 {
 			one.Action = "change"
 		}
 		stored.Definition, stored.Enabled = form.Definition, form.Enabled
@@ -219,28 +219,6 @@ func sameFields(a, b []engage.Field) bool {
 	first, failed := json.Marshal(a)
 	second, alsoFailed := json.Marshal(b)
 	return failed == nil && alsoFailed == nil && bytes.Equal(first, second)
-}
-
-// differences returns the names of the members that differ, in the order of the documentation.
-func differences(stored, form engage.Form) []string {
-	var names []string
-	for _, one := range []struct {
-		name    string
-		differs bool
-	}{
-		{"title", stored.Title != form.Title},
-		{"introduction", stored.Introduction != form.Introduction},
-		{"thankYou", stored.ThankYou != form.ThankYou},
-		{"lang", stored.Lang != form.Lang},
-		{"allowedOrigins", !slices.Equal(stored.AllowedOrigins, form.AllowedOrigins)},
-		{"enabled", stored.Enabled != form.Enabled},
-		{"retentionMonths", stored.RetentionMonths != form.RetentionMonths},
-	} {
-		if one.differs {
-			names = append(names, one.name)
-		}
-	}
-	return names
 }
 
 // text writes a line for each form that was created or changed, and a line with the counts.

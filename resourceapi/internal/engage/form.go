@@ -217,6 +217,28 @@ func (c Change) Apply(f Form) Form {
 	return f
 }
 
+// Differences returns the names of the members in which the forms differ, in the order of the documentation.
+func (f Form) Differences(other Form) []string {
+	var names []string
+	for _, one := range []struct {
+		name    string
+		differs bool
+	}{
+		{"title", f.Title != other.Title},
+		{"introduction", f.Introduction != other.Introduction},
+		{"thankYou", f.ThankYou != other.ThankYou},
+		{"lang", f.Lang != other.Lang},
+		{"allowedOrigins", !slices.Equal(f.AllowedOrigins, other.AllowedOrigins)},
+		{"enabled", f.Enabled != other.Enabled},
+		{"retentionMonths", f.RetentionMonths != other.RetentionMonths},
+	} {
+		if one.differs {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
 // host matches a name or an address without characters that are special in a Content-Security-Policy.
 var host = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:]+\])$`)
 

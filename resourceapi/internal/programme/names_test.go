@@ -3,7 +3,7 @@ package programme
 import "testing"
 
 func TestChange_AcceptsStoredInvalidNameUnlessChanged(t *testing.T) {
-	stored := Programme{Name: "\u200b", Status: Draft}
+	stored := Programme{Details: Details{Name: "\u200b", Status: Draft}}
 	summary, name := "What it is for", "\u3164"
 	if p, err := (Change{Summary: &summary}).Apply(stored); err != nil || p.Summary != summary ||
 		p.Name != stored.Name {

@@ -30,19 +30,16 @@ import (
 
 // A Programme is one record of a workspace.
 type Programme struct {
-	ID       uuid.UUID
-	Name     string
-	Summary  string
-	Status   Status
-	StartsOn *Date
-	EndsOn   *Date
-	// ExternalID is the id that the programme has in another system, or "". It is unique in the workspace.
-	ExternalID string
+	ID uuid.UUID
+	Details
 
 	CreatedAt time.Time // with the microsecond precision of Postgres
 	UpdatedAt time.Time
 	Version   int // counts the changes from 1; source of the entity tag
 }
+
+// New returns the first version of a programme, without its times.
+func New(id uuid.UUID, d Details) Programme { return Programme{ID: id, Details: d, Version: 1} }
 
 // Same reports whether p and q are the same version of the same programme.
 func (p Programme) Same(q Programme) bool {
@@ -167,16 +164,16 @@ const (
 	FieldEndsOn   = "endsOn"
 )
 
-// Details describe a new programme.
+// Details are what describes a programme.
 type Details struct {
 	Name     string
 	Summary  string
 	Status   Status
 	StartsOn *Date
 	EndsOn   *Date
-
-	ExternalID string // "" if none
-	Row        int    // in the file of an import, else 0
+	// ExternalID is the id that the programme has in another system, or "". It is unique in the workspace.
+	ExternalID string
+	Row        int // in the file of an import, else 0
 }
 
 // Check returns rest.Problems, or nil. It enforces P1.

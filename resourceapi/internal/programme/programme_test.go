@@ -60,13 +60,13 @@ func TestChange_OmittedFieldsStayUnchanged(t *testing.T) {
 		return &d
 	}
 	name, long := "Youth Café", strings.Repeat("é", MaxName+1)
-	before := Programme{
+	before := Programme{Details: Details{
 		Name:     "Warm Homes",
 		Summary:  "Advice",
 		Status:   Active,
 		StartsOn: day("2026-04-01"),
 		EndsOn:   day("2026-09-30"),
-	}
+	}}
 	after, err := Change{Name: &name}.Apply(before)
 	if want := before; err != nil || after.Name != name || after.Summary != want.Summary ||
 		after.StartsOn != want.StartsOn ||

@@ -82,16 +82,7 @@ func (u Upsert) Apply(current *Programme, id uuid.UUID) Upserted {
 		}
 	}
 	if current == nil {
-		return Upserted{Created: true, Programme: Programme{
-			ID:         id,
-			Name:       u.New.Name,
-			Summary:    u.New.Summary,
-			Status:     u.New.Status,
-			StartsOn:   u.New.StartsOn,
-			EndsOn:     u.New.EndsOn,
-			ExternalID: u.New.ExternalID,
-			Version:    1,
-		}}
+		return Upserted{Created: true, Programme: New(id, u.New)}
 	}
 	p, err := u.Change.Apply(*current)
 	if err != nil {

@@ -23,9 +23,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		p := programme.Programme{
 			ID:        uuid.NewSHA1(uuid.Nil, []byte(name)),
-			Name:      name,
-			Summary:   summary,
-			Status:    programme.Active,
+			Details:   programme.Details{Name: name, Summary: summary, Status: programme.Active},
 			CreatedAt: time.UnixMicro(micros),
 			UpdatedAt: time.UnixMicro(micros + 1),
 		}

@@ -60,7 +60,7 @@ type erasureRow struct {
 }
 
 // countUpTo counts the submissions of an erasure, up to one more than a request erases.
-func (w *engageWriting) countUpTo(ctx context.Context, which string, e erasureRow) (submissions int, err error) {
+func (w *writing) countUpTo(ctx context.Context, which string, e erasureRow) (submissions int, err error) {
 	err = w.tx.QueryRow(ctx, `select count(*) from (
 		select from resource.submissions where tenant_id = $1 and `+which+` limit $3) counted`,
 		e.workspaceID, e.subjects, engage.MaxErasedAtOnce+1).Scan(&submissions)
@@ -71,7 +71,7 @@ func (w *engageWriting) countUpTo(ctx context.Context, which string, e erasureRo
 }
 
 // acceptErasure stores an erasure for the worker. It returns engage.ErrTooManyErasures.
-func (w *engageWriting) acceptErasure(ctx context.Context, e erasureRow) (engage.Erasure, error) {
+func (w *writing) acceptErasure(ctx context.Context, e erasureRow) (engage.Erasure, error) {
 	e.id = identity.New()
 	tag, err := w.tx.Exec(ctx, `
 		insert into resource.erasures (tenant_id, id, kind, subjects, addresses, user_id, request_id)
@@ -90,25 +90,24 @@ func (w *engageWriting) acceptErasure(ctx context.Context, e erasureRow) (engage
 
 // Erasure reads an erasure that a worker does, or returns engage.ErrNoErasure.
 func (e *Engage) Erasure(ctx context.Context, workspaceID, id uuid.UUID) (engage.Erasure, error) {
-	return oneRecord(ctx, e.pool, engage.ErrNoErasure, func(row pgx.CollectableRow) (one engage.Erasure, err error) {
-		return one, row.Scan(&one.ID, &one.Kind, &one.Status, &one.Deleted)
-	}, `select id, kind, status, deleted from resource.erasures where tenant_id = $1 and id = $2
+	found, err := oneRow(ctx, e.pool, engage.ErrNoErasure, pgx.RowToStructByName[engage.Erasure],
+		`select id, kind, status, deleted from resource.erasures where tenant_id = $1 and id = $2
 		and (finished_at is null or finished_at > now() - $3::interval)`, workspaceID, id, keepErasures)
+	return found, outcome(err)
 }
 
 // ProcessErasure deletes a batch of the erasure that has waited longest since its last batch, of all workspaces, and
 // reports whether there was one that no other worker has.
 func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
-	ctx, cancel := bounded(ctx, workTimeout)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select tenant_id, id from resource.erasures
+	scan := func(row pgx.CollectableRow) (e erasureRow, err error) { return e, row.Scan(&e.workspaceID, &e.id) }
+	waiting, err := allRows(ctx, s.pool, scan, `
+		select tenant_id, id from resource.erasures
 		where status = 'accepted' order by worked_at limit $1`, erasuresTried)
 	if err != nil {
-		return false, outcome(fmt.Errorf("find erasures: %w", err))
+		err = fmt.Errorf("find erasures: %w", err)
 	}
-	waiting, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e erasureRow, err error) {
-		return e, row.Scan(&e.workspaceID, &e.id)
-	})
+	ctx, cancel := bounded(ctx, workTimeout)
+	defer cancel()
 	for i := 0; err == nil && !found && i < len(waiting); i++ {
 		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
 			found, err = processErasure(ctx, tx, waiting[i])
@@ -121,10 +120,8 @@ func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
 	return found, outcome(err)
 }
 
-// postponeErasure puts an erasure whose batch failed behind the others.
+// postponeErasure puts an erasure whose batch failed behind the others. The time of the batch may be over.
 func (s *Store) postponeErasure(ctx context.Context, e erasureRow) error {
-	ctx, cancel := s.pool.bounded(ctx) // the time of the batch may be over
-	defer cancel()
 	_, err := s.pool.Exec(ctx, "update resource.erasures set worked_at = now() where tenant_id = $1 and id = $2",
 		e.workspaceID, e.id)
 	return err

@@ -14,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 // recordErasure adds an event to the audit log of the workspace, without what was erased.
@@ -32,8 +31,6 @@ func recordErasure(
 
 // RecordExport records in the audit log of the workspace that the user by exports the submissions of a form.
 func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
 	_, err := e.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
 		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
 	if err != nil {
@@ -42,26 +39,10 @@ func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UU
 	return nil
 }
 
-// DeleteDraft implements programme.Writer.
-func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID) error {
-	p, err := oneProgramme(ctx, w.tx, programmeSQL+" for update", workspaceID, id)
-	if err != nil {
-		return err
-	}
-	if p.Status != programme.Draft {
-		return programme.ErrNoDraft
-	}
-	if _, err := w.tx.Exec(ctx, "delete from resource.programmes where tenant_id = $1 and id = $2",
-		workspaceID, id); err != nil {
-		return fmt.Errorf("delete a programme: %w", err)
-	}
-	return recordErasure(ctx, w.tx, workspaceID, by, "programme", id, 0, web.RequestID(ctx))
-}
-
 // EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
-func (e *engageWriting) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
+func (w *writing) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
 	_, err := byID(id, engage.ErrNoSubmission, func(months string) (struct{}, error) {
-		tag, err := e.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2"+months+
+		tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2"+months+
 			notErased, workspaceID, id)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = engage.ErrNoSubmission
@@ -74,14 +55,12 @@ func (e *engageWriting) EraseSubmission(ctx context.Context, workspaceID, id, by
 	if err != nil {
 		return fmt.Errorf("erase a submission: %w", err)
 	}
-	return recordErasure(ctx, e.tx, workspaceID, by, "submission", id, 0, web.RequestID(ctx))
+	return recordErasure(ctx, w.tx, workspaceID, by, "submission", id, 0, web.RequestID(ctx))
 }
 
 // EraseForm implements engage.Writer. The form is locked first, so that no submission arrives meanwhile.
-func (w *engageWriting) EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
-	if _, err := oneForm(ctx, w.tx, "select "+formColumns+
-		" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null for update",
-		workspaceID, id); err != nil {
+func (w *writing) EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
+	if _, err := oneForm(ctx, w.tx, formSQL+" for update", workspaceID, id); err != nil {
 		return engage.Erasure{}, err
 	}
 	e := erasureRow{workspaceID: workspaceID, kind: engage.ErasedForm, subjects: []uuid.UUID{id}, by: by,
@@ -106,9 +85,9 @@ func (w *engageWriting) EraseForm(ctx context.Context, workspaceID, id, by uuid.
 
 // EraseSupporter implements engage.Writer. Earlier releases stored one supporter for each spelling of an address: all
 // of them are erased.
-func (e *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
+func (w *writing) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
 	var email string
-	err := e.tx.QueryRow(ctx, `select coalesce(email, '') from resource.supporters
+	err := w.tx.QueryRow(ctx, `select coalesce(email, '') from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null`, workspaceID, id).Scan(&email)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return engage.Erasure{}, engage.ErrNoSupporter
@@ -119,11 +98,11 @@ func (e *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by 
 	if email != "" {
 		email = spelling.Key(email)
 	}
-	person, err := e.lockPerson(ctx, workspaceID, email)
+	person, err := w.lockPerson(ctx, workspaceID, email)
 	if err != nil {
 		return engage.Erasure{}, err
 	}
-	tag, err := e.tx.Exec(ctx, `select from resource.supporters
+	tag, err := w.tx.Exec(ctx, `select from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null for update`, workspaceID, id)
 	if err != nil {
 		return engage.Erasure{}, fmt.Errorf("lock a supporter: %w", err)
@@ -132,18 +111,18 @@ func (e *engageWriting) EraseSupporter(ctx context.Context, workspaceID, id, by 
 		return engage.Erasure{}, engage.ErrNoSupporter
 	}
 	others := slices.DeleteFunc(person, func(one uuid.UUID) bool { return one == id })
-	return e.erasePerson(ctx, workspaceID, append([]uuid.UUID{id}, others...), email, by)
+	return w.erasePerson(ctx, workspaceID, append([]uuid.UUID{id}, others...), email, by)
 }
 
 // EraseAddress implements engage.Writer.
-func (e *engageWriting) EraseAddress(
+func (w *writing) EraseAddress(
 	ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
-	person, err := e.lockPerson(ctx, workspaceID, email)
+	person, err := w.lockPerson(ctx, workspaceID, email)
 	if err != nil {
 		return engage.Erasure{}, err
 	}
-	return e.erasePerson(ctx, workspaceID, person, email, by)
+	return w.erasePerson(ctx, workspaceID, person, email, by)
 }
 
 // lockAddress makes the transaction the only one of the workspace that adds or erases the supporter with the address.
@@ -162,7 +141,7 @@ func lockAddress(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, email st
 }
 
 // erasePerson erases supporters, who are locked, and the submissions without a supporter that have the address.
-func (w *engageWriting) erasePerson(
+func (w *writing) erasePerson(
 	ctx context.Context, workspaceID uuid.UUID, person []uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
 	e := erasureRow{workspaceID: workspaceID, kind: engage.ErasedSupporter, subjects: person, by: by,
@@ -205,13 +184,13 @@ const maxCompared = 10_000
 
 // unlinked returns the submissions with one of the addresses that were rejected or not processed yet, at most one more
 // than a request erases. few is false if the workspace has too many to compare.
-func (e *engageWriting) unlinked(
+func (w *writing) unlinked(
 	ctx context.Context, workspaceID uuid.UUID, addresses []string,
 ) (ids []uuid.UUID, few bool, err error) {
 	if len(addresses) == 0 {
 		return nil, true, nil
 	}
-	err = e.tx.QueryRow(ctx, `
+	err = w.tx.QueryRow(ctx, `
 		with unlinked as materialized (
 			select id, answers from resource.submissions
 			where tenant_id = $1 and supporter_id is null`+notErased+` limit $3

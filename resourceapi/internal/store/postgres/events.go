@@ -30,15 +30,9 @@ func (s *Store) Events(
 	ctx context.Context, workspaceID uuid.UUID, after int64, subjects []string, limit int,
 	take func(delivery.Event) bool,
 ) (next int64, err error) {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
+	all, err := allRows(ctx, s.pool, scanEvent, `select sequence, coalesce(type, ''), data, created_at
 		from account.events_after($1, $2, $3, $4, $5, $6)`,
 		workspaceID, after, subjects, limit+1, s.steps.Number, s.steps.Examine)
-	if err != nil {
-		return 0, outcome(fmt.Errorf("read events: %w", err))
-	}
-	all, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
 		return 0, outcome(fmt.Errorf("read events: %w", err))
 	}
@@ -66,21 +60,13 @@ func scanEvent(row pgx.CollectableRow) (e delivery.Event, err error) {
 
 // WorkspacesBehind returns up to limit workspaces with events that may have no sequence after the last step.
 func (s *Store) WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, error) {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, "select tenant from account.workspaces_behind($1)", limit)
-	if err != nil {
-		return nil, outcome(err)
-	}
-	behind, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	behind, err := allRows(ctx, s.pool, pgx.RowTo[uuid.UUID], "select tenant from account.workspaces_behind($1)", limit)
 	return behind, outcome(err)
 }
 
 // NumberEvents assigns sequences to the next events of a workspace, and reports whether others may be left. It is one
 // transaction.
 func (s *Store) NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error) {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
 	err = s.pool.QueryRow(ctx, "select behind from account.number_events($1, $2)", workspaceID, s.steps.Number).
 		Scan(&behind)
 	return behind, outcome(err)

@@ -4,47 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-
 	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/server/inflight"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 // Engage is the part of the Store for forms, submissions and supporters.
 type Engage struct {
-	pool  *database
-	turns *inflight.Requests[uuid.UUID]
+	*Store
 	queue Queue
 }
 
 // Engage returns the Engage part of the store. The jobs of submissions are added to queue.
-func (s *Store) Engage(queue Queue) *Engage { return &Engage{s.pool, s.turns, queue} }
-
-// engageWriting implements engage.Writer within one transaction.
-type engageWriting struct {
-	tx    pgx.Tx
-	queue Queue
-}
-
-// Once is Store.Once for the writes of Engage.
-func (e *Engage) Once(
-	ctx context.Context, key rest.Key, effect func(context.Context, engage.Writer) (rest.Answer, error),
-) (rest.Answer, error) {
-	return once(ctx, e.pool, e.turns, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
-		return effect(ctx, &engageWriting{tx, e.queue})
-	})
-}
+func (s *Store) Engage(queue Queue) *Engage { return &Engage{s, queue} }
 
 // FirstAnswer returns the answer stored under the key, without claiming it. The error may be rest.ErrReused.
 func (e *Engage) FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
 	var same bool
 	err = e.pool.QueryRow(ctx, `
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
@@ -68,32 +48,31 @@ func (e *Engage) FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Ans
 const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, " +
 	"f.created_at, f.version, f.retention_months, f.introduction, f.thank_you, f.lang"
 
+const formSQL = "select " + formColumns +
+	" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null"
+
 func formFields(f *engage.Form) []any {
 	return []any{&f.ID, &f.WorkspaceID, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt,
 		&f.Version, &f.RetentionMonths, &f.Introduction, &f.ThankYou, &f.Lang}
 }
 
-func scanForm(row pgx.CollectableRow) (engage.Form, error) {
-	var f engage.Form
-	err := row.Scan(formFields(&f)...)
-	return f, err
+func scanForm(row pgx.CollectableRow) (f engage.Form, err error) {
+	return f, row.Scan(formFields(&f)...)
 }
 
 // WorkspaceExists reports whether there is a workspace with the id.
 func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (exists bool, err error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
 	err = e.pool.QueryRow(ctx, "select account.workspace_exists($1)", id).Scan(&exists)
 	return exists, outcome(err)
 }
 
 // CreateForm implements engage.Writer.
-func (e *engageWriting) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
-	at, err := nextMoment(ctx, e.tx, f.WorkspaceID, formsList, 1)
+func (w *writing) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
+	at, err := nextMoment(ctx, w.tx, f.WorkspaceID, formsList, 1)
 	if err != nil {
 		return engage.Form{}, err
 	}
-	f, err = oneForm(ctx, e.tx, `
+	f, err = oneForm(ctx, w.tx, `
 		insert into resource.forms as f
 			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
 			retention_months, introduction, thank_you, lang)
@@ -117,12 +96,10 @@ func unless(condition bool, at time.Time) *time.Time {
 }
 
 // ReplaceForm implements engage.Writer. It locks the row, so that only one of two edits of the same version succeeds.
-func (e *engageWriting) ReplaceForm(
+func (w *writing) ReplaceForm(
 	ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error),
 ) (engage.Form, error) {
-	before, err := oneForm(ctx, e.tx, "select "+formColumns+
-		" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null for update",
-		workspaceID, id)
+	before, err := oneForm(ctx, w.tx, formSQL+" for update", workspaceID, id)
 	if err != nil {
 		return engage.Form{}, err
 	}
@@ -130,17 +107,14 @@ func (e *engageWriting) ReplaceForm(
 	if err != nil {
 		return engage.Form{}, err
 	}
-	if after.Title == before.Title && after.Introduction == before.Introduction &&
-		after.ThankYou == before.ThankYou && after.Lang == before.Lang && after.Enabled == before.Enabled &&
-		after.RetentionMonths == before.RetentionMonths &&
-		slices.Equal(after.AllowedOrigins, before.AllowedOrigins) {
+	if len(after.Differences(before)) == 0 {
 		return before, nil
 	}
-	var now time.Time
-	if err := e.tx.QueryRow(ctx, "select now()").Scan(&now); err != nil {
-		return engage.Form{}, fmt.Errorf("read the time of the database: %w", err)
+	now, err := timeOfDatabase(ctx, w.tx)
+	if err != nil {
+		return engage.Form{}, err
 	}
-	f, err := oneForm(ctx, e.tx, `
+	f, err := oneForm(ctx, w.tx, `
 		update resource.forms f
 		set title = $3, allowed_origins = $4, version = version + 1, retention_months = $6,
 			disabled_at = case when $5 then null else coalesce(disabled_at, $10) end,
@@ -162,8 +136,6 @@ func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
 // trip. It returns engage.ErrNotFound.
 func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormState, error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
 	var s engage.FormState
 	err := e.pool.QueryRow(ctx, `
 		select `+formColumns+`, coalesce(m.enabled, false), coalesce(m.provisioned, false)
@@ -178,11 +150,7 @@ func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormSta
 
 // Form reads a form of the workspace. It returns engage.ErrNotFound, also for a form of another workspace.
 func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
-	f, err := oneForm(ctx, e.pool,
-		"select "+formColumns+" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null",
-		workspaceID, id)
+	f, err := oneForm(ctx, e.pool, formSQL, workspaceID, id)
 	return f, outcome(err)
 }
 
@@ -191,5 +159,5 @@ func (e *Engage) Forms(
 	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.Form) bool,
 ) (rest.End, error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1 and f.erased_at is null"
-	return readRange(ctx, e.pool, text, "f", []any{workspaceID}, r, scanForm, take)
+	return readRange(ctx, e.pool, text, "f", arguments{workspaceID}, r, scanForm, take)
 }

@@ -38,8 +38,6 @@ func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID,
 
 // Import reads the state of an import. It returns programme.ErrNotFound, also for an import of another workspace.
 func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error) {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
 	i := programme.Import{ID: id}
 	err := s.pool.QueryRow(ctx, `
 		select status, imported, errors from resource.imports where tenant_id = $1 and id = $2`, workspaceID, id).
@@ -54,8 +52,6 @@ func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programm
 // programmes or rejects it, in one transaction: if the process stops at any point, the import is either done once or
 // still waits. Other instances take imports of other workspaces.
 func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
-	ctx, cancel := bounded(ctx, workTimeout)
-	defer cancel()
 	workspaces, err := s.workspacesInTurn(ctx)
 	if err != nil {
 		return false, outcome(fmt.Errorf("find the workspaces whose imports wait: %w", err))
@@ -69,9 +65,6 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 		if try == triesAhead {
 			insert = insertLocked
 		}
-		var again context.CancelFunc
-		ctx, again = bounded(ctx, workTimeout)
-		defer again()
 		taken, err = s.processOne(ctx, []uuid.UUID{taken.workspaceID}, insert)
 	}
 	if err != nil && taken != nil {
@@ -83,10 +76,12 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 // insertFunc adds programmes to a list.
 type insertFunc func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error
 
-// processOne processes an import of one of the workspaces. taken is nil if there is none.
+// processOne processes an import of one of the workspaces within workTimeout. taken is nil if there is none.
 func (s *Store) processOne(
 	ctx context.Context, workspaces []uuid.UUID, insertLong insertFunc,
 ) (taken *waitingImport, err error) {
+	ctx, cancel := bounded(ctx, workTimeout)
+	defer cancel()
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		taken, err = takeImport(ctx, tx, workspaces)
 		if err != nil || taken == nil {
@@ -102,11 +97,9 @@ const maxTries = 5
 
 // postpone schedules a retry of a failed import behind the others, so that an import that always fails does not block
 // them. After maxTries it is rejected. A failure that is not caused by the import, such as a lost connection, does
-// not count as a try.
+// not count as a try. The time of the import may be over.
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
-	ctx, cancel := s.pool.bounded(ctx) // the time of the import may be over
-	defer cancel()
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return s.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "update resource.import_turns set last_at = now() where tenant_id = $1",
 			failed.workspaceID)
 		if err != nil {
@@ -208,25 +201,11 @@ func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []p
 func insertProgrammes(
 	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details, last time.Time,
 ) error {
-	var (
-		ids                     = make([]uuid.UUID, len(all))
-		names, summaries, state = make([]string, len(all)), make([]string, len(all)), make([]string, len(all))
-		startsOn, endsOn        = make([]*time.Time, len(all)), make([]*time.Time, len(all))
-	)
-	for i, d := range all {
-		ids[i], names[i], summaries[i], state[i] = identity.New(), d.Name, d.Summary, string(d.Status)
-		startsOn[i], endsOn[i] = timeOf(d.StartsOn), timeOf(d.EndsOn)
+	created := make([]*programme.Programme, len(all))
+	for i, details := range all {
+		created[i] = new(programme.New(identity.New(), details))
 	}
-	_, err := tx.Exec(ctx, `
-		insert into resource.programmes
-			(id, tenant_id, name, summary, status, starts_on, ends_on, created_at, updated_at)
-		select r.id, $1, r.name, r.summary, r.status, r.starts_on, r.ends_on, r.at, r.at from (
-			select new.*, $8::timestamptz - ($9 - new.place) * interval '1 microsecond' as at
-			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[])
-				with ordinality as new (id, name, summary, status, starts_on, ends_on, place)
-			order by new.place) r`,
-		workspaceID, ids, names, summaries, state, startsOn, endsOn, last, len(all))
-	return err
+	return writeProgrammes(ctx, tx, workspaceID, created, nil, last)
 }
 
 // A waitingImport is an import taken for processing.
@@ -265,9 +244,7 @@ func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitin
 // those whose last turn is the oldest. So a workspace with many imports delays another by at most one import. The
 // query reads one index entry per workspace, however many imports it has.
 func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, `
+	return allRows(ctx, s.pool, pgx.RowTo[uuid.UUID], `
 		with recursive workspace (tenant_id) as (
 			(select tenant_id from resource.imports where status = 'accepted' order by tenant_id limit 1)
 			union all
@@ -285,10 +262,6 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 		)
 		select w.tenant_id from waiting w left join resource.import_turns t on t.tenant_id = w.tenant_id
 		where w.try_at <= now() order by t.last_at nulls first, w.try_at limit 32`)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
 // takeTurn reports whether no other worker has an import of the workspace, and locks the workspace's turn until tx

@@ -64,7 +64,7 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			first, err := (&writing{tx}).Create(
+			first, err := (&writing{tx: tx}).Create(
 				t.Context(),
 				workspaceID,
 				programme.Details{Name: "Winter shelter", Status: programme.Draft},
@@ -128,7 +128,7 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	if _, err := (&writing{
-		tx,
+		tx: tx,
 	}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
 		t.Fatal(err)
 	}

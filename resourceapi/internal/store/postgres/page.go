@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,38 +14,50 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
+// arguments are the arguments of a statement.
+type arguments []any
+
+// add adds an argument and returns its parameter.
+func (a *arguments) add(value any) string {
+	*a = append(*a, value)
+	return "$" + strconv.Itoa(len(*a))
+}
+
 // pageSQL builds the statement from fixed pieces, so that each combination of filters is one text with one plan;
 // values are always parameters. It fetches one row more than the page holds, to know whether more follow.
 func pageSQL(query programme.Query) (string, []any) {
 	if !query.Filter.UpdatedSince.IsZero() {
 		return changedSQL(query)
 	}
-	args := []any{query.WorkspaceID}
-	add := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	var text strings.Builder
-	text.WriteString("select " + programmeColumns + " from resource.programmes where tenant_id = $1")
-	if query.Filter.Status != "" {
-		text.WriteString(" and status = " + add(string(query.Filter.Status)))
-	}
-	if query.Filter.ExternalID != "" {
-		text.WriteString(" and external_id = " + add(query.Filter.ExternalID))
-	}
+	args := arguments{query.WorkspaceID}
+	text := "select " + programmeColumns + " from resource.programmes where tenant_id = $1" +
+		programmeFilterSQL(query.Filter, &args)
 	if query.After != nil {
 		// A row comparison lets the index start at the position (the order is descending throughout).
-		text.WriteString(" and (created_at, id) < (" + add(query.After.CreatedAt) + ", " + add(query.After.ID) + ")")
+		text += " and (created_at, id) < (" + args.add(query.After.CreatedAt) + ", " + args.add(query.After.ID) + ")"
 	}
-	if query.Filter.Search != "" {
-		text.WriteString(searchSQL(query.Filter.Search, add))
-	}
-	rows := add(query.Limit + 1)
+	rows := args.add(query.Limit + 1)
 	if query.Filter.Search != "" {
 		// a search is slow anyway and is planned better for its text
-		return text.String() + newestFirst + rows, args
+		return text + newestFirst + rows, args
 	}
-	return limitedSQL(text.String(), rows), args
+	return limitedSQL(text, rows), args
+}
+
+// programmeFilterSQL returns the conditions of a filter except UpdatedSince, each preceded by "and ".
+func programmeFilterSQL(f programme.Filter, args *arguments) string {
+	text := ""
+	if f.Status != "" {
+		text += " and status = " + args.add(string(f.Status))
+	}
+	if f.ExternalID != "" {
+		text += " and external_id = " + args.add(f.ExternalID)
+	}
+	if f.Search != "" {
+		pattern := folded(args.add("%" + likeLiteral.Replace(f.Search) + "%"))
+		text += fmt.Sprintf(" and (%s like %s or %s like %s)", folded("name"), pattern, folded("summary"), pattern)
+	}
+	return text
 }
 
 const newestFirst = " order by created_at desc, id desc limit "
@@ -65,12 +76,6 @@ func limitedSQL(text, rows string) string {
 	return text
 }
 
-// searchSQL returns the condition of a search.
-func searchSQL(search string, add func(any) string) string {
-	pattern := folded(add("%" + likeLiteral.Replace(search) + "%"))
-	return fmt.Sprintf(" and (%s like %s or %s like %s)", folded("name"), pattern, folded("summary"), pattern)
-}
-
 // likeLiteral escapes the characters that are special in LIKE.
 var likeLiteral = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
@@ -85,7 +90,7 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 	}
 	scan := scanProgramme
 	if !query.Filter.UpdatedSince.IsZero() {
-		scan = scanChanged(&page.Until)
+		scan = func(row pgx.CollectableRow) (programme.Programme, error) { return programmeOf(row, &page.Until) }
 	}
 	page.More, err = takeRows(rows, query.Limit, scan, take)
 	if err != nil {
@@ -97,30 +102,17 @@ func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err er
 // readRange adds the filter, the position and the limit to the SELECT of a list. whose are the parameters that select
 // the list. readRange fetches one row more than the page holds, to know whether there is a next page.
 func readRange[T any](
-	ctx context.Context,
-	pool *database,
-	text, table string,
-	whose []any,
-	r rest.Range,
-	scan pgx.RowToFunc[T],
+	ctx context.Context, pool *database, text, table string, whose arguments, r rest.Range, scan pgx.RowToFunc[T],
 	take func(T) bool,
 ) (rest.End, error) {
-	ctx, cancel := pool.bounded(ctx)
-	defer cancel()
 	args := slices.Clone(whose)
-	add := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	text += filterSQL(r.Filter, table+".", add)
+	text += filterSQL(r.Filter, table+".", args.add)
 	if r.After != nil {
 		text += fmt.Sprintf(" and (%[1]s.created_at, %[1]s.id) < (%[2]s, %[3]s)",
-			table, add(r.After.CreatedAt), add(r.After.ID))
+			table, args.add(r.After.CreatedAt), args.add(r.After.ID))
 	}
-	rows, err := pool.Query(ctx, limitedSQL(text, add(r.Limit+1)), args...)
-	if err != nil {
-		return rest.End{}, outcome(err)
-	}
+	text = limitedSQL(text, args.add(r.Limit+1))
+	rows, _ := pool.Query(ctx, text, args...) // the rows have the error
 	more, err := takeRows(rows, r.Limit, scan, take)
 	return rest.End{More: more}, outcome(err)
 }
@@ -217,13 +209,9 @@ func (c changesSQL) String() string {
 		"{changedMonths}", c.changedMonths, "{since}", c.since, "{limit}", c.limit).Replace(text)
 }
 
-// changedSQL is pageSQL for a list with UpdatedSince. scanChanged reads its rows.
+// changedSQL is pageSQL for a list with UpdatedSince.
 func changedSQL(query programme.Query) (string, []any) {
-	args := []any{query.WorkspaceID}
-	add := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
+	args := arguments{query.WorkspaceID}
 	c := changesSQL{
 		table:      "resource.programmes",
 		columns:    programmeColumns,
@@ -231,25 +219,13 @@ func changedSQL(query programme.Query) (string, []any) {
 		changedAt:  "updated_at",
 		wasChanged: "updated_at > created_at",
 		updatedAt:  "updated_at",
-		since:      add(query.Filter.UpdatedSince),
-		limit:      add(query.Limit + 1),
+		since:      args.add(query.Filter.UpdatedSince),
+		limit:      args.add(query.Limit + 1),
 	}
-	if query.Filter.Status != "" {
-		c.filter += " and status = " + add(string(query.Filter.Status))
-	}
-	if query.Filter.ExternalID != "" {
-		c.filter += " and external_id = " + add(query.Filter.ExternalID)
-	}
-	if query.Filter.Search != "" {
-		c.filter += searchSQL(query.Filter.Search, add)
-	}
+	c.filter = programmeFilterSQL(query.Filter, &args)
 	if query.After != nil {
-		c.after = add(query.After.CreatedAt) + ", " + add(query.After.ID)
-		c.until = add(query.After.Until)
+		c.after = args.add(query.After.CreatedAt) + ", " + args.add(query.After.ID)
+		c.until = args.add(query.After.Until)
 	}
 	return c.String(), args
-}
-
-func scanChanged(until *time.Time) pgx.RowToFunc[programme.Programme] {
-	return func(row pgx.CollectableRow) (programme.Programme, error) { return programmeOf(row, until) }
 }

@@ -44,7 +44,8 @@ const (
 	idleTimeout    = 5 * time.Second  // of a transaction between its statements, likewise
 )
 
-// A database is a pool of connections with the time limit of its statements.
+// A database is a pool of connections. Each statement outside of a transaction has the time limit, and is not cancelled
+// when the client disconnects.
 type database struct {
 	*pgxpool.Pool
 	timeout time.Duration
@@ -53,6 +54,81 @@ type database struct {
 // bounded returns a context that ends after the time limit and is not cancelled when the client disconnects.
 func (d *database) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return bounded(ctx, d.timeout)
+}
+
+// Exec runs a statement.
+func (d *database) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	return d.Pool.Exec(ctx, sql, args...)
+}
+
+// QueryRow returns the row of a statement. The caller must scan it.
+func (d *database) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	ctx, cancel := d.bounded(ctx)
+	return boundedRow{d.Pool.QueryRow(ctx, sql, args...), cancel}
+}
+
+type boundedRow struct {
+	pgx.Row
+	cancel context.CancelFunc
+}
+
+// Scan implements pgx.Row.
+func (r boundedRow) Scan(targets ...any) error {
+	defer r.cancel()
+	return r.Row.Scan(targets...)
+}
+
+// Query returns the rows of a statement. The caller must close them.
+func (d *database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	ctx, cancel := d.bounded(ctx)
+	rows, err := d.Pool.Query(ctx, sql, args...)
+	if err != nil {
+		cancel()
+	}
+	return boundedRows{rows, cancel}, err
+}
+
+type boundedRows struct {
+	pgx.Rows
+	cancel context.CancelFunc
+}
+
+// Close implements pgx.Rows.
+func (r boundedRows) Close() {
+	r.Rows.Close()
+	r.cancel()
+}
+
+// transact runs work in a transaction, which has the time limit as a whole.
+func (d *database) transact(ctx context.Context, work func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	return pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error { return work(ctx, tx) })
+}
+
+// querier is the common interface of a pool and a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// oneRow runs a statement that returns at most one row. It returns missing if there is none.
+func oneRow[T any](
+	ctx context.Context, db querier, missing error, scan pgx.RowToFunc[T], text string, args ...any,
+) (T, error) {
+	rows, _ := db.Query(ctx, text, args...) // the rows have the error
+	one, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = missing
+	}
+	return one, err
+}
+
+// allRows runs a statement and returns its rows.
+func allRows[T any](ctx context.Context, db querier, scan pgx.RowToFunc[T], text string, args ...any) ([]T, error) {
+	rows, _ := db.Query(ctx, text, args...) // the rows have the error
+	return pgx.CollectRows(rows, scan)
 }
 
 // A Store is the service's database. It is safe for concurrent use.

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -127,11 +126,11 @@ func (s *Store) StandingAndProgramme(
 	ctx context.Context, q standing.Query, workspaceID, id uuid.UUID,
 ) (standing.Standing, *programme.Programme, error) {
 	return readAs(ctx, s, q, programmeSQL, []any{workspaceID, id}, func(rows pgx.Rows) (*programme.Programme, error) {
-		p, err := pgx.CollectExactlyOneRow(rows, scanProgramme)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil, nil
+		found, err := pgx.CollectRows(rows, scanProgramme) // at most one
+		if len(found) == 0 {
+			return nil, err
 		}
-		return &p, err
+		return &found[0], err
 	})
 }
 
@@ -164,8 +163,6 @@ func readAs[T any](
 // Askable returns the permissions that the client of a grant could get by a new consent, or none if there is no such
 // grant.
 func (s *Store) Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error) {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
 	var identifiers []string
 	if err := s.pool.QueryRow(ctx, standing.AskableSQL, grant, workspaceID).Scan(&identifiers); err != nil {
 		return nil, outcome(fmt.Errorf("read what a client may ask for: %w", err))
@@ -175,12 +172,10 @@ func (s *Store) Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm
 
 // EndReplaced revokes the tokens that a personal access token replaces.
 func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
 	return outcome(standing.EndReplaced(ctx, s.pool, token))
 }
 
 // UsageRecorder returns a recorder of credential usage. The caller must close it before the Store.
 func (s *Store) UsageRecorder(log *slog.Logger) *standing.UsageRecorder {
-	return standing.NewUsageRecorder(s.pool, log)
+	return standing.NewUsageRecorder(s.pool.Pool, log)
 }

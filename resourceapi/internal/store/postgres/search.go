@@ -38,12 +38,7 @@ func (s *Store) Page(ctx context.Context, query programme.Query) (programme.Page
 	if query.Filter.Search != "" {
 		return s.search(ctx, query, text, args)
 	}
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, text, args...)
-	if err != nil {
-		return programme.Page{}, outcome(err)
-	}
+	rows, _ := s.pool.Query(ctx, text, args...) // the rows have the error
 	page, err := scanPage(rows, query)
 	return page, outcome(err)
 }
@@ -66,10 +61,7 @@ func (s *Store) search(ctx context.Context, query programme.Query, text string, 
 	defer connection.Release()
 	ctx, cancel = s.pool.bounded(ctx) // longer than a search may take
 	defer cancel()
-	rows, err := connection.Query(ctx, text, args...)
-	if err != nil {
-		return programme.Page{}, searchOutcome(err)
-	}
+	rows, _ := connection.Query(ctx, text, args...) // the rows have the error
 	page, err := scanPage(rows, query)
 	return page, searchOutcome(err)
 }

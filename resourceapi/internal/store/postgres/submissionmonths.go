@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,12 +81,12 @@ func (e *Engage) Submissions(
 		part.Limit -= taken
 		text := "select " + submissionColumns +
 			" from resource.submissions s where s.tenant_id = $1 and s.form_id = $2" + notErased
-		scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
-		return readRange(ctx, e.pool, text+inMonths(first, last), "s", []any{workspaceID, form}, part, scan,
-			func(s engage.Submission) bool {
-				taken++
-				return take(s)
-			})
+		count := func(s engage.Submission) bool {
+			taken++
+			return take(s)
+		}
+		whose := arguments{workspaceID, form}
+		return readRange(ctx, e.pool, text+inMonths(first, last), "s", whose, part, scanSubmission, count)
 	}
 	last := r.CreatedBefore
 	if r.After != nil && (last.IsZero() || r.After.CreatedAt.Before(last)) {
@@ -117,8 +116,6 @@ const endedLate = `exists (select 1 from resource.list_locks
 func (e *Engage) changedSubmissions(
 	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
 ) (rest.End, error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
 	c := changesSQL{
 		table:         "resource.submissions",
 		columns:       submissionColumns,
@@ -130,22 +127,15 @@ func (e *Engage) changedSubmissions(
 		since:         "$3",
 		limit:         "$4",
 	}
-	args := []any{workspaceID, form, r.UpdatedSince, r.Limit + 1}
-	add := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	filter := filterSQL(r.Filter, "", add) + notErased
+	args := arguments{workspaceID, form, r.UpdatedSince, r.Limit + 1}
+	filter := filterSQL(r.Filter, "", args.add) + notErased
 	if r.After != nil {
-		c.after = add(r.After.CreatedAt) + ", " + add(r.After.ID)
-		c.until = add(r.After.Until)
+		c.after = args.add(r.After.CreatedAt) + ", " + args.add(r.After.ID)
+		c.until = args.add(r.After.Until)
 	}
 	taken := false
 	read := func() (end rest.End, err error) {
-		rows, err := e.pool.Query(ctx, c.String(), args...)
-		if err != nil {
-			return rest.End{}, outcome(err)
-		}
+		rows, _ := e.pool.Query(ctx, c.String(), args...) // the rows have the error
 		end.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.Submission, error) {
 			taken = true
 			return submissionOf(row, &end.Until)

@@ -278,7 +278,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	}{
 		{"accept", 2, func() error {
 			return pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
-				return (&engageWriting{tx, noJobs{}}).Accept(t.Context(), engage.Submission{
+				return (&writing{tx, noJobs{}}).Accept(t.Context(), engage.Submission{
 					ID:          id,
 					WorkspaceID: workspaceID,
 					Form:        form,

@@ -24,20 +24,20 @@ const (
 const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
-func (e *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
+func (w *writing) Accept(ctx context.Context, s engage.Submission) error {
 	waiting := 0
-	err := e.tx.QueryRow(ctx, `select count(*) from (
+	err := w.tx.QueryRow(ctx, `select count(*) from (
 		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
 		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",
 		s.WorkspaceID, maxCounted).Scan(&waiting)
 	if err != nil {
 		return fmt.Errorf("count the waiting submissions: %w", err)
 	}
-	at, err := nextMoment(ctx, e.tx, s.WorkspaceID, submissionsList(s.Form), 1)
+	at, err := nextMoment(ctx, w.tx, s.WorkspaceID, submissionsList(s.Form), 1)
 	if err != nil {
 		return err
 	}
-	_, err = e.tx.Exec(ctx, `
+	_, err = w.tx.Exec(ctx, `
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		values ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, at)
@@ -51,7 +51,7 @@ func (e *engageWriting) Accept(ctx context.Context, s engage.Submission) error {
 	if err != nil {
 		return fmt.Errorf("store a submission: %w", err)
 	}
-	if err := e.queue.Add(ctx, e.tx, s.WorkspaceID, s.ID, waiting); err != nil {
+	if err := w.queue.Add(ctx, w.tx, s.WorkspaceID, s.ID, waiting); err != nil {
 		return fmt.Errorf("queue a submission: %w", err)
 	}
 	return nil
@@ -63,26 +63,25 @@ const statusColumns = "s.id, s.tenant_id, s.form_id, s.status, s.reasons"
 // SubmissionStatus reads the status of a submission, or returns engage.ErrNotFound. If workspaceID is zero, as in a
 // status token of an earlier release, it searches all workspaces.
 func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
-	ctx, cancel := e.pool.bounded(ctx)
-	defer cancel()
 	text, args := "select "+statusColumns+" from resource.submissions s where s.tenant_id = $1 and s.id = $2"+notErased,
 		[]any{workspaceID, id}
 	if workspaceID == uuid.Nil {
 		text, args = "select "+statusColumns+" from resource.submissions s where s.id = $1", []any{id}
 	}
-	s, err := byID(id, pgx.ErrNoRows, func(months string) (s engage.Submission, err error) {
-		err = e.pool.QueryRow(ctx, text+months, args...).
-			Scan(&s.ID, &s.WorkspaceID, &s.Form, &s.Status, &s.Reasons)
-		return s, err
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engage.Submission{}, engage.ErrNotFound
+	scan := func(row pgx.CollectableRow) (s engage.Submission, err error) {
+		return s, row.Scan(&s.ID, &s.WorkspaceID, &s.Form, &s.Status, &s.Reasons)
 	}
+	s, err := byID(id, engage.ErrNotFound, func(months string) (engage.Submission, error) {
+		return oneRow(ctx, e.pool, engage.ErrNotFound, scan, text+months, args...)
+	})
 	return s, outcome(err)
 }
 
 const submissionColumns = "id, form_id, status, reasons, answers, consents, supporter_id, created_at, finished_at"
 
+func scanSubmission(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
+
+// submissionOf reads a row of submissionColumns followed by further columns.
 func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, error) {
 	var s engage.Submission
 	columns := []any{&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.StoredAnswers), &s.Consents, &s.Supporter,
@@ -135,7 +134,7 @@ func (e *Engage) end(
 			return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
 		}
 	}
-	return inTurn(ctx, e.turns, workspaceID, func() error {
+	return e.inTurn(ctx, workspaceID, func() error {
 		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return work(ctx, tx, workspaceID) })
 	})
 }

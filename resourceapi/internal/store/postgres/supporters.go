@@ -49,52 +49,43 @@ func (e *Engage) Supporters(
 	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.StoredSupporter) bool,
 ) (rest.End, error) {
 	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.erased_at is null"
-	return readRange(ctx, e.pool, text, "p", []any{workspaceID}, r, scanSupporter, take)
+	return readRange(ctx, e.pool, text, "p", arguments{workspaceID}, r, scanSupporter, take)
 }
 
 // Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.
 func (e *Engage) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
 	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.id = $2 " +
 		"and p.erased_at is null"
-	return oneRecord(ctx, e.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
+	found, err := oneRow(ctx, e.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
+	return found, outcome(err)
 }
 
 // Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
 func (e *Engage) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2" + notErased
-	scan := func(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
-	return byID(id, engage.ErrNoSubmission, func(months string) (engage.Submission, error) {
-		return oneRecord(ctx, e.pool, engage.ErrNoSubmission, scan, text+months, workspaceID, id)
+	found, err := byID(id, engage.ErrNoSubmission, func(months string) (engage.Submission, error) {
+		return oneRow(ctx, e.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
 	})
-}
-
-// oneRecord reads at most one row. It returns missing if there is none.
-func oneRecord[T any](
-	ctx context.Context, pool *database, missing error, scan pgx.RowToFunc[T], text string, args ...any,
-) (T, error) {
-	ctx, cancel := pool.bounded(ctx)
-	defer cancel()
-	one, err := oneRow(ctx, pool, missing, scan, text, args...)
-	return one, outcome(err)
+	return found, outcome(err)
 }
 
 // lockPerson locks an address in its canonical spelling, unless it is empty, and then locks and returns its supporters.
 // Earlier releases stored one supporter for each spelling. The index supporters_as_typed contains only these rows.
-func (e *engageWriting) lockPerson(
+func (w *writing) lockPerson(
 	ctx context.Context, workspaceID uuid.UUID, email string,
 ) (person []uuid.UUID, err error) {
 	if email == "" {
 		return nil, nil
 	}
-	if err := lockAddress(ctx, e.tx, workspaceID, email); err != nil {
+	if err := lockAddress(ctx, w.tx, workspaceID, email); err != nil {
 		return nil, err
 	}
-	person, err = e.otherSupporters(ctx, workspaceID, email)
+	person, err = w.otherSupporters(ctx, workspaceID, email)
 	if err != nil {
 		return nil, fmt.Errorf("find a supporter: %w", err)
 	}
 	var id uuid.UUID
-	err = e.tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2 for update",
+	err = w.tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2 for update",
 		workspaceID, email).Scan(&id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -106,20 +97,15 @@ func (e *engageWriting) lockPerson(
 }
 
 // otherSupporters locks and returns the supporters whose address is stored in another spelling.
-func (e *engageWriting) otherSupporters(
+func (w *writing) otherSupporters(
 	ctx context.Context, workspaceID uuid.UUID, email string,
 ) (others []uuid.UUID, err error) {
-	rows, err := e.tx.Query(ctx, `select id, email from resource.supporters
+	rows, _ := w.tx.Query(ctx, `select id, email from resource.supporters
 		where tenant_id = $1 and email <> $2 and canonical is null
 			and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0)
-		order by created_at, id for update`, workspaceID, email)
-	if err != nil {
-		return nil, err
-	}
-	var (
-		id    uuid.UUID
-		typed string
-	)
+		order by created_at, id for update`, workspaceID, email) // the rows have the error
+	var id uuid.UUID
+	var typed string
 	_, err = pgx.ForEachRow(rows, []any{&id, &typed}, func() error {
 		if spelling.Key(typed) == email {
 			others = append(others, id)

@@ -21,25 +21,11 @@ import (
 
 // DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
 func (w *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
-	rows, err := w.pool.Query(ctx, "select webhook, tenant from account.webhooks_due($1)", limit)
-	if err != nil {
-		return nil, outcome(err)
-	}
-	due := map[uuid.UUID]uuid.UUID{}
-	var id, workspaceID uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&id, &workspaceID}, func() error {
-		due[id] = workspaceID
-		return nil
-	})
-	return due, outcome(err)
+	return w.workspacesByID(ctx, "select webhook, tenant from account.webhooks_due($1)", limit)
 }
 
 // Target implements delivery.Store.
 func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t delivery.Target, err error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	var permissions []string
 	err = w.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
 		w.next_try_at <= now(), coalesce(account.webhook_standing(w.tenant_id, w.id), '{}'),
@@ -58,8 +44,6 @@ func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t del
 func (w *Webhooks) Requested(
 	ctx context.Context, workspaceID, id uuid.UUID,
 ) (d webhook.Delivery, waits bool, err error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	d, err = oneRow(ctx, w.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
 		from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
 		order by d.created_at limit 1`, workspaceID, id)
@@ -73,8 +57,6 @@ func (w *Webhooks) Requested(
 func (w *Webhooks) Event(
 	ctx context.Context, workspaceID uuid.UUID, sequence int64,
 ) (e delivery.Event, stored bool, err error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	err = w.pool.QueryRow(ctx, "select sequence, type, data, created_at from account.webhook_event($1, $2)",
 		workspaceID, sequence).Scan(&e.Sequence, &e.Type, &e.Data, &e.At)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -87,14 +69,9 @@ func (w *Webhooks) Event(
 func (w *Webhooks) Next(
 	ctx context.Context, t delivery.Target, types []string,
 ) (e delivery.Event, found bool, err error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
-	rows, err := w.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
+	e, err = oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent, `select sequence, coalesce(type, ''), data, created_at
 		from account.next_webhook_event($1, $2, $3, $4, $5, $6)`,
 		t.WorkspaceID, t.Position, t.CreatedAt.Add(-delivery.Lateness), types, w.steps.Number, w.steps.Examine)
-	if err == nil {
-		e, err = pgx.CollectExactlyOneRow(rows, scanEvent)
-	}
 	if err != nil {
 		return delivery.Event{}, false, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
 	}
@@ -107,9 +84,7 @@ func (w *Webhooks) moved(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
 ) error {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	return outcome(w.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		now, err := timeOfDatabase(ctx, tx)
 		if err != nil {
 			return err
@@ -166,9 +141,7 @@ func problemOf(a delivery.Attempt) *string {
 
 // Finish implements delivery.Store.
 func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	return outcome(w.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		now, err := timeOfDatabase(ctx, tx)
 		if err != nil {
 			return err
@@ -226,9 +199,7 @@ func (w *Webhooks) Retry(
 func (w *Webhooks) Disable(
 	ctx context.Context, t delivery.Target, reason webhook.Reason, e delivery.Event, a *delivery.Attempt, mail bool,
 ) error {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
-	return outcome(pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	return outcome(w.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		disabled, err := oneRow(ctx, tx, pgx.ErrNoRows, webhook.Scan, `
 			update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
 				mail_due = $4, tried_at = now()
@@ -303,8 +274,6 @@ func (w *Webhooks) ResealWebhooks(
 
 // WebhookStates counts the endpoints by state: enabled, failing, disabled.
 func (w *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	var enabled, failing, disabled int
 	err := w.pool.QueryRow(ctx, `select count(*) filter (where enabled and failing_since is null),
 		count(*) filter (where enabled and failing_since is not null), count(*) filter (where not enabled)
@@ -313,8 +282,6 @@ func (w *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
 }
 
 func (w *Webhooks) exec(ctx context.Context, sql string, args ...any) error {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	if _, err := w.pool.Exec(ctx, sql, args...); err != nil {
 		return outcome(fmt.Errorf("record a webhook delivery: %w", err))
 	}
@@ -350,7 +317,7 @@ func (w *Webhooks) submission(
 	if err != nil || !open {
 		return nil, nil, err
 	}
-	stored := &Engage{pool: w.pool, turns: w.turns}
+	stored := w.Engage(nil)
 	s, err := stored.Submission(ctx, workspaceID, id)
 	if errors.Is(err, engage.ErrNoSubmission) {
 		return nil, nil, nil
@@ -373,8 +340,6 @@ func (w *Webhooks) submission(
 
 // engageOpen reports whether Engage is enabled and provisioned in the workspace.
 func (w *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open bool, err error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	err = w.pool.QueryRow(ctx, `select exists (
 		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
 	return open, outcome(err)
@@ -382,8 +347,6 @@ func (w *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open 
 
 // member reads a member of the workspace, or returns nil.
 func (w *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
-	ctx, cancel := w.pool.bounded(ctx)
-	defer cancel()
 	m := delivery.Member{UserID: user}
 	err := w.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
 		Scan(&m.Name, &m.Email)

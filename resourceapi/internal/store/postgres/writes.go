@@ -14,47 +14,50 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 // answers stores the answers of writes. An endpoint seals an answer that contains a secret.
 var answers = rest.AnswerTable{Name: "resource.idempotency_keys"}
 
-// writing implements programme.Writer within one transaction.
-type writing struct{ tx pgx.Tx }
+// writing implements programme.Writer, engage.Writer and delivery.Writer within one transaction.
+type writing struct {
+	tx    pgx.Tx
+	queue Queue // of Engage
+}
 
 // Once runs effect in a transaction and stores its answer under key, if one was given. For a known key it returns the
 // first answer without running effect, or rest.ErrReused if the body differs. Of two concurrent requests with
 // one key, the second waits for the first. An error of effect is returned unchanged, and nothing is stored.
-func (s *Store) Once(
-	ctx context.Context, key rest.Key, effect func(context.Context, programme.Writer) (rest.Answer, error),
-) (rest.Answer, error) {
-	return once(ctx, s.pool, s.turns, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
-		return effect(ctx, &writing{tx})
+func (s *Store) Once(ctx context.Context, key rest.Key, effect rest.Effect[programme.Writer]) (rest.Answer, error) {
+	return s.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
+		return effect(ctx, &writing{tx: tx})
 	})
 }
 
-// once is Store.Once for an effect that receives the transaction. It runs in a turn of the key's workspace.
-func once(
-	ctx context.Context, pool *database, turns *inflight.Requests[uuid.UUID], key rest.Key,
-	effect func(context.Context, pgx.Tx) (rest.Answer, error),
-) (answer rest.Answer, err error) {
-	err = inTurn(ctx, turns, key.WorkspaceID, func() (err error) {
-		answer, err = onceNow(ctx, pool, key, effect)
-		return err
+// Once is Store.Once for the writes of Engage.
+func (e *Engage) Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error) {
+	return e.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
+		return effect(ctx, &writing{tx, e.queue})
 	})
-	return answer, err
 }
 
-// onceNow is once without waiting for a turn. It returns errors of Postgres and of effect unchanged.
-func onceNow(
-	ctx context.Context, pool *database, key rest.Key, effect func(context.Context, pgx.Tx) (rest.Answer, error),
-) (answer rest.Answer, err error) {
-	ctx, cancel := pool.bounded(ctx)
-	defer cancel()
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-		answer, err = answers.Once(ctx, tx, key, effect)
-		return err
+// Once is Store.Once for changes of webhook endpoints.
+func (w *Webhooks) Once(ctx context.Context, key rest.Key, effect rest.Effect[delivery.Writer]) (rest.Answer, error) {
+	return w.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
+		return effect(ctx, &writing{tx: tx})
+	})
+}
+
+// once is Once for an effect that receives the transaction. It runs in a turn of the key's workspace.
+func (s *Store) once(ctx context.Context, key rest.Key, effect rest.Effect[pgx.Tx]) (answer rest.Answer, err error) {
+	err = s.inTurn(ctx, key.WorkspaceID, func() error {
+		return s.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+			answer, err = answers.Once(ctx, tx, key, effect)
+			return err
+		})
 	})
 	return answer, err
 }
@@ -88,8 +91,8 @@ func newTurns(general int32) *inflight.Requests[uuid.UUID] {
 }
 
 // inTurn runs write in a turn of the workspace. Its error is write's, or an *apierr.Error of kind Unavailable.
-func inTurn(ctx context.Context, turns *inflight.Requests[uuid.UUID], workspace uuid.UUID, write func() error) error {
-	turn, err := turns.Enter(ctx, workspace)
+func (s *Store) inTurn(ctx context.Context, workspace uuid.UUID, write func() error) error {
+	turn, err := s.turns.Enter(ctx, workspace)
 	switch {
 	case errors.Is(err, inflight.ErrFailing):
 		return outcome(fmt.Errorf("%w: %w", err, context.DeadlineExceeded))
