@@ -84,8 +84,9 @@ var ErrURL = errors.New("ALMONER_DATABASE_URL must look like postgres://user:pas
 
 // Migrations are the migrations of one service.
 type Migrations struct {
-	Files fs.FS  // in goose's format: NNNNN_name.sql
-	Table string // records what was applied; one table per service, as they share a database
+	Files  fs.FS  // in goose's format: NNNNN_name.sql
+	Folder string // of the files; "" for the root
+	Table  string // records what was applied; one table per service, as they share a database
 
 	// TryFor is the time after which Up no longer retries a migration whose table is in use. 0 means 10 s.
 	TryFor time.Duration
@@ -149,21 +150,17 @@ func (m Migrations) isConcurrent(one *goose.Source) bool {
 	if one == nil {
 		return false
 	}
-	content, err := fs.ReadFile(m.Files, one.Path)
+	content, err := fs.ReadFile(m.Files, path.Join(m.Folder, one.Path))
 	return err == nil && bytes.Contains(content, []byte(" index concurrently "))
 }
 
 // Look compares the schema with the migrations and changes nothing.
 func (m Migrations) Look(ctx context.Context, url string) (State, error) {
-	config, err := Config(url)
-	if err != nil {
-		return State{}, err
-	}
 	known, err := m.known()
 	if err != nil {
 		return State{}, err
 	}
-	connection, err := pgx.ConnectConfig(ctx, config)
+	connection, err := Connect(ctx, url)
 	if err != nil {
 		return State{}, err
 	}
@@ -184,7 +181,11 @@ func (m Migrations) provider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migration lock: %w", err)
 	}
-	provider, err := goose.NewProvider(database.DialectPostgres, db, m.Files,
+	files, err := fs.Sub(m.Files, cmp.Or(m.Folder, "."))
+	if err != nil {
+		return nil, fmt.Errorf("read the migrations: %w", err)
+	}
+	provider, err := goose.NewProvider(database.DialectPostgres, db, files,
 		goose.WithTableName(m.Table), goose.WithDisableGlobalRegistry(true), goose.WithSessionLocker(one))
 	if err != nil {
 		return nil, fmt.Errorf("read the migrations: %w", err)
@@ -242,6 +243,15 @@ func Config(url string) (*pgx.ConnConfig, error) {
 	config.RuntimeParams["lock_timeout"] = fmt.Sprint(LockTimeout.Milliseconds())
 	config.RuntimeParams["application_name"] = "almoner-migrate"
 	return config, nil
+}
+
+// Connect connects with the settings of Config.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := Config(url)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, config)
 }
 
 // Explain adds advice to the error of a lock timeout.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,12 +109,13 @@ func (m Migrations) applied(ctx context.Context, database Asker) ([]int64, error
 
 // known returns the migrations by their file names: NNNNN_name.sql.
 func (m Migrations) known() ([]Version, error) {
-	names, err := fs.Glob(m.Files, "*.sql")
+	files, err := fs.Glob(m.Files, path.Join(m.Folder, "*.sql"))
 	if err != nil {
 		return nil, err
 	}
 	var all []Version
-	for _, name := range names {
+	for _, file := range files {
+		name := path.Base(file)
 		digits, _, _ := strings.Cut(name, "_")
 		number, err := strconv.ParseInt(digits, 10, 64)
 		if err != nil {

@@ -3,12 +3,16 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -38,21 +42,15 @@ func (s *Store) Ready(ctx context.Context) error {
 	if s.migrated.Load() {
 		return s.Ping(ctx)
 	}
-	all, err := schema()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := s.pool.bounded(ctx)
-	defer cancel()
-	missing, err := all.Missing(ctx, s.probe)
+	missing, err := schema.Missing(ctx, s.probe)
 	if err != nil {
 		return notReady(err)
 	}
-	queue, err := s.jobsMissing(ctx)
+	queue, err := jobState(ctx, s.probe)
 	if err != nil {
 		return notReady(err)
 	}
-	missing = append(missing, queue...)
+	missing = append(missing, queue.Missing...)
 	var complete bool
 	err = s.probe.QueryRow(ctx, "select bool_and(to_regprocedure(f) is not null) from unnest($1::text[]) f",
 		accountFunctions).Scan(&complete)
@@ -80,40 +78,15 @@ func notReady(cause error) error {
 	return refusal
 }
 
-// jobsMissing returns the job queue's migrations that are not applied.
-func (s *Store) jobsMissing(ctx context.Context) ([]string, error) {
-	migrator, err := rivermigrate.New(s.JobDriver(),
-		&rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
-	rows, err := s.probe.Query(ctx, "select version from river.river_migration where line = 'main'")
-	if err != nil {
-		return nil, err
-	}
-	applied, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, err
-	}
-	var known []migrate.Version
-	for _, version := range migrator.AllVersions() {
-		known = append(known,
-			migrate.Version{Number: int64(version.Version), Name: fmt.Sprintf("river %d", version.Version)})
-	}
-	return migrate.Compare(known, applied).Missing, nil
-}
-
 //go:embed migrations/*.sql
 var migrations embed.FS
+
+var schema = migrate.Migrations{Files: migrations, Folder: "migrations", Table: "goose_resourceapi"}
 
 // Migrate applies the missing migrations to the database of url, as its owner, and returns their names. The
 // authorization server's migrations must have run before: they create the roles.
 func Migrate(ctx context.Context, url string) ([]string, error) {
-	all, err := schema()
-	if err != nil {
-		return nil, err
-	}
-	applied, err := all.Up(ctx, url)
+	applied, err := schema.Up(ctx, url)
 	if err != nil {
 		return applied, fmt.Errorf("migrate: %w", err)
 	}
@@ -122,22 +95,139 @@ func Migrate(ctx context.Context, url string) ([]string, error) {
 
 // Look returns how the schema, including the job queue's, differs from what this program needs.
 func Look(ctx context.Context, url string) (migrate.State, error) {
-	all, err := schema()
+	ours, err := schema.Look(ctx, url)
 	if err != nil {
 		return migrate.State{}, err
 	}
-	ours, err := all.Look(ctx, url)
+	owner, err := migrate.Connect(ctx, url)
 	if err != nil {
 		return migrate.State{}, err
 	}
-	queue, err := lookAtJobs(ctx, url)
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
+	queue, err := jobState(ctx, owner)
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == undefinedTable {
+		err = nil // no migration is applied
+	}
 	return ours.Add(queue), err
 }
 
-func schema() (migrate.Migrations, error) {
-	files, err := fs.Sub(migrations, "migrations")
+// undefinedTable is the SQLSTATE of a table that does not exist.
+const undefinedTable = "42P01"
+
+// jobState returns how the job queue's tables differ from what this program needs.
+func jobState(ctx context.Context, db querier) (migrate.State, error) {
+	migrator, err := jobMigrator(nil)
 	if err != nil {
-		return migrate.Migrations{}, fmt.Errorf("read the migrations: %w", err)
+		return migrate.State{}, err
 	}
-	return migrate.Migrations{Files: files, Table: "goose_resourceapi"}, nil
+	var known []migrate.Version
+	for _, version := range migrator.AllVersions() {
+		known = append(known, migrate.Version{
+			Number: int64(version.Version),
+			Name:   fmt.Sprintf("river %d %s", version.Version, version.Name),
+		})
+	}
+	applied, err := allRows(ctx, db, pgx.RowTo[int64], "select version from river.river_migration where line = 'main'")
+	if err != nil {
+		err = fmt.Errorf("look at the job queue's tables: %w", err)
+	}
+	return migrate.Compare(known, applied), err
+}
+
+// jobMigrator returns a migrator of the job queue's tables. It needs no pool to list the migrations.
+func jobMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
+	return rivermigrate.New(riverpgxv5.New(pool),
+		&rivermigrate.Config{Schema: JobSchema, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// jobsLock is an arbitrary number that all migrating processes share.
+const jobsLock = 0x72697665
+
+// MigrateJobs applies the job queue's own migrations, in a separate schema, and grants the service access. It must
+// run after Migrate; url must be the database owner's. Several processes may call it at once; one does the work.
+func MigrateJobs(ctx context.Context, url string) error {
+	owner, err := migrate.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // releases the lock too
+	for _, statement := range []string{
+		"set lock_timeout = '5min'", // only other migrating processes wait
+		fmt.Sprintf("select pg_advisory_lock(%d)", jobsLock),
+		"create schema if not exists river",
+	} {
+		if _, err := owner.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("migrate the job queue: %w", err)
+		}
+	}
+	if err := migrateJobs(ctx, url, owner.Config()); err != nil {
+		return fmt.Errorf("migrate the job queue: %w", migrate.Explain(err))
+	}
+	for _, right := range []string{
+		"usage on schema river",
+		"select, insert, update, delete on all tables in schema river",
+		"usage, select on all sequences in schema river",
+	} {
+		if _, err := owner.Exec(ctx, "grant "+right+" to almoner_resourceapi"); err != nil {
+			return fmt.Errorf("let the service use the job queue: %w", err)
+		}
+	}
+	return nil
+}
+
+// migrateJobs applies the job queue's migrations on connections of their own.
+func migrateJobs(ctx context.Context, url string, connection *pgx.ConnConfig) error {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return migrate.ErrURL
+	}
+	config.ConnConfig = connection
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	migrator, err := jobMigrator(pool)
+	if err == nil {
+		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	}
+	return err
+}
+
+// Distribute distributes the records by workspace among the nodes of a Citus cluster and reports each step to out. It
+// connects as the owner of the database. The tables of authserver must already be distributed. Imports and jobs stay on
+// the first node.
+func Distribute(ctx context.Context, url string, out io.Writer) error {
+	return migrate.Distribution{
+		Reference: []string{"resource.forms"},
+		With:      "account.events",
+		ByWorkspace: []string{
+			"resource.programmes",
+			"resource.submissions",
+			"resource.supporters",
+			"resource.supporters_left",
+			"resource.list_locks",
+			"resource.idempotency_keys",
+			"resource.erasures",
+		},
+		Constraints: []migrate.Constraint{
+			{
+				Table:      "resource.submissions",
+				Name:       "submissions_form",
+				Definition: "foreign key (tenant_id, form_id) references resource.forms (tenant_id, id)",
+			},
+			{
+				Table:      "resource.submissions",
+				Name:       "submissions_supporter",
+				Definition: "foreign key (tenant_id, supporter_id) references resource.supporters (tenant_id, id)",
+			},
+			{
+				Table: "resource.supporters_left",
+				Name:  "supporters_left_supporter",
+				Definition: "foreign key (tenant_id, supporter_id) references resource.supporters (tenant_id, id) " +
+					"on delete cascade",
+			},
+		},
+		Functions: []string{"resource.is_coordinator()"},
+	}.Apply(ctx, url, out)
 }

@@ -103,11 +103,7 @@ var ErrNoTrigrams = errors.New("the extension pg_trgm is missing and could not b
 // it needs an extension that a database may get later. The service can read and write meanwhile. Several processes
 // may call it at once; one does the work. url must be the database owner's.
 func IndexSearches(ctx context.Context, url string) (created bool, err error) {
-	config, err := migrate.Config(url)
-	if err != nil {
-		return false, err
-	}
-	owner, err := pgx.ConnectConfig(ctx, config)
+	owner, err := migrate.Connect(ctx, url)
 	if err != nil {
 		return false, fmt.Errorf("index searches: %w", err)
 	}
