@@ -165,8 +165,8 @@ func (r *run) knowsClient(resp *response) bool {
 	if resp.status != http.StatusOK {
 		return strings.HasPrefix(resp.header.Get("Location"), r.redirect)
 	}
-	p, err := readPage(resp)
-	return err == nil && asksPassword(p.forms())
+	page, err := readPage(resp)
+	return err == nil && asksPassword(formsOf(page))
 }
 
 // checkEarlyCallback checks a response that returned to the client before the sign-in.

@@ -71,11 +71,11 @@ func (b *browser) next(resp *response) (request, string, error) {
 	if resp.redirects() {
 		return b.follow(resp)
 	}
-	p, err := readPage(resp)
+	page, err := readPage(resp)
 	if err != nil || resp.status >= 500 {
 		return request{}, "", b.run.stop("page_fails", resp, messageOf(resp))
 	}
-	forms := slices.DeleteFunc(p.forms(), func(f form) bool { return origin(f.action) != b.origin })
+	forms := slices.DeleteFunc(formsOf(page), func(f form) bool { return origin(f.action) != b.origin })
 	for _, f := range forms {
 		if strings.HasSuffix(f.action.Path, "/logout") && f.post {
 			b.run.signOut = &f
@@ -97,7 +97,7 @@ func (b *browser) next(resp *response) (request, string, error) {
 			return next, "", err
 		}
 	}
-	return request{}, "", b.stuck(resp, asksPassword(p.forms()))
+	return request{}, "", b.stuck(resp, asksPassword(formsOf(page)))
 }
 
 // stuck records why it cannot continue. again reports that there is a sign-in form.
@@ -221,12 +221,6 @@ func (b *browser) pick(f form) error {
 	return b.run.stop("workspace_not_chosen", nil, "offered: "+strings.Join(labels, ", "))
 }
 
-// A page is a parsed HTML page.
-type page struct {
-	*goquery.Document
-	at *url.URL
-}
-
 // A form holds what a form of a page sends by default, and its choices.
 type form struct {
 	action   *url.URL
@@ -241,32 +235,31 @@ type form struct {
 // A choice is one value of a field, with its label.
 type choice struct{ name, value, label string }
 
-func readPage(resp *response) (page, error) {
-	at, err := url.Parse(resp.request.url)
-	if err != nil {
-		return page{}, err
+func readPage(resp *response) (*goquery.Document, error) {
+	page, err := goquery.NewDocumentFromReader(bytes.NewReader(resp.body))
+	if err == nil {
+		page.Url, err = url.Parse(resp.request.url)
 	}
-	document, err := goquery.NewDocumentFromReader(bytes.NewReader(resp.body))
-	return page{document, at}, err
+	return page, err
 }
 
 // messageOf returns the message of a page: its alert, its heading with the following paragraph, or its title.
 func messageOf(resp *response) string {
-	p, err := readPage(resp)
+	page, err := readPage(resp)
 	if err != nil {
 		return ""
 	}
-	for _, alert := range p.Find(`[role="alert"]`).EachIter() {
+	for _, alert := range page.Find(`[role="alert"]`).EachIter() {
 		if text := visibleText(alert); text != "" { // a script fills an empty one
 			return "the page says " + quote(text)
 		}
 	}
-	heading := p.Find("h1").First()
+	heading := page.Find("h1").First()
 	text := visibleText(heading)
 	if next := visibleText(heading.Next().Filter("p, div")); next != "" {
 		text += ": " + next
 	}
-	title := p.Find("title").First()
+	title := page.Find("title").First()
 	switch {
 	case heading.Length() > 0:
 		return "the page says " + quote(text)
@@ -289,12 +282,12 @@ func visibleText(s *goquery.Selection) string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// forms returns the forms of a page in order.
-func (p page) forms() []form {
+// formsOf returns the forms of a page in order.
+func formsOf(page *goquery.Document) []form {
 	var all []form
-	for _, s := range p.Find("form").EachIter() {
-		f := form{fields: url.Values{}, post: strings.EqualFold(s.AttrOr("method", ""), "post"), action: p.at}
-		if action, err := p.at.Parse(s.AttrOr("action", "")); err == nil {
+	for _, s := range page.Find("form").EachIter() {
+		f := form{fields: url.Values{}, post: strings.EqualFold(s.AttrOr("method", ""), "post"), action: page.Url}
+		if action, err := page.Url.Parse(s.AttrOr("action", "")); err == nil {
 			f.action = action
 		}
 		for _, field := range s.Find(`[name]:not([name=""])`).EachIter() {

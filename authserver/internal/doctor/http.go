@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,9 +15,13 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 const (
@@ -92,68 +97,54 @@ func (r *response) errorText() string {
 	return code + ": " + text
 }
 
-// A sender sends requests to untrusted servers, which may be broken or hostile. So every response is bounded in time
+// newClient returns a client of untrusted servers, which may be broken or hostile. So every response is bounded in time
 // and size, and no redirect is followed (D2).
-type sender struct {
-	browser   *http.Client // with cookies
-	plain     *http.Client
-	userAgent string
+func newClient() *http.Client {
+	jar, _ := cookiejar.New(nil) // its error is always nil
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			MaxResponseHeaderBytes: maxHeaders,
+			TLSHandshakeTimeout:    10 * time.Second,
+			ForceAttemptHTTP2:      true,
+			MaxIdleConnsPerHost:    2,
+			IdleConnTimeout:        30 * time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Jar:           jar,
+	}
 }
 
-func newSender(userAgent string) (*sender, error) {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		return nil, fmt.Errorf("create cookie jar: %w", err)
-	}
-	transport := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		MaxResponseHeaderBytes: maxHeaders,
-		TLSHandshakeTimeout:    10 * time.Second,
-		ForceAttemptHTTP2:      true,
-		MaxIdleConnsPerHost:    2,
-		IdleConnTimeout:        30 * time.Second,
-	}
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &sender{
-		browser:   &http.Client{Transport: transport, CheckRedirect: stay, Jar: jar},
-		plain:     &http.Client{Transport: transport, CheckRedirect: stay},
-		userAgent: userAgent,
-	}, nil
-}
-
-// close closes idle connections.
-func (s *sender) close() { s.plain.CloseIdleConnections() }
-
-// Errors of send, in addition to those of the network.
+// Errors of do, in addition to those of the network.
 var (
 	errTooLarge = errors.New("the response is larger than 256 KiB")
 	errTooSlow  = errors.New("the response took too long")
 )
 
-// send sends a request and reads the response. Its errors are errTooLarge, errTooSlow, the error of ctx, or
-// an error of the network; with each of them the response contains what was received so far.
-func (s *sender) send(ctx context.Context, r request) (*response, error) {
-	resp := &response{request: r, header: http.Header{}}
-	bounded, cancel := context.WithTimeout(ctx, r.timeout)
+// do sends a request and reads the response. Its errors are errTooLarge, errTooSlow, the error of ctx, or an error of
+// the network; with each of them the response contains what was received so far.
+func (r *run) do(ctx context.Context, req request) (*response, error) {
+	resp := &response{request: req, header: http.Header{}}
+	bounded, cancel := context.WithTimeout(ctx, req.timeout)
 	defer cancel()
-	sent, err := http.NewRequestWithContext(bounded, r.method, r.url, strings.NewReader(r.body))
+	sent, err := http.NewRequestWithContext(bounded, req.method, req.url, strings.NewReader(req.body))
 	if err != nil {
 		return resp, fmt.Errorf("invalid address: %w", err)
 	}
-	sent.Header.Set("User-Agent", s.userAgent)
-	for name, value := range r.header {
+	sent.Header.Set("User-Agent", "almoner-doctor (as "+r.profile.Name+")")
+	for name, value := range req.header {
 		sent.Header.Set(name, value)
 	}
-	client := s.plain
-	if r.cookies {
-		client = s.browser
+	client := *r.client
+	if !req.cookies {
+		client.Jar = nil
 	}
 	began := time.Now()
 	received, err := client.Do(sent)
 	if err == nil {
 		defer func() { _ = received.Body.Close() }()
 		resp.status, resp.header, resp.tls = received.StatusCode, received.Header, received.TLS
-		resp.body, err = readBody(received.Body, r.complete)
+		resp.body, err = readBody(received.Body, req.complete)
 	}
 	resp.took = time.Since(began)
 	if bounded.Err() != nil && ctx.Err() == nil && err != nil {
@@ -182,7 +173,7 @@ func readBody(body io.Reader, complete func([]byte) bool) ([]byte, error) {
 
 // send sends a request, and records a finding if there is no response.
 func (r *run) send(ctx context.Context, req request) (*response, error) {
-	resp, err := r.sender.send(ctx, req)
+	resp, err := r.do(ctx, req)
 	if err == nil {
 		return resp, nil
 	}
@@ -195,7 +186,7 @@ func (r *run) send(ctx context.Context, req request) (*response, error) {
 	return resp, errStop
 }
 
-// codeOf returns the code of the finding about an error of send, or "" if the run was cancelled.
+// codeOf returns the code of the finding about an error of do, or "" if the run was cancelled.
 func codeOf(err error) string {
 	dial, ok := errors.AsType[*net.OpError](err)
 	switch {
@@ -257,3 +248,76 @@ var escaped = regexp.MustCompile(`\\(.)`)
 
 // unescape removes the backslashes of a quoted value (RFC 9110, section 5.6.4).
 func unescape(text string) string { return escaped.ReplaceAllString(text, "$1") }
+
+const (
+	redacted  = "[redacted]"
+	minSecret = 4 // characters of a secret that is redacted: shorter ones would match by chance
+)
+
+// patterns match secrets that are always redacted: credentials of this product, JWTs, and the values of Bearer and
+// Basic.
+var patterns = []*regexp.Regexp{
+	regexp.MustCompile(`alm_(?:pat|cs|ac|rt)_[A-Za-z0-9_.-]+`),
+	regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`),
+	regexp.MustCompile(`(?i)\b(?:bearer|basic) +[A-Za-z0-9._~+/-]{20,}=*`),
+}
+
+// secrets are the known secrets, longest first: one may be part of another.
+type secrets []string
+
+// add registers a secret, in plain and in URL-encoded form.
+func (s *secrets) add(secret credential.Secret) {
+	value := secret.Reveal()
+	if len(value) < minSecret {
+		return
+	}
+	for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value)} {
+		if !slices.Contains(*s, form) {
+			*s = append(*s, form)
+		}
+	}
+	slices.SortFunc(*s, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// show makes text safe to show: without secrets, on one line, without control characters, and with up to limit
+// characters.
+func (s secrets) show(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s.redact(text), ""))
+	text = s.redact(strings.Join(strings.Fields(text), " ")) // again: removed characters may have split a secret
+	if runes := []rune(text); len(runes) > limit {
+		text = string(runes[:limit]) + "…"
+	}
+	return text
+}
+
+func (s secrets) redact(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, redacted)
+	}
+	for _, pattern := range patterns {
+		text = pattern.ReplaceAllString(text, redacted)
+	}
+	return text
+}
+
+// address returns an address without the values of its query, which may be codes and states.
+func (s secrets) address(address string) string {
+	before, query, has := strings.Cut(address, "?")
+	if !has {
+		return s.show(before, 300)
+	}
+	var names []string
+	for pair := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		names = append(names, name+"=…")
+	}
+	return s.show(before+"?"+strings.Join(names, "&"), 300)
+}

@@ -4,8 +4,8 @@
 // refresh, checks each response, and describes what is wrong, how it affects the connector, and how to fix
 // it. It uses no configuration and no database: it sees what a connector sees.
 //
-//	1 reach      the URL, the refusal without a token and its challenge     reach.go
-//	2 resource   the metadata of the protected resource (RFC 9728)          metadata.go
+//	1 reach      the URL, the refusal without a token and its challenge     resource.go
+//	2 resource   the metadata of the protected resource (RFC 9728)          resource.go
 //	3 server     the metadata of the authorization server (RFC 8414)        server.go
 //	4 authorize  the request, sign-in, consent and callback                 authorize.go, consent.go
 //	5 token      the exchange of the code                                   token.go
@@ -15,7 +15,7 @@
 //
 // The possible findings are in findings.json, the connectors in profiles.json. Invariants:
 //
-//	D1 No secret is shown: codes, tokens, cookies, passwords, verifiers (secrets.go).
+//	D1 No secret is shown: codes, tokens, cookies, passwords, verifiers (http.go).
 //	D2 Every response is bounded in time and size, and nothing in it is executed: a hostile server is a finding too
 //	   (http.go).
 //	D3 The password is sent only to a page of the named server, over TLS or on loopback.
@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -102,7 +103,7 @@ type run struct {
 	profile profile
 	table   map[string]Finding // the possible findings
 	typed   *url.URL
-	sender  *sender
+	client  *http.Client
 	secrets secrets
 	report  *Report
 	step    string
@@ -150,7 +151,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.sender.close()
+	defer r.client.CloseIdleConnections()
 	for _, s := range steps() {
 		r.step = s.name
 		if s.do != nil && err == nil && ctx.Err() == nil {
@@ -200,16 +201,12 @@ func begin(o Options) (*run, error) {
 		profile:  p,
 		typed:    typed,
 		redirect: redirect,
+		client:   newClient(),
 		report:   &Report{URL: o.URL, As: p.Name, Findings: []Finding{}},
 	}
-	if r.table, err = possibleFindings(); err != nil {
-		return nil, err
-	}
-	if r.sender, err = newSender("almoner-doctor (as " + p.Name + ")"); err != nil {
-		return nil, err
-	}
 	r.secrets.add(o.Password)
-	return r, nil
+	r.table, err = possibleFindings()
+	return r, err
 }
 
 func profileNamed(name string) (profile, error) {
