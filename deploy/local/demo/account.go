@@ -56,17 +56,11 @@ func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
 			programmes := module == perm.ProgrammesRead.Module()
 			batch.Queue(
 				"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values ($1, $2, $3, $4)",
-				w.workspace.ID,
-				module,
-				!programmes || w.programmes,
-				!programmes || w.provisioned,
-			)
+				w.workspace.ID, module, !programmes || w.programmes, !programmes || w.provisioned)
 		}
 		batch.Queue(
 			"insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', $2)",
-			w.workspace.ID,
-			w.llm,
-		)
+			w.workspace.ID, w.llm)
 	}
 }
 
@@ -132,32 +126,10 @@ const insertClient = `insert into account.oauth_clients
 func queueClients(batch *pgx.Batch, d Demo) {
 	redirect, connectors := []string{RedirectURI}, connectorPermissions().Strings()
 	owner, c := d.Users.Owner.ID, d.Clients
-	batch.Queue(
-		insertClient,
-		c.Confidential.ClientID,
-		"confidential",
-		c.Confidential.WorkspaceID,
-		"Trustee dashboard",
-		redirect,
-		readerPermissions().Strings(),
-		nil,
-		nil,
-		"client_secret_json",
-		owner,
-	)
-	batch.Queue(
-		insertClient,
-		c.Connector.ClientID,
-		"connector",
-		c.Connector.WorkspaceID,
-		"ChatGPT for Tideway",
-		redirect,
-		connectors,
-		"chatgpt",
-		c.Connector.Resource,
-		"none",
-		owner,
-	)
+	batch.Queue(insertClient, c.Confidential.ClientID, "confidential", c.Confidential.WorkspaceID, "Trustee dashboard",
+		redirect, readerPermissions().Strings(), nil, nil, "client_secret_json", owner)
+	batch.Queue(insertClient, c.Connector.ClientID, "connector", c.Connector.WorkspaceID, "ChatGPT for Tideway",
+		redirect, connectors, "chatgpt", c.Connector.Resource, "none", owner)
 	batch.Queue(insertClient, c.MCP.ClientID, "connector", c.MCP.WorkspaceID, "Claude for Tideway", redirect,
 		readerPermissions().Strings(), "claude", c.MCP.Resource, "none", owner)
 	batch.Queue(insertClient, c.Service.ClientID, "service", nil, "Case work sync", []string{}, []string{}, nil, nil,
@@ -174,14 +146,9 @@ func queueClients(batch *pgx.Batch, d Demo) {
 // port, and their permissions, which an earlier version stored otherwise.
 func followAddress(ctx context.Context, db *pgx.Conn, d Demo) error {
 	for _, connector := range []Connector{d.Clients.Connector, d.Clients.MCP} {
-		_, err := db.Exec(
-			ctx,
-			`update account.oauth_clients set resource = $2, required_permissions = $3
+		_, err := db.Exec(ctx, `update account.oauth_clients set resource = $2, required_permissions = $3
 				where id = $1 and (resource, required_permissions) is distinct from ($2, $3)`,
-			connector.ClientID,
-			connector.Resource,
-			strings.Fields(connector.Scope),
-		)
+			connector.ClientID, connector.Resource, strings.Fields(connector.Scope))
 		if err != nil {
 			return fmt.Errorf("demo data, the connectors' address: %w", err)
 		}
@@ -239,25 +206,15 @@ func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, n
 			return "", err
 		}
 		var good bool
-		err = db.QueryRow(ctx, "select revoked_at is null and expires_at > $2 from account.personal_access_tokens "+
-			"where hash = $1",
-			credential.Hash(secret.Reveal()), now.Add(tokenSpare)).
-			Scan(&good)
+		err = db.QueryRow(ctx,
+			"select revoked_at is null and expires_at > $2 from account.personal_access_tokens where hash = $1",
+			credential.Hash(secret.Reveal()), now.Add(tokenSpare)).Scan(&good)
 		if errors.Is(err, pgx.ErrNoRows) {
-			_, err = db.Exec(
-				ctx,
-				`insert into account.personal_access_tokens
+			_, err = db.Exec(ctx, `insert into account.personal_access_tokens
 				(id, hash, user_id, tenant_id, name, permissions, created_at, expires_at)
 				values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				s.UUID(id),
-				credential.Hash(secret.Reveal()),
-				wanted.user.ID,
-				wanted.workspace.ID,
-				"Demo: "+wanted.label,
-				wanted.may.Strings(),
-				now,
-				now.Add(tokenLife),
-			)
+				s.UUID(id), credential.Hash(secret.Reveal()), wanted.user.ID, wanted.workspace.ID,
+				"Demo: "+wanted.label, wanted.may.Strings(), now, now.Add(tokenLife))
 			return secret.Reveal(), err
 		}
 		if err != nil {

@@ -31,9 +31,7 @@ func Claim(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 		return fmt.Errorf(
 			"the database %s holds the demo of another .almoner directory, whose secrets are unknown here: bring "+
 				"its seed file back, or name an empty database: %w",
-			db.Config().Database,
-			ErrForeign,
-		)
+			db.Config().Database, ErrForeign)
 	}
 	return nil
 }
@@ -53,8 +51,7 @@ func claimEmpty(ctx context.Context, db *pgx.Conn, s seed.Seed) error {
 	if err == nil {
 		return fmt.Errorf(
 			"the database %s is neither empty nor marked as Almoner's demo (it contains %s, for example): %w",
-			db.Config().Database, found, ErrForeign,
-		)
+			db.Config().Database, found, ErrForeign)
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("inspect the database: %w", err)

@@ -2,6 +2,8 @@ package demo
 
 import (
 	"context"
+	_ "embed" // for catalogueJSON
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -18,6 +20,24 @@ const (
 	programmeCount = 230
 	day            = 24 * time.Hour
 )
+
+//go:embed catalogue.json
+var catalogueJSON []byte
+
+// catalogue is what the programmes are made of.
+var catalogue = readCatalogue()
+
+type material struct {
+	Places []string
+	Themes []struct{ Names, Summaries []string } // kinds of programmes; * stands for a place
+}
+
+func readCatalogue() (read material) {
+	if err := json.Unmarshal(catalogueJSON, &read); err != nil {
+		panic(err) // the file is part of the program
+	}
+	return read
+}
 
 type programme struct {
 	ID               uuid.UUID
@@ -38,15 +58,7 @@ func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now t
 		pgx.CopyFromSlice(len(programmes), func(i int) ([]any, error) {
 			p := programmes[i]
 			return []any{
-				p.ID,
-				workspaceID,
-				p.Name,
-				p.Summary,
-				p.Status,
-				p.StartsOn,
-				p.EndsOn,
-				p.Created,
-				p.Updated,
+				p.ID, workspaceID, p.Name, p.Summary, p.Status, p.StartsOn, p.EndsOn, p.Created, p.Updated,
 			}, nil
 		}))
 	return err
@@ -57,6 +69,7 @@ func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now t
 func imagine(s seed.Seed, now time.Time) []programme {
 	now = now.Truncate(day)
 	random := rand.New(rand.NewPCG(1834, 2026)) //nolint:gosec // demo data, not a secret
+	places, themes := catalogue.Places, catalogue.Themes
 	out := make([]programme, programmeCount)
 	created := now.Add(-3 * 365 * day).Truncate(time.Second)
 	step := 3 * 365 * day / programmeCount
@@ -69,8 +82,8 @@ func imagine(s seed.Seed, now time.Time) []programme {
 		theme, place := themes[i%len(themes)], places[(i*17+i/len(places))%len(places)]
 		p := programme{
 			ID:      s.UUID(fmt.Sprint("programme ", i)),
-			Name:    strings.ReplaceAll(theme.names[i/len(themes)%len(theme.names)], "*", place),
-			Summary: strings.ReplaceAll(theme.summaries[random.IntN(len(theme.summaries))], "*", place),
+			Name:    strings.ReplaceAll(theme.Names[i/len(themes)%len(theme.Names)], "*", place),
+			Summary: strings.ReplaceAll(theme.Summaries[random.IntN(len(theme.Summaries))], "*", place),
 			Created: created,
 		}
 		schedule(&p, random, now)
