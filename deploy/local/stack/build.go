@@ -59,8 +59,8 @@ func BuildSome(ctx context.Context, root, into string, services []string, flags 
 	return nil
 }
 
-// databaseWithin limits the response time of a database named by the options.
-const databaseWithin = 5 * time.Second
+// givenWithin limits the response time of a store named by the options.
+const givenWithin = 5 * time.Second
 
 // Check returns an error that would prevent Start and can be detected without starting anything: another stack in the
 // same directory, a directory that is not writable, a port in use, or a given store that does not respond.
@@ -81,7 +81,7 @@ func Check(ctx context.Context, options Options) error {
 	if options.DatabaseURL == "" {
 		return nil
 	}
-	within, cancel := context.WithTimeout(ctx, databaseWithin)
+	within, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
 	db, err := pgx.Connect(within, options.DatabaseURL)
 	if err != nil {

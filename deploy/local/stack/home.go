@@ -117,9 +117,7 @@ func (h *home) findStores() (string, error) {
 		return dir, os.WriteFile(note, []byte(dir+"\n"), 0o600)
 	}
 	return "", fmt.Errorf(
-		"PostgreSQL must run as an unprivileged user, which cannot access %s, /var/lib, /var/tmp or /tmp",
-		h.dir,
-	)
+		"PostgreSQL must run as an unprivileged user, which cannot access %s, /var/lib, /var/tmp or /tmp", h.dir)
 }
 
 // ownDirectory creates a directory that other users may enter, or checks that an existing one belongs to this user.

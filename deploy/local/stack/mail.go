@@ -80,7 +80,7 @@ const receiverYears = 10
 // receiverSettings are the services' settings for webhook receivers on this machine, or none.
 func (s *Stack) receiverSettings() (map[string]string, error) {
 	if !s.options.LocalReceivers {
-		return nil, nil
+		return map[string]string{}, nil
 	}
 	path := s.home.path("localhost.crt")
 	content, err := os.ReadFile(path)

@@ -48,9 +48,7 @@ func isFree(port int) error {
 			_ = listener.Close()
 		case errors.Is(err, syscall.EADDRINUSE):
 			return fmt.Errorf(
-				"port %d is in use by another program: stop it, or use other ports with: make run PORT=9000",
-				port,
-			)
+				"port %d is in use by another program: stop it, or use other ports with: make run PORT=9000", port)
 		case host == "127.0.0.1":
 			return fmt.Errorf("port %d cannot be used (%w): use other ports with: make run PORT=9000", port, err)
 		} // otherwise there is no IPv6

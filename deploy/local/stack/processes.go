@@ -18,51 +18,54 @@ import (
 	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
-// database returns a service's Postgres URL, changed by Options.PostgresProxy.
-func (s *Stack) database(service string) (string, error) {
-	if s.options.PostgresProxy == nil {
-		return s.logins[service], nil
+// settings are the settings of a service that its commands need too.
+func (s *Stack) settings(service string) map[string]string {
+	return map[string]string{
+		"ALMONER_BASE_URL":     s.BaseURL,
+		"ALMONER_APP_URL":      s.AppURL,
+		"ALMONER_DATABASE_URL": s.logins[service],
+		"ALMONER_REDIS_URL":    s.RedisURL,
+		"ALMONER_KEYS":         s.home.seed.Key(service),
 	}
-	address, err := url.Parse(s.logins[service])
+}
+
+// servingSettings are the settings with which a service serves: with those of the gateway, of webhook receivers, and of
+// Options.PostgresProxy.
+func (s *Stack) servingSettings(service string) (map[string]string, error) {
+	settings, err := s.receiverSettings()
 	if err != nil {
-		return "", errors.New("invalid URL of the database")
+		return nil, err
 	}
-	address.Host = s.options.PostgresProxy(address.Host)
-	return address.String(), nil
+	maps.Copy(settings, s.settings(service))
+	settings["ALMONER_TRUSTED_PROXIES"] = gateway.SourceAddress
+	if s.options.PostgresProxy != nil {
+		address, err := url.Parse(s.logins[service])
+		if err != nil {
+			return nil, errors.New("invalid URL of the database")
+		}
+		address.Host = s.options.PostgresProxy(address.Host)
+		settings["ALMONER_DATABASE_URL"] = address.String()
+	}
+	return settings, nil
 }
 
 func (s *Stack) startServices(ctx context.Context) error {
-	databases := map[string]string{}
-	for _, service := range []string{authserver, resourceapi} {
-		var err error
-		if databases[service], err = s.database(service); err != nil {
-			return err
-		}
-	}
-	trusted, err := s.receiverSettings()
+	accounts, err := s.servingSettings(authserver)
 	if err != nil {
 		return err
 	}
-	accounts := map[string]string{
-		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[authserver],
-		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(authserver),
-		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
-	}
 	maps.Copy(accounts, s.mailSettings())
-	maps.Copy(accounts, trusted)
 	err = s.startEach(ctx, authserver, s.ports.app, s.options.Authservers, &s.Authservers, accounts)
 	if err != nil {
 		return err
 	}
-	settings := map[string]string{
-		"ALMONER_APP_URL": s.AppURL, "ALMONER_DATABASE_URL": databases[resourceapi],
-		"ALMONER_REDIS_URL": s.RedisURL, "ALMONER_KEYS": s.home.seed.Key(resourceapi),
-		"ALMONER_TRUSTED_PROXIES": gateway.SourceAddress,
-		// Directly from authserver, because the gateway starts after the services.
-		"ALMONER_JWKS_URL": s.Authservers[0].URL + "/v1/account/oauth/jwks",
-		"ALMONER_WORKER":   strconv.FormatBool(!s.options.Worker),
+	settings, err := s.servingSettings(resourceapi)
+	if err != nil {
+		return err
 	}
-	maps.Copy(settings, trusted)
+	// Directly from authserver, because the gateway starts after the services.
+	settings["ALMONER_JWKS_URL"] = s.Authservers[0].URL + "/v1/account/oauth/jwks"
+	settings["ALMONER_WORKER"] = strconv.FormatBool(!s.options.Worker)
 	err = s.startEach(ctx, resourceapi, s.ports.resource, s.options.Resources, &s.Resources, settings)
 	if err != nil || !s.options.Worker {
 		return err
@@ -200,15 +203,12 @@ func (s *Stack) traceSettings() map[string]string {
 }
 
 func (s *Stack) backends() gateway.Backends {
-	parse := func(service *Service) *url.URL {
-		return &url.URL{Scheme: "http", Host: service.URL[len("http://"):]}
+	return gateway.Backends{Account: addresses(s.Authservers), Resource: addresses(s.Resources)}
+}
+
+func addresses(services []*Service) (all []*url.URL) {
+	for _, service := range services {
+		all = append(all, &url.URL{Scheme: "http", Host: service.URL[len("http://"):]})
 	}
-	var b gateway.Backends
-	for _, service := range s.Authservers {
-		b.Account = append(b.Account, parse(service))
-	}
-	for _, service := range s.Resources {
-		b.Resource = append(b.Resource, parse(service))
-	}
-	return b
+	return all
 }

@@ -24,6 +24,13 @@ type readiness struct {
 	trouble string // what does not work, even if the service is ready; "" if everything works
 }
 
+func (r readiness) err() error {
+	if r.ready {
+		return nil
+	}
+	return errors.New(r.trouble)
+}
+
 // ask returns the readiness of the service at an address.
 func ask(ctx context.Context, address string) readiness {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
@@ -152,8 +159,7 @@ func (s *Stack) keep(ctx context.Context, name string, server store) error {
 			}
 			return fmt.Errorf(
 				"%s, and %s cannot be started again: %w (its data is in %s; remove the cause, then type make run)",
-				outcome, name, err, s.StoreDir(),
-			)
+				outcome, name, err, s.StoreDir())
 		}
 		s.options.say(fmt.Sprintf("%s runs again (%s); its data is there", name, seconds(time.Since(began))))
 	}

@@ -9,8 +9,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -28,12 +30,8 @@ func checkRights(ctx context.Context, owner *pgx.Conn) error {
 		return fmt.Errorf("read the database user's rights: %w", err)
 	}
 	if !roles {
-		return fmt.Errorf(
-			"the database user %s may not create roles, which is needed to create one for each service: run as a "+
-				"superuser: alter role %s createrole",
-			user,
-			pgx.Identifier{user}.Sanitize(),
-		)
+		return fmt.Errorf("the database user %s may not create roles, which is needed to create one for each service: "+
+			"run as a superuser: alter role %s createrole", user, pgx.Identifier{user}.Sanitize())
 	}
 	if !schemas {
 		return fmt.Errorf("the database user %s may not create schemas in %s: use a database that the user owns", user,
@@ -55,9 +53,7 @@ func (s *Stack) loginFor(ctx context.Context, owner *pgx.Conn, ownerURL, service
 	if _, err := owner.Exec(ctx, "grant "+group+" to "+pgx.Identifier{role}.Sanitize()); err != nil {
 		return "", fmt.Errorf(
 			"the database user may not grant the role %s, which another user created: use that user or a superuser: %w",
-			group,
-			err,
-		)
+			group, err)
 	}
 	serviceURL, err := withLogin(ownerURL, role, password, "")
 	if err != nil {
@@ -133,35 +129,19 @@ func (s *Stack) Authserver() string { return filepath.Join(s.options.Binaries, a
 
 // writeSettingsFiles replaces the files at each start, because the stores' ports change.
 func (s *Stack) writeSettingsFiles() error {
-	err := writeSettings(s.AdminFile(), [][2]string{
-		{"ALMONER_DATABASE_URL", s.logins[authserver]},
-		{"ALMONER_REDIS_URL", s.RedisURL},
-		{"ALMONER_KEYS", s.home.seed.Key(authserver)},
-		{"ALMONER_APP_URL", s.AppURL},
-		{"ALMONER_BASE_URL", s.BaseURL},
-		{"ALMONER_SMTP_URL", s.mailSettings()["ALMONER_SMTP_URL"]},
-	})
-	if err != nil {
-		return err
+	admin := s.settings(authserver)
+	if address, sends := s.mailSettings()["ALMONER_SMTP_URL"]; sends {
+		admin["ALMONER_SMTP_URL"] = address
 	}
-	return writeSettings(s.ResourceapiFile(), [][2]string{
-		{"ALMONER_DATABASE_URL", s.logins[resourceapi]},
-		{"ALMONER_REDIS_URL", s.RedisURL},
-		{"ALMONER_KEYS", s.home.seed.Key(resourceapi)},
-		{"ALMONER_APP_URL", s.AppURL},
-		{"ALMONER_BASE_URL", s.BaseURL},
-	})
+	return errors.Join(writeSettings(s.AdminFile(), admin), writeSettings(s.ResourceapiFile(), s.settings(resourceapi)))
 }
 
-// writeSettings writes the settings that have a value, in the format of --config.
-func writeSettings(path string, settings [][2]string) error {
+// writeSettings writes settings in the format of --config.
+func writeSettings(path string, settings map[string]string) error {
 	var lines strings.Builder
-	for _, setting := range settings {
-		if setting[1] == "" {
-			continue
-		}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		// Only a URL can contain a quote; a strings.Builder never fails.
-		_, _ = fmt.Fprintf(&lines, "%s='%s'\n", setting[0], strings.ReplaceAll(setting[1], "'", "%27"))
+		_, _ = fmt.Fprintf(&lines, "%s='%s'\n", name, strings.ReplaceAll(settings[name], "'", "%27"))
 	}
 	next := path + ".next"
 	if err := os.WriteFile(next, []byte(lines.String()), 0o600); err != nil {

@@ -130,8 +130,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 		if !ask(ctx, address).ready {
 			return fmt.Errorf(
 				"%s is not reachable, although the services are ready: check that localhost is 127.0.0.1 in /etc/hosts",
-				address,
-			)
+				address)
 		}
 	}
 	if err := s.writeSettingsFiles(); err != nil {
@@ -201,12 +200,8 @@ func (s *Stack) explainDatabase(cause error) error {
 		where = " at " + net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
 	}
 	first, _, _ := strings.Cut(cause.Error(), "\n") // pgx repeats it for each way to connect
-	return fmt.Errorf(
-		"cannot connect to the database of ALMONER_DATABASE_URL%s (%s): start it, correct the URL, or unset "+
-			"ALMONER_DATABASE_URL, so that make run starts its own PostgreSQL",
-		where,
-		first,
-	)
+	return fmt.Errorf("cannot connect to the database of ALMONER_DATABASE_URL%s (%s): start it, correct the URL, or "+
+		"unset ALMONER_DATABASE_URL, so that make run starts its own PostgreSQL", where, first)
 }
 
 // Wait returns nil when ctx ends, and an error when a service or the gateway ends by itself. It starts a private store
@@ -227,8 +222,10 @@ func (s *Stack) Wait(ctx context.Context) error {
 		}()
 	}
 	for _, service := range s.services() {
-		process := service.current()
-		watch(process.Done(), func() error { return service.ended(process) })
+		process := service.Current()
+		watch(process.Done(), func() error {
+			return fmt.Errorf("%s (its log is %s)", process.Outcome(), service.spec.Log)
+		})
 	}
 	keep := func(name string, server store) {
 		kept.Go(func() {
@@ -266,9 +263,7 @@ func (s *Stack) Stop() {
 		}
 		var group sync.WaitGroup
 		for _, service := range s.services() {
-			if service.current() != nil {
-				group.Go(service.Stop)
-			}
+			group.Go(service.Stop)
 		}
 		group.Wait()
 		if s.post != nil {

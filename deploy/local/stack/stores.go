@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,15 +48,12 @@ func (s *Stack) startStores(ctx context.Context) (owner, redis string, err error
 	return owner, redis, nil
 }
 
-// redisWithin limits the response time of a Redis named by the options.
-const redisWithin = 5 * time.Second
-
 // askRedis returns an error if a Redis does not respond. The error names the setting and the address, and no password.
 func askRedis(ctx context.Context, address string) error {
 	client, err := redisurl.Open(credential.Secret(address), redisurl.Limits{
-		Dial:        redisWithin,
-		Call:        redisWithin,
-		Pool:        redisWithin,
+		Dial:        givenWithin,
+		Call:        givenWithin,
+		Pool:        givenWithin,
 		Connections: 1,
 	})
 	if err != nil {
@@ -65,12 +61,9 @@ func askRedis(ctx context.Context, address string) error {
 	}
 	defer func() { _ = client.Close() }()
 	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf(
-			"cannot connect to the Redis of ALMONER_REDIS_URL (%w), which is needed to connect applications and "+
-				"refresh tokens: start it, correct the URL, or unset ALMONER_REDIS_URL, so that make run starts "+
-				"its own Redis",
-			err,
-		)
+		return fmt.Errorf("cannot connect to the Redis of ALMONER_REDIS_URL (%w), which is needed to connect "+
+			"applications and refresh tokens: start it, correct the URL, or unset ALMONER_REDIS_URL, so that make run "+
+			"starts its own Redis", err)
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func TestStartPostgres_EndsOrphanedSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Kill(orphan, syscall.SIGKILL) })
-	if err := server.current().Signal(syscall.SIGKILL); err != nil { // the server alone
+	if err := server.Current().Signal(syscall.SIGKILL); err != nil { // the server alone
 		t.Fatal(err)
 	}
 	<-server.Done()

@@ -39,7 +39,7 @@ type Options struct {
 }
 
 const (
-	readyWithin = 4 * time.Minute // includes recovery after a crash; a server that fails ends earlier
+	readyWithin = 4 * time.Minute // for servers that wait for each other
 	stopWithin  = time.Minute
 )
 
@@ -75,6 +75,21 @@ func environment(libraries []string) []string {
 		environ = append(environ, "LD_LIBRARY_PATH="+strings.Join(libraries, string(filepath.ListSeparator)))
 	}
 	return environ
+}
+
+// RepositoryRoot returns the closest directory at or above the working directory that holds go.work. Tests run in their
+// package's directory.
+func RepositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			err = errors.New("run this in the repository: there is no go.work here or in a directory above")
+		}
+	}
+	return "", err
 }
 
 // lifelines holds the lifelines of ProcessDir's directories: the garbage collector closes one that is not referenced.

@@ -1,13 +1,13 @@
 package localstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -97,14 +97,23 @@ func kernelsChoice() (int, error) {
 }
 
 // onFreePort calls start with free ports until one was not taken by another program in the meantime.
-func onFreePort(ctx context.Context, start func(context.Context, int) error) error {
+func onFreePort(start func(port int) error) error {
 	for try := 1; ; try++ {
 		port, err := FreePort()
 		if err != nil {
 			return err
 		}
-		if err = start(ctx, port); !errors.Is(err, errPortTaken) || try == startTries {
+		if err = start(port); !errors.Is(err, errPortTaken) || try == startTries {
 			return err
 		}
 	}
+}
+
+// whyNotStarted returns errPortTaken in place of the error of a server whose log says so: not in the last line.
+func whyNotStarted(name, log string, err error) error {
+	lines := readLines(log)
+	if strings.Contains(strings.Join(lines[max(0, len(lines)-6):], "\n"), "Address already in use") {
+		return fmt.Errorf("%s: %w", name, errPortTaken)
+	}
+	return err
 }

@@ -10,33 +10,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
 const superuser = "almoner"
 
-// Postgres is a PostgreSQL server that this program started.
+// Postgres is a PostgreSQL server that this program started. Its process is the parent of the backends.
 type Postgres struct {
+	child.Server
 	URL string // of the superuser, to the database postgres
 
 	options  Options
 	programs programs
 	account  *syscall.Credential
 	port     int
-
-	mu     sync.Mutex
-	server *child.Child
 }
+
+// fastShutdown is the signal after which sessions are terminated and committed data is on disk.
+const fastShutdown = syscall.SIGINT
 
 // StartPostgres starts the server with its data in options.Dir, which it creates at the first start. It
 // returns when the server answers. Errors: ErrMissing, data of another major version, an unreachable
 // directory, or the last message of the server.
 func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
-	p := &Postgres{options: options}
+	p := &Postgres{Server: child.Server{StopSignal: fastShutdown}, options: options}
 	var err error
 	if p.account, err = serverAccount(); err != nil {
 		return nil, err
@@ -54,8 +53,7 @@ func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
 	if err := p.initialise(ctx); err != nil {
 		return nil, err
 	}
-	err = onFreePort(ctx, func(ctx context.Context, port int) error { p.port = port; return p.start(ctx) })
-	if err != nil {
+	if err := p.startOnFreePort(ctx); err != nil {
 		return nil, err
 	}
 	p.URL = (&url.URL{
@@ -82,13 +80,8 @@ func (p *Postgres) choosePrograms() error {
 	}
 	p.programs, err = findPostgres(p.options.Tools, major)
 	if errors.Is(err, ErrMissing) && major != 0 {
-		return fmt.Errorf(
-			"the data in %s was created by PostgreSQL %d, which is not installed: install postgresql-%d, or move the "+
-				"directory away to start over",
-			p.data(),
-			major,
-			major,
-		)
+		return fmt.Errorf("the data in %s was created by PostgreSQL %d, which is not installed: "+
+			"install postgresql-%[2]d, or move the directory away to start over", p.data(), major)
 	}
 	return err
 }
@@ -105,24 +98,9 @@ func (p *Postgres) initialise(ctx context.Context) error {
 	if err := handOver(p.options.Dir, p.account); err != nil {
 		return err
 	}
-	err := child.Run(ctx, child.Spec{
-		Name: "initdb",
-		Path: p.programs.path("initdb"),
-		Dir:  p.options.Dir,
-		Env:  environment(p.programs.libraries),
-		Log:  p.log(),
-		User: p.account,
-		Args: []string{
-			"--pgdata=" + unfinished,
-			"--username=" + superuser,
-			"--pwfile=" + filepath.Join(p.options.Dir, "superuser"),
-			"--auth=scram-sha-256",
-			"--encoding=UTF8",
-			"--locale=C.UTF-8",
-			"--no-sync",
-			"--no-instructions",
-		},
-	})
+	err := child.Run(ctx, p.tool("initdb", "--pgdata="+unfinished, "--username="+superuser,
+		"--pwfile="+filepath.Join(p.options.Dir, "superuser"), "--auth=scram-sha-256", "--encoding=UTF8",
+		"--locale=C.UTF-8", "--no-sync", "--no-instructions"))
 	if err != nil {
 		return fmt.Errorf("make the database: %w", err)
 	}
@@ -136,27 +114,20 @@ func (p *Postgres) start(ctx context.Context) error {
 	if err := p.clearStalePID(ctx); err != nil {
 		return err
 	}
-	server, err := child.Start(child.Spec{
-		Name:          "PostgreSQL",
-		Path:          p.programs.path("postgres"),
-		Args:          p.arguments(),
-		Dir:           p.options.Dir,
-		Env:           environment(p.programs.libraries),
-		Log:           p.log(),
-		User:          p.account,
-		OnParentDeath: syscall.SIGQUIT, // immediate shutdown, which also ends the backends
-	})
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.server = server
-	p.mu.Unlock()
-	if err := p.waitReady(ctx, server); err != nil {
-		server.Stop(syscall.SIGQUIT, stopWithin)
-		return err
+	spec := p.tool("postgres", p.arguments()...)
+	spec.Name = "PostgreSQL"
+	spec.OnParentDeath = syscall.SIGQUIT // immediate shutdown, which also ends the backends
+	if err := child.Launch(ctx, &p.Server, spec, p.isReady); err != nil {
+		if process := p.Current(); process != nil {
+			process.Stop(syscall.SIGQUIT, stopWithin)
+		}
+		return whyNotStarted(spec.Name, p.log(), err)
 	}
 	return nil
+}
+
+func (p *Postgres) startOnFreePort(ctx context.Context) error {
+	return onFreePort(func(port int) error { p.port = port; return p.start(ctx) })
 }
 
 func (p *Postgres) arguments() []string {
@@ -225,35 +196,16 @@ func (p *Postgres) end(ctx context.Context, matches func(title string) bool) err
 	return nil
 }
 
-// waitReady polls the lock file: its eighth line is "ready" when the server accepts connections (pg_ctl does
-// the same).
-func (p *Postgres) waitReady(ctx context.Context, server *child.Child) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
-	path := filepath.Join(p.data(), "postmaster.pid")
-	for {
-		lines := readLines(path)
-		if len(lines) >= 8 && lines[0] == strconv.Itoa(server.PID()) && lines[7] == "ready" {
-			return nil
-		}
-		select {
-		case <-server.Done():
-			return p.explain(server)
-		case <-ctx.Done():
-			return fmt.Errorf("PostgreSQL does not respond; its log is %s: %w", p.log(), ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
+// errNotReady means that the lock file does not say "ready".
+var errNotReady = errors.New("it does not accept connections")
 
-func (p *Postgres) explain(server *child.Child) error {
-	// "Address already in use" is some lines before the last one.
-	if lines := readLines(p.log()); len(lines) > 0 {
-		if strings.Contains(strings.Join(lines[max(0, len(lines)-6):], "\n"), "Address already in use") {
-			return fmt.Errorf("PostgreSQL: %w", errPortTaken)
-		}
+// isReady reads the lock file: its eighth line is "ready" when the server accepts connections (pg_ctl does the same).
+func (p *Postgres) isReady(process *child.Child) error {
+	lines := readLines(filepath.Join(p.data(), "postmaster.pid"))
+	if len(lines) >= 8 && lines[0] == strconv.Itoa(process.PID()) && lines[7] == "ready" {
+		return nil
 	}
-	return fmt.Errorf("%s; its log is %s", server.Outcome(), p.log())
+	return errNotReady
 }
 
 func readLines(path string) []string {
@@ -268,38 +220,14 @@ func readLines(path string) []string {
 	return lines
 }
 
-func (p *Postgres) current() *child.Child {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.server
-}
-
-// PID returns the current process, the parent of the backends.
-func (p *Postgres) PID() int { return p.current().PID() }
-
-// Done is closed when the current server has ended.
-func (p *Postgres) Done() <-chan struct{} { return p.current().Done() }
-
-// Outcome describes in one line how the server ended. Call it after Done.
-func (p *Postgres) Outcome() string { return p.current().Outcome() }
-
-// Stop shuts the server down (fast shutdown): sessions are terminated and committed data is on disk.
-func (p *Postgres) Stop() { p.current().Stop(syscall.SIGINT, stopWithin) }
-
 // Kill ends the server and its backends with SIGKILL, like a crash.
 func (p *Postgres) Kill() {
-	p.current().Kill()
+	p.Server.Kill()
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	// A session that was just forked has no title of its own yet. Restart reports sessions that cannot be ended.
 	_ = p.end(ctx, func(string) bool { return true })
 }
-
-// Pause stops the server and its backends (SIGSTOP): connections stay open without an answer.
-func (p *Postgres) Pause() error { return p.current().Pause() }
-
-// Resume continues a paused server.
-func (p *Postgres) Resume() { p.current().Resume() }
 
 // Restart starts the server again at the same address, after Stop or Kill, or in place of the running one.
 func (p *Postgres) Restart(ctx context.Context) error {

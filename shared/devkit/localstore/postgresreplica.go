@@ -18,15 +18,19 @@ import (
 // StartReplica starts a server that streams from the primary, with its data in options.Dir, which must be empty. It
 // has the primary's version and superuser.
 func StartReplica(ctx context.Context, primary *Postgres, options Options) (*Postgres, error) {
-	p := &Postgres{options: options, programs: primary.programs, account: primary.account}
+	p := &Postgres{
+		Server:   child.Server{StopSignal: fastShutdown},
+		options:  options,
+		programs: primary.programs,
+		account:  primary.account,
+	}
 	if err := settle(options.Dir, p.account); err != nil {
 		return nil, fmt.Errorf("PostgreSQL's directory: %w", err)
 	}
 	if err := p.copyFrom(ctx, primary); err != nil {
 		return nil, err
 	}
-	err := onFreePort(ctx, func(ctx context.Context, port int) error { p.port = port; return p.start(ctx) })
-	if err != nil {
+	if err := p.startOnFreePort(ctx); err != nil {
 		return nil, err
 	}
 	address, err := url.Parse(primary.URL)
@@ -40,7 +44,7 @@ func StartReplica(ctx context.Context, primary *Postgres, options Options) (*Pos
 
 // Promote promotes a replica, and returns when the replica accepts writes.
 func (p *Postgres) Promote(ctx context.Context) error {
-	return child.Run(ctx, p.tool("pg_ctl", nil, "promote", "--pgdata="+p.data(), "--wait"))
+	return child.Run(ctx, p.tool("pg_ctl", "promote", "--pgdata="+p.data(), "--wait"))
 }
 
 // Follow replaces the server's data with a copy of the primary's data and starts the server as a replica, at the same
@@ -65,22 +69,21 @@ func (p *Postgres) copyFrom(ctx context.Context, primary *Postgres) error {
 	if err := os.RemoveAll(p.data()); err != nil {
 		return err
 	}
-	return child.Run(
-		ctx,
-		p.tool("pg_basebackup", []string{"PGPASSWORD=" + strings.TrimSpace(string(password))}, "--pgdata="+p.data(),
-			fmt.Sprintf("--dbname=host=127.0.0.1 port=%d user=%s sslmode=disable", primary.port, superuser),
-			"--checkpoint=fast", "--write-recovery-conf", "--no-sync"),
-	)
+	backup := p.tool("pg_basebackup", "--pgdata="+p.data(),
+		fmt.Sprintf("--dbname=host=127.0.0.1 port=%d user=%s sslmode=disable", primary.port, superuser),
+		"--checkpoint=fast", "--write-recovery-conf", "--no-sync")
+	backup.Env = append(backup.Env, "PGPASSWORD="+strings.TrimSpace(string(password)))
+	return child.Run(ctx, backup)
 }
 
 // tool returns the command that runs a program of the server's version as the server's user.
-func (p *Postgres) tool(name string, environ []string, arguments ...string) child.Spec {
+func (p *Postgres) tool(name string, arguments ...string) child.Spec {
 	return child.Spec{
 		Name: name,
 		Path: p.programs.path(name),
 		Args: arguments,
 		Dir:  p.options.Dir,
-		Env:  append(environment(p.programs.libraries), environ...),
+		Env:  environment(p.programs.libraries),
 		Log:  p.log(),
 		User: p.account,
 	}

@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 // Redis is a Redis server that this program started.
 type Redis struct {
+	child.Server
 	URL string
 	Dir string // where its files are: redis.conf, appendonlydir, redis.log
 
@@ -30,15 +32,24 @@ type Redis struct {
 	mode     []string // further arguments of the program
 	settled  bool     // the server rewrites its configuration file itself
 	volatile bool     // see Options.Volatile
-
-	mu     sync.Mutex
-	server *child.Child
 }
 
 // StartRedis starts the server with its data in options.Dir: with an append-only file, synced every second
 // unless options.Volatile is set, and without eviction, as the grant store requires. It returns when the server
 // answers. Errors: ErrMissing, an unreachable directory, or the last message of the server.
 func StartRedis(ctx context.Context, options Options) (*Redis, error) {
+	r, err := newRedis(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.startOnFreePort(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// newRedis returns a server that has a directory and a password, and is not started yet.
+func newRedis(options Options) (*Redis, error) {
 	r := &Redis{Dir: options.Dir, volatile: options.Volatile}
 	var err error
 	if r.programs, err = findRedis(options.Tools); err != nil {
@@ -53,12 +64,41 @@ func StartRedis(ctx context.Context, options Options) (*Redis, error) {
 	if r.password, err = keptSecret(filepath.Join(options.Dir, "password")); err != nil {
 		return nil, fmt.Errorf("the password of Redis: %w", err)
 	}
-	err = onFreePort(ctx, func(ctx context.Context, port int) error { r.port = port; return r.start(ctx) })
-	if err != nil {
-		return nil, err
-	}
-	r.URL = (&url.URL{Scheme: "redis", User: url.UserPassword("", r.password), Host: r.address(), Path: "/0"}).String()
 	return r, nil
+}
+
+// member returns a server that is not started yet, with a directory below this one and the same password.
+func (r *Redis) member(name string, further ...string) *Redis {
+	return &Redis{
+		Dir:      filepath.Join(r.Dir, name),
+		programs: r.programs,
+		account:  r.account,
+		password: r.password,
+		volatile: r.volatile,
+		further:  further,
+	}
+}
+
+func (r *Redis) startOnFreePort(ctx context.Context) error {
+	if err := settle(r.Dir, r.account); err != nil {
+		return fmt.Errorf("the directory of Redis: %w", err)
+	}
+	if err := onFreePort(func(port int) error { r.port = port; return r.start(ctx) }); err != nil {
+		return err
+	}
+	r.URL = r.url("/0", nil)
+	return nil
+}
+
+// url returns the URL of the server with a path and a query.
+func (r *Redis) url(path string, query url.Values) string {
+	return (&url.URL{
+		Scheme:   "redis",
+		User:     url.UserPassword("", r.password),
+		Host:     r.address(),
+		Path:     path,
+		RawQuery: query.Encode(),
+	}).String()
 }
 
 func (r *Redis) address() string { return fmt.Sprintf("127.0.0.1:%d", r.port) }
@@ -89,7 +129,7 @@ func (r *Redis) start(ctx context.Context) error {
 	if err := handOver(r.Dir, r.account); err != nil {
 		return fmt.Errorf("configure Redis: %w", err)
 	}
-	server, err := child.Start(child.Spec{
+	err := child.Launch(ctx, &r.Server, child.Spec{
 		Name: "Redis",
 		Path: r.programs.path("redis-server"),
 		Args: append([]string{configuration}, r.mode...),
@@ -97,91 +137,13 @@ func (r *Redis) start(ctx context.Context) error {
 		Env:  environment(r.programs.libraries),
 		Log:  r.log(),
 		User: r.account,
-	})
+	}, func(*child.Child) error { return r.ping() })
 	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.server = server
-	r.mu.Unlock()
-	if err := r.waitReady(ctx, server); err != nil {
-		server.Stop(syscall.SIGTERM, stopWithin)
-		return err
+		r.Stop()
+		return whyNotStarted("Redis", r.log(), err)
 	}
 	return nil
 }
-
-func (r *Redis) waitReady(ctx context.Context, server *child.Child) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
-	for {
-		if r.ping() == nil {
-			return nil
-		}
-		select {
-		case <-server.Done():
-			if lines := readLines(r.log()); strings.Contains(
-				strings.Join(lines[max(0, len(lines)-4):], "\n"),
-				"Address already in use",
-			) {
-				return fmt.Errorf("Redis: %w", errPortTaken)
-			}
-			return fmt.Errorf("%s; its log is %s", server.Outcome(), r.log())
-		case <-ctx.Done():
-			return fmt.Errorf("Redis does not respond; its log is %s: %w", r.log(), ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-// ping reports whether our server answers: another program on the same port would not accept the password.
-func (r *Redis) ping() error {
-	connection, err := net.DialTimeout("tcp", r.address(), time.Second)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(connection, "AUTH %s\r\nPING\r\n", r.password); err != nil {
-		return err
-	}
-	lines := bufio.NewReader(connection)
-	for _, want := range []string{"+OK", "+PONG"} {
-		if line, err := lines.ReadString('\n'); err != nil || strings.TrimSpace(line) != want {
-			return errors.Join(errors.New("not ready"), err)
-		}
-	}
-	return nil
-}
-
-func (r *Redis) current() *child.Child {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.server
-}
-
-// PID returns the current process.
-func (r *Redis) PID() int { return r.current().PID() }
-
-// Done is closed when the current server has ended.
-func (r *Redis) Done() <-chan struct{} { return r.current().Done() }
-
-// Outcome describes in one line how the server ended. Call it after Done.
-func (r *Redis) Outcome() string { return r.current().Outcome() }
-
-// Stop shuts the server down; its data stays in the append-only file.
-func (r *Redis) Stop() { r.current().Stop(syscall.SIGTERM, stopWithin) }
-
-// Kill ends the server with SIGKILL, like a crash.
-func (r *Redis) Kill() { r.current().Kill() }
-
-// Pause stops the server (SIGSTOP): connections stay open without an answer.
-func (r *Redis) Pause() error { return r.current().Pause() }
-
-// Resume continues a paused server.
-func (r *Redis) Resume() { r.current().Resume() }
 
 // Restart starts the server again at the same address, after Stop or Kill, or in place of the running one.
 func (r *Redis) Restart(ctx context.Context) error {
@@ -191,3 +153,63 @@ func (r *Redis) Restart(ctx context.Context) error {
 
 // Forget removes all data of the server, like the loss of its disk. Call it between Stop or Kill and Restart.
 func (r *Redis) Forget() error { return os.RemoveAll(filepath.Join(r.Dir, "appendonlydir")) }
+
+// ping reports whether our server answers: another program on the same port would not accept the password.
+func (r *Redis) ping() error {
+	_, err := ask(r.address(), r.password, "PING", time.Second)
+	return err
+}
+
+// info returns a section of the server's INFO, or "" if the server does not answer.
+func (r *Redis) info(section string) string {
+	text, _ := ask(r.address(), r.password, "INFO "+section, time.Second)
+	return text
+}
+
+// askWithin is how long a command may take on a busy machine.
+const askWithin = 30 * time.Second
+
+// AskRedis sends a command to the Redis of a URL and returns the reply: the text of a string or the line of another
+// type. An error reply is an error.
+func AskRedis(address, command string) (string, error) {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the URL of Redis cannot be parsed") // it contains a password
+	}
+	password, _ := parsed.User.Password()
+	return ask(parsed.Host, password, command, askWithin)
+}
+
+func ask(address, password, command string, within time.Duration) (string, error) {
+	connection, err := net.DialTimeout("tcp", address, within)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(within)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\n", password, command); err != nil {
+		return "", err
+	}
+	replies := bufio.NewReader(connection)
+	if granted, err := replies.ReadString('\n'); err != nil || granted != "+OK\r\n" {
+		return "", fmt.Errorf("redis to AUTH: %q %w", granted, err)
+	}
+	reply, err := replies.ReadString('\n')
+	reply = strings.TrimSuffix(reply, "\r\n")
+	if err != nil || strings.HasPrefix(reply, "-") {
+		return "", fmt.Errorf("redis to %s: %q %w", command, reply, err)
+	}
+	length, isText := strings.CutPrefix(reply, "$")
+	if !isText {
+		return reply, nil
+	}
+	size, err := strconv.Atoi(length)
+	if err != nil {
+		return "", fmt.Errorf("redis to %s: %w", command, err)
+	}
+	text := make([]byte, max(0, size)) // -1 means that there is no string
+	_, err = io.ReadFull(replies, text)
+	return string(text), err
+}

@@ -7,6 +7,7 @@ package child
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -207,6 +209,84 @@ func (c *Child) Resume() {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 }
+
+// A Server is a program that can be started again, such as after a crash (Launch). A type that embeds it controls the
+// current process with its methods, which are safe for concurrent use.
+type Server struct {
+	// StopSignal asks the program to end. The zero value means SIGTERM.
+	StopSignal syscall.Signal
+
+	mu      sync.Mutex
+	current *Child
+}
+
+const (
+	readyWithin  = 4 * time.Minute // includes recovery after a crash; a program that fails ends earlier
+	stopWithin   = time.Minute     // a service waits 20 s for requests in flight
+	longestPause = 50 * time.Millisecond
+)
+
+// Launch runs spec as the server's current process, and returns when ready returns nil. It returns an error if the
+// process ends, or is not ready after four minutes. It polls quickly at first, because most servers need some 10 ms.
+func Launch(ctx context.Context, s *Server, spec Spec, ready func(*Child) error) error {
+	process, err := Start(spec)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.current = process
+	s.mu.Unlock()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		waiting := ready(process)
+		if waiting == nil {
+			return nil
+		}
+		select {
+		case <-process.Done():
+			return fmt.Errorf("%s (its log is %s)", process.Outcome(), spec.Log)
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not become ready (%w); its log is %s: %w", spec.Name, waiting, spec.Log,
+				ctx.Err())
+		case <-time.After(min(max(time.Since(began)/10, time.Millisecond), longestPause)):
+		}
+	}
+}
+
+// Current returns the current process, or nil before the first start.
+func (s *Server) Current() *Child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+// PID returns the id of the current process.
+func (s *Server) PID() int { return s.Current().PID() }
+
+// Done is closed when the current process has ended, for any reason.
+func (s *Server) Done() <-chan struct{} { return s.Current().Done() }
+
+// Outcome describes in one line how the current process ended. Call it after Done.
+func (s *Server) Outcome() string { return s.Current().Outcome() }
+
+// Stop asks the server to end, which keeps its data and lets requests in flight finish, and waits for the end. A server
+// that was never started is left alone.
+func (s *Server) Stop() {
+	if process := s.Current(); process != nil {
+		process.Stop(cmp.Or(s.StopSignal, syscall.SIGTERM), stopWithin)
+	}
+}
+
+// Kill ends the server at once (SIGKILL), like a crash.
+func (s *Server) Kill() { s.Current().Kill() }
+
+// Pause stops the server (SIGSTOP): connections stay open without an answer.
+func (s *Server) Pause() error { return s.Current().Pause() }
+
+// Resume continues a paused server.
+func (s *Server) Resume() { s.Current().Resume() }
 
 // written returns what the child has written to its log, up to the last 64 KiB.
 func (c *Child) written() string {
