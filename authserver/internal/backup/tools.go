@@ -126,14 +126,14 @@ func connect(ctx context.Context, service string) (db *pgx.Conn, major int, err 
 
 func disconnect(db *pgx.Conn) { _ = db.Close(context.Background()) } // nothing is left to do if it fails
 
-// serverVersion returns the major version of the server of a libpq service.
-func serverVersion(ctx context.Context, service string) (int, error) {
+// findFor finds programs of the version of a libpq service's server.
+func findFor(ctx context.Context, service string, which choice, names ...string) (programs, error) {
 	db, major, err := connect(ctx, service)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	disconnect(db)
-	return major, nil
+	return find(ctx, major, which, names...)
 }
 
 // lock makes sure that no other process works in a folder, until unlock is called.
