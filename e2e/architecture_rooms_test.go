@@ -48,7 +48,7 @@ func rooms() map[string][]string {
 		"github.com/lestrrat-go/jwx":           jwxRooms(),
 		"github.com/alexedwards/argon2id":      {"authserver/internal/signin/session", "deploy/local/demo"},
 		"github.com/alexedwards/scs":           {"authserver/internal/signin/session"},
-		"github.com/go-webauthn/webauthn":      {"authserver/internal/signin/webauthn"},
+		"github.com/go-webauthn/webauthn":      {"authserver/internal/signin/passkey"},
 		"github.com/coreos/go-oidc":            {"authserver/internal/signin/oidc"},
 		"golang.org/x/oauth2":                  {"authserver/internal/signin/oidc", "shared/client/...", "e2e/..."},
 		"golang.org/x/crypto/chacha20poly1305": {"shared/crypt/seal"},

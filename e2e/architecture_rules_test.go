@@ -22,7 +22,6 @@ func domain() []string {
 		"authserver/internal/oauth/grant",
 		"authserver/internal/oauth/policy",
 		"authserver/internal/ratelimit",
-		"authserver/internal/signin/passkey",
 		"authserver/internal/store",
 		"resourceapi/internal/engage",
 		"resourceapi/internal/programme",

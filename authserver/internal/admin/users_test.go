@@ -70,7 +70,7 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	id := b.text(b.values(b.service.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
-	passwords, err := session.NewPasswords(session.LowestCost())
+	passwords, err := session.NewPasswords(nil, nil, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}

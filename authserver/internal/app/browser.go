@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
@@ -51,7 +50,6 @@ type browserDeps struct {
 	cost      session.Cost
 
 	offers *membership.AccessOffers // set by newBrowser
-	states *loginstate.States       // set by newBrowser
 
 	// returns the name of the application that sent the user to a local path, or ""
 	application func(ctx context.Context, path string) string
@@ -61,53 +59,42 @@ type browserDeps struct {
 }
 
 func newBrowser(d browserDeps) (browser, error) {
-	var err error
-	d.states, err = loginstate.New(d.store, d.keys, strings.HasPrefix(d.config.AppURL, "https://"))
-	if err != nil {
-		return browser{}, err
-	}
-	d.pages = d.pages.Offering(d.config.offer(), d.identifyBrowser).
-		Navigating(settings.Sections(), settings.Subsections())
+	var sessions *session.Sessions
+	// Each sign-in page is preceded by the cookie of its browser: its forms, scripts and links can start logins.
+	identify := func(w http.ResponseWriter, r *http.Request) { sessions.BindToBrowser(w, r) }
+	d.pages = d.pages.Offering(d.config.offer(), identify).Navigating(settings.Sections(), settings.Subsections())
 	proxies, err := web.ParseProxies(d.config.TrustedProxies)
 	if err != nil {
 		return browser{}, err
 	}
-	passwords, err := session.NewPasswords(d.cost)
+	attempts := session.NewAttempts(d.counters, d.log, d.now)
+	passwords, err := session.NewPasswords(d.store, attempts, d.cost)
 	if err != nil {
 		return browser{}, err
-	}
-	devices, err := session.NewDevices(d.keys, strings.HasPrefix(d.config.AppURL, "https://"), d.now)
-	if err != nil {
-		return browser{}, err
-	}
-	var offers *session.Devices
-	if d.config.offersPasskeys() {
-		offers, err = session.NewPasskeyOffers(d.keys, strings.HasPrefix(d.config.AppURL, "https://"), d.now)
-		if err != nil {
-			return browser{}, err
-		}
 	}
 	tickets, err := consent.NewTickets(d.keys)
 	if err != nil {
 		return browser{}, err
 	}
-	attempts := session.NewAttempts(d.counters, d.log, d.now)
-	var sessions *session.Sessions
-	sessions = session.New(session.Deps{
-		Rows:    d.store.Sessions(),
-		SignIns: d.store,
-		Devices: devices,
-		Offers:  offers,
-		Secure:  strings.HasPrefix(d.config.AppURL, "https://"),
-		Log:     d.log,
+	sessions, err = session.New(session.Deps{
+		Store:          d.store,
+		Rows:           d.store.Sessions(),
+		OffersPasskeys: d.config.offersPasskeys(),
+		Secure:         strings.HasPrefix(d.config.AppURL, "https://"),
+		Keys:           d.keys,
+		Now:            d.now,
+		Log:            d.log,
 		Unavailable: func(w http.ResponseWriter, r *http.Request) {
 			settings.Unavailable(d.pages, sessions, w, r)
 		},
 	})
+	if err != nil {
+		return browser{}, err
+	}
 	if d.offers, err = membership.NewAccessOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
-	account, err := newSettings(d, sessions, passwords, attempts, proxies)
+	account, err := newSettings(d, sessions, passwords, proxies)
 	if err != nil {
 		return browser{}, err
 	}
@@ -126,7 +113,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Now:      d.now,
 	})
 	d.application = consents.ApplicationAt
-	signIn, err := newSignIn(d, sessions, passwords, attempts, devices, proxies)
+	signIn, err := newSignIn(d, sessions, passwords, attempts, proxies)
 	if err != nil {
 		return browser{}, err
 	}

@@ -250,13 +250,8 @@ func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
 func (s *fuzzed) signIn() string {
 	recorder := httptest.NewRecorder()
 	s.sessions.Load(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		by, event := session.Arrival(
-			r,
-			s.actors.user,
-			session.Proof{Method: session.Password, PasswordHash: s.password},
-			netip.MustParseAddr("192.0.2.1"),
-		)
-		s.must(s.sessions.Begin(w, r, by, event))
+		proof := session.Proof{Method: session.Password, PasswordHash: s.password}
+		s.must(s.sessions.Begin(w, r, s.actors.user, proof, netip.MustParseAddr("192.0.2.1")))
 	})).ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
 	s.cookie = recorder.Result().Cookies()[0].Value
 	return s.cookie

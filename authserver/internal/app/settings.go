@@ -20,11 +20,7 @@ func hostOf(text string) string {
 
 // newSettings returns the pages of the settings. Their sessions are not yet read.
 func newSettings(
-	d browserDeps,
-	sessions *session.Sessions,
-	passwords *session.Passwords,
-	attempts *session.Attempts,
-	proxies web.Proxies,
+	d browserDeps, sessions *session.Sessions, passwords *session.Passwords, proxies web.Proxies,
 ) (*settings.Settings, error) {
 	network, err := d.config.webhookNetwork()
 	if err != nil {
@@ -38,8 +34,6 @@ func newSettings(
 		Offers:    d.offers,
 		Sessions:  sessions,
 		Passwords: passwords,
-		Attempts:  attempts,
-		Cost:      d.cost,
 		Pages:     d.pages,
 		Keys:      d.keys,
 		Proxies:   proxies,

@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
-	"net/http"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/signin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
 )
@@ -23,8 +22,8 @@ func (c *Config) offersPasskeys() bool {
 }
 
 // relyingParty returns the relying party of passkeys.
-func (c *Config) relyingParty() (*webauthn.RelyingParty, error) {
-	return webauthn.New(c.AppURL, cmp.Or(c.BrandName, brand.DefaultName))
+func (c *Config) relyingParty() (*passkey.RelyingParty, error) {
+	return passkey.NewRelyingParty(c.AppURL, cmp.Or(c.BrandName, brand.DefaultName))
 }
 
 // offer returns the methods that the sign-in page shows.
@@ -36,15 +35,10 @@ func (c *Config) offer() ui.Offer {
 	return offer
 }
 
-// identifyBrowser is called with each sign-in page, before its forms, scripts and links can start logins.
-func (b browserDeps) identifyBrowser(w http.ResponseWriter, r *http.Request) {
-	b.states.BindToBrowser(w, r)
-}
-
 // newSignIn returns the pages of sign-in.
 func newSignIn(
 	d browserDeps, sessions *session.Sessions, passwords *session.Passwords, attempts *session.Attempts,
-	devices *session.Devices, proxies web.Proxies,
+	proxies web.Proxies,
 ) (*signin.Handler, error) {
 	c := d.config
 	deps := signin.Deps{
@@ -55,11 +49,8 @@ func newSignIn(
 		Mails:               c.sendsMail(),
 		ProviderName:        c.UpstreamName,
 		Passwords:           passwords,
-		Cost:                d.cost,
-		Devices:             devices,
 		Attempts:            attempts,
 		Sessions:            sessions,
-		States:              d.states,
 		Pages:               d.pages,
 		Proxies:             proxies,
 		Switcher:            d.switcher,

@@ -128,7 +128,7 @@ func (s *Settings) reauthenticate(r *request, form string) error {
 	case !valid:
 		return nil
 	}
-	_, result, err := s.verifier.Verify(r.ctx(), r.user.User.Email, password, s.Proxies.ClientAddress(r.http), true)
+	_, result, err := s.Passwords.Verify(r.ctx(), r.user.User.Email, password, s.Proxies.ClientAddress(r.http), true)
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(r.w.Header(), session.BusyFor)
@@ -136,15 +136,13 @@ func (s *Settings) reauthenticate(r *request, form string) error {
 			"Too many people are signing in right now. Please try again in a few seconds.")
 	case err != nil:
 		return err
-	case result.Wait > 0:
-		web.SetRateLimited(r.w.Header(), result.Wait, result.Limit)
+	case result.Limit.Reset > 0:
+		web.SetRateLimited(r.w.Header(), result.Limit.Reset, result.Limit)
 		return reject(http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.")
 	case !result.OK:
 		return reject(http.StatusBadRequest, "The password is incorrect.")
 	}
-	event := r.event(nil, audit.SignInProved, "sign_in:"+r.user.SignInID.String(),
-		map[string]any{"method": session.Password, "address": r.address()})
-	err = s.Sessions.Reauthenticated(r.w, r.http, r.user, result.Proof, event)
+	err = s.Sessions.Reauthenticated(r.w, r.http, r.user, result.Proof, s.Proxies.ClientAddress(r.http))
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
 		return reject(http.StatusBadRequest, "The password is incorrect.")

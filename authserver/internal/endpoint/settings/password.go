@@ -94,7 +94,7 @@ func (s *Settings) changePassword(r *request) error {
 		}
 	}
 	caller := session.Caller{Email: r.user.User.Email, Address: s.Proxies.ClientAddress(r.http), Known: true}
-	change.Hash, view.NewNote, err = password.Choose(r.ctx(), s.Passwords, caller, chosen, s.Cost.Hash,
+	change.Hash, view.NewNote, err = password.Choose(r.ctx(), s.Passwords, caller, chosen,
 		r.user.User.Name, r.user.User.Email)
 	if err != nil {
 		return r.refuseBusy(view, err)
@@ -114,13 +114,13 @@ func (s *Settings) changePassword(r *request) error {
 // currentPassword checks the current password in the form. It returns errAnswered if it has written the response.
 func (s *Settings) currentPassword(r *request, view *passwordView) (session.Proof, error) {
 	typed := credential.Secret(r.form.Get("password"))
-	user, result, err := s.verifier.Verify(r.ctx(), r.user.User.Email, typed, s.Proxies.ClientAddress(r.http), true)
+	user, result, err := s.Passwords.Verify(r.ctx(), r.user.User.Email, typed, s.Proxies.ClientAddress(r.http), true)
 	status := http.StatusBadRequest
 	switch {
 	case err != nil:
 		return session.Proof{}, cmp.Or(r.refuseBusy(view, err), errAnswered)
-	case result.Wait > 0:
-		web.SetRateLimited(r.w.Header(), result.Wait, result.Limit)
+	case result.Limit.Reset > 0:
+		web.SetRateLimited(r.w.Header(), result.Limit.Reset, result.Limit)
 		view.CurrentNote = "Too many wrong passwords from your network. Please try again later."
 		status = http.StatusTooManyRequests
 	case !result.OK || user.ID != r.user.User.ID:

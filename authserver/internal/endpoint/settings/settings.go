@@ -94,8 +94,6 @@ type Deps struct {
 	Offers    *membership.AccessOffers
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
-	Attempts  *session.Attempts
-	Cost      session.Cost
 	Pages     *ui.Pages
 	Keys      seal.Keys
 	Proxies   web.Proxies
@@ -115,10 +113,9 @@ type Deps struct {
 // Settings serves the pages. It is safe for concurrent use.
 type Settings struct {
 	Deps
-	box      *seal.Box // of the forms' keys
-	setups   *seal.Box // of new authenticator apps
-	verifier session.Verifier
-	turns    turns
+	box    *seal.Box // of the forms' keys
+	setups *seal.Box // of new authenticator apps
+	turns  turns
 }
 
 // New returns Settings. It derives the keys of the forms and of new authenticator apps from the master keys.
@@ -131,13 +128,7 @@ func New(deps Deps) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	verifier := session.Verifier{
-		Users:     deps.Store,
-		Passwords: deps.Passwords,
-		Attempts:  deps.Attempts,
-		Auditor:   deps.Store,
-	}
-	return &Settings{deps, box, setups, verifier, newTurns()}, nil
+	return &Settings{deps, box, setups, newTurns()}, nil
 }
 
 // Routes are handlers by path and method.

@@ -29,7 +29,6 @@ type Store interface {
 	// StillAllowed returns audit.ErrNotAuthorized if it has ended.
 	StillAllowed(ctx context.Context, a *audit.Authorization) error
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
-	session.Auditor
 	users
 	members
 	credentials

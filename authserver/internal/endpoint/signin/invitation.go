@@ -2,13 +2,22 @@ package signin
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -67,7 +76,7 @@ func (h *Handler) invited(v *visit) (*invited, error) {
 	return i, err
 }
 
-// showInvitation serves GET /invitation.
+// showInvitation serves GET /invitation (token): who invites to what.
 func (h *Handler) showInvitation(v *visit) error {
 	i, err := h.invited(v)
 	if err != nil {
@@ -109,16 +118,12 @@ func (h *Handler) fillIn(i *invited, status int, page *invitationPage) error {
 }
 
 func (h *Handler) showOther(i *invited) error {
-	return h.tell(i.visit, &ui.Message{
-		Frame:   ui.Frame{Person: person(i.current.User)},
-		Status:  http.StatusForbidden,
-		Heading: "This invitation is for another account",
-		Text: "It was sent to " + i.offer.Email + ". You are signed in with another address and cannot accept it. " +
+	m := message(http.StatusForbidden, "This invitation is for another account",
+		"It was sent to "+i.offer.Email+". You are signed in with another address and cannot accept it. "+
 			"Nothing was changed.",
-		Next:   "To accept it, sign in as " + i.offer.Email + ".",
-		Switch: i.path(),
-		Links:  toSettings(),
-	})
+		"To accept it, sign in as "+i.offer.Email+".", toSettings())
+	m.Person, m.Switch = person(i.current.User), i.path()
+	return h.tell(i.visit, m)
 }
 
 // keyOf binds a form to the sign-in and the invitation that it was shown for.
@@ -138,9 +143,7 @@ func (h *Handler) invitationForm(serve func(*invited) error) http.Handler {
 		if err != nil {
 			return h.explain(i, err)
 		}
-		wait, limit := h.Attempts.Answered(v.r.Context(), credential.Secret(i.token), h.address(v))
-		if wait > 0 {
-			web.SetRateLimited(v.w.Header(), wait, limit)
+		if v.limited(h.Attempts.Answered(v.r.Context(), credential.Secret(i.token), h.address(v))) {
 			return h.refuseAccount(i, http.StatusTooManyRequests, "There were too many attempts to answer this "+
 				"invitation. Nothing was changed. Please try again in a few minutes.", "", "")
 		}
@@ -148,7 +151,7 @@ func (h *Handler) invitationForm(serve func(*invited) error) http.Handler {
 	})
 }
 
-// answer serves POST /invitation.
+// answer serves POST /invitation (token, key, decision: accept or decline).
 func (h *Handler) answer(i *invited) error {
 	decision := i.form.Get("decision")
 	switch {
@@ -171,21 +174,16 @@ func (h *Handler) answer(i *invited) error {
 
 func (h *Handler) decline(i *invited) error {
 	event := audit.Event{Actor: "anonymous", RequestID: web.RequestID(i.r.Context())}
-	var err error
+	var user *uuid.UUID
 	if i.signedIn {
 		event = i.current.Event(i.r.Context(), audit.InvitationDeclined, "")
-		err = h.Members.Decline(i.r.Context(), i.offer, &i.current.User.ID, event)
-	} else {
-		err = h.Members.Decline(i.r.Context(), i.offer, nil, event)
+		user = &i.current.User.ID
 	}
-	if err != nil {
+	if err := h.Members.Decline(i.r.Context(), i.offer, user, event); err != nil {
 		return err
 	}
-	return h.tell(i.visit, &ui.Message{
-		Status:  http.StatusOK,
-		Heading: "You declined the invitation",
-		Text:    "You are not a member of " + i.offer.Workspace + ", and the link no longer works.",
-	})
+	return h.tell(i.visit, message(http.StatusOK, "You declined the invitation",
+		"You are not a member of "+i.offer.Workspace+", and the link no longer works.", ""))
 }
 
 func (h *Handler) welcome(i *invited) error {
@@ -194,24 +192,16 @@ func (h *Handler) welcome(i *invited) error {
 
 // showUsed leads a member whose invitation was accepted to the settings, and says to others that it is not valid.
 func (h *Handler) showUsed(i *invited) error {
-	if wait, limit := h.Attempts.UnknownLink(i.r.Context(), h.address(i.visit)); wait > 0 {
-		web.SetRateLimited(i.w.Header(), wait, limit)
-		return h.tell(i.visit, &ui.Message{
-			Status:  http.StatusTooManyRequests,
-			Heading: "Too many invalid links",
-			Text:    "Too many invalid links to invitations were opened from your network.",
-			Next: "A valid link still works if you open it completely. Otherwise, please try again in a few " +
-				"minutes.",
-		})
+	if i.limited(h.Attempts.UnknownLink(i.r.Context(), h.address(i.visit))) {
+		return h.tell(i.visit, message(http.StatusTooManyRequests, "Too many invalid links",
+			"Too many invalid links to invitations were opened from your network.",
+			"A valid link still works if you open it completely. Otherwise, please try again in a few minutes."))
 	}
-	m := &ui.Message{
-		Status:  http.StatusNotFound,
-		Heading: "This invitation is not valid",
-		Text: "The link may be incomplete. Or the invitation was answered, withdrawn or sent again with a new " +
-			"link, or it is older than 7 days.",
-		Next:  "If you have accepted it, sign in. Otherwise, ask the person who invited you for a new invitation.",
-		Links: []ui.Link{{Href: signInPath(i.path()), Text: "Sign in"}},
-	}
+	m := message(http.StatusNotFound, "This invitation is not valid",
+		"The link may be incomplete. Or the invitation was answered, withdrawn or sent again with a new link, or it "+
+			"is older than 7 days.",
+		"If you have accepted it, sign in. Otherwise, ask the person who invited you for a new invitation.",
+		ui.Link{Href: signInPath(i.path()), Text: "Sign in"})
 	if i.signedIn {
 		workspace, err := h.Members.Joined(i.r.Context(), credential.Secret(i.token), i.current.User.ID)
 		if err == nil {
@@ -220,7 +210,7 @@ func (h *Handler) showUsed(i *invited) error {
 		if !errors.Is(err, membership.ErrNoInvitation) {
 			return err
 		}
-		m.Person, m.Links = person(i.current.User), toSettings()
+		m.Person, m.Links = person(i.current.User), []ui.Link{toSettings()}
 		m.Next = "Ask the person who invited you for a new invitation."
 	}
 	return h.tell(i.visit, m)
@@ -237,19 +227,12 @@ func (h *Handler) explain(i *invited, err error) error {
 		return h.tell(i.visit, ui.Unproven("You cannot join another workspace before that. Nothing was changed.",
 			h.Members.Mailed()))
 	case errors.Is(err, membership.ErrInviter):
-		return h.tell(i.visit, &ui.Message{
-			Status:  http.StatusConflict,
-			Heading: "This invitation can no longer be accepted",
-			Text:    i.offer.Inviter + " may no longer give these permissions in " + i.offer.Workspace + ".",
-			Next:    "Ask an administrator of the workspace for a new invitation.",
-		})
+		return h.tell(i.visit, message(http.StatusConflict, "This invitation can no longer be accepted",
+			i.offer.Inviter+" may no longer give these permissions in "+i.offer.Workspace+".",
+			"Ask an administrator of the workspace for a new invitation."))
 	case errors.Is(err, membership.ErrMember):
-		return h.tell(i.visit, &ui.Message{
-			Status:  http.StatusConflict,
-			Heading: "You are already a member of " + i.offer.Workspace,
-			Text:    "The invitation changes nothing.",
-			Links:   toSettings(),
-		})
+		return h.tell(i.visit, message(http.StatusConflict, "You are already a member of "+i.offer.Workspace,
+			"The invitation changes nothing.", "", toSettings()))
 	case errors.Is(err, errNotAccepted), errors.Is(err, membership.ErrPasskeyExists):
 		return h.refuseAccount(i, http.StatusBadRequest, "The passkey was not accepted, and the account was not "+
 			"created. Please try again.", "", "")
@@ -268,4 +251,136 @@ func (h *Handler) explain(i *invited, err error) error {
 		return h.showInvited(i, http.StatusForbidden, "You were signed out. Nothing was changed.")
 	}
 	return err
+}
+
+// errSignedIn means that a new account was requested by a user who is signed in.
+var errSignedIn = errors.New("the user is signed in already")
+
+const notCreated = "The account was not created."
+
+// newName returns the name of the new account in the form, or an error message for its field. Its error says why there
+// can be no new account.
+func newName(i *invited) (name, note string, err error) {
+	switch {
+	case i.signedIn:
+		return "", "", errSignedIn
+	case i.tellsAccount():
+		return "", "", membership.ErrAccountExists
+	}
+	name = strings.TrimSpace(i.form.Get("name"))
+	return name, displayname.Check(name, displayname.MaxLength), nil
+}
+
+// createAccount serves POST /invitation/account (token, name, password): it creates an account with the invitation's
+// address, accepts and signs in.
+func (h *Handler) createAccount(i *invited) error {
+	name, nameNote, err := newName(i)
+	if err != nil {
+		return err
+	}
+	chosen := credential.Secret(i.form.Get("password"))
+	if note := password.CheckForm(chosen); nameNote != "" || note != "" {
+		return h.refuseAccount(i, http.StatusBadRequest, notCreated, nameNote, note)
+	}
+	ctx := i.r.Context()
+	caller := session.Caller{Email: i.offer.Email, Address: h.address(i.visit)}
+	hash, note, err := password.Choose(ctx, h.Passwords, caller, chosen, name, i.offer.Email)
+	if problem := notChecked(i.visit, session.Result{}, err); problem != "" {
+		return h.refuseAccount(i, http.StatusTooManyRequests, problem, "", "")
+	}
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		return h.refuseAccount(i, http.StatusBadRequest, notCreated, "", note)
+	}
+	id, err := h.Members.AcceptAsNewUser(ctx, i.offer, name, hash, web.RequestID(ctx))
+	if err != nil {
+		return err
+	}
+	return h.arrive(i, id, name, session.Proof{Method: session.Password, PasswordHash: hash})
+}
+
+// arrive signs the new user in.
+func (h *Handler) arrive(i *invited, id uuid.UUID, name string, proof session.Proof) error {
+	user := workspace.User{ID: id, Email: i.offer.Email, Name: name}
+	if err := h.begin(i.visit, user, proof); err != nil {
+		return err
+	}
+	return h.welcome(i)
+}
+
+// A registration is stored with a challenge. The response is valid only for this invitation.
+type registration struct {
+	User       uuid.UUID       `json:"user"`
+	Invitation uuid.UUID       `json:"invitation"`
+	State      json.RawMessage `json:"state"`
+}
+
+// newAccountOptions serves POST /invitation/passkey/options (token, name): the challenge for the page's script.
+func (h *Handler) newAccountOptions(v *visit) error {
+	var ok bool
+	if v.form, ok = h.Pages.ReadForm(v.w, v.r); !ok {
+		return nil
+	}
+	i, err := h.invited(v)
+	switch {
+	case errors.Is(err, membership.ErrNoInvitation):
+		return v.refuse(http.StatusNotFound, "This invitation is not valid.")
+	case err != nil:
+		return err
+	}
+	name, note, err := newName(i)
+	switch {
+	case err != nil:
+		return v.refuse(http.StatusConflict, "There is an account with this address. Open the page again.")
+	case note != "":
+		return v.refuse(http.StatusBadRequest, note)
+	}
+	user := workspace.User{ID: identity.New(), Email: i.offer.Email, Name: name}
+	challenge, err := h.RelyingParty.BeginRegistration(user, nil)
+	if err != nil {
+		return err
+	}
+	return h.sendChallenge(v, session.NewAccount, h.Sessions.BindToBrowser(v.w, v.r), challenge, registration{
+		User:       user.ID,
+		Invitation: i.offer.ID,
+		State:      challenge.State,
+	})
+}
+
+// createPasskeyAccount serves POST /invitation/passkey (token, name, credential): the same as createAccount, without a
+// password.
+func (h *Handler) createPasskeyAccount(i *invited) error {
+	name, note, err := newName(i)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		return h.refuseAccount(i, http.StatusBadRequest, notCreated, note, "")
+	}
+	by, known := h.Sessions.BoundToBrowser(i.r)
+	if !known {
+		return h.notAccepted(i.visit, unknownChallenge)
+	}
+	var begun registration
+	answer, err := h.takeCreation(i.visit, session.NewAccount, by, &begun)
+	if err == nil && begun.Invitation != i.offer.ID {
+		err = h.notAccepted(i.visit, unknownChallenge)
+	}
+	if err != nil {
+		return err
+	}
+	holder := workspace.User{ID: begun.User, Email: i.offer.Email, Name: name}
+	key, err := h.finishCreation(i.visit, holder, begun.State, answer)
+	if err != nil {
+		return err
+	}
+	key.Name = session.DeviceName(i.r.UserAgent())
+	user := membership.NewUser{ID: key.UserID, Name: name}
+	added, joined := membership.EventsOf(i.offer, user, web.RequestID(i.r.Context()))
+	if err := h.Store.AcceptWithPasskey(i.r.Context(), i.offer, user, key, added, joined); err != nil {
+		return err
+	}
+	return h.arrive(i, user.ID, name, session.Proof{Method: session.Passkey, PasskeyID: key.ID})
 }

@@ -5,78 +5,82 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
+	"github.com/almonerhq/almoner/shared/contract/displayname"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// passkeyRoutes returns the routes that need passkeys.
+const passkeysPath = "/settings/passkeys"
+
+// passkeyRoutes returns the routes that need passkeys. Package passkey states their rules (P1 to P4).
 func (h *Handler) passkeyRoutes() Routes {
 	return Routes{
 		"/login/passkey":               {"POST": h.form(passkeys, h.signInWithPasskey)},
 		"/login/passkey/options":       {"POST": h.script(passkeys, h.passkeySignInOptions)},
-		"/login/again/passkey":         {"POST": h.form(passkeys, h.confirmPasskey)},
-		"/login/again/passkey/options": {"POST": h.script(passkeys, h.passkeyReauthOptions)},
+		"/login/again/passkey":         {"POST": h.form(passkeys, h.forUser(home, h.confirmPasskey))},
+		"/login/again/passkey/options": {"POST": h.script(passkeys, h.forUser(home, h.passkeyReauthOptions))},
 		"/settings/passkeys": {
-			"GET":  h.page(passkeys, h.listPasskeys),
-			"POST": h.form(passkeys, h.addPasskey),
+			"GET":  h.page(passkeys, h.forUser(passkeysPath, h.listPasskeys)),
+			"POST": h.form(passkeys, h.forUser(passkeysPath, h.fresh(h.addPasskey))),
 		},
-		"/settings/passkeys/options":  {"POST": h.script(passkeys, h.addPasskeyOptions)},
-		"/settings/passkeys/remove":   {"POST": h.form(passkeys, h.removePasskey)},
+		"/settings/passkeys/options": {
+			"POST": h.script(passkeys, h.forUser(passkeysPath, h.fresh(h.addPasskeyOptions))),
+		},
+		"/settings/passkeys/remove": {
+			"POST": h.form(passkeys, h.forUser(passkeysPath, h.keyed(h.passkeyForms, h.fresh(h.removePasskey)))),
+		},
 		"/invitation/passkey":         {"POST": h.invitationForm(h.createPasskeyAccount)},
 		"/invitation/passkey/options": {"POST": h.script(invitation, h.newAccountOptions)},
 	}
 }
 
-// passkeySignInOptions serves POST /login/passkey/options.
+// passkeySignInOptions serves POST /login/passkey/options: a challenge (JSON).
 func (h *Handler) passkeySignInOptions(v *visit) error {
 	challenge, err := h.RelyingParty.BeginLogin()
 	if err != nil {
 		return err
 	}
-	by := h.States.BindToBrowser(v.w, v.r)
-	return h.sendChallenge(v, loginstate.PasskeySignIn, by, challenge, challenge.State)
+	by := h.Sessions.BindToBrowser(v.w, v.r)
+	return h.sendChallenge(v, session.PasskeySignIn, by, challenge, challenge.State)
 }
 
 // sendChallenge stores a challenge with data and sends it to the script, unless the client address has begun too many
 // attempts.
 func (h *Handler) sendChallenge(
-	v *visit, purpose loginstate.Purpose, by loginstate.Binding, challenge webauthn.Challenge, data any,
+	v *visit, purpose session.Purpose, by session.Binding, challenge passkey.Challenge, data any,
 ) error {
 	ctx := v.r.Context()
-	if wait := h.Attempts.Begun(ctx, h.address(v)); wait > 0 {
-		web.SetRateLimited(v.w.Header(), wait, session.BegunLimit(wait))
+	if v.limited(h.Attempts.Begun(ctx, h.address(v))) {
 		tooMany := "Too many attempts from your network. Please try again in a few minutes."
 		return v.refuse(http.StatusTooManyRequests, tooMany)
 	}
-	err := h.States.Begin(ctx, purpose, by, challenge.Challenge, passkey.ChallengeLife, data)
+	err := h.Sessions.BeginLogin(ctx, purpose, by, challenge.Challenge, passkey.ChallengeLife, data)
 	if err == nil {
 		web.JSON(v.w, http.StatusOK, challenge.Options)
 	}
 	return err
 }
 
-// signInWithPasskey serves POST /login/passkey.
+// signInWithPasskey serves POST /login/passkey (credential, return): 303, else the sign-in page (400, 503).
 func (h *Handler) signInWithPasskey(v *visit) error {
 	next := ui.LocalPath(v.form.Get("return"), "")
-	by, known := h.States.BoundToBrowser(v.r)
-	err := errNotAccepted
-	if known {
-		var user workspace.User
-		var proof session.Proof
-		if user, proof, err = h.checkPasskey(v, loginstate.PasskeySignIn, by); err == nil {
-			err = h.begin(v, user, proof)
-		}
+	by, known := h.Sessions.BoundToBrowser(v.r)
+	if !known {
+		return h.refuseSignIn(v, signInPage(next, ""), ui.NoCookie)
+	}
+	user, proof, err := h.checkPasskey(v, session.PasskeySignIn, by)
+	if err == nil {
+		err = h.begin(v, user, proof)
 	}
 	switch {
-	case isRefusal(err) && !known:
-		return h.refuseSignIn(v, signInPage(next, ""), ui.NoCookie)
 	case isRefusal(err):
 		return h.refuseSignIn(v, signInPage(next, ""), problemOf(err, "Please try again, or sign in another way."))
 	case err != nil:
@@ -85,31 +89,26 @@ func (h *Handler) signInWithPasskey(v *visit) error {
 	return v.redirect(ui.LocalPath(next, home))
 }
 
-// passkeyReauthOptions serves POST /login/again/passkey/options.
+// passkeyReauthOptions serves POST /login/again/passkey/options: a challenge for this sign-in (JSON).
 func (h *Handler) passkeyReauthOptions(v *visit) error {
-	if err := h.requireUser(v, home); err != nil {
-		return err
-	}
 	challenge, err := h.RelyingParty.BeginLogin()
 	if err != nil {
 		return err
 	}
-	by := loginstate.BindToSignIn(v.current.SignInID)
-	return h.sendChallenge(v, loginstate.PasskeyReauth, by, challenge, challenge.State)
+	by := session.BindToSignIn(v.current.SignInID)
+	return h.sendChallenge(v, session.PasskeyReauth, by, challenge, challenge.State)
 }
 
-// confirmPasskey serves POST /login/again/passkey. The passkey must belong to the user who is signed in.
+// confirmPasskey serves POST /login/again/passkey (credential, return): 303, else back to the form. The passkey must
+// belong to the user who is signed in.
 func (h *Handler) confirmPasskey(v *visit) error {
-	if err := h.requireUser(v, home); err != nil {
-		return err
-	}
 	next := ui.LocalPath(v.form.Get("return"), home)
-	user, proof, err := h.checkPasskey(v, loginstate.PasskeyReauth, loginstate.BindToSignIn(v.current.SignInID))
+	user, proof, err := h.checkPasskey(v, session.PasskeyReauth, session.BindToSignIn(v.current.SignInID))
 	if err == nil && user.ID != v.current.User.ID {
 		err = errNotAccepted
 	}
 	if err == nil {
-		err = h.reauthenticated(v, proof)
+		err = h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, h.address(v))
 	}
 	switch {
 	case isRefusal(err):
@@ -146,15 +145,15 @@ func problemOf(err error, otherwise string) string {
 // checkPasskey returns the user whose passkey answered a challenge. Its error is errNotAccepted if the response is not
 // valid; other errors are not the caller's fault.
 func (h *Handler) checkPasskey(
-	v *visit, purpose loginstate.Purpose, by loginstate.Binding,
+	v *visit, purpose session.Purpose, by session.Binding,
 ) (user workspace.User, proof session.Proof, err error) {
 	ctx := v.r.Context()
-	answer, err := webauthn.ParseSignature(v.form.Get("credential"))
+	answer, err := passkey.ParseSignature(v.form.Get("credential"))
 	if err != nil {
 		return user, proof, h.notAccepted(v, err.Error())
 	}
 	var stored json.RawMessage
-	found, err := h.States.Take(ctx, purpose, by, answer.Challenge(), &stored) // P1
+	found, err := h.Sessions.TakeLogin(ctx, purpose, by, answer.Challenge(), &stored) // P1
 	if err != nil {
 		return user, proof, err
 	}
@@ -172,10 +171,10 @@ func (h *Handler) checkPasskey(
 	}
 	use, err := h.RelyingParty.FinishLogin(user, key, stored, answer)
 	switch {
-	case errors.Is(err, webauthn.ErrChanged):
+	case errors.Is(err, passkey.ErrChanged):
 		_ = h.notAccepted(v, err.Error())
 		return user, proof, errChanged
-	case errors.Is(err, webauthn.ErrRefused):
+	case errors.Is(err, passkey.ErrRefused):
 		return user, proof, h.notAccepted(v, err.Error())
 	case err != nil:
 		return user, proof, err
@@ -203,13 +202,13 @@ func (h *Handler) notAccepted(v *visit, why string) error {
 // takeCreation returns the form's response to a challenge for a new passkey, and reads the data of the challenge. Its
 // error is errNotAccepted if the response is not valid.
 func (h *Handler) takeCreation(
-	v *visit, purpose loginstate.Purpose, by loginstate.Binding, data any,
-) (webauthn.Creation, error) {
-	answer, err := webauthn.ParseCreation(v.form.Get("credential"))
+	v *visit, purpose session.Purpose, by session.Binding, data any,
+) (passkey.Creation, error) {
+	answer, err := passkey.ParseCreation(v.form.Get("credential"))
 	if err != nil {
 		return answer, h.notAccepted(v, err.Error())
 	}
-	found, err := h.States.Take(v.r.Context(), purpose, by, answer.Challenge(), data)
+	found, err := h.Sessions.TakeLogin(v.r.Context(), purpose, by, answer.Challenge(), data)
 	if err == nil && !found {
 		err = h.notAccepted(v, unknownChallenge)
 	}
@@ -218,11 +217,110 @@ func (h *Handler) takeCreation(
 
 // finishCreation returns the new passkey of a response. Its error is errNotAccepted if the response is not valid.
 func (h *Handler) finishCreation(
-	v *visit, user workspace.User, state json.RawMessage, answer webauthn.Creation,
+	v *visit, user workspace.User, state json.RawMessage, answer passkey.Creation,
 ) (passkey.Passkey, error) {
 	key, err := h.RelyingParty.FinishRegistration(user, state, answer)
-	if errors.Is(err, webauthn.ErrRefused) {
+	if errors.Is(err, passkey.ErrRefused) {
 		err = h.notAccepted(v, err.Error())
 	}
 	return key, err
+}
+
+// listPasskeys serves GET /settings/passkeys.
+func (h *Handler) listPasskeys(v *visit) error {
+	return h.showPasskeys(v, http.StatusOK, "", ui.Passkeys{Name: session.DeviceName(v.r.UserAgent())})
+}
+
+// showPasskeys adds the user's data to the page and shows it.
+func (h *Handler) showPasskeys(v *visit, status int, problem string, page ui.Passkeys) error {
+	has, err := h.Store.Passkeys(v.r.Context(), v.current.User.ID)
+	if err != nil {
+		return err
+	}
+	if page.Frame, err = h.securityFrame(v, "Passkeys"); err != nil {
+		return err
+	}
+	page.Problem, page.AsksPasskey = problem, true
+	page.Key, page.Fresh = formKey(h.passkeyForms, v), v.current.MayChangeFactors(h.Now())
+	page.MaxName, page.Full = passkey.MaxName, len(has) >= passkey.MaxPerUser
+	page.Return, page.Again = ui.LocalPath(v.form.Get("return"), ""), reauthPath(passkeysPath)
+	if page.Return != "" {
+		page.Again = reauthPath(passkeysPath + "?return=" + url.QueryEscape(page.Return))
+	}
+	for _, p := range has {
+		page.Passkeys = append(page.Passkeys, ui.Passkey{
+			ID:       p.ID.String(),
+			Name:     p.Name,
+			Synced:   p.BackedUp,
+			Copied:   p.CopiedAt != nil,
+			Created:  p.Created,
+			LastUsed: p.LastUsed,
+		})
+	}
+	return h.show(v, status, &page)
+}
+
+// addPasskeyOptions serves POST /settings/passkeys/options: a challenge for a new passkey (JSON).
+func (h *Handler) addPasskeyOptions(v *visit) error {
+	has, err := h.Store.Passkeys(v.r.Context(), v.current.User.ID)
+	if err != nil {
+		return err
+	}
+	challenge, err := h.RelyingParty.BeginRegistration(v.current.User, has)
+	if err != nil {
+		return err
+	}
+	by := session.BindToSignIn(v.current.SignInID)
+	return h.sendChallenge(v, session.AddPasskey, by, challenge, challenge.State)
+}
+
+// addPasskey serves POST /settings/passkeys (name, credential). The challenge proves that the page belongs to this
+// sign-in.
+func (h *Handler) addPasskey(v *visit) error {
+	name := strings.TrimSpace(v.form.Get("name"))
+	if note := displayname.Check(name, passkey.MaxName); note != "" {
+		return h.showPasskeys(v, http.StatusBadRequest, "", ui.Passkeys{Name: name, NameNote: note})
+	}
+	var stored json.RawMessage
+	response, err := h.takeCreation(v, session.AddPasskey, session.BindToSignIn(v.current.SignInID), &stored)
+	var key passkey.Passkey
+	if err == nil {
+		key, err = h.finishCreation(v, v.current.User, stored, response)
+	}
+	added := false
+	if err == nil {
+		key.Name = name
+		event := v.current.Event(v.r.Context(), audit.PasskeyAdded, "passkey:"+key.ID.String())
+		event.Detail = map[string]any{"name": name, "address": h.address(v).String()}
+		added, err = h.Store.AddPasskey(v.r.Context(), key, event)
+	}
+	switch {
+	case errors.Is(err, errNotAccepted), err == nil && !added:
+		problem := "The passkey was not added. Please try again."
+		return h.showPasskeys(v, http.StatusBadRequest, problem, ui.Passkeys{Name: name})
+	case err != nil:
+		return err
+	}
+	return h.done(v, ui.LocalPath(v.form.Get("return"), passkeysPath), "The passkey "+name+" was added.")
+}
+
+// removePasskey serves POST /settings/passkeys/remove (key, id).
+func (h *Handler) removePasskey(v *visit) error {
+	outcome := passkey.NoSuchPasskey
+	if id, err := identity.Parse(v.form.Get("id")); err == nil {
+		event := v.current.Event(v.r.Context(), audit.PasskeyRemoved, "passkey:"+id.String())
+		event.Detail = map[string]any{"address": h.address(v).String()}
+		outcome, err = h.Store.RemovePasskey(v.r.Context(), v.current.User.ID, id, h.issuer(), event)
+		if err != nil {
+			return err
+		}
+	}
+	switch outcome {
+	case passkey.OnlyWayIn:
+		problem := "You need this passkey to sign in. Add another passkey before you remove it."
+		return h.showPasskeys(v, http.StatusConflict, problem, ui.Passkeys{})
+	case passkey.NoSuchPasskey:
+		return h.done(v, passkeysPath, "The passkey was already removed.")
+	}
+	return h.done(v, passkeysPath, "The passkey was removed.")
 }

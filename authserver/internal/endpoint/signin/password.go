@@ -22,23 +22,7 @@ const (
 	noCode     = "Enter the code that your app shows, or a recovery code."
 )
 
-// signInForm serves a POST like form, and shows the sign-in page if the form is not valid.
-func (h *Handler) signInForm(serve func(*visit) error) http.Handler {
-	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{w: w, r: r, about: signIn}
-		var ok bool
-		v.form, ok = h.Pages.ReadFormOr(w, r, func() {
-			page := signInPage("", "")
-			page.Problem = "The form is not valid. Please try again."
-			h.Pages.Show(w, r, http.StatusBadRequest, page)
-		})
-		if ok {
-			h.finish(v, serve(v))
-		}
-	}))
-}
-
-// showSignIn serves GET /login.
+// showSignIn serves GET /login: the form; ?return= is the local path that follows.
 func (h *Handler) showSignIn(v *visit) error {
 	next := ui.LocalPath(v.form.Get("return"), "")
 	_, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
@@ -67,7 +51,7 @@ func (h *Handler) refuseSignIn(v *visit, page *ui.Login, problem string) error {
 	return h.showSignInPage(v, http.StatusBadRequest, page)
 }
 
-// signIn serves POST /login.
+// signIn serves POST /login (email, password, return): 303 on success, else the form again (400, 429, 503).
 func (h *Handler) signIn(v *visit) error {
 	email, password := spelling.Pasted(v.form.Get("email")), credential.Secret(v.form.Get("password"))
 	page := signInPage(ui.LocalPath(v.form.Get("return"), ""), v.form.Get("email"))
@@ -78,14 +62,14 @@ func (h *Handler) signIn(v *visit) error {
 		page.PasswordGap = noPassword
 	}
 	problem := ""
-	if _, known := h.States.BoundToBrowser(v.r); !known && v.form.Has(ui.ExpectsCookie) {
+	if _, known := h.Sessions.BoundToBrowser(v.r); !known && v.form.Has(ui.ExpectsCookie) {
 		problem = ui.NoCookie
 	}
 	if page.EmailNote != "" || page.PasswordGap != "" || problem != "" {
 		return h.refuseSignIn(v, page, problem)
 	}
-	known := h.Devices.Knows(v.r, email)
-	user, result, err := h.verifier.Verify(v.r.Context(), email, password, h.address(v), known)
+	known := h.Sessions.Knows(v.r, email)
+	user, result, err := h.Passwords.Verify(v.r.Context(), email, password, h.address(v), known)
 	if page.Problem = notChecked(v, result, err); page.Problem != "" {
 		// Without the application's name: a limited client must not cause a read.
 		return h.show(v, http.StatusTooManyRequests, page)
@@ -106,8 +90,7 @@ func (h *Handler) signIn(v *visit) error {
 
 // begin signs a user in by a proof that was just checked. The errors are those of Sessions.Begin.
 func (h *Handler) begin(v *visit, user workspace.User, proof session.Proof) error {
-	by, event := session.Arrival(v.r, user, proof, h.address(v))
-	return h.Sessions.Begin(v.w, v.r, by, event)
+	return h.Sessions.Begin(v.w, v.r, user, proof, h.address(v))
 }
 
 // notChecked returns what a page says about a password that was not checked because of a limit, and sets the headers
@@ -117,14 +100,13 @@ func notChecked(v *visit, result session.Result, err error) string {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(v.w.Header(), session.BusyFor)
 		return "Too many people are signing in right now. Please try again in a few seconds."
-	case err == nil && result.Wait > 0:
-		web.SetRateLimited(v.w.Header(), result.Wait, result.Limit)
-		return "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Wait) + "."
+	case err == nil && v.limited(result.Limit):
+		return "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Limit.Reset) + "."
 	}
 	return ""
 }
 
-// signOut serves POST /logout.
+// signOut serves POST /logout (return): 303.
 func (h *Handler) signOut(v *visit) error {
 	if err := h.Sessions.End(v.w, v.r); err != nil {
 		return err
@@ -163,7 +145,7 @@ func codePage(ticket, next, email string) *ui.SignInCode {
 	}
 }
 
-// code serves POST /login/code.
+// code serves POST /login/code (ticket, code, return): the second step, after a password.
 func (h *Handler) code(v *visit) error {
 	next := ui.LocalPath(v.form.Get("return"), "")
 	t, ok := h.openTicket(v.form.Get("ticket"))
@@ -203,7 +185,7 @@ func (h *Handler) codeTry(v *visit, user uuid.UUID, email string, digest []byte)
 	return session.CodeTry{
 		User:     user,
 		Password: digest,
-		Known:    h.Devices.Knows(v.r, email),
+		Known:    h.Sessions.Knows(v.r, email),
 		Address:  h.address(v),
 		Device:   session.DeviceName(v.r.UserAgent()),
 	}
@@ -212,12 +194,11 @@ func (h *Handler) codeTry(v *visit, user uuid.UUID, email string, digest []byte)
 // codesLimited counts the try. It returns what the page says if there were too many, and sets the headers of the
 // response.
 func (h *Handler) codesLimited(v *visit, try session.CodeTry) string {
-	wait, limit := h.Attempts.Code(v.r.Context(), try)
-	if wait == 0 {
+	limit := h.Attempts.Code(v.r.Context(), try)
+	if !v.limited(limit) {
 		return ""
 	}
-	web.SetRateLimited(v.w.Header(), wait, limit)
-	return "Too many codes were tried for your account. Please try again in " + ui.Wait(wait) + "."
+	return "Too many codes were tried for your account. Please try again in " + ui.Wait(limit.Reset) + "."
 }
 
 // beginWithCode signs the user of a ticket in, or returns session.ErrProofInvalid or session.ErrCodeInvalid.
@@ -233,19 +214,113 @@ func (h *Handler) beginWithCode(v *visit, t ticket, code credential.Secret) erro
 }
 
 func (h *Handler) openTicket(text string) (ticket, bool) {
-	content, err := h.tickets.Open(text)
-	if err != nil {
-		return ticket{}, false
-	}
 	var t ticket
-	if err := json.Unmarshal(content, &t); err != nil {
-		return ticket{}, false
+	content, err := h.tickets.Open(text)
+	if err == nil {
+		err = json.Unmarshal(content, &t)
 	}
-	return t, h.Now().Before(t.Expires)
+	return t, err == nil && h.Now().Before(t.Expires)
 }
 
 // startAgain shows the sign-in form to a user whose password must be checked again.
 func (h *Handler) startAgain(v *visit, next, email string) error {
 	problem := "Your sign-in took too long, or your password was changed. Please sign in again."
 	return h.refuseSignIn(v, signInPage(next, email), problem)
+}
+
+// Endpoints that create credentials need an authentication within the last ten minutes (session.CurrentUser.Fresh).
+
+// showReauth serves GET /login/again: the form with the methods that this user has.
+func (h *Handler) showReauth(v *visit) error {
+	page, err := h.reauthPage(v)
+	if err == nil {
+		page.Problem, err = h.Sessions.TakeFlash(v.w, v.r) // the message of a method that failed
+	}
+	if err != nil {
+		return err
+	}
+	return h.show(v, http.StatusOK, page)
+}
+
+// reauthPage returns the page with the methods that the user has.
+func (h *Handler) reauthPage(v *visit) (*ui.Reauth, error) {
+	ctx, user, factor := v.r.Context(), v.current.User, v.current.SecondFactor
+	page := &ui.Reauth{Return: v.next}
+	page.Title, page.AsksPasskey, page.Person = "Confirm your identity", h.RelyingParty != nil, person(user)
+	_, hash, _, err := h.Store.UserByID(ctx, user.ID)
+	page.HasPassword = hash != ""
+	if err == nil && page.HasPassword {
+		status, failure := h.Store.Authenticator(ctx, user.ID)
+		page.NeedsCode, err = status.Active, failure
+	}
+	if err == nil && factor.MustConfirm() && !page.NeedsCode {
+		page.HasPassword, page.SecondFactor = false, true // the password alone is not enough
+	}
+	if err == nil && h.RelyingParty != nil {
+		page.HasPasskey, err = h.Store.HasPasskey(ctx, user.ID)
+	}
+	if err == nil && h.Provider != nil && !factor.MustConfirm() {
+		page.Linked, err = h.Store.HasIdentity(ctx, user.ID, h.issuer())
+	}
+	return page, err
+}
+
+// confirm serves POST /login/again (password, code, return): 303 on success, else the form again (400, 429, 503).
+func (h *Handler) confirm(v *visit) error {
+	page, err := h.reauthPage(v)
+	if err != nil {
+		return err
+	}
+	password, code := credential.Secret(v.form.Get("password")), credential.Secret(v.form.Get("code"))
+	switch {
+	case password == "":
+		page.PasswordGap = noPassword
+		return h.show(v, http.StatusBadRequest, page)
+	case page.NeedsCode && code == "":
+		page.CodeNote = noCode
+		return h.show(v, http.StatusBadRequest, page)
+	}
+	user, result, err := h.Passwords.Verify(v.r.Context(), v.current.User.Email, password, h.address(v), true)
+	if page.Problem = notChecked(v, result, err); page.Problem != "" {
+		return h.show(v, http.StatusTooManyRequests, page)
+	}
+	if err != nil {
+		return err
+	}
+	if !result.OK || user.ID != v.current.User.ID {
+		return h.wrongPassword(v, page)
+	}
+	result.Proof.Code = code
+	return h.confirmPassword(v, result.Proof, page)
+}
+
+func (h *Handler) wrongPassword(v *visit, page *ui.Reauth) error {
+	page.PasswordGap = "The password is incorrect."
+	return h.show(v, http.StatusBadRequest, page)
+}
+
+// confirmPassword continues after the right password: it counts the code as a try.
+func (h *Handler) confirmPassword(v *visit, proof session.Proof, page *ui.Reauth) error {
+	user := v.current.User
+	try := h.codeTry(v, user.ID, user.Email, session.PasswordDigest(proof.PasswordHash))
+	if page.NeedsCode {
+		if page.CodeNote = h.codesLimited(v, try); page.CodeNote != "" {
+			return h.show(v, http.StatusTooManyRequests, page)
+		}
+	}
+	err := h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, h.address(v))
+	wrongCode := errors.Is(err, session.ErrCodeInvalid)
+	if wrongCode {
+		err = h.Attempts.WrongCode(v.r.Context(), h.Store, try)
+	}
+	switch {
+	case errors.Is(err, session.ErrProofInvalid):
+		return h.wrongPassword(v, page)
+	case wrongCode && err == nil, errors.Is(err, session.ErrCodeNeeded):
+		page.NeedsCode, page.CodeNote = true, "The code is incorrect or was used already. Wait for the next one."
+		return h.show(v, http.StatusBadRequest, page)
+	case err != nil:
+		return err
+	}
+	return v.redirect(v.next)
 }

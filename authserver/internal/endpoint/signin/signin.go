@@ -1,51 +1,10 @@
 // Package signin serves the pages by which people sign in and authenticate again, their passkeys and their account at
 // the deployment's OpenID Connect provider, and the links of mails and invitations. The forms take requests from the
-// server's own origin only.
-//
-//	GET  /login        the form; ?return= is the local path that follows
-//	POST /login        email, password, return: 303 on success, else the form again (400, 429, 503)
-//	POST /login/code   ticket, code, return: the second step, after a password
-//	POST /logout       return: 303
-//	GET  /login/again  the form with the methods that this user has; ?return= is the local path that follows
-//	POST /login/again  password, code, return: 303 on success, else the form again (400, 429, 503)
+// server's own origin only. The comment of a handler lists the fields of its form.
 //
 // The responses do not reveal whether an account exists. An unknown e-mail address, a wrong password and a disabled
-// account get the same response after the same work.
-//
-//	POST /login/passkey/options        a challenge (JSON)
-//	POST /login/passkey                credential, return: 303, else the sign-in page (400, 503)
-//	POST /login/again/passkey/options  a challenge for this sign-in (JSON)
-//	POST /login/again/passkey          credential, return: 303, else back to the form
-//	GET  /settings/passkeys            the user's passkeys
-//	POST /settings/passkeys/options    a challenge for a new passkey (JSON)
-//	POST /settings/passkeys            name, credential
-//	POST /settings/passkeys/remove     key, id
-//
-// Package passkey states the rules (P1 to P4). Adding and removing need a recent authentication. The responses do not
-// reveal whether a credential exists: an unknown or stopped credential, a credential of a disabled user and a bad
-// signature get the same response.
-//
-//	GET  /login/upstream            ?return= is the local path that follows: 303 to the provider
-//	GET  /login/again/upstream      the same, to authenticate again while signed in
-//	GET  /login/upstream/callback   code, state: 303 to the return path, else a page
-//	POST /login/upstream/confirm    key: 303 to the return path, after a page that says what this ends
-//	GET  /settings/provider         whether the user's account there is linked
-//	POST /settings/provider/unlink  key: refused if the user could not sign in without it
-//
-//	GET  /login/forgotten  the form; ?requested after it was sent
-//	POST /login/forgotten  email: 303 to ?requested; 400, 429, 503
-//	GET  /login/reset      ?token=: the form for the new password, or a page that says that the link has ended
-//	POST /login/reset      token, new-password, remove, listed, end-…: 303 to the sign-in page; 400, 404, 429, 503
-//	GET  /email            ?token=: the change of an address
-//	POST /email            token, decision=confirm or stop: 200; 400, 404, 409, 503
-//
-//	GET  /invitation                  ?token=: who invites to what
-//	POST /invitation                  token, key, decision: accept or decline
-//	POST /invitation/account          token, name, password: creates an account, accepts and signs in
-//	POST /invitation/passkey          token, name, credential; the same without a password
-//	POST /invitation/passkey/options  token, name; the challenge for the page's script
-//
-//	POST /access-requests  ticket: the button "Ask an administrator" of pages that say which access a user lacks
+// account get the same response after the same work. Nor do they reveal whether a credential exists: an unknown or
+// stopped credential, a credential of a disabled user and a bad signature get the same response.
 //
 // A GET of a link changes nothing, because mail programs and previews open links in advance.
 package signin
@@ -71,12 +30,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/signin/webauthn"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -86,7 +43,6 @@ import (
 // store.ErrUnavailable.
 type Store interface {
 	session.Users
-	session.Auditor
 	session.CodeStore
 	passkey.Store
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
@@ -124,31 +80,19 @@ type Store interface {
 	SendAccessRequest(ctx context.Context, q membership.AccessRequest, event audit.Event) (membership.Outcome, error)
 }
 
-// Accounts changes addresses; useraccount.Service implements it.
-type Accounts interface {
-	EmailChangeLink(ctx context.Context, token credential.Secret) (useraccount.EmailChange, error)
-	ConfirmEmailChange(
-		ctx context.Context, token credential.Secret, event audit.Event,
-	) (useraccount.EmailChange, bool, error)
-	StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error
-}
-
 // Deps are the dependencies of a Handler.
 type Deps struct {
 	Store        Store
-	Accounts     Accounts
+	Accounts     *useraccount.Service
 	Members      *membership.Service
 	Offers       *membership.AccessOffers
-	Mails        bool                   // the deployment sends mail
-	RelyingParty *webauthn.RelyingParty // nil if the deployment offers no passkeys
-	Provider     *oidc.Provider         // nil if the deployment has no OpenID Connect provider
-	ProviderName string                 // as users read it
+	Mails        bool                  // the deployment sends mail
+	RelyingParty *passkey.RelyingParty // nil if the deployment offers no passkeys
+	Provider     *oidc.Provider        // nil if the deployment has no OpenID Connect provider
+	ProviderName string                // as users read it
 	Passwords    *session.Passwords
-	Cost         session.Cost
-	Devices      *session.Devices
 	Attempts     *session.Attempts
 	Sessions     *session.Sessions
-	States       *loginstate.States
 	Pages        *ui.Pages
 	Proxies      web.Proxies
 	// Switcher returns the choice of the workspace in the header of a page, or nil.
@@ -167,34 +111,19 @@ type Deps struct {
 // A Handler serves the pages. It is safe for concurrent use.
 type Handler struct {
 	Deps
-	verifier session.Verifier
-
 	// of the forms: checked passwords that wait for a code, and the keys of three pages
 	tickets, passkeyForms, providerForms, invitations *seal.Box
 }
 
 // New returns a Handler. It derives the keys of the forms from the master keys.
 func New(deps Deps) (*Handler, error) {
-	tickets, err1 := seal.NewBox(deps.Keys, "sign-in ticket")
-	passkeyForms, err2 := seal.NewBox(deps.Keys, "passkeys form")
-	providerForms, err3 := seal.NewBox(deps.Keys, "upstream form")
-	invitations, err4 := seal.NewBox(deps.Keys, "invitation form")
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return nil, err
-	}
-	return &Handler{
-		Deps: deps,
-		verifier: session.Verifier{
-			Users:     deps.Store,
-			Passwords: deps.Passwords,
-			Attempts:  deps.Attempts,
-			Auditor:   deps.Store,
-		},
-		tickets:       tickets,
-		passkeyForms:  passkeyForms,
-		providerForms: providerForms,
-		invitations:   invitations,
-	}, nil
+	h := &Handler{Deps: deps}
+	var errs [4]error
+	h.tickets, errs[0] = seal.NewBox(deps.Keys, "sign-in ticket")
+	h.passkeyForms, errs[1] = seal.NewBox(deps.Keys, "passkeys form")
+	h.providerForms, errs[2] = seal.NewBox(deps.Keys, "upstream form")
+	h.invitations, errs[3] = seal.NewBox(deps.Keys, "invitation form")
+	return h, errors.Join(errs[:]...)
 }
 
 // Routes are handlers by path and method.
@@ -203,10 +132,13 @@ type Routes map[string]map[string]http.Handler
 // Routes returns the handlers of the pages. A method of sign-in that the deployment does not offer has no routes.
 func (h *Handler) Routes() Routes {
 	routes := Routes{
-		"/login":              {"GET": h.page(signIn, h.showSignIn), "POST": h.signInForm(h.signIn)},
-		"/login/code":         {"POST": h.signInForm(h.code)},
-		"/logout":             {"POST": h.signInForm(h.signOut)},
-		"/login/again":        {"GET": h.page(reauth, h.showReauth), "POST": h.form(reauth, h.confirm)},
+		"/login":      {"GET": h.page(signIn, h.showSignIn), "POST": h.form(signIn, h.signIn)},
+		"/login/code": {"POST": h.form(signIn, h.code)},
+		"/logout":     {"POST": h.form(signIn, h.signOut)},
+		"/login/again": {
+			"GET":  h.page(reauth, h.forUser("", h.showReauth)),
+			"POST": h.form(reauth, h.forUser("", h.confirm)),
+		},
 		"/invitation":         {"GET": h.page(invitation, h.showInvitation), "POST": h.invitationForm(h.answer)},
 		"/invitation/account": {"POST": h.invitationForm(h.createAccount)},
 		"/access-requests":    {"POST": h.form(accessRequest, h.askForAccess)},

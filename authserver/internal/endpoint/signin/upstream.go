@@ -14,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
@@ -32,20 +31,25 @@ import (
 // authenticate again at /login/again. That request tells the provider to prompt, and the provider must report that it
 // did.
 //
-// An attempt is bound to the browser that began it and accepts one response within ten minutes (package loginstate, C1
-// to C3). Nothing from the caller's request is sent to the provider.
+// An attempt is bound to the browser that began it and accepts one response within ten minutes (package session, C1 to
+// C3). Nothing from the caller's request is sent to the provider.
 
-const attemptLife = 10 * time.Minute
+const (
+	attemptLife  = 10 * time.Minute
+	providerPath = "/settings/provider"
+)
 
 // providerRoutes returns the routes that need the provider.
 func (h *Handler) providerRoutes() Routes {
 	return Routes{
-		"/login/upstream":           {"GET": h.page(upstream, h.startUpstream)},
-		"/login/again/upstream":     {"GET": h.page(upstream, h.reauthUpstream)},
-		"/login/upstream/callback":  {"GET": h.page(upstream, h.callback)},
-		"/login/upstream/confirm":   {"POST": h.form(upstream, h.confirmTakeover)},
-		"/settings/provider":        {"GET": h.page(upstream, h.showProvider)},
-		"/settings/provider/unlink": {"POST": h.form(upstream, h.unlink)},
+		"/login/upstream":          {"GET": h.page(upstream, h.startUpstream)},
+		"/login/again/upstream":    {"GET": h.page(upstream, h.forUser("", h.reauthUpstream))},
+		"/login/upstream/callback": {"GET": h.page(upstream, h.callback)},
+		"/login/upstream/confirm":  {"POST": h.form(upstream, h.confirmTakeover)},
+		"/settings/provider":       {"GET": h.page(upstream, h.forUser(providerPath, h.showProvider))},
+		"/settings/provider/unlink": {
+			"POST": h.form(upstream, h.forUser(providerPath, h.keyed(h.providerForms, h.fresh(h.unlink)))),
+		},
 	}
 }
 
@@ -56,7 +60,7 @@ type begun struct {
 	SignIn  uuid.UUID // the sign-in to reauthenticate, or uuid.Nil for a new sign-in
 }
 
-// startUpstream serves GET /login/upstream.
+// startUpstream serves GET /login/upstream: 303 to the provider; ?return= is the local path that follows.
 func (h *Handler) startUpstream(v *visit) error {
 	next := ui.LocalPath(v.form.Get("return"), home)
 	_, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
@@ -69,11 +73,8 @@ func (h *Handler) startUpstream(v *visit) error {
 	return h.sendToProvider(v, begun{Attempt: h.Provider.NewAttempt(false), Return: next})
 }
 
-// reauthUpstream serves GET /login/again/upstream.
+// reauthUpstream serves GET /login/again/upstream: the same, to authenticate again while signed in.
 func (h *Handler) reauthUpstream(v *visit) error {
-	if err := h.requireUser(v, ui.LocalPath(v.form.Get("return"), home)); err != nil {
-		return err
-	}
 	attempt := h.Provider.NewAttempt(true)
 	return h.sendToProvider(v, begun{Attempt: attempt, Return: v.next, SignIn: v.current.SignInID})
 }
@@ -84,13 +85,14 @@ func (h *Handler) sendToProvider(v *visit, b begun) error {
 		return h.getOnly(v)
 	}
 	ctx := v.r.Context()
-	if wait := h.Attempts.Begun(ctx, h.address(v)); wait > 0 {
-		return h.tooManyAttempts(v, b, wait)
+	if v.limited(h.Attempts.Begun(ctx, h.address(v))) {
+		return h.tellAttempt(v, b, http.StatusTooManyRequests, "Too many attempts from your network",
+			"Nothing was changed.", "Please try again in a few minutes, or sign in another way.")
 	}
 	address, err := h.Provider.Address(ctx, b.Attempt)
 	if err == nil {
-		by := h.States.BindToBrowser(v.w, v.r)
-		err = h.States.Begin(ctx, loginstate.OIDCSignIn, by, b.Attempt.State, attemptLife, b)
+		by := h.Sessions.BindToBrowser(v.w, v.r)
+		err = h.Sessions.BeginLogin(ctx, session.OIDCSignIn, by, b.Attempt.State, attemptLife, b)
 	}
 	if err != nil {
 		return h.unreachable(v, b, err)
@@ -105,7 +107,7 @@ func (h *Handler) getOnly(v *visit) error {
 	return nil
 }
 
-// callback serves GET /login/upstream/callback.
+// callback serves GET /login/upstream/callback (code, state): 303 to the return path, else a page.
 func (h *Handler) callback(v *visit) error {
 	if v.r.Method != http.MethodGet { // a HEAD would use up the provider's response
 		return h.getOnly(v)
@@ -114,7 +116,7 @@ func (h *Handler) callback(v *visit) error {
 		return h.notOurs(v)
 	}
 	var b begun
-	found, err := h.take(v, loginstate.OIDCSignIn, v.form.Get("state"), &b)
+	found, err := h.take(v, session.OIDCSignIn, v.form.Get("state"), &b)
 	switch {
 	case err != nil:
 		return err
@@ -128,7 +130,9 @@ func (h *Handler) callback(v *visit) error {
 	switch {
 	case errors.Is(err, oidc.ErrRefused):
 		h.Log.WarnContext(v.r.Context(), "upstream sign-in refused", "reason", err)
-		return h.notVerified(v, b)
+		return h.tellAttempt(v, b, http.StatusBadRequest, "We could not sign you in with "+h.ProviderName,
+			"The response from "+h.ProviderName+" was not valid. Nothing was changed.",
+			"Please try again. If it happens again, report the request id below.")
 	case err != nil:
 		return h.unreachable(v, b, err)
 	case b.SignIn != uuid.Nil:
@@ -149,12 +153,12 @@ func single(query string) bool {
 }
 
 // take finishes a login state and decodes its data, if the same browser began it.
-func (h *Handler) take(v *visit, purpose loginstate.Purpose, secret string, data any) (bool, error) {
-	by, known := h.States.BoundToBrowser(v.r)
+func (h *Handler) take(v *visit, purpose session.Purpose, secret string, data any) (bool, error) {
+	by, known := h.Sessions.BoundToBrowser(v.r)
 	if !known || secret == "" {
 		return false, nil
 	}
-	return h.States.Take(v.r.Context(), purpose, by, secret, data)
+	return h.Sessions.TakeLogin(v.r.Context(), purpose, by, secret, data)
 }
 
 // signInUpstream signs in the user of an identity. confirmed says whether the person confirmed a takeover.
@@ -166,12 +170,9 @@ func (h *Handler) signInUpstream(v *visit, next string, who oidc.Identity, confi
 	case verdict == unconfirmed:
 		return h.askToTakeOver(v, user, pendingTakeover{Identity: who, Return: next})
 	case verdict != welcome && verdict != tookOver:
-		return h.refuseIdentity(v, begun{Return: next}, verdict)
+		return h.refuseIdentity(v, next, user, verdict)
 	}
-	by, event := session.Arrival(v.r, user, proofOf(who), h.address(v))
-	by.AuthenticatedAt = who.ProvedAt
-	event.Detail["issuer"] = who.Issuer
-	err = h.Sessions.Begin(v.w, v.r, by, event)
+	err = h.begin(v, user, proofOf(who))
 	if err == nil && verdict == tookOver {
 		err = h.Sessions.Flash(v.w, v.r, "Your e-mail address was confirmed. The account's earlier password, "+
 			"passkeys, tokens and connections have ended, because another person may have created the account.")
@@ -186,7 +187,7 @@ func (h *Handler) signInUpstream(v *visit, next string, who oidc.Identity, confi
 }
 
 func proofOf(who oidc.Identity) session.Proof {
-	return session.Proof{Method: session.OIDC, Issuer: who.Issuer, Subject: who.Subject}
+	return session.Proof{Method: session.OIDC, Issuer: who.Issuer, Subject: who.Subject, ProvedAt: who.ProvedAt}
 }
 
 // prove records a reauthentication. The provider's account must already be linked to the user who is signed in.
@@ -202,13 +203,14 @@ func (h *Handler) prove(v *visit, b begun, who oidc.Identity) error {
 	case !signedIn || current.SignInID != b.SignIn:
 		return h.notOurs(v)
 	case !linked || user.ID != current.User.ID:
-		return h.otherAccount(v, b)
+		err = session.ErrProofInvalid
+	default:
+		err = h.Sessions.Reauthenticated(v.w, v.r, current, proofOf(who), h.address(v))
 	}
-	v.current = current
-	err = h.reauthenticated(v, proofOf(who))
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
-		return h.otherAccount(v, b)
+		return h.tellAttempt(v, b, http.StatusForbidden, "You signed in with a different account",
+			"Your "+h.ProviderName+" account does not belong to the user who is signed in here.", "")
 	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
 		return h.notOurs(v)
 	case err != nil:
@@ -221,21 +223,18 @@ func (h *Handler) prove(v *visit, b begun, who oidc.Identity) error {
 type verdict string
 
 const (
-	welcome verdict = ""
-	// the user is welcome, and what the account had before has ended
-	tookOver verdict = "took_over"
-	// the user is welcome if they confirm that all that the account had ends
-	unconfirmed verdict = "unconfirmed"
-	unknown     verdict = "unknown" // no user has this identity
-	// the user is linked to another account there: the e-mail address now belongs to another person
-	taken    verdict = "other_account"
-	disabled verdict = "disabled"
+	welcome     verdict = ""
+	tookOver    verdict = "took_over"     // welcome, and what the account had before has ended
+	unconfirmed verdict = "unconfirmed"   // welcome after a confirmation that all that the account had ends
+	unknown     verdict = "unknown"       // no user has this identity
+	taken       verdict = "other_account" // linked to another account there: the address now is another person's
+	disabled    verdict = "disabled"
 )
 
 // decide returns the user of an identity, if there is one. It links an identity that is not linked yet if the provider
-// has verified an e-mail address of the user. It records every refusal. If the user's address was not proven before,
-// all that the account had ends first: another person may have created it. That needs the confirmation of the person at
-// the browser, because a link on another site can begin a sign-in that a session at the provider completes.
+// has verified an e-mail address of the user. If the user's address was not proven before, all that the account had
+// ends first: another person may have created it. That needs the confirmation of the person at the browser, because a
+// link on another site can begin a sign-in that a session at the provider completes.
 func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace.User, verdict, error) {
 	ctx := v.r.Context()
 	user, known, err := h.Store.UserByIdentity(ctx, who.Issuer, who.Subject)
@@ -250,9 +249,9 @@ func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace
 	}
 	switch {
 	case !known:
-		return user, unknown, h.recordRefusal(v, user, unknown)
+		return user, unknown, nil
 	case user.DisabledAt != nil:
-		return user, disabled, h.recordRefusal(v, user, disabled)
+		return user, disabled, nil
 	case linked && (user.Proven || spelling.Key(who.Email) != spelling.Key(user.Email)):
 		return user, welcome, nil
 	}
@@ -269,7 +268,7 @@ func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace
 	case errors.Is(err, useraccount.ErrTakeover):
 		return user, unconfirmed, nil
 	case err == nil && !added:
-		return user, taken, h.recordRefusal(v, user, taken)
+		return user, taken, nil
 	case over == nil:
 		return user, welcome, err
 	}
@@ -279,7 +278,8 @@ func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace
 	return user, tookOver, nil
 }
 
-func (h *Handler) recordRefusal(v *visit, user workspace.User, why verdict) error {
+// refuseIdentity records that a person whom the provider has authenticated may not sign in, and says why.
+func (h *Handler) refuseIdentity(v *visit, next string, user workspace.User, why verdict) error {
 	event := audit.Event{
 		Actor:     "anonymous",
 		Action:    audit.SignInRefused,
@@ -295,7 +295,21 @@ func (h *Handler) recordRefusal(v *visit, user workspace.User, why verdict) erro
 	if why != unknown {
 		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
 	}
-	return h.Store.Record(v.r.Context(), event)
+	if err := h.Store.Record(v.r.Context(), event); err != nil {
+		return err
+	}
+	heading := "Your " + h.ProviderName + " account is not known here"
+	text := "No user here has an e-mail address that " + h.ProviderName + " has verified for you."
+	advice := "Ask an administrator of your workspace to add you, or sign in another way."
+	switch why {
+	case taken:
+		text = "The user with your e-mail address signs in with another " + h.ProviderName + " account."
+		advice = "Ask an administrator of your workspace, or sign in another way."
+	case disabled:
+		heading, advice = "Your account is disabled", ""
+		text = "You cannot sign in until an administrator enables it."
+	}
+	return h.tellAttempt(v, begun{Return: next}, http.StatusForbidden, heading, text, advice)
 }
 
 // pendingTakeover is the stored state of a sign-in until the person confirms the takeover.
@@ -307,8 +321,8 @@ type pendingTakeover struct {
 // askToTakeOver shows what a takeover ends. The form completes the sign-in, once and at this browser.
 func (h *Handler) askToTakeOver(v *visit, user workspace.User, p pendingTakeover) error {
 	key := rand.Text()
-	by := h.States.BindToBrowser(v.w, v.r)
-	if err := h.States.Begin(v.r.Context(), loginstate.OIDCTakeover, by, key, attemptLife, p); err != nil {
+	by := h.Sessions.BindToBrowser(v.w, v.r)
+	if err := h.Sessions.BeginLogin(v.r.Context(), session.OIDCTakeover, by, key, attemptLife, p); err != nil {
 		return err
 	}
 	page := &ui.Takeover{Key: key, Email: user.Email, Return: p.Return}
@@ -316,10 +330,11 @@ func (h *Handler) askToTakeOver(v *visit, user workspace.User, p pendingTakeover
 	return h.show(v, http.StatusOK, page)
 }
 
-// confirmTakeover serves POST /login/upstream/confirm.
+// confirmTakeover serves POST /login/upstream/confirm (key): 303 to the return path, after a page that says what this
+// ends.
 func (h *Handler) confirmTakeover(v *visit) error {
 	var p pendingTakeover
-	found, err := h.take(v, loginstate.OIDCTakeover, v.form.Get("key"), &p)
+	found, err := h.take(v, session.OIDCTakeover, v.form.Get("key"), &p)
 	if err != nil {
 		return err
 	}
@@ -333,4 +348,94 @@ func (h *Handler) confirmTakeover(v *visit) error {
 		return v.redirect(home)
 	}
 	return h.notOurs(v)
+}
+
+// showProvider serves GET /settings/provider: whether the user's account there is linked.
+func (h *Handler) showProvider(v *visit) error {
+	return h.showLink(v, http.StatusOK, "")
+}
+
+// showLink shows whether the user's account is linked.
+func (h *Handler) showLink(v *visit, status int, problem string) error {
+	since, linked, err := h.Store.IdentitySince(v.r.Context(), v.current.User.ID, h.issuer())
+	if err != nil {
+		return err
+	}
+	frame, err := h.securityFrame(v, "Sign-in with "+h.ProviderName)
+	if err != nil {
+		return err
+	}
+	frame.Problem = problem
+	return h.show(v, status, &ui.Provider{
+		Frame:  frame,
+		Key:    formKey(h.providerForms, v),
+		Name:   h.ProviderName,
+		Linked: linked,
+		Since:  since,
+		Fresh:  v.current.MayChangeFactors(h.Now()),
+	})
+}
+
+// unlink serves POST /settings/provider/unlink (key): refused if the user could not sign in without it.
+func (h *Handler) unlink(v *visit) error {
+	event := v.current.Event(v.r.Context(), audit.IdentityUnlinked, "user:"+v.current.User.ID.String())
+	event.Detail = map[string]any{"issuer": h.issuer(), "address": h.address(v).String()}
+	unlinked, needed, err := h.Store.UnlinkIdentity(
+		v.r.Context(), v.current.User.ID, h.issuer(), h.RelyingParty != nil, event,
+	)
+	switch {
+	case err != nil:
+		return err
+	case needed:
+		return h.showLink(v, http.StatusConflict, "You need "+h.ProviderName+" to sign in. Before you unlink it, add "+
+			"a passkey or ask an administrator to set a password.")
+	case !unlinked:
+		return h.done(v, providerPath, "No "+h.ProviderName+" account was linked.")
+	}
+	return h.done(v, providerPath, "Your "+h.ProviderName+" account was unlinked.")
+}
+
+// tellAttempt shows a message with a link back to the page that an attempt began at.
+func (h *Handler) tellAttempt(v *visit, b begun, status int, heading, text, next string) error {
+	link := ui.Link{Href: signInPath(b.Return), Text: "Back to the sign-in page"}
+	if b.Attempt.Proof {
+		link = ui.Link{Href: reauthPath(b.Return), Text: "Use another method"}
+	}
+	return h.tell(v, message(status, heading, text, next, link))
+}
+
+// unreachable shows that the provider does not respond. It returns other errors.
+func (h *Handler) unreachable(v *visit, b begun, err error) error {
+	if !errors.Is(err, oidc.ErrUnreachable) {
+		return err
+	}
+	h.Log.ErrorContext(v.r.Context(), "identity provider does not respond", "error", err)
+	return h.noResponse(v, b)
+}
+
+func (h *Handler) noResponse(v *visit, b begun) error {
+	v.w.Header().Set("Retry-After", "30")
+	return h.tellAttempt(v, b, http.StatusServiceUnavailable, h.ProviderName+" does not respond",
+		"We could not confirm your identity with "+h.ProviderName+".",
+		"Please try again in a minute, or sign in another way.")
+}
+
+// notOurs responds to a callback that belongs to no attempt of this browser.
+func (h *Handler) notOurs(v *visit) error {
+	text := "It was started in another browser, took too long, or was already completed. Nothing was changed."
+	if _, known := h.Sessions.BoundToBrowser(v.r); !known {
+		text = "It was started in another browser, or your browser blocks cookies. Allow them for this site."
+	}
+	again := ui.Link{Href: "/login", Text: "Start again"}
+	return h.tell(v, message(http.StatusBadRequest, "This sign-in is no longer valid", text, "", again))
+}
+
+// declined responds to an error of the provider. The page does not show the provider's text, because any link can
+// contain text.
+func (h *Handler) declined(v *visit, b begun, code string) error {
+	if code == "temporarily_unavailable" || code == "server_error" {
+		return h.noResponse(v, b)
+	}
+	return h.tellAttempt(v, b, http.StatusBadRequest, "Sign-in with "+h.ProviderName+" was not completed",
+		"You cancelled it, or "+h.ProviderName+" refused it.", "")
 }

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -38,8 +39,8 @@ type visit struct {
 	form   url.Values // of a GET, the query
 	script bool       // a page's script sent it, and the response is JSON
 
-	current session.CurrentUser // set by requireUser
-	next    string              // set by requireUser: the local path that follows a sign-in or reauthentication
+	current session.CurrentUser // set by forUser
+	next    string              // set by forUser: the local path that follows a sign-in or reauthentication
 }
 
 // page serves a GET.
@@ -50,14 +51,28 @@ func (h *Handler) page(about string, serve func(*visit) error) http.Handler {
 	})
 }
 
-// form serves a POST of a form from the server's own origin.
+// form serves a POST of a form from the server's own origin. A form of the sign-in that is not valid leads to the
+// sign-in page.
 func (h *Handler) form(about string, serve func(*visit) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if form, ok := h.Pages.ReadForm(w, r); ok {
-			v := &visit{w: w, r: r, about: about, form: form}
+		v := &visit{w: w, r: r, about: about}
+		read := h.Pages.ReadForm
+		if about == signIn {
+			read = h.readSignIn
+		}
+		var ok bool
+		if v.form, ok = read(w, r); ok {
 			h.finish(v, serve(v))
 		}
 	}))
+}
+
+func (h *Handler) readSignIn(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
+	return h.Pages.ReadFormOr(w, r, func() {
+		page := signInPage("", "")
+		page.Problem = "The form is not valid. Please try again."
+		h.Pages.Show(w, r, http.StatusBadRequest, page)
+	})
 }
 
 // script serves a POST without a form, from a script of the server's own origin.
@@ -68,18 +83,51 @@ func (h *Handler) script(about string, serve func(*visit) error) http.Handler {
 	}))
 }
 
+// forUser serves a signed-in user. A browser that is not signed in is led to the sign-in page, and from there to next;
+// "" stands for the return path in the form.
+func (h *Handler) forUser(next string, serve func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		var signedIn bool
+		var err error
+		v.current, signedIn, err = h.Sessions.CurrentUser(v.r.Context())
+		v.next = cmp.Or(next, ui.LocalPath(v.form.Get("return"), home))
+		if err == nil && !signedIn {
+			err = audit.ErrNotAuthorized
+		}
+		if err != nil {
+			return err
+		}
+		return serve(v)
+	}
+}
+
+// keyed serves a form of forUser whose key, which box opens, was made for the sign-in of the request.
+func (h *Handler) keyed(box *seal.Box, serve func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		content, err := box.Open(v.form.Get("key"))
+		if err != nil || string(content) != string(v.current.SignInID[:]) {
+			return h.tell(v, message(http.StatusForbidden, "This form is out of date",
+				"It was opened in another session, for example before you signed in again. Nothing was changed.", "",
+				ui.Link{Href: v.next, Text: "Open the page again"}))
+		}
+		return serve(v)
+	}
+}
+
+// formKey binds a form to the sign-in that it is shown to.
+func formKey(box *seal.Box, v *visit) string { return box.Seal(v.current.SignInID[:]) }
+
 // errReauthenticate means that the request needs a recent authentication.
 var errReauthenticate = errors.New("the last authentication is not recent enough")
 
-// requireUser reads the current user. Its error leads a browser that is not signed in to the sign-in page, and from
-// there to next.
-func (h *Handler) requireUser(v *visit, next string) error {
-	current, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
-	if err == nil && !signedIn {
-		err = audit.ErrNotAuthorized
+// fresh serves a user of forUser who may now change how they sign in.
+func (h *Handler) fresh(serve func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		if !v.current.MayChangeFactors(h.Now()) {
+			return errReauthenticate
+		}
+		return serve(v)
 	}
-	v.current, v.next = current, next
-	return err
 }
 
 // finish writes the response for an error.
@@ -151,10 +199,29 @@ func (h *Handler) show(v *visit, status int, page ui.View) error {
 	return nil
 }
 
-// tell shows a page with one message.
+// message returns a page that says what happened, and what to do next, if anything.
+func message(status int, heading, text, next string, links ...ui.Link) *ui.Message {
+	return &ui.Message{
+		Status:  status,
+		Heading: heading,
+		Text:    text,
+		Next:    next,
+		Links:   links,
+	}
+}
+
+// tell shows a message.
 func (h *Handler) tell(v *visit, m *ui.Message) error {
 	h.Pages.ShowError(v.w, v.r, m)
 	return nil
+}
+
+// limited reports whether the client is beyond a limit and must wait, and sets the headers of the response.
+func (v *visit) limited(limit web.RateLimit) bool {
+	if limit.Reset > 0 {
+		web.SetRateLimited(v.w.Header(), limit.Reset, limit)
+	}
+	return limit.Reset > 0
 }
 
 // done redirects to a page that shows notice.
@@ -178,26 +245,7 @@ func (h *Handler) issuer() string {
 
 func person(user workspace.User) *ui.Person { return &ui.Person{Name: user.Name, Email: user.Email} }
 
-func toSettings() []ui.Link { return []ui.Link{{Href: home, Text: "Go to your settings"}} }
-
-// formKey binds a form to the sign-in that it was shown to.
-func formKey(box *seal.Box, v *visit) string { return box.Seal(v.current.SignInID[:]) }
-
-// keyFits reports whether the form was shown to the sign-in of the request.
-func keyFits(box *seal.Box, v *visit) bool {
-	content, err := box.Open(v.form.Get("key"))
-	return err == nil && string(content) == string(v.current.SignInID[:])
-}
-
-// outdated returns the page for a form whose key does not fit. path is that of the page with the form.
-func outdated(path string) *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusForbidden,
-		Heading: "This form is out of date",
-		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",
-		Links:   []ui.Link{{Href: path, Text: "Open the page again"}},
-	}
-}
+func toSettings() ui.Link { return ui.Link{Href: home, Text: "Go to your settings"} }
 
 // securityFrame returns the frame of a page of Settings, Security. It takes the notice for the page.
 func (h *Handler) securityFrame(v *visit, title string) (ui.Frame, error) {

@@ -17,12 +17,18 @@
 package oidc
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
-	"sync"
+	"net/url"
+	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/singleflight"
 
@@ -52,8 +58,7 @@ type Provider struct {
 	client   *http.Client
 	now      func() time.Time
 	lookup   singleflight.Group
-	mu       sync.Mutex
-	known    *discovered
+	known    atomic.Pointer[discovered]
 }
 
 // New returns a Provider. It makes no request yet, so a provider that is down does not prevent the start.
@@ -92,4 +97,135 @@ type Identity struct {
 	// ProvedAt is when the user last authenticated there (auth_time), not later than our clock; the zero time if the
 	// provider does not return it.
 	ProvedAt time.Time
+}
+
+// maxAnswer limits how much of one response of the provider is read, in bytes.
+const maxAnswer = 1 << 20
+
+// newClient returns a client that follows no redirects: the token request contains our client secret, and must go only
+// to the URL that the provider's own document names.
+func newClient() *http.Client {
+	return &http.Client{
+		Timeout:       RequestTimeout,
+		Transport:     bounded{http.DefaultTransport.(*http.Transport).Clone()},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(response.Body, maxAnswer), response.Body}
+	return response, nil
+}
+
+// discovered is the provider's metadata (OpenID Connect Discovery 1.0, section 3).
+type discovered struct {
+	config   oauth2.Config
+	verifier *oidc.IDTokenVerifier
+	saysIss  bool // the provider adds iss to its responses (RFC 9207)
+}
+
+// discover fetches the provider's metadata once for all waiting callers, and caches it. A failure is not cached.
+func (p *Provider) discover(ctx context.Context) (*discovered, error) {
+	if known := p.known.Load(); known != nil {
+		return known, nil
+	}
+	found := p.lookup.DoChan("discovery", func() (any, error) {
+		// The first caller may be cancelled; the others still wait.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
+		defer cancel()
+		metadata, err := p.discoverOnce(oidc.ClientContext(ctx, p.client))
+		if err == nil {
+			p.known.Store(metadata)
+		}
+		return metadata, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
+	case outcome := <-found:
+		return outcome.Val.(*discovered), outcome.Err
+	}
+}
+
+func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
+	provider, err := oidc.NewProvider(ctx, p.settings.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, brief(err))
+	}
+	var metadata struct {
+		Keys    string   `json:"jwks_uri"`
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
+		SaysIss bool     `json:"authorization_response_iss_parameter_supported"`
+		Signing []string `json:"id_token_signing_alg_values_supported"`
+	}
+	if err := provider.Claims(&metadata); err != nil {
+		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, err)
+	}
+	endpoint := provider.Endpoint()
+	for name, address := range map[string]string{
+		"authorization": endpoint.AuthURL,
+		"token":         endpoint.TokenURL,
+		"keys":          metadata.Keys,
+	} {
+		if !Allowed(address) {
+			return nil, fmt.Errorf("%w: discovery: %s is not an https URL", ErrUnreachable, name)
+		}
+	}
+	endpoint.AuthStyle = authStyle(metadata.Methods)
+	remote := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), p.client), metadata.Keys)
+	return &discovered{
+		config: oauth2.Config{
+			ClientID:     p.settings.ClientID,
+			ClientSecret: p.settings.ClientSecret.Reveal(),
+			Endpoint:     endpoint,
+			RedirectURL:  p.settings.RedirectURL,
+			Scopes:       []string{oidc.ScopeOpenID, "email"},
+		},
+		verifier: oidc.NewVerifier(p.settings.Issuer, keys{remote}, &oidc.Config{
+			ClientID: p.settings.ClientID, SupportedSigningAlgs: chosen(metadata.Signing), Now: p.now,
+		}),
+		saysIss: metadata.SaysIss,
+	}, nil
+}
+
+// authStyle returns how to authenticate at the token endpoint. Basic is the default if the provider does not say
+// (Discovery, section 3). Trying both would spend the code on the first attempt.
+func authStyle(methods []string) oauth2.AuthStyle {
+	if len(methods) > 0 && !slices.Contains(methods, "client_secret_basic") {
+		return oauth2.AuthStyleInParams
+	}
+	return oauth2.AuthStyleInHeader
+}
+
+// Allowed reports whether text is an https URL, or an http URL of this machine.
+func Allowed(text string) bool {
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Host == "" || parsed.User != nil {
+		return false
+	}
+	host := parsed.Hostname()
+	return parsed.Scheme == "https" ||
+		(parsed.Scheme == "http" && (host == "localhost" || host == "127.0.0.1" || host == "::1"))
+}
+
+// brief removes what the provider wrote from an error before it is logged: it may be a whole page.
+func brief(err error) error {
+	var mismatch *oidc.IssuerMismatchError
+	var network *url.Error
+	switch {
+	case errors.As(err, &mismatch):
+		return errors.New("the issuer in the metadata differs")
+	case errors.As(err, &network):
+		return network.Err
+	}
+	return errors.New("malformed metadata")
 }

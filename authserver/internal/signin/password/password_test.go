@@ -71,13 +71,13 @@ func TestCheck_LongestIsEstimatedQuickly(t *testing.T) {
 // TestChoose_EstimatesInATurn fills the queue of password checks: an estimate must wait like a hash.
 func TestChoose_EstimatesInATurn(t *testing.T) {
 	t.Parallel()
-	turns, err := session.NewPasswords(session.LowestCost())
+	turns, err := session.NewPasswords(nil, nil, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
 	choose := func(ctx context.Context, chosen credential.Secret) (credential.Secret, string, error) {
 		caller := session.Caller{Email: "ada@example.org", Known: true}
-		return password.Choose(ctx, turns, caller, chosen, session.LowestCost().Hash, "Ada Lovelace")
+		return password.Choose(ctx, turns, caller, chosen, "Ada Lovelace")
 	}
 	if hash, note, err := choose(t.Context(), "password1234"); hash != "" || err != nil ||
 		!strings.Contains(note, "easy to guess") {

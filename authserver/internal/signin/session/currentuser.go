@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -9,27 +11,55 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Password is the method of a sign-in by e-mail and password.
-const Password = "password"
+// Methods of a sign-in.
+const (
+	Password = "password" // by e-mail address and password
+	Passkey  = "passkey"
+	OIDC     = "upstream" // an account at the deployment's OpenID Connect provider
+)
 
 // A SignIn is one sign-in of a user at one browser.
 type SignIn struct {
-	ID              uuid.UUID
-	UserID          uuid.UUID
-	Method          string
-	Proof           Proof  // for Begin
-	Address         string // of the browser, as reported by the deployment's proxies
-	UserAgent       string
-	Created         time.Time // set by the store
-	LastSeen        time.Time // set by the store, to the minute
-	Expires         time.Time
-	Email           string    // for Begin: of the user
-	NewBrowser      bool      // set by Begin: the browser has not signed in to this account before
-	AuthenticatedAt time.Time // for Begin: when the user authenticated; the zero time if unknown
+	ID         uuid.UUID
+	UserID     uuid.UUID
+	Method     string
+	Proof      Proof  // for BeginSignIn
+	Address    string // of the browser, as reported by the deployment's proxies
+	UserAgent  string
+	Created    time.Time // set by the store
+	LastSeen   time.Time // set by the store, to the minute
+	Expires    time.Time
+	Email      string // for BeginSignIn: of the user
+	NewBrowser bool   // for BeginSignIn: the browser has not signed in to this account before
 }
+
+// A Proof is how a user authenticated, and with what. Checking it takes time, so its result is stored only if it still
+// holds at that moment: the password, passkey or account is still the user's, and the user is not disabled.
+type Proof struct {
+	Method       string            // Password, Passkey or OIDC
+	PasswordHash credential.Secret // for Password: the hash that was verified
+	Code         credential.Secret // for Password: of an authenticator app, or a recovery code; not yet verified
+	PasskeyID    uuid.UUID         // for Passkey
+	Issuer       string            // for OIDC
+	Subject      string            // for OIDC
+	ProvedAt     time.Time         // for OIDC: when the user authenticated there; the zero time if unknown
+}
+
+// Errors about a proof. Nothing was written.
+var (
+	// ErrCodeNeeded reports that the user has an authenticator app, and the proof has a password and no code.
+	ErrCodeNeeded = errors.New("a code of the authenticator app is needed")
+	// ErrCodeInvalid reports that the code of a proof is wrong or was used.
+	ErrCodeInvalid = errors.New("the code is not valid")
+	// ErrSecondFactor reports that the sign-in lacks a required second factor.
+	ErrSecondFactor = errors.New("a second factor is needed")
+	// ErrProofInvalid reports that a proof no longer holds, because what it was made with was replaced or removed.
+	ErrProofInvalid = errors.New("the authentication method was replaced or removed")
+)
 
 // A CurrentUser is the user at a browser.
 type CurrentUser struct {
@@ -81,4 +111,24 @@ func (c CurrentUser) Event(ctx context.Context, action audit.Action, subject str
 		RequestID:     web.RequestID(ctx),
 		Authorization: &audit.Authorization{UserID: c.User.ID, SignInID: c.SignInID},
 	}
+}
+
+// DeviceName returns the display name of a browser and its system. The User-Agent header is not proof of either.
+func DeviceName(agent string) string {
+	return named(agent, "A browser", [][2]string{
+		{"Edg", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"},
+		{"curl/", "curl"},
+	}) + named(agent, "", [][2]string{
+		{"Android", " on Android"}, {"iPhone", " on an iPhone"}, {"iPad", " on an iPad"}, {"Windows", " on Windows"},
+		{"Mac OS X", " on a Mac"}, {"Linux", " on Linux"},
+	})
+}
+
+func named(agent, otherwise string, names [][2]string) string {
+	for _, name := range names {
+		if strings.Contains(agent, name[0]) {
+			return name[1]
+		}
+	}
+	return otherwise
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/alexedwards/argon2id"
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
-	passwords, err := NewPasswords(LowestCost())
+	passwords, err := NewPasswords(nil, nil, LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
 }
 
 func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
-	passwords, err := NewPasswords(LowestCost())
+	passwords, err := NewPasswords(nil, nil, LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
 
 func TestPasswords_DummyHashCostsAsMuchAsRealOnes(t *testing.T) {
 	for _, cost := range []Cost{StandardCost(), LowestCost()} {
-		passwords, err := NewPasswords(cost)
+		passwords, err := NewPasswords(nil, nil, cost)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +104,8 @@ func (oneUser) RenewHash(context.Context, uuid.UUID, credential.Secret, credenti
 	return false, errors.New("no hash is renewed")
 }
 
+func (oneUser) Record(context.Context, audit.Event) error { return nil }
+
 // unlimited is a RateCounter without a limit.
 type unlimited struct{}
 
@@ -110,8 +113,8 @@ func (unlimited) Count(context.Context, string, int, time.Duration, bool) (time.
 	return 0, nil
 }
 
-// TestVerifier_EachRefusalComparesAHash makes the dummy hash unreadable, so that a comparison with it is an error.
-func TestVerifier_EachRefusalComparesAHash(t *testing.T) {
+// TestVerify_EachRefusalComparesAHash makes the dummy hash unreadable, so that a comparison with it is an error.
+func TestVerify_EachRefusalComparesAHash(t *testing.T) {
 	hash, err := HashPassword("right", LowestCost())
 	if err != nil {
 		t.Fatal(err)
@@ -122,17 +125,13 @@ func TestVerifier_EachRefusalComparesAHash(t *testing.T) {
 		"a disabled user":           {workspace.User{Email: "ada@example.org", DisabledAt: &disabled}, hash},
 		"a user without a password": {workspace.User{Email: "ada@example.org"}, ""},
 	} {
-		passwords, err := NewPasswords(LowestCost())
+		attempts := NewAttempts(unlimited{}, slog.New(slog.DiscardHandler), time.Now)
+		passwords, err := NewPasswords(user, attempts, LowestCost())
 		if err != nil {
 			t.Fatal(err)
 		}
 		passwords.dummy = "unreadable"
-		verifier := &Verifier{
-			Users:     user,
-			Passwords: passwords,
-			Attempts:  NewAttempts(unlimited{}, slog.New(slog.DiscardHandler), time.Now),
-		}
-		_, result, err := verifier.Verify(t.Context(), "ada@example.org", "right", netip.Addr{}, false)
+		_, result, err := passwords.Verify(t.Context(), "ada@example.org", "right", netip.Addr{}, false)
 		if result.OK || err == nil || !strings.Contains(err.Error(), "cannot be read") {
 			t.Errorf("%s: %+v, %v: no hash was compared", name, result, err)
 		}
@@ -140,7 +139,7 @@ func TestVerifier_EachRefusalComparesAHash(t *testing.T) {
 }
 
 func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {
-	passwords, err := NewPasswords(LowestCost())
+	passwords, err := NewPasswords(nil, nil, LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,15 +158,16 @@ func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {
 // A wrong password that normalization does not change costs one hash: the dummy hash is unreadable, so that a
 // comparison with it is an error.
 func TestPasswords_FormerHashesCostOnlyOtherSpellings(t *testing.T) {
-	passwords, err := NewPasswords(LowestCost())
+	passwords, err := NewPasswords(nil, nil, LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
 	passwords.dummy = "unreadable"
-	if ok, err := passwords.MatchesFormer("", "plain or p\u00e4ss"); ok || err != nil {
+	ok, _, err := passwords.matchesFormer(t.Context(), uuid.New(), "", "plain or p\u00e4ss")
+	if ok || err != nil {
 		t.Errorf("a normalized password is compared again: %v, %v", ok, err)
 	}
-	if _, err := passwords.MatchesFormer("", "pa\u0308ss"); err == nil {
+	if _, _, err := passwords.matchesFormer(t.Context(), uuid.New(), "", "pa\u0308ss"); err == nil {
 		t.Error("another spelling is not compared for an unknown user, whose refusal then takes less time")
 	}
 }

@@ -9,6 +9,16 @@
 //	S3 The session's identifier is new after each sign-in and each reauthentication (no fixation).
 //	S4 A store that does not respond is an error, never "not signed in".
 //
+// Signing in with a passkey or at another provider takes two requests, with a step in between that the server does not
+// see. The first request hands out a secret (a challenge or a state), by which the second finds its login state.
+//
+//	C1 A login state is finished at the browser or the sign-in that began it, and nowhere else.
+//	C2 It is finished once, whether the response then proves valid or not.
+//	C3 It is forgotten after its life, which the store's clock measures.
+//	C4 A secret presented elsewhere reveals nothing and does not affect the login that it belongs to.
+//
+// The package also checks passwords and limits attempts.
+//
 // Callers: endpoint/signin (begin, end), endpoint/protocol/authorize and endpoint/settings (current user), app
 // (Load).
 package session
@@ -18,13 +28,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/alexedwards/scs/v2"
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -43,13 +57,11 @@ const (
 	workspaceKey     = "workspace"
 )
 
-// Rows stores the session rows; token is the hash of the cookie. Its errors wrap store.ErrUnavailable.
-type Rows interface {
-	scs.CtxStore
-}
+const maxUserAgent = 300
 
-// SignIns stores the sign-ins. Its errors are ErrProofInvalid and audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
-type SignIns interface {
+// Store stores the sign-ins and login states. Its errors are ErrProofInvalid and audit.ErrNotAuthorized, or wrap
+// store.ErrUnavailable.
+type Store interface {
 	// BeginSignIn stores a sign-in whose proof still holds.
 	BeginSignIn(ctx context.Context, s SignIn, event audit.Event) error
 	// ReauthenticateSignIn stores the event of a new proof that still holds, by the user of a sign-in that is still
@@ -59,16 +71,21 @@ type SignIns interface {
 	SignIn(ctx context.Context, id uuid.UUID) (CurrentUser, bool, error)
 	// EndSignIn ends one sign-in of the user. A sign-in that has ended stays unchanged.
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
+
+	SaveLoginState(ctx context.Context, state LoginState) error
+	// TakeLoginState removes a login state and returns its data, and false if there is no live one (C1 to C4).
+	TakeLoginState(ctx context.Context, secretHash, bindingHash []byte, purpose Purpose) ([]byte, bool, error)
 }
 
 // Deps are the dependencies of Sessions.
 type Deps struct {
-	Rows    Rows
-	SignIns SignIns
-	Devices *Devices
-	Offers  *Devices // remembers offered passkeys; nil if the deployment offers none
-	Secure  bool     // the pages are served over https
-	Log     *slog.Logger
+	Store          Store
+	Rows           scs.CtxStore // of sessions, by the hash of the cookie; its errors wrap store.ErrUnavailable
+	OffersPasskeys bool         // to users who sign in with a password
+	Secure         bool         // the pages are served over https
+	Keys           seal.Keys
+	Now            func() time.Time
+	Log            *slog.Logger
 	// Unavailable responds to a request whose session cannot be read.
 	Unavailable http.HandlerFunc
 }
@@ -77,23 +94,55 @@ type Deps struct {
 type Sessions struct {
 	deps    Deps
 	manager *scs.SessionManager
+	devices devices   // where an account was signed in to
+	offers  devices   // where an account was offered a passkey
+	logins  *seal.Box // of the data of login states
 }
 
 // New returns Sessions. Over https the cookie is __Host-almoner, which a browser accepts only from this host over
-// https.
-func New(deps Deps) *Sessions {
+// https. The keys of the other cookies and of the login states derive from the master keys.
+func New(deps Deps) (*Sessions, error) {
 	manager := scs.New()
 	manager.Store = deps.Rows
 	manager.HashTokenInStore = true
 	manager.Lifetime = Lifetime
-	manager.Cookie.Name = "almoner"
-	if deps.Secure {
-		manager.Cookie.Name, manager.Cookie.Secure = "__Host-almoner", true
-	}
+	manager.Cookie.Name = cookieName("almoner", deps.Secure)
+	manager.Cookie.Secure = deps.Secure
 	manager.Cookie.HttpOnly = true
 	manager.Cookie.SameSite = http.SameSiteLaxMode
 	manager.Cookie.Path = "/"
-	return &Sessions{deps: deps, manager: manager}
+	s := &Sessions{deps: deps, manager: manager}
+	var err error
+	if s.devices, err = newDevices("almoner-device", "device cookie", deps); err != nil {
+		return nil, err
+	}
+	if s.offers, err = newDevices("almoner-passkey-offer", "passkey offer cookie", deps); err != nil {
+		return nil, err
+	}
+	s.logins, err = seal.NewBox(deps.Keys, "login states")
+	return s, err
+}
+
+// cookieName returns the name of a cookie, with the prefix that binds it to this host over https.
+func cookieName(name string, secure bool) string {
+	if secure {
+		return "__Host-" + name
+	}
+	return name
+}
+
+// setCookie sets a cookie that scripts cannot read. It is Lax and not Strict, because a provider's redirect back must
+// carry it.
+func setCookie(w http.ResponseWriter, name, value string, life time.Duration, secure bool) {
+	http.SetCookie(w, &http.Cookie{
+		Name:     cookieName(name, secure),
+		Value:    value,
+		Path:     "/",
+		MaxAge:   int(life.Seconds()),
+		HttpOnly: true,
+		Secure:   secure,
+		SameSite: http.SameSiteLaxMode,
+	})
 }
 
 // Load reads the session of each request to next. Changes are committed where they are made, before a response is
@@ -127,7 +176,7 @@ func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	if err != nil {
 		return CurrentUser{}, false, nil
 	}
-	current, found, err := s.deps.SignIns.SignIn(ctx, id)
+	current, found, err := s.deps.Store.SignIn(ctx, id)
 	if err != nil || !found {
 		return CurrentUser{}, false, err
 	}
@@ -136,39 +185,70 @@ func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
 	return current, true, nil
 }
 
-// Begin signs a user in at this browser, or returns ErrProofInvalid. It first ends the browser's current sign-in, and
-// remembers the browser as one of the user's.
-func (s *Sessions) Begin(w http.ResponseWriter, r *http.Request, by SignIn, event audit.Event) error {
+// Begin signs user in at this browser by a proof that was just checked, or returns ErrProofInvalid. It first ends the
+// browser's current sign-in, and remembers the browser as one of the user's. from is the address of the browser.
+func (s *Sessions) Begin(
+	w http.ResponseWriter, r *http.Request, user workspace.User, proof Proof, from netip.Addr,
+) error {
 	if err := s.endCurrent(r.Context()); err != nil {
 		return err
 	}
-	by.ID, by.Expires = identity.New(), time.Now().Add(Lifetime)
-	by.NewBrowser = !s.deps.Devices.Knows(r, by.Email)
-	event.Subject = "sign_in:" + by.ID.String()
-	if err := s.deps.SignIns.BeginSignIn(r.Context(), by, event); err != nil {
+	now := time.Now()
+	by := SignIn{
+		ID:         identity.New(),
+		UserID:     user.ID,
+		Email:      user.Email,
+		Method:     proof.Method,
+		Proof:      proof,
+		Address:    from.String(),
+		UserAgent:  userAgent(r),
+		Expires:    now.Add(Lifetime),
+		NewBrowser: !s.Knows(r, user.Email),
+	}
+	event := audit.Event{
+		UserID:    &user.ID,
+		Actor:     "user:" + user.ID.String(),
+		Action:    audit.SignInSucceeded,
+		Subject:   "sign_in:" + by.ID.String(),
+		RequestID: web.RequestID(r.Context()),
+		Detail:    map[string]any{"address": by.Address, "user_agent": by.UserAgent, "method": proof.Method},
+	}
+	if proof.Issuer != "" {
+		event.Detail["issuer"] = proof.Issuer
+	}
+	if err := s.deps.Store.BeginSignIn(r.Context(), by, event); err != nil {
 		return err
 	}
 	if err := s.manager.Clear(r.Context()); err != nil {
 		return fmt.Errorf("clear session: %w", err)
 	}
 	s.manager.Put(r.Context(), signInKey, by.ID.String())
-	if err := s.authenticatedAt(w, r, by.AuthenticatedAt); err != nil {
+	if proof.Method == OIDC {
+		now = proof.ProvedAt
+	}
+	if err := s.authenticatedAt(w, r, now); err != nil {
 		return err
 	}
-	s.deps.Devices.Remember(w, r, by.Email)
+	s.devices.remember(w, r, user.Email)
 	return nil
 }
 
-// Reauthenticated records that the user just authenticated again (S3), with the event. It returns ErrProofInvalid, or
-// audit.ErrNotAuthorized if the user was signed out meanwhile.
+func userAgent(r *http.Request) string {
+	agent := []rune(strings.ToValidUTF8(r.UserAgent(), "?"))
+	return string(agent[:min(len(agent), maxUserAgent)])
+}
+
+// Reauthenticated records that the current user just authenticated again (S3). It returns ErrProofInvalid, or
+// audit.ErrNotAuthorized if the user was signed out meanwhile. from is the address of the browser.
 func (s *Sessions) Reauthenticated(
-	w http.ResponseWriter,
-	r *http.Request,
-	current CurrentUser,
-	proof Proof,
-	event audit.Event,
+	w http.ResponseWriter, r *http.Request, current CurrentUser, proof Proof, from netip.Addr,
 ) error {
-	if err := s.deps.SignIns.ReauthenticateSignIn(r.Context(), current.User.ID, proof, event); err != nil {
+	event := current.Event(r.Context(), audit.SignInProved, "sign_in:"+current.SignInID.String())
+	event.Detail = map[string]any{"method": proof.Method, "address": from.String()}
+	if proof.Issuer != "" {
+		event.Detail["issuer"] = proof.Issuer
+	}
+	if err := s.deps.Store.ReauthenticateSignIn(r.Context(), current.User.ID, proof, event); err != nil {
 		return err
 	}
 	return s.authenticatedAt(w, r, time.Now())
@@ -201,13 +281,12 @@ func (s *Sessions) endCurrent(ctx context.Context) error {
 	}
 	event := current.Event(ctx, audit.SignInEnded, "sign_in:"+current.SignInID.String())
 	event.Detail = map[string]any{"own": true}
-	return s.deps.SignIns.EndSignIn(ctx, current.User.ID, current.SignInID, event)
+	return s.deps.Store.EndSignIn(ctx, current.User.ID, current.SignInID, event)
 }
 
 // Flash stores a notice for the next page of this browser.
 func (s *Sessions) Flash(w http.ResponseWriter, r *http.Request, notice string) error {
-	s.manager.Put(r.Context(), flashKey, notice)
-	return s.commit(w, r)
+	return s.put(w, r, flashKey, notice)
 }
 
 // TakeFlash removes and returns the stored notice, or "".
@@ -221,8 +300,7 @@ func (s *Sessions) TakeFlash(w http.ResponseWriter, r *http.Request) (string, er
 
 // ChooseWorkspace stores the workspace that pages show if their URL names none.
 func (s *Sessions) ChooseWorkspace(w http.ResponseWriter, r *http.Request, id uuid.UUID) error {
-	s.manager.Put(r.Context(), workspaceKey, id.String())
-	return s.commit(w, r)
+	return s.put(w, r, workspaceKey, id.String())
 }
 
 // Workspace returns the stored workspace, or the zero UUID.
@@ -232,6 +310,12 @@ func (s *Sessions) Workspace(ctx context.Context) uuid.UUID {
 		return uuid.Nil
 	}
 	return id
+}
+
+// put stores a value in the session row.
+func (s *Sessions) put(w http.ResponseWriter, r *http.Request, key, value string) error {
+	s.manager.Put(r.Context(), key, value)
+	return s.commit(w, r)
 }
 
 func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {
@@ -247,7 +331,7 @@ func (s *Sessions) commit(w http.ResponseWriter, r *http.Request) error {
 // passkey, and this browser has not offered one to this user at an earlier sign-in. If so, it records the offer in a
 // cookie.
 func (s *Sessions) OffersPasskey(w http.ResponseWriter, r *http.Request, current CurrentUser) (bool, error) {
-	if current.HasPasskey || current.Method != Password || s.deps.Offers == nil {
+	if current.HasPasskey || current.Method != Password || !s.deps.OffersPasskeys {
 		return false, nil
 	}
 	switch s.manager.GetString(r.Context(), offerKey) {
@@ -257,19 +341,17 @@ func (s *Sessions) OffersPasskey(w http.ResponseWriter, r *http.Request, current
 		return false, nil
 	}
 	answer := "yes"
-	if s.deps.Offers.Knows(r, current.User.Email) {
+	if s.offers.know(r, current.User.Email) {
 		answer = "no"
 	}
-	s.manager.Put(r.Context(), offerKey, answer)
-	if err := s.commit(w, r); err != nil {
+	if err := s.put(w, r, offerKey, answer); err != nil {
 		return false, err
 	}
-	s.deps.Offers.Remember(w, r, current.User.Email)
+	s.offers.remember(w, r, current.User.Email)
 	return answer == "yes", nil
 }
 
 // DeclinePasskey ends the offer of a passkey at this sign-in.
 func (s *Sessions) DeclinePasskey(w http.ResponseWriter, r *http.Request) error {
-	s.manager.Put(r.Context(), offerKey, "no")
-	return s.commit(w, r)
+	return s.put(w, r, offerKey, "no")
 }

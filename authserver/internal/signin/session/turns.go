@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,12 +116,12 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 }
 
 // admits reports whether the turn can start.
-func (q *turnQueue) admits(t *turn) bool { return q.free > 0 && (t.keys == nil || q.unknown > 0) }
+func (t *turnQueue) admits(one *turn) bool { return t.free > 0 && (one.keys == nil || t.unknown > 0) }
 
-func (q *turnQueue) start(t *turn) {
-	q.free--
-	if t.keys != nil {
-		q.unknown--
+func (t *turnQueue) start(one *turn) {
+	t.free--
+	if one.keys != nil {
+		t.unknown--
 	}
 }
 
@@ -155,18 +156,16 @@ func (t *turnQueue) wrong(c Caller) {
 func (t *turnQueue) remove(mine *turn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, one := range t.waiting {
-		if one == mine {
-			t.take(i)
-			return true
-		}
+	at := slices.Index(t.waiting, mine)
+	if at >= 0 {
+		t.take(at)
 	}
-	return false
+	return at >= 0
 }
 
 func (t *turnQueue) take(i int) *turn {
 	taken := t.waiting[i]
-	t.waiting = append(t.waiting[:i], t.waiting[i+1:]...)
+	t.waiting = slices.Delete(t.waiting, i, i+1)
 	return taken
 }
 
@@ -193,13 +192,13 @@ func (t *turnQueue) last() int {
 }
 
 // rank is lower for turns that go first. Counts of the same order of magnitude are equal.
-func (q *turnQueue) rank(t *turn) int {
-	if t.keys == nil {
+func (t *turnQueue) rank(one *turn) int {
+	if one.keys == nil {
 		return -1
 	}
 	rank := 0
-	for _, key := range t.keys {
-		rank = max(rank, bits.Len(uint(max(0, q.recent.count(key.key)-key.spare)>>key.shift)))
+	for _, key := range one.keys {
+		rank = max(rank, bits.Len(uint(max(0, t.recent.count(key.key)-key.spare)>>key.shift)))
 	}
 	return rank
 }
@@ -219,4 +218,44 @@ func keysOf(c Caller) []candidate {
 		}
 	}
 	return keys
+}
+
+const (
+	recentFor     = 10 * time.Minute
+	maxRemembered = 20_000 // keys per period
+)
+
+// recentCounter counts events by key, for one to two periods of recentFor. A flood of keys ends a period early, so
+// memory is limited and the oldest counts are dropped first. The caller locks.
+type recentCounter struct {
+	now           func() time.Time
+	began         time.Time
+	current, past map[string]int
+}
+
+func newRecentCounter(now func() time.Time) *recentCounter {
+	return &recentCounter{now: now, began: now(), current: map[string]int{}}
+}
+
+func (r *recentCounter) add(key string) {
+	r.turnOver()
+	r.current[key]++
+}
+
+func (r *recentCounter) count(key string) int {
+	r.turnOver()
+	return r.current[key] + r.past[key]
+}
+
+func (r *recentCounter) turnOver() {
+	now := r.now()
+	age := now.Sub(r.began)
+	if age < recentFor && len(r.current) < maxRemembered {
+		return
+	}
+	r.past = r.current
+	if age >= 2*recentFor {
+		r.past = nil
+	}
+	r.current, r.began = map[string]int{}, now
 }

@@ -306,14 +306,15 @@ func TestRecentCounter_IsBoundedAndExpires(t *testing.T) {
 
 func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	devices, err := NewDevices(seal.NewKeys(make([]byte, 32)), true, func() time.Time { return now })
+	deps := Deps{Keys: seal.NewKeys(make([]byte, 32)), Secure: true, Now: func() time.Time { return now }}
+	devices, err := newDevices("almoner-device", "device cookie", deps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	browser := httptest.NewRequest("POST", "/login", nil)
 	signIn := func(email string) {
 		w := httptest.NewRecorder()
-		devices.Remember(w, browser, email)
+		devices.remember(w, browser, email)
 		cookie := w.Result().Cookies()[0]
 		if cookie.Name != "__Host-almoner-device" || !cookie.HttpOnly || !cookie.Secure ||
 			strings.Contains(cookie.Value, "@") {
@@ -327,7 +328,7 @@ func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
 		signIn(strconv.Itoa(i) + "@example.org")
 	}
 	for i, want := range []bool{false, true, true, true, true, false} {
-		if got := devices.Knows(browser, strconv.Itoa(i)+"@example.org"); got != want {
+		if got := devices.know(browser, strconv.Itoa(i)+"@example.org"); got != want {
 			t.Errorf("account %d: %v", i, got)
 		}
 	}
@@ -335,12 +336,12 @@ func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
 	cookie, _ := browser.Cookie("__Host-almoner-device")
 	cookie.Value = "A" + cookie.Value[1:]
 	forged.AddCookie(cookie)
-	if devices.Knows(forged, "4@example.org") ||
-		devices.Knows(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
+	if devices.know(forged, "4@example.org") ||
+		devices.know(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
 		t.Error("a forged cookie is accepted")
 	}
 	now = now.Add(deviceLife)
-	if devices.Knows(browser, "4@example.org") {
+	if devices.know(browser, "4@example.org") {
 		t.Error("a sign-in of long ago still counts")
 	}
 }

@@ -10,12 +10,11 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-var _ session.SignIns = (*Store)(nil)
+var _ session.Store = (*Store)(nil)
 
 // BeginSignIn inserts a sign-in whose proof is still valid, with its audit event, or returns
 // session.ErrProofInvalid. It locks the user's row, so that a concurrent password change ends this sign-in
@@ -151,8 +150,6 @@ from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.las
 // Sessions stores browser sessions for alexedwards/scs. token is the hash of the cookie.
 type Sessions struct{ store *Store }
 
-var _ session.Rows = Sessions{}
-
 // Sessions returns the store of session rows.
 func (s *Store) Sessions() Sessions { return Sessions{s} }
 
@@ -192,11 +189,9 @@ func (s Sessions) Commit(token string, data []byte, expiry time.Time) error {
 // Delete is DeleteCtx for callers without a context.
 func (s Sessions) Delete(token string) error { return s.DeleteCtx(context.Background(), token) }
 
-var _ loginstate.Store = (*Store)(nil)
-
 // SaveLoginState inserts a login state and deletes up to 100 expired ones. Anonymous clients may begin any
 // number, and the table holds those of the last minutes only.
-func (s *Store) SaveLoginState(ctx context.Context, c loginstate.Record) error {
+func (s *Store) SaveLoginState(ctx context.Context, c session.LoginState) error {
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
@@ -213,7 +208,7 @@ values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.Named
 
 // TakeLoginState deletes an unexpired login state and returns its data. Of two concurrent calls, one gets it.
 func (s *Store) TakeLoginState(
-	ctx context.Context, secretHash, bindingHash []byte, purpose loginstate.Purpose,
+	ctx context.Context, secretHash, bindingHash []byte, purpose session.Purpose,
 ) ([]byte, bool, error) {
 	return one(ctx, s, "take login state", pgx.RowTo[[]byte], `delete from account.ceremonies
 		where secret_hash = $1 and binding_hash = $2 and purpose = $3 and expires_at > now() returning data`,

@@ -1,4 +1,4 @@
-package loginstate_test
+package session_test
 
 import (
 	"crypto/rand"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/signin/loginstate"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -20,7 +20,7 @@ import (
 type state struct{ Nonce, Verifier string }
 
 // Neither the state nor what it leads to is in Postgres in the clear. A state of the former release is still finished.
-func TestStates_AreStoredSealed(t *testing.T) {
+func TestLogins_AreStoredSealed(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
 	database := credential.Secret(f.Database.Authserver)
@@ -31,13 +31,13 @@ func TestStates_AreStoredSealed(t *testing.T) {
 	t.Cleanup(store.Close)
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
-	states, err := loginstate.New(store, seal.NewKeys(key), true)
+	sessions, err := session.New(session.Deps{Store: store, Keys: seal.NewKeys(key), Secure: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := loginstate.BindToSignIn(uuid.New())
+	by := session.BindToSignIn(uuid.New())
 	secret, begun := rand.Text(), state{rand.Text(), rand.Text()}
-	if err := states.Begin(t.Context(), loginstate.OIDCSignIn, by, secret, time.Minute, begun); err != nil {
+	if err := sessions.BeginLogin(t.Context(), session.OIDCSignIn, by, secret, time.Minute, begun); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{secret, begun.Nonce, begun.Verifier} {
@@ -55,7 +55,7 @@ func TestStates_AreStoredSealed(t *testing.T) {
 		select $1, binding_hash, purpose, $2, expires_at from account.ceremonies`, hash[:], plain)
 	for text, want := range map[string]state{secret: begun, former: content} {
 		var got state
-		found, err := states.Take(t.Context(), loginstate.OIDCSignIn, by, text, &got)
+		found, err := sessions.TakeLogin(t.Context(), session.OIDCSignIn, by, text, &got)
 		if err != nil || !found || got != want {
 			t.Errorf("found %t, the same %t, %v", found, got == want, err)
 		}
