@@ -34,6 +34,13 @@ func (p Problems) OrNil() error {
 	return p
 }
 
+// Note adds a message, unless it is "".
+func (p Problems) Note(name, message string) {
+	if message != "" {
+		p[name] = message
+	}
+}
+
 // Join adds the messages of err, if it is a Problems, and returns p or nil. Existing messages are not replaced.
 func (p Problems) Join(err error) error {
 	if more, ok := err.(Problems); ok {

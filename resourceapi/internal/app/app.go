@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -31,7 +32,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/keys"
-	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
@@ -59,148 +59,162 @@ type App struct {
 
 // parts are the parts from which modules and endpoints are built.
 type parts struct {
-	config Config
-	brand  brand.Brand
-	keys   seal.Keys
-	lists  *rest.Cursors
-	gate   *gate.Gate
-	store  *postgres.Store
-	log    *slog.Logger
+	config     Config
+	brand      brand.Brand
+	keys       seal.Keys
+	programmes *rest.Cursors // of the list of programmes
+	lists      *rest.Cursors // of all others
+	proxies    web.Proxies
+	watch      server.Instruments
+	store      *postgres.Store
+	tokens     *keys.Source
+	usage      *standing.UsageRecorder
+	atGate     gate.Deps
+	gate       *gate.Gate
+	limits     *redis.Limits
+	log        *slog.Logger
+}
+
+func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err error) {
+	p.config, p.log = c, log
+	if p.keys, err = seal.ParseKeys(c.Keys); err != nil {
+		return p, fmt.Errorf("ALMONER_KEYS: %w", err)
+	}
+	if p.programmes, err = rest.NewCursors(p.keys, programme.CursorPurpose); err != nil {
+		return p, err
+	}
+	if p.lists, err = rest.NewCursors(p.keys, gate.CursorPurpose); err != nil {
+		return p, err
+	}
+	if p.proxies, err = web.ParseProxies(c.Proxies); err != nil {
+		return p, err
+	}
+	if p.brand, err = c.Options.Read(); err != nil {
+		return p, err
+	}
+	if p.watch, err = server.NewInstruments(ctx, "resourceapi", c.Settings, log); err != nil {
+		return p, err
+	}
+	url := secretfile.Postgres("ALMONER_DATABASE_URL", c.reading.File("ALMONER_DATABASE_URL"), c.DatabaseURL, log)
+	limits := postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime}
+	if p.store, err = postgres.Open(ctx, url, limits, p.watch.Statements()...); err != nil {
+		return p, err
+	}
+	p.usage = p.store.UsageRecorder(log)
+	p.tokens = keys.NewSource(c.JWKSURL, log, time.Now)
+	p.atGate = gate.Deps{
+		Resource:  gate.API,
+		BaseURL:   c.BaseURL,
+		Tokens:    keys.NewVerifier(p.tokens, c.BaseURL),
+		Standings: p.store,
+		RecordUse: p.usage.Record,
+		Log:       log,
+		Bounds:    gate.NewBounds(p.store.SearchesPerWorkspace()),
+	}
+	p.gate = gate.New(p.atGate)
+	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, log)
+	p.limits, err = redis.Connect(redisURL, c.StoreWait, log, time.Now)
+	return p, err
 }
 
 // New builds the service. It opens no connection, so it works while Postgres and the authorization server are down.
 // The caller must close the App.
 func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
-	masterKeys, err := seal.ParseKeys(c.Keys)
-	if err != nil {
-		return nil, fmt.Errorf("ALMONER_KEYS: %w", err)
-	}
-	cursors, err := rest.NewCursors(masterKeys, programme.CursorPurpose)
+	p, err := newParts(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
-	proxies, err := web.ParseProxies(c.Proxies)
+	assistants, err := newAssistants(p)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := c.Options.Read()
+	hooks, err := newWebhooks(p)
 	if err != nil {
 		return nil, err
 	}
-	watch, err := server.NewInstruments(ctx, "resourceapi", c.Settings, log)
+	engaged, err := newEngage(p, hooks)
 	if err != nil {
 		return nil, err
 	}
-	url := secretfile.Postgres("ALMONER_DATABASE_URL", c.reading.File("ALMONER_DATABASE_URL"), c.DatabaseURL, log)
-	limits := postgres.Limits{Connections: c.Connections, Wait: c.StoreWait, Search: c.searchTime}
-	store, err := postgres.OpenFromSource(ctx, url, limits, watch.Statements()...)
-	if err != nil {
+	if err := p.watchStores(); err != nil {
 		return nil, err
 	}
-	usage := store.UsageRecorder(log)
-	source := keys.NewSource(c.JWKSURL, log, time.Now)
-	atGate := gate.Deps{
-		Resource:  gate.API,
-		BaseURL:   c.BaseURL,
-		Tokens:    keys.NewVerifier(source, c.BaseURL),
-		Standings: store,
-		RecordUse: usage.Record,
-		Log:       log,
-		Bounds:    gate.NewBounds(store.SearchesPerWorkspace()),
+	needed := partsOfAPI(p.store, p.tokens, p.limits)
+	a := &App{modules: modules(p, engaged), store: p.store, usage: p.usage, limits: p.limits, watch: p.watch}
+	all := []routes{
+		assistants.Routes(),
+		wellknown.Routes(c.BaseURL, p.brand.Name()),
+		apidoc.New(c.BaseURL, p.brand).Routes(),
+		me.Routes(p.gate, p.store),
+		events.Routes(p.gate, p.store, p.lists),
+		hooks.endpoint.Routes(),
+		healthRoutes(ready(p.gate, log, needed)),
 	}
-	guard := gate.New(atGate)
-	assistants, err := newAssistants(c, shown.Name(), atGate, store, cursors)
-	if err != nil {
-		return nil, err
-	}
-	lists, err := rest.NewCursors(masterKeys, gate.CursorPurpose)
-	if err != nil {
-		return nil, err
-	}
-	p := parts{config: c, brand: shown, keys: masterKeys, lists: lists, gate: guard, store: store, log: log}
-	hooks, err := newWebhooks(p, watch.Registry)
-	if err != nil {
-		return nil, err
-	}
-	engaged, err := newEngage(p, proxies, hooks)
-	if err != nil {
-		return nil, err
-	}
-	if err := watchStores(watch, store, engaged.limits, log); err != nil {
-		return nil, err
-	}
-	needed := partsOfAPI(store, source, engaged.limits)
-	table := modules(p, cursors, engaged)
-	all := []routes{assistants.Routes(), wellknown.Routes(c.BaseURL, shown.Name())}
-	all = append(all, apidoc.New(c.BaseURL, shown).Routes(), me.Routes(guard, store))
-	all = append(all, events.Routes(guard, store, lists), hooks.endpoint.Routes())
-	all = append(all, healthRoutes(ready(guard, log, needed)))
-	for _, m := range table {
+	for _, m := range a.modules {
 		all = append(all, m.routes...)
 	}
-	a := &App{
-		modules:  table,
-		router:   newRouter(guard, all, deprecation.All()),
-		store:    store,
-		usage:    usage,
-		limits:   engaged.limits,
-		watch:    watch,
-		profiles: c.Profiles,
-	}
-	a.Handler = watch.Observe(withSecurityHeaders(web.Compress(a.router)), proxies, log, lastResort(guard))
+	a.router, a.profiles = newRouter(p.gate, all, deprecation.All()), c.Profiles
+	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, lastResort(p.gate))
 	a.serving = server.Process{
 		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: needed.Ready},
 		Handler:  a.Handler,
 		Metrics:  c.Metrics,
-		Registry: watch.Registry,
+		Registry: p.watch.Registry,
 		Log:      log,
 	}
 	a.processing = a.serving
 	a.processing.Server = web.Server{Address: c.WorkerListen}
-	a.processing.Handler = withSecurityHeaders(probes(ready(guard, log, partsOfWorker(store))))
-	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, masterKeys, log)
-	expired, deleted := store.Retention(c.RetentionSettings.periods()), metrics.CountDeleted(watch.Registry)
-	processing := []func(context.Context){engaged.worker.Run, worker.NewEraser(store, log).Run}
-	a.processingWorks = append(processing, master.Run)
-	a.servingWorks = []func(context.Context){
-		source.Run,
+	a.processing.Handler = withSecurityHeaders(probes(ready(p.gate, log, partsOfWorker(p.store))))
+	a.servingWorks, a.processingWorks = works(p, hooks, engaged)
+	return a, nil
+}
+
+// works returns what the processes do in the background: those that serve, and those that only process submissions and
+// webhooks.
+func works(p parts, hooks webhookParts, engaged *engageModule) (serving, processing []func(context.Context)) {
+	c, log := p.config, p.log
+	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, p.keys, log)
+	expired := p.store.Retention(retention.Days(c.ImportsDays), retention.Days(c.SupportersDays))
+	deleted := metrics.CountDeleted(p.watch.Registry)
+	processing = []func(context.Context){engaged.worker.Run, worker.Erase(p.store, log)}
+	serving = []func(context.Context){
+		p.tokens.Run,
 		master.Run,
-		worker.NewImporter(store, log).Run,
+		worker.Import(p.store, log),
 		hooks.publishKey,
 		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
 	}
 	if c.Worker {
-		a.servingWorks = append(a.servingWorks, processing...)
+		serving = append(serving, processing...)
 	}
-	return a, nil
+	return serving, append(processing, master.Run)
 }
 
 // watchStores measures the stores and the queue in Postgres.
-func watchStores(watch server.Instruments, store *postgres.Store, limits *redis.Limits, log *slog.Logger) error {
-	metrics.WatchPostgres(watch.Registry, "requests", store.PoolStat)
-	metrics.WatchPostgres(watch.Registry, "searches", store.SearchPoolStat)
-	queuemetrics.WatchQueue(watch.Registry, store, log)
-	if !limits.AreShared() {
+func (p parts) watchStores() error {
+	metrics.WatchPostgres(p.watch.Registry, "requests", p.store.PoolStat)
+	metrics.WatchPostgres(p.watch.Registry, "searches", p.store.SearchPoolStat)
+	watchQueue(p.watch.Registry, p.store, p.log)
+	if !p.limits.AreShared() {
 		return nil
 	}
-	metrics.WatchRedis(watch.Registry, limits.PoolStats)
-	return limits.Watch(watch.Commands)
+	metrics.WatchRedis(p.watch.Registry, p.limits.PoolStats)
+	return p.limits.Watch(p.watch.Commands)
 }
 
 // newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
-func newAssistants(
-	c Config, brandName string, atGate gate.Deps, store *postgres.Store, cursors *rest.Cursors,
-) (*mcp.Endpoint, error) {
-	origins, err := mcp.ParseOrigins(c.MCPOrigins + "," + c.AppURL)
+func newAssistants(p parts) (*mcp.Endpoint, error) {
+	origins, err := mcp.ParseOrigins(p.config.MCPOrigins + "," + p.config.AppURL)
 	if err != nil {
 		return nil, err
 	}
+	atGate := p.atGate
 	atGate.Resource = gate.MCP
 	return mcp.New(mcp.Deps{
-		Brand:   brandName,
+		Brand:   p.brand.Name(),
 		Gate:    gate.New(atGate),
-		Store:   store,
-		Cursors: cursors,
+		Store:   p.store,
+		Cursors: p.programmes,
 		Origins: origins,
 	}), nil
 }

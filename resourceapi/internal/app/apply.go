@@ -19,7 +19,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
@@ -64,7 +63,7 @@ func (a ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 	if err != nil {
 		return err
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pg.CommandWait)
+	store, err := openForCommand(ctx, config.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -73,12 +72,7 @@ func (a ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(applied)
-	}
-	return applied.text(out)
+	return write(out, applied, a.JSON)
 }
 
 // readForms reads the list named forms of a file. The list named clients is for authserver admin apply.
@@ -221,8 +215,8 @@ func sameFields(a, b []engage.Field) bool {
 	return failed == nil && alsoFailed == nil && bytes.Equal(first, second)
 }
 
-// text writes a line for each form that was created or changed, and a line with the counts.
-func (a appliedForms) text(out io.Writer) error {
+// Text writes a line for each form that was created or changed, and a line with the counts.
+func (a appliedForms) Text(out io.Writer) error {
 	var text strings.Builder
 	count := map[string]int{}
 	for _, one := range a.Forms {

@@ -66,25 +66,13 @@ type RetentionSettings struct {
 func (r RetentionSettings) Check() []error {
 	var m envconf.Checks
 	for name, days := range map[string]int{
-		postgres.SettingImports:    r.ImportsDays,
-		postgres.SettingSupporters: r.SupportersDays,
+		postgres.ImportsSetting:    r.ImportsDays,
+		postgres.SupportersSetting: r.SupportersDays,
 	} {
 		m.Require(days >= 0 && days <= retention.MaxDays,
 			fmt.Sprintf("%s must be between 0 and %d", name, retention.MaxDays))
 	}
 	return m
-}
-
-func (r RetentionSettings) periods() postgres.RetentionPeriods {
-	return postgres.RetentionPeriods{
-		Imports:    retention.Days(r.ImportsDays),
-		Supporters: retention.Days(r.SupportersDays),
-	}
-}
-
-type retentionConfig struct {
-	DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
-	RetentionSettings
 }
 
 // A RetentionCommand is a command of `resourceapi retention`.
@@ -95,35 +83,41 @@ type RetentionCommand struct {
 
 // Run runs the command with the settings of environ and writes its result to out.
 func (r RetentionCommand) Run(ctx context.Context, environ []string, out io.Writer) error {
-	var config retentionConfig
+	var config struct {
+		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+		RetentionSettings
+	}
 	if _, err := envconf.Load(&config, environ); err != nil {
 		return err
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL.Reveal(), retentionConnections, pg.CommandWait)
+	store, err := openForCommand(ctx, config.DatabaseURL)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	records := store.Retention(config.periods())
+	records := store.Retention(retention.Days(config.ImportsDays), retention.Days(config.SupportersDays))
 	if r.Delete {
 		deleted, err := records.DeleteAll(ctx)
-		return errors.Join(err, r.write(out, deleted))
+		return errors.Join(err, write(out, deleted, r.JSON))
 	}
 	all, err := records.Show(ctx)
 	if err != nil {
 		return err
 	}
-	return r.write(out, all)
+	return write(out, all, r.JSON)
 }
 
-// retentionConnections is the smallest number of connections of a store.
-const retentionConnections = 2
+// openForCommand opens the store of an operator's command, with the smallest number of connections.
+func openForCommand(ctx context.Context, url credential.Secret) (*postgres.Store, error) {
+	return postgres.Open(ctx, credential.Fixed(url), postgres.Limits{Connections: 2, Wait: pg.CommandWait})
+}
 
-func (r RetentionCommand) write(out io.Writer, table interface{ Text(io.Writer) error }) error {
-	if !r.JSON {
-		return table.Text(out)
+// write writes the result of a command.
+func write(out io.Writer, result interface{ Text(io.Writer) error }, asJSON bool) error {
+	if !asJSON {
+		return result.Text(out)
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(table)
+	return encoder.Encode(result)
 }

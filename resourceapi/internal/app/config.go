@@ -85,7 +85,7 @@ func (c *Config) Check() []error {
 		"ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
 	m.Require(postgres.CheckURL(c.DatabaseURL.Reveal()) == nil,
 		"ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner")
-	_, err = redis.Connect(c.RedisURL, 0, slog.New(slog.DiscardHandler), time.Now)
+	_, err = redis.Connect(credential.Fixed(c.RedisURL), 0, slog.New(slog.DiscardHandler), time.Now)
 	m.Valid("ALMONER_REDIS_URL:", err)
 	_, err = seal.ParseKeys(c.Keys)
 	m.Valid("ALMONER_KEYS:", err)

@@ -10,13 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/config/secretfile"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
-	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
-	"github.com/almonerhq/almoner/shared/server/metrics"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
@@ -24,9 +20,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/publicforms"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/webhooks"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	queuemetrics "github.com/almonerhq/almoner/resourceapi/internal/metrics"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 	"github.com/almonerhq/almoner/resourceapi/internal/worker"
 )
 
@@ -41,13 +35,13 @@ type module struct {
 
 // modules returns the table of the modules. The routes derive from it, and with them the route labels of logs and
 // metrics. The tests of permissions, access and the description (O1) read it too.
-func modules(p parts, cursors *rest.Cursors, engaged *engageModule) []module {
+func modules(p parts, engaged *engageModule) []module {
 	return []module{
 		{"programmes", []routes{programmes.New(programmes.Deps{
 			BaseURL: p.config.BaseURL,
 			Gate:    p.gate,
 			Store:   p.store,
-			Cursors: cursors,
+			Cursors: p.programmes,
 		}).Routes()}},
 		{"engage", []routes{engaged.forms.Routes(), engaged.public.Routes()}},
 	}
@@ -58,50 +52,42 @@ type engageModule struct {
 	forms  *forms.Endpoint
 	public *publicforms.Endpoint
 	worker interface{ Run(context.Context) }
-	limits *redis.Limits
 }
 
-func newEngage(p parts, proxies web.Proxies, webhooks worker.Webhooks) (*engageModule, error) {
+func newEngage(p parts, webhooks worker.Webhooks) (*engageModule, error) {
 	tokens, err := engage.NewTokens(p.keys)
 	if err != nil {
 		return nil, err
 	}
-	c, store, log := p.config, p.store, p.log
-	queue, err := worker.NewQueue(store.JobDriver(), postgres.JobSchema)
+	queue, err := worker.NewQueue(p.store.JobDriver(), postgres.JobSchema)
 	if err != nil {
 		return nil, err
 	}
-	engageStore := store.Engage(queue)
-	processor, err := worker.New(store.JobDriver(), worker.Deps{
+	store := p.store.Engage(queue)
+	processor, err := worker.New(p.store.JobDriver(), worker.Deps{
 		Schema:      postgres.JobSchema,
-		Submissions: engageStore,
+		Submissions: store,
 		Webhooks:    webhooks,
 		Events:      store,
-		Log:         log,
+		Log:         p.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, log)
-	limits, err := redis.ConnectFromSource(redisURL, c.StoreWait, log, time.Now)
-	if err != nil {
-		return nil, err
-	}
 	return &engageModule{
-		forms: forms.New(forms.Deps{BaseURL: c.BaseURL, Gate: p.gate, Store: engageStore, Cursors: p.lists}),
+		forms: forms.New(forms.Deps{BaseURL: p.config.BaseURL, Gate: p.gate, Store: store, Cursors: p.lists}),
 		public: publicforms.New(publicforms.Deps{
-			BaseURL:        c.BaseURL,
+			BaseURL:        p.config.BaseURL,
 			Brand:          p.brand,
-			Store:          engageStore,
+			Store:          store,
 			Tokens:         tokens,
 			Now:            time.Now,
-			Address:        proxies.ClientAddress,
-			Count:          limits.Count,
+			Address:        p.proxies.ClientAddress,
+			Count:          p.limits.Count,
 			Refuse:         p.gate.Refuse,
 			LogServerError: p.gate.LogServerError,
 		}),
 		worker: processor,
-		limits: limits,
 	}, nil
 }
 
@@ -115,7 +101,7 @@ type webhookParts struct {
 	log      *slog.Logger
 }
 
-func newWebhooks(p parts, registry *metrics.Registry) (webhookParts, error) {
+func newWebhooks(p parts) (webhookParts, error) {
 	store := p.store.Webhooks()
 	trusted, err := publicnet.TrustedPool(p.config.WebhookCA)
 	if err != nil {
@@ -133,11 +119,6 @@ func newWebhooks(p parts, registry *metrics.Registry) (webhookParts, error) {
 	if err != nil {
 		return webhookParts{}, err
 	}
-	var outcomes []string
-	for _, outcome := range delivery.Outcomes() {
-		outcomes = append(outcomes, string(outcome))
-	}
-	counts := queuemetrics.NewWebhooks(registry, outcomes, store.WebhookStates, p.log)
 	return webhookParts{
 		endpoint: webhooks.New(webhooks.Deps{
 			BaseURL: p.config.BaseURL,
@@ -155,7 +136,7 @@ func newWebhooks(p parts, registry *metrics.Registry) (webhookParts, error) {
 			Store:   store,
 			Network: network,
 			Keys:    keys,
-			Count:   func(o delivery.Outcome, took time.Duration) { counts.Count(string(o), took) },
+			Count:   countDeliveries(p.watch.Registry, store, p.log),
 			Now:     time.Now,
 		}),
 	}, nil

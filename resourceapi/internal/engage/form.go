@@ -14,6 +14,7 @@
 package engage
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -91,9 +92,7 @@ func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigi
 // Check returns rest.Problems, or nil. It enforces E1.
 func (d Definition) Check() error {
 	problems := rest.Problems{}
-	checkTitle(d.Title, problems)
-	checkFormText("introduction", d.Introduction, problems)
-	checkFormText("thankYou", d.ThankYou, problems)
+	d.checkTexts(problems)
 	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
 		problems["fields"] = fmt.Sprintf("A form must have 1 to %d fields.", MaxFields)
 		return problems
@@ -107,53 +106,45 @@ func (d Definition) Check() error {
 		}
 		seen[field.Name] = true
 	}
-	checkOrigins(d.AllowedOrigins, problems)
-	checkRetention(d.RetentionMonths, problems)
+	d.checkUse(problems)
 	return problems.OrNil()
 }
 
-func checkTitle(title string, problems rest.Problems) {
-	message := checkLine(title, MaxTitle)
-	if message == "" {
-		message = displayname.Check(title, MaxTitle)
-	}
-	if message != "" {
-		problems["title"] = message
-	}
+func (d Definition) checkTexts(problems rest.Problems) {
+	problems.Note("title", cmp.Or(checkLine(d.Title, MaxTitle), displayname.Check(d.Title, MaxTitle)))
+	problems.Note("introduction", checkFormText(d.Introduction))
+	problems.Note("thankYou", checkFormText(d.ThankYou))
 }
 
 // checkFormText checks a text of several lines. A line may be empty; otherwise the rules for titles apply to it.
-func checkFormText(member, text string, problems rest.Problems) {
+func checkFormText(text string) string {
 	if utf8.RuneCountInString(text) > maxFormText {
-		problems[member] = fmt.Sprintf("Must have at most %d characters.", maxFormText)
-		return
+		return fmt.Sprintf("Must have at most %d characters.", maxFormText)
 	}
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.Trim(line, " ") == "" {
 			continue
 		}
 		if message := displayname.Check(line, maxFormText); message != "" {
-			problems[member] = "A line is not valid: " + message
-			return
+			return "A line is not valid: " + message
 		}
 	}
+	return ""
 }
 
-func checkOrigins(origins []string, problems rest.Problems) {
-	if len(origins) > maxOrigins {
+// checkUse checks where a form may be used, and for how long its submissions are stored.
+func (d Definition) checkUse(problems rest.Problems) {
+	if len(d.AllowedOrigins) > maxOrigins {
 		problems["allowedOrigins"] = fmt.Sprintf("Must have at most %d origins.", maxOrigins)
 	}
-	for i, origin := range origins {
+	for i, origin := range d.AllowedOrigins {
 		if !isOrigin(origin) {
 			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin, such as https://www.example.org: " +
 				"a scheme, a host in lower case, and the port if it is not the default one. No path and no " +
 				"trailing slash."
 		}
 	}
-}
-
-func checkRetention(months int, problems rest.Problems) {
-	if months < 1 || months > MaxRetentionMonths {
+	if d.RetentionMonths < 1 || d.RetentionMonths > MaxRetentionMonths {
 		problems["retentionMonths"] = fmt.Sprintf("Must be an integer from 1 to %d.", MaxRetentionMonths)
 	}
 }
@@ -170,51 +161,31 @@ type Change struct {
 	RetentionMonths *int
 }
 
-// Check returns rest.Problems, or nil.
+// Check returns rest.Problems, or nil. It changes a form without problems, so that it finds those of the change alone.
 func (c Change) Check() error {
 	problems := rest.Problems{}
-	if c.Title != nil {
-		checkTitle(*c.Title, problems)
-	}
-	if c.Introduction != nil {
-		checkFormText("introduction", *c.Introduction, problems)
-	}
-	if c.ThankYou != nil {
-		checkFormText("thankYou", *c.ThankYou, problems)
-	}
-	if c.AllowedOrigins != nil {
-		checkOrigins(*c.AllowedOrigins, problems)
-	}
-	if c.RetentionMonths != nil {
-		checkRetention(*c.RetentionMonths, problems)
-	}
+	changed := c.Apply(Form{Definition: Definition{Title: "Form", RetentionMonths: DefaultRetentionMonths}})
+	changed.checkTexts(problems)
+	changed.checkUse(problems)
 	return problems.OrNil()
 }
 
 // Apply returns the changed form.
 func (c Change) Apply(f Form) Form {
-	if c.Title != nil {
-		f.Title = *c.Title
-	}
-	if c.Introduction != nil {
-		f.Introduction = *c.Introduction
-	}
-	if c.ThankYou != nil {
-		f.ThankYou = *c.ThankYou
-	}
-	if c.Lang != nil {
-		f.Lang = *c.Lang
-	}
-	if c.AllowedOrigins != nil {
-		f.AllowedOrigins = *c.AllowedOrigins
-	}
-	if c.Enabled != nil {
-		f.Enabled = *c.Enabled
-	}
-	if c.RetentionMonths != nil {
-		f.RetentionMonths = *c.RetentionMonths
-	}
+	set(&f.Title, c.Title)
+	set(&f.Introduction, c.Introduction)
+	set(&f.ThankYou, c.ThankYou)
+	set(&f.Lang, c.Lang)
+	set(&f.AllowedOrigins, c.AllowedOrigins)
+	set(&f.Enabled, c.Enabled)
+	set(&f.RetentionMonths, c.RetentionMonths)
 	return f
+}
+
+func set[T any](member, changed *T) {
+	if changed != nil {
+		*member = *changed
+	}
 }
 
 // Differences returns the names of the members in which the forms differ, in the order of the documentation.
@@ -333,16 +304,12 @@ func (f Field) check(at string, problems rest.Problems) {
 	if f.Type == Consent {
 		longest = maxNotice
 	}
-	if message := checkLine(f.Label, longest); message != "" {
-		problems[at+".label"] = message
-	}
+	problems.Note(at+".label", checkLine(f.Label, longest))
 	if !slices.Contains(types, f.Type) {
 		problems[at+".type"] = "Must be text, textarea, email, phone, number, date, select, multiselect or consent."
 		return
 	}
-	if message := f.checkOptions(); message != "" {
-		problems[at+".options"] = message
-	}
+	problems.Note(at+".options", f.checkOptions())
 }
 
 func (f Field) checkOptions() string {

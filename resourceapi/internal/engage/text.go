@@ -29,7 +29,9 @@ func (f Field) checkText(text string, texts Problems) string {
 	}
 	switch f.Type {
 	case Email:
-		return checkEmail(text, texts)
+		if _, ok := spelling.Email(text); !ok {
+			return texts.Email
+		}
 	case Phone:
 		return checkPhone(text, texts)
 	case Date:
@@ -81,13 +83,6 @@ func (f Field) normalized(text string) string {
 	return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
-func checkEmail(text string, texts Problems) string {
-	if _, ok := spelling.Email(text); !ok {
-		return texts.Email
-	}
-	return ""
-}
-
 // phone matches a number and its extension.
 var phone = regexp.MustCompile(`^(\+?[0-9 ().\-/]+)(?i:[ ,;]*(?:ext\.?|extension|x|#) *[0-9]{1,7})?$`)
 
@@ -97,12 +92,12 @@ func checkPhone(text string, texts Problems) string {
 	if parts == nil {
 		return texts.Phone
 	}
-	digits := strings.Count(strings.Map(func(r rune) rune {
+	digits := 0
+	for _, r := range parts[1] {
 		if '0' <= r && r <= '9' {
-			return '0'
+			digits++
 		}
-		return -1
-	}, parts[1]), "0")
+	}
 	if digits < 5 || digits > 15 {
 		return texts.Phone
 	}

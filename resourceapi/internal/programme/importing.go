@@ -215,12 +215,7 @@ func readRow(record, columns []string) (Details, rest.Problems) {
 			}
 		}
 	}
-	var more rest.Problems
-	if errors.As(details.Check(), &more) {
-		for field, message := range more {
-			problems[field] = message
-		}
-	}
+	_ = problems.Join(details.Check())
 	return details, problems
 }
 

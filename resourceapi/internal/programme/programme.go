@@ -179,26 +179,23 @@ type Details struct {
 // Check returns rest.Problems, or nil. It enforces P1.
 func (d Details) Check() error {
 	problems := rest.Problems{}
-	if message := checkName(d.Name); message != "" {
-		problems[FieldName] = message
-	}
-	if message := checkSummary(d.Summary); message != "" {
-		problems[FieldSummary] = message
-	}
+	problems.Note(FieldName, checkName(d.Name))
+	problems.Note(FieldSummary, checkSummary(d.Summary))
 	if _, known := ParseStatus(string(d.Status)); !known {
 		problems[FieldStatus] = StatusMessage
 	}
-	checkDays(d.StartsOn, d.EndsOn, problems)
+	problems.Note(FieldEndsOn, checkDays(d.StartsOn, d.EndsOn))
 	if d.ExternalID != "" {
-		checkExternalID(d.ExternalID, problems)
+		problems.Note(FieldExternalID, CheckExternalID(d.ExternalID))
 	}
 	return problems.OrNil()
 }
 
-func checkDays(startsOn, endsOn *Date, problems rest.Problems) {
+func checkDays(startsOn, endsOn *Date) string {
 	if startsOn != nil && endsOn != nil && endsOn.Before(*startsOn) {
-		problems[FieldEndsOn] = "A programme cannot end before it starts."
+		return "A programme cannot end before it starts."
 	}
+	return ""
 }
 
 // Messages that several readers of fields share.
@@ -240,17 +237,13 @@ func (c Change) Check() error { return c.problems().OrNil() }
 func (c Change) problems() rest.Problems {
 	problems := rest.Problems{}
 	if c.Name != nil {
-		if message := checkName(*c.Name); message != "" {
-			problems[FieldName] = message
-		}
+		problems.Note(FieldName, checkName(*c.Name))
 	}
 	if c.Summary != nil {
-		if message := checkSummary(*c.Summary); message != "" {
-			problems[FieldSummary] = message
-		}
+		problems.Note(FieldSummary, checkSummary(*c.Summary))
 	}
 	if c.ExternalID != nil && *c.ExternalID != "" {
-		checkExternalID(*c.ExternalID, problems)
+		problems.Note(FieldExternalID, CheckExternalID(*c.ExternalID))
 	}
 	return problems
 }
@@ -274,6 +267,6 @@ func (c Change) Apply(p Programme) (Programme, error) {
 		p.ExternalID = *c.ExternalID
 	}
 	problems := c.problems()
-	checkDays(p.StartsOn, p.EndsOn, problems)
+	problems.Note(FieldEndsOn, checkDays(p.StartsOn, p.EndsOn))
 	return p, problems.OrNil()
 }

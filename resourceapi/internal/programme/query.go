@@ -79,7 +79,7 @@ func ReadQuery(raw string, workspaceID uuid.UUID, cursors *rest.Cursors) (Query,
 	}
 	query.Filter.UpdatedSince = p.Time("updatedSince")
 	if text, given := p.Text(FieldExternalID); given {
-		checkExternalID(text, p.Problems)
+		p.Problems.Note(FieldExternalID, CheckExternalID(text))
 		query.Filter.ExternalID = text
 	}
 	// A cursor is bound to its filters, so it is opened only if they are valid.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -30,21 +31,12 @@ func CheckExternalID(id string) string {
 	switch {
 	case id == "" || !utf8.ValidString(id) || utf8.RuneCountInString(id) > MaxExternalID:
 		return fmt.Sprintf("Must have 1 to %d characters.", MaxExternalID)
-	case containsControl(id):
+	case strings.ContainsFunc(id, unicode.IsControl):
 		return "Must not contain control characters."
 	case id == "." || id == "..": // a URL with it as a segment means another path (RFC 3986, section 5.2.4)
 		return "Must not be . or .. alone."
 	}
 	return ""
-}
-
-func containsControl(text string) bool {
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // An Upsert creates a programme, or changes the one that has its external id.
@@ -95,13 +87,6 @@ func (u Upsert) Apply(current *Programme, id uuid.UUID) Upserted {
 		p.Status = *u.Status
 	}
 	return Upserted{Programme: p}
-}
-
-// checkExternalID adds a message about an external id that is not valid.
-func checkExternalID(id string, problems rest.Problems) {
-	if message := CheckExternalID(id); message != "" {
-		problems[FieldExternalID] = message
-	}
 }
 
 // ImportUpserts returns what the rows of a file do if the file has the column externalId: a row with a known one

@@ -16,7 +16,7 @@ import (
 
 func TestSweep_AddsMissingJobs(t *testing.T) {
 	w := postgrestest.NewWithJobs(t, postgres.MigrateJobs)
-	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
+	store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 4, Wait: testkit.StoreWait})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package worker processes accepted submissions and imports, assigns sequences to events, and delivers events to
-// webhook endpoints (webhooks.go).
+// webhook endpoints.
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
 // may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
@@ -18,8 +18,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivertype"
 
 	"github.com/almonerhq/almoner/shared/server"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
@@ -181,19 +183,24 @@ func (p *processor) Work(ctx context.Context, j *river.Job[job]) error {
 	return river.JobCancel(err)
 }
 
-// How often a process looks for imports and for erasures of all instances.
+// How often a process looks for imports and for erasures of all instances, and how long it pauses after a failure of
+// the store.
 const (
 	importsEvery  = 250 * time.Millisecond
 	erasuresEvery = time.Second
+	pollRest      = 5 * time.Second
 )
-
-// pollRest is how long a process pauses after a failure of the store.
-const pollRest = 5 * time.Second
 
 // ImportStore stores the waiting imports.
 type ImportStore interface {
 	// ProcessImport processes an import of the workspace whose turn it is, and reports whether there was one.
 	ProcessImport(ctx context.Context) (found bool, err error)
+}
+
+// Import returns work that turns accepted imports into programmes. It takes one waiting import at a time, alternating
+// between workspaces (contract, section 6).
+func Import(store ImportStore, log *slog.Logger) func(context.Context) {
+	return poll("imports", store.ProcessImport, importsEvery, log)
 }
 
 // ErasureStore stores the accepted erasures.
@@ -202,37 +209,28 @@ type ErasureStore interface {
 	ProcessErasure(ctx context.Context) (found bool, err error)
 }
 
-// A Poller does one piece of work after another, and looks for more when there was none. The store takes and does a
-// piece in one transaction, so a piece whose process dies is taken again.
-type Poller struct {
-	what  string // for the log
-	next  func(ctx context.Context) (found bool, err error)
-	every time.Duration
-	log   *slog.Logger
-}
-
-// NewImporter returns a Poller that turns accepted imports into programmes. It takes one waiting import at a time,
-// alternating between workspaces (contract, section 6).
-func NewImporter(store ImportStore, log *slog.Logger) *Poller {
-	return &Poller{"imports", store.ProcessImport, importsEvery, log}
-}
-
-// NewEraser returns a Poller that deletes the submissions of accepted erasures in batches, alternating between erasures
+// Erase returns work that deletes the submissions of accepted erasures in batches, alternating between erasures
 // (contract, section 6a).
-func NewEraser(store ErasureStore, log *slog.Logger) *Poller {
-	return &Poller{"erasures", store.ProcessErasure, erasuresEvery, log}
+func Erase(store ErasureStore, log *slog.Logger) func(context.Context) {
+	return poll("erasures", store.ProcessErasure, erasuresEvery, log)
 }
 
-// Run works until ctx ends, and completes the work in progress.
-func (p *Poller) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		found, err := p.next(ctx)
-		switch {
-		case err != nil:
-			p.log.ErrorContext(ctx, p.what+" not processed; retrying", "cause", err)
-			server.Pause(ctx, pollRest)
-		case !found:
-			server.Pause(ctx, p.every)
+// poll returns work that does one piece after another until its context ends, and looks for more when there was none.
+// It completes the piece in progress. The store takes and does a piece in one transaction, so a piece whose process
+// dies is taken again.
+func poll(
+	what string, next func(context.Context) (found bool, err error), every time.Duration, log *slog.Logger,
+) func(context.Context) {
+	return func(ctx context.Context) {
+		for ctx.Err() == nil {
+			found, err := next(ctx)
+			switch {
+			case err != nil:
+				log.ErrorContext(ctx, what+" not processed; retrying", "cause", err)
+				server.Pause(ctx, pollRest)
+			case !found:
+				server.Pause(ctx, every)
+			}
 		}
 	}
 }
@@ -260,17 +258,28 @@ func addMissingJobs[Tx any](ctx context.Context, client *river.Client[Tx], submi
 
 func sweep[Tx any](ctx context.Context, client *river.Client[Tx], submissions Submissions) error {
 	waiting, err := submissions.Accepted(ctx, sweepAfter, maxSwept)
-	if err != nil || len(waiting) == 0 {
+	if err != nil {
 		return err
 	}
+	return insertEach(ctx, client, waiting, func(submission, workspaceID uuid.UUID) river.InsertManyParams {
+		options := &river.InsertOpts{MaxAttempts: neverDiscard, Priority: sweptPriority, UniqueOpts: unfinished}
+		return river.InsertManyParams{Args: job{submission, workspaceID}, InsertOpts: options}
+	})
+}
+
+// insertEach adds a job for each record. workspaces are by the ids of the records.
+func insertEach[Tx any](
+	ctx context.Context, client *river.Client[Tx], workspaces map[uuid.UUID]uuid.UUID,
+	job func(id, workspaceID uuid.UUID) river.InsertManyParams,
+) error {
 	var jobs []river.InsertManyParams
-	for submission, workspaceID := range waiting {
-		jobs = append(jobs, river.InsertManyParams{
-			Args:       job{submission, workspaceID},
-			InsertOpts: &river.InsertOpts{MaxAttempts: neverDiscard, Priority: sweptPriority, UniqueOpts: unfinished},
-		})
+	for id, workspaceID := range workspaces {
+		jobs = append(jobs, job(id, workspaceID))
 	}
-	_, err = client.InsertMany(ctx, jobs)
+	if len(jobs) == 0 {
+		return nil
+	}
+	_, err := client.InsertMany(ctx, jobs)
 	return err
 }
 
@@ -317,4 +326,94 @@ func numberBacklogs(ctx context.Context, events Events) error {
 		}
 	}
 	return nil
+}
+
+const (
+	webhookQueue       = "webhooks"
+	webhookConcurrency = 64 // concurrent calls of one process; a call holds no connection to Postgres
+	// maxPerWorkspace is the maximum number of concurrent calls to endpoints of one workspace, so that slow endpoints
+	// do not delay other workspaces.
+	maxPerWorkspace     = 4
+	webhookPollInterval = time.Second // between two queries for endpoints with pending deliveries
+	maxWebhookJobs      = 1000        // added after one query
+	webhookAttempts     = 5           // of a job; after that, the next query adds another job
+	longestRetry        = time.Minute
+)
+
+// Webhooks sends events to webhook endpoints; package app implements it with a delivery.Deliverer.
+type Webhooks interface {
+	// DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
+	DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error)
+	// Deliver sends pending deliveries to one endpoint, for a few seconds at most.
+	Deliver(ctx context.Context, workspaceID, endpoint uuid.UUID) error
+}
+
+// webhookJob is the stored arguments of a job. There is at most one unfinished job of an endpoint.
+type webhookJob struct {
+	Endpoint  uuid.UUID `json:"endpoint"`
+	Workspace uuid.UUID `json:"workspace"`
+}
+
+// Kind returns the type of the job in the database.
+func (webhookJob) Kind() string { return "webhook_deliveries" }
+
+// InsertOpts implements river.JobArgsWithInsertOpts.
+func (webhookJob) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: webhookQueue, MaxAttempts: webhookAttempts, UniqueOpts: unfinished}
+}
+
+// unfinished permits one unfinished job with the same arguments.
+var unfinished = river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
+	rivertype.JobStateAvailable,
+	rivertype.JobStatePending,
+	rivertype.JobStateRetryable,
+	rivertype.JobStateRunning,
+	rivertype.JobStateScheduled,
+}}
+
+// addDueWebhooks adds a job for each endpoint with pending deliveries, until ctx ends. The state of deliveries is
+// stored with the endpoints, so a job that is lost is added again.
+func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks, log *slog.Logger) {
+	failing := func(err error) { log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
+	server.Pause(ctx, webhookPollInterval)
+	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
+		return webhookPollInterval, addDue(ctx, client, webhooks)
+	})
+}
+
+func addDue[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks) error {
+	due, err := webhooks.DueWebhooks(ctx, maxWebhookJobs)
+	if err != nil {
+		return err
+	}
+	return insertEach(ctx, client, due, func(endpoint, workspaceID uuid.UUID) river.InsertManyParams {
+		return river.InsertManyParams{Args: webhookJob{endpoint, workspaceID}}
+	})
+}
+
+// deliveries is called by River for each job of an endpoint.
+type deliveries struct {
+	river.WorkerDefaults[webhookJob]
+	webhooks Webhooks
+	turns    *inflight.Requests[uuid.UUID] // by workspace
+}
+
+func newDeliveries(webhooks Webhooks) *deliveries {
+	bounds := inflight.Bounds{InFlight: maxPerWorkspace, AtOnce: maxPerWorkspace}
+	return &deliveries{webhooks: webhooks, turns: inflight.New[uuid.UUID](bounds)}
+}
+
+// Work runs one job.
+func (d *deliveries) Work(ctx context.Context, j *river.Job[webhookJob]) error {
+	turn, err := d.turns.Enter(ctx, j.Args.Workspace)
+	if err != nil {
+		return river.JobSnooze(webhookPollInterval)
+	}
+	defer turn.Leave(false)
+	return d.webhooks.Deliver(ctx, j.Args.Workspace, j.Args.Endpoint)
+}
+
+// NextRetry returns when a job is run again after the store did not answer.
+func (d *deliveries) NextRetry(j *river.Job[webhookJob]) time.Time {
+	return time.Now().Add(min(time.Second<<j.Attempt, longestRetry))
 }

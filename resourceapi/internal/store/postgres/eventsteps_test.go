@@ -22,7 +22,7 @@ const addEvents = `select account.add_event($1, $2, gen_random_uuid(), null) fro
 // stepStore opens a store with small steps.
 func stepStore(t *testing.T, w *postgrestest.Fixture) *Store {
 	t.Helper()
-	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
+	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,29 +161,17 @@ func CheckURL(url string) error {
 	return nil
 }
 
-// OpenWithWait prepares pools of at most the given number of connections for the database of url (see shares). It does
-// not connect: the service starts without its database and reports that. Errors quote no part of url, which contains a
-// password. wait is the time that callers wait for a Postgres that does not respond (pg.NewWatch). Tracers see every
-// statement.
-func OpenWithWait(
-	ctx context.Context, url string, connections int32, wait time.Duration, tracers ...pgx.QueryTracer,
-) (*Store, error) {
-	limits := Limits{Connections: connections, Wait: wait}
-	return OpenFromSource(ctx, credential.Fixed(credential.Secret(url)), limits, tracers...)
-}
-
 // Limits are the limits of a Store.
 type Limits struct {
-	Connections int32
-	Wait        time.Duration // for a Postgres that does not respond (OpenWithWait)
+	Connections int32         // at most (see shares)
+	Wait        time.Duration // of callers for a Postgres that does not respond (pg.NewWatch)
 	Search      time.Duration // of a search; 0 means searchTime
 }
 
-// OpenFromSource is like OpenWithWait, for a URL whose user and password may change. Each new connection uses the
-// current ones.
-func OpenFromSource(
-	ctx context.Context, url credential.Source, limits Limits, tracers ...pgx.QueryTracer,
-) (*Store, error) {
+// Open prepares pools for the database of url, whose user and password may change: each new connection uses the current
+// ones. It does not connect: the service starts without its database and reports that. Errors quote no part of url,
+// which contains a password. Tracers see every statement.
+func Open(ctx context.Context, url credential.Source, limits Limits, tracers ...pgx.QueryTracer) (*Store, error) {
 	if err := CheckURL(url().Reveal()); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ func TestOpen_StatementTimeoutIsAtLeastWait(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	for wait, finishes := range map[time.Duration]bool{0: false, time.Minute: true} {
-		store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, wait)
+		store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: wait})
 		if err != nil {
 			t.Fatal(err)
 		}

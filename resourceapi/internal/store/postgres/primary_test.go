@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -23,7 +24,8 @@ func TestStore_DoesNotReadFromReplica(t *testing.T) {
 		query := address.Query()
 		query.Set("default_transaction_read_only", readOnly)
 		address.RawQuery = query.Encode()
-		store, err := OpenWithWait(t.Context(), address.String(), 4, testkit.SilentStoreWait)
+		url := credential.Fixed(credential.Secret(address.String()))
+		store, err := Open(t.Context(), url, Limits{Connections: 4, Wait: testkit.SilentStoreWait})
 		if err != nil {
 			t.Fatal(err)
 		}

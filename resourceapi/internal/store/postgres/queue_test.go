@@ -12,7 +12,7 @@ import (
 func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.NewWithJobs(t, postgres.MigrateJobs)
-	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 2, testkit.StoreWait)
+	store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 2, Wait: testkit.StoreWait})
 	if err != nil {
 		t.Fatal(err)
 	}

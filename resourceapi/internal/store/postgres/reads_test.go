@@ -40,7 +40,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	counter := &batchCounter{}
-	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait, counter)
+	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, counter)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	ready := func() error {
-		store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 2, testkit.StoreWait)
+		store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 2, Wait: testkit.StoreWait})
 		if err != nil {
 			t.Fatal(err)
 		}

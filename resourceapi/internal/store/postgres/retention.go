@@ -7,30 +7,25 @@ import (
 	"github.com/almonerhq/almoner/shared/database/retention"
 )
 
-// RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
-type RetentionPeriods struct {
-	Imports    time.Duration
-	Supporters time.Duration // after their last submission was deleted
-}
-
-// Names of the settings of RetentionPeriods.
+// Names of the settings of the periods of Retention.
 const (
-	SettingImports    = "ALMONER_RETENTION_IMPORTS_DAYS"
-	SettingSupporters = "ALMONER_RETENTION_SUPPORTERS_DAYS"
+	ImportsSetting    = "ALMONER_RETENTION_IMPORTS_DAYS"
+	SupportersSetting = "ALMONER_RETENTION_SUPPORTERS_DAYS"
 )
 
 // keepJobs is how long River keeps discarded jobs.
 const keepJobs = 7 * 24 * time.Hour
 
-// Retention returns the store that deletes the records of the resource schema that are no longer needed.
-func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
+// Retention returns the store that deletes the records of the resource schema that are no longer needed. keepImports is
+// how long imports are kept after they have ended, and keepSupporters how long supporters are kept after their last
+// submission was deleted. Zero keeps them for ever.
+func (s *Store) Retention(keepImports, keepSupporters time.Duration) *retention.Store {
 	imports := retention.RowsOf("resource.imports", "tenant_id, id", "t.finished_at", "")
-	imports.Name, imports.Setting, imports.Keep = "finished imports", SettingImports, periods.Imports
-	imports.Forever = periods.Imports == 0
+	imports.Name, imports.Setting, imports.Keep = "finished imports", ImportsSetting, keepImports
+	imports.Forever = keepImports == 0
 	supporters := supportersLeft()
-	supporters.Name, supporters.Setting = "supporters without submissions", SettingSupporters
-	supporters.Keep = periods.Supporters
-	supporters.Forever = periods.Supporters == 0
+	supporters.Name, supporters.Setting = "supporters without submissions", SupportersSetting
+	supporters.Keep, supporters.Forever = keepSupporters, keepSupporters == 0
 	jobs := retention.RowsOf("river.river_job", "id", "t.finalized_at",
 		"t.state in ('completed', 'cancelled', 'discarded')")
 	jobs.Name, jobs.Keep = "finished jobs", keepJobs

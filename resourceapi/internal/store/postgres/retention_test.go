@@ -32,7 +32,7 @@ func newRetentionTest(t *testing.T) *retentionTest {
 	t.Helper()
 	w := postgrestest.NewWithJobs(t, MigrateJobs)
 	store := open(t, w)
-	records := store.Retention(RetentionPeriods{Imports: keepImported, Supporters: keepLeft})
+	records := store.Retention(keepImported, keepLeft)
 	return &retentionTest{w, t, store, records, w.Workspace()}
 }
 

@@ -35,7 +35,7 @@ func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	for _, connections := range []int32{1, 4} {
-		store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, connections, testkit.StoreWait)
+		store, err := Open(t.Context(), w.URL(), Limits{Connections: connections, Wait: testkit.StoreWait})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/rest"
 
@@ -19,7 +20,7 @@ import (
 
 func open(t *testing.T, w *postgrestest.Fixture) *Store {
 	t.Helper()
-	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.SilentStoreWait)
+	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.SilentStoreWait})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 	if strings.Contains(w.Database.Resourceapi, "?") {
 		url = w.Database.Resourceapi + "&default_query_exec_mode=simple_protocol&statement_timeout=0"
 	}
-	store, err := OpenWithWait(t.Context(), url, 2, 0)
+	store, err := Open(t.Context(), credential.Fixed(credential.Secret(url)), Limits{Connections: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +172,9 @@ func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
 
 func TestOpen_ErrorDoesNotQuoteURL(t *testing.T) {
 	t.Parallel()
-	_, err := OpenWithWait(t.Context(), "postgres://user:swordfish@host:port:x/db", 2, 0)
-	_, migrateErr := Migrate(t.Context(), "postgres://user:swordfish@host:port:x/db")
+	const url = "postgres://user:swordfish@host:port:x/db"
+	_, err := Open(t.Context(), credential.Fixed(url), Limits{Connections: 2})
+	_, migrateErr := Migrate(t.Context(), url)
 	if err == nil || migrateErr == nil || strings.Contains(err.Error()+migrateErr.Error(), "swordfish") {
 		t.Errorf("%v, %v", err, migrateErr)
 	}

@@ -259,7 +259,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	w := postgrestest.New(t)
 	pastSubmissionMonths(t, w)
 	seen := &seenStatements{}
-	store, err := OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait, seen)
+	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, seen)
 	if err != nil {
 		t.Fatal(err)
 	}

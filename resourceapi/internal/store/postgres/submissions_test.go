@@ -64,7 +64,7 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 func TestReject_DoesNotReadAnswers(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
-	store, err := postgres.OpenWithWait(t.Context(), w.Database.Resourceapi, 4, testkit.StoreWait)
+	store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 4, Wait: testkit.StoreWait})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,14 +42,7 @@ type Limits struct {
 
 // Connect returns Limits that use the Redis of the URL or, if it is empty, this process alone. It does not dial. wait
 // raises the time that callers wait for a Redis that does not respond; 0 changes nothing. The error is redisurl.ErrURL.
-func Connect(address credential.Secret, wait time.Duration, log *slog.Logger, now func() time.Time) (*Limits, error) {
-	return ConnectFromSource(credential.Fixed(address), wait, log, now)
-}
-
-// ConnectFromSource is like Connect, for a URL whose user and password may change.
-func ConnectFromSource(
-	address credential.Source, wait time.Duration, log *slog.Logger, now func() time.Time,
-) (*Limits, error) {
+func Connect(address credential.Source, wait time.Duration, log *slog.Logger, now func() time.Time) (*Limits, error) {
 	l := &Limits{
 		local:  newLocalLimits(now),
 		within: max(callTimeout, wait),

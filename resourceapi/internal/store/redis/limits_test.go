@@ -15,7 +15,7 @@ import (
 func TestLimits_SharedLimitHoldsForAnyMinute(t *testing.T) {
 	store := testkit.NewRedis(t)
 	open := func() *Limits {
-		l, err := Connect(credential.Secret(store.URL), 0, slog.New(slog.DiscardHandler), time.Now)
+		l, err := Connect(credential.Fixed(credential.Secret(store.URL)), 0, slog.New(slog.DiscardHandler), time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestLimits_SharedLimitHoldsForAnyMinute(t *testing.T) {
 
 func TestLimits_ConcurrentEventsAreCountedExactly(t *testing.T) {
 	store := testkit.NewRedis(t)
-	l, err := Connect(credential.Secret(store.URL), 0, slog.New(slog.DiscardHandler), time.Now)
+	l, err := Connect(credential.Fixed(credential.Secret(store.URL)), 0, slog.New(slog.DiscardHandler), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,11 @@ func fixture(t testing.TB, database testkit.Database) *Fixture {
 	return f
 }
 
+// URL returns the URL of the service's role.
+func (f *Fixture) URL() credential.Source {
+	return credential.Fixed(credential.Secret(f.Database.Resourceapi))
+}
+
 // Exec runs a statement as the owner of the database.
 func (f *Fixture) Exec(sql string, args ...any) {
 	f.t.Helper()
