@@ -94,7 +94,9 @@ func entering(declared ast.Node, path string) (found []string) {
 			if name == "email" || name == "password" || name == "phone" {
 				found = append(found, "json:"+name)
 			}
-			if _, argument := tag.Lookup("help"); argument && strings.Contains(path, "/cmd/") && len(n.Names) == 1 &&
+			_, argument := tag.Lookup("help")
+			ofCommand := strings.Contains(path, "/cmd/") || strings.Contains(path, "/internal/admin/")
+			if argument && ofCommand && len(n.Names) == 1 &&
 				slices.Contains([]string{"Email", "User"}, n.Names[0].Name) {
 				found = append(found, "argument:"+n.Names[0].Name)
 			}

@@ -107,6 +107,11 @@ func (d doctorCommand) readPassword(options *doctor.Options) error {
 	return nil
 }
 
+func isTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
 // exit is an error with the exit status. If it holds no error, everything was already printed.
 type exit struct {
 	error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/config/redisurl"
@@ -114,9 +115,17 @@ func main() {
 	if typed.Config != "" {
 		_ = os.Setenv(envconf.Config, typed.Config) // fails for invalid names
 	}
-	if err := parsed.Run(); err != nil {
+	if err := run(ctx, parsed, typed.Admin.JSON); err != nil {
 		os.Exit(printError(err))
 	}
+}
+
+// run runs the selected command. The operator's commands have no Run for kong: their result is printed here.
+func run(ctx context.Context, parsed *kong.Context, asJSON bool) error {
+	if command, ok := parsed.Selected().Target.Addr().Interface().(admin.Command); ok {
+		return runAdmin(ctx, command, asJSON)
+	}
+	return parsed.Run()
 }
 
 // printError prints what went wrong and returns the exit status.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -81,27 +82,47 @@ func (a Applied) Text(out io.Writer) error {
 }
 
 // Apply creates the clients of a clients file that do not exist and changes those that differ from it, in one
-// transaction. It does not change clients that are not in the file, or grants. With dryRun it changes nothing and
-// returns what it would do. Its error is a *Refusal if the file is not valid.
-func (s *Service) Apply(ctx context.Context, file io.Reader, dryRun bool) (Result, error) {
-	specs, err := readClientsFile(file)
+// transaction, or shows what it would do. It does not change clients that are not in the file, or grants. Its error is
+// a *Refusal if the file is not valid.
+type Apply struct {
+	File   string    `short:"f" required:"" placeholder:"FILE" help:"File with the clients in YAML; - for standard input."`
+	DryRun bool      `help:"Change nothing; show what would change."`
+	From   io.Reader `kong:"-"` // the file, opened by Check
+}
+
+// Check implements Checked.
+func (c *Apply) Check() error {
+	c.From = os.Stdin
+	if c.File == "-" {
+		return nil
+	}
+	file, err := os.Open(c.File)
+	if err != nil {
+		return fmt.Errorf("open the clients file: %w", err)
+	}
+	c.From = file
+	return nil
+}
+
+func (c Apply) run(ctx context.Context, s *Service) (Result, error) {
+	specs, err := readClientsFile(c.From)
 	if err != nil {
 		return nil, err
 	}
 	var clients []client.Client
 	seen := map[uuid.UUID]bool{}
 	for i, spec := range specs {
-		c, err := spec.client(s.Resources)
-		if err == nil && seen[c.ID] {
+		one, err := spec.client(s.Resources)
+		if err == nil && seen[one.ID] {
 			err = refuse("its id is also the id of an earlier entry")
 		}
 		if err != nil {
 			return nil, inEntry(i, spec.Name, err)
 		}
-		seen[c.ID] = true
-		clients = append(clients, c)
+		seen[one.ID] = true
+		clients = append(clients, one)
 	}
-	return s.applyClients(ctx, clients, dryRun)
+	return s.applyClients(ctx, clients, c.DryRun)
 }
 
 // inEntry adds the position of an entry in a clients file to its refusal.

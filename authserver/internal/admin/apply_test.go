@@ -57,7 +57,7 @@ clients:
 
 func (b *testEnv) apply(file string, dryRun bool) admin.Applied {
 	b.t.Helper()
-	result, err := b.service.Apply(b.t.Context(), strings.NewReader(file), dryRun)
+	result, err := b.do(b.t.Context(), admin.Apply{From: strings.NewReader(file), DryRun: dryRun})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	deleted := b.clientsFile()
 	b.apply(deleted.String(), false)
-	b.values(b.service.DeleteClient(t.Context(), deleted.service))
+	b.values(b.do(t.Context(), admin.DeleteClient{Client: deleted.service}))
 	existing := b.clientsFile()
 	b.apply(existing.String(), false)
 	valid := b.clientsFile()
@@ -188,7 +188,7 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 		),
 		"too large": valid.String() + strings.Repeat("#", 1<<20),
 	} {
-		result, err := b.service.Apply(t.Context(), strings.NewReader(file), false)
+		result, err := b.do(t.Context(), admin.Apply{From: strings.NewReader(file)})
 		b.refused(name, result, err)
 		for _, id := range []string{valid.app, valid.connector, valid.service} {
 			if _, err := b.Store.Client(t.Context(), uuid.MustParse(id)); !errors.Is(err, client.ErrUnknown) {
@@ -201,16 +201,15 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.service.AddClient(t.Context(), admin.ClientSpec{
-		Kind:        "confidential",
+	added := b.values(b.do(t.Context(), admin.AddClient{
 		Workspace:   b.Fixture.WorkspaceID.String(),
 		Name:        "Donor sync",
-		Redirects:   []string{fixture.Callback, "https://old.example.org/cb"},
-		Permissions: []string{string(perm.ProgrammesRead)},
+		RedirectURI: []string{fixture.Callback, "https://old.example.org/cb"},
+		Permission:  []string{string(perm.ProgrammesRead)},
 	}))
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
 	held := b.Linked(b.client(id), secret, b.user)
-	result, err := b.service.SetClient(t.Context(), id, admin.ClientUpdate{Redirects: []string{fixture.Callback}})
+	result, err := b.do(t.Context(), admin.SetClient{Client: id, RedirectURI: []string{fixture.Callback}})
 	b.values(result, err)
 	c := b.client(id)
 	if len(c.Redirects) != 1 || c.Name != "Donor sync" || c.Required.Scope() != string(perm.ProgrammesRead) {
@@ -220,40 +219,46 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 		t.Errorf("the grant is %s", g.State)
 	}
 	const another = "https://new.example.org/cb"
-	b.values(b.service.SetClient(t.Context(), id, admin.ClientUpdate{Added: []string{another, fixture.Callback}}))
+	b.values(b.do(t.Context(), admin.SetClient{Client: id, AddRedirect: []string{another, fixture.Callback}}))
 	if c := b.client(id); !slices.Equal(c.Redirects, []string{fixture.Callback, another}) {
 		t.Errorf("%v", c.Redirects)
 	}
 	bad := "netscape"
-	result, err = b.service.SetClient(t.Context(), id, admin.ClientUpdate{Platform: &bad})
+	result, err = b.do(t.Context(), admin.SetClient{Client: id, Platform: &bad})
 	b.refused("platform of a confidential client", result, err)
-	result, err = b.service.SetClient(t.Context(), uuid.NewString(), admin.ClientUpdate{})
+	result, err = b.do(t.Context(), admin.SetClient{Client: uuid.NewString()})
 	b.refused("unknown client", result, err)
-	result, err = b.service.AddClient(t.Context(), admin.ClientSpec{ID: id, Kind: "service", Name: "Reporting"})
+	result, err = b.do(t.Context(), admin.AddClient{
+		ID:          id,
+		Workspace:   b.Fixture.WorkspaceID.String(),
+		Name:        "Reporting",
+		RedirectURI: []string{fixture.Callback},
+		Permission:  []string{string(perm.ProgrammesRead)},
+	})
 	b.refused("an id in use", result, err)
 }
 
 func TestReplaceClientSecret_PreviousSecretExpires(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.service.AddService(t.Context(), "Reporting"))
+	added := b.values(b.do(t.Context(), admin.AddService{Name: "Reporting"}))
 	id := b.text(added, "clientId")
 	works := func(values map[string]any) bool {
 		secret := credential.Secret(b.text(values, "clientSecret"))
 		return b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", "x").Status == 200
 	}
-	second := b.values(b.service.ReplaceClientSecret(t.Context(), id, false))
+	second := b.values(b.do(t.Context(), admin.ReplaceClientSecret{Client: id}))
 	if !works(added) || !works(second) {
 		t.Error("both secrets must work for a day")
 	}
-	third := b.values(b.service.ReplaceClientSecret(t.Context(), id, true))
+	third := b.values(b.do(t.Context(), admin.ReplaceClientSecret{Client: id, ExpireOld: true}))
 	if works(added) || works(second) || !works(third) {
 		t.Error("only the newest secret must work")
 	}
 	b.events(string(audit.ClientSecretReplaced), "client:"+id, 2)
-	result, err := b.service.ReplaceClientSecret(t.Context(), b.app.ID.String(), false)
+	result, err := b.do(t.Context(), admin.ReplaceClientSecret{Client: b.app.ID.String()})
 	b.refused("a connector", result, err)
-	result, err = b.service.ReplaceClientSecret(t.Context(), uuid.NewString(), false)
+	result, err = b.do(t.Context(), admin.ReplaceClientSecret{Client: uuid.NewString()})
 	b.refused("unknown client", result, err)
 }
 

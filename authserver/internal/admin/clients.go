@@ -64,12 +64,46 @@ func (c Client) cells() []string {
 
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is only in the
 // result.
-func (s *Service) AddService(ctx context.Context, name string) (Result, error) {
-	return s.AddClient(ctx, ClientSpec{Kind: string(client.Service), Name: name})
+type AddService struct {
+	Name string `arg:"" help:"Name."`
 }
 
-// AddClient registers a client, with a random id if spec has none. Only the result contains its secret.
-func (s *Service) AddClient(ctx context.Context, spec ClientSpec) (Result, error) {
+func (c AddService) run(ctx context.Context, s *Service) (Result, error) {
+	return s.addClient(ctx, ClientSpec{Kind: string(client.Service), Name: c.Name})
+}
+
+// AddClient registers a confidential client or a connector, with a random id if it has none. Only the result contains
+// its secret.
+type AddClient struct {
+	Workspace   string   `required:"" placeholder:"ID" help:"Id of the workspace that owns the client."`
+	Name        string   `arg:"" help:"Name that users see."`
+	RedirectURI []string `name:"redirect-uri" required:"" sep:"none" placeholder:"URI" help:"Redirect URI; repeat it for several."`
+	Permission  []string `required:"" placeholder:"P" help:"Required permission; repeat it, or separate several with commas."`
+	AuthMethod  string   `placeholder:"METHOD" help:"Authentication at the token endpoint: client_secret_json (default), client_secret_post or client_secret_basic."`
+	Connector   string   `placeholder:"PLATFORM" help:"Register a connector of this platform: claude or chatgpt. Needs --resource and ALMONER_BASE_URL."`
+	Resource    string   `placeholder:"URL" help:"Resource identifier of a connector."`
+	ID          string   `name:"id" placeholder:"UUID" help:"The client_id. Default: random."`
+}
+
+func (c AddClient) run(ctx context.Context, s *Service) (Result, error) {
+	kind := client.Confidential
+	if c.Connector != "" {
+		kind = client.Connector
+	}
+	return s.addClient(ctx, ClientSpec{
+		ID:          c.ID,
+		Kind:        string(kind),
+		Workspace:   c.Workspace,
+		Name:        c.Name,
+		Redirects:   c.RedirectURI,
+		Permissions: c.Permission,
+		Platform:    c.Connector,
+		Resource:    c.Resource,
+		AuthMethod:  c.AuthMethod,
+	})
+}
+
+func (s *Service) addClient(ctx context.Context, spec ClientSpec) (Result, error) {
 	if spec.ID == "" {
 		spec.ID = uuid.NewString()
 	}
@@ -100,92 +134,102 @@ func shownOnce(c client.Client, secret credential.Secret) Outcome {
 	return Outcome{sentence, values}
 }
 
-// A ClientUpdate holds the members of a client to replace. A nil member is not changed.
-type ClientUpdate struct {
-	Name        *string
-	Redirects   []string
-	Added       []string // redirect URIs to add to the present ones, or to Redirects
-	Permissions []string
-	AuthMethod  *string
-	Platform    *string
-	Resource    *string
+// SetClient changes a registered client or a service, without its grants and secrets. Options that are not given keep
+// the current value.
+type SetClient struct {
+	Client      string   `arg:"" help:"Id of the client."`
+	Name        *string  `help:"New name."`
+	RedirectURI []string `name:"redirect-uri" sep:"none" placeholder:"URI" help:"Redirect URI; repeat it for several. They replace all present ones."`
+	AddRedirect []string `name:"add-redirect-uri" sep:"none" placeholder:"URI" help:"Redirect URI to add to the present ones; repeat it for several."`
+	Permission  []string `placeholder:"P" help:"Required permission; repeat it for several. They replace all present ones."`
+	AuthMethod  *string  `placeholder:"METHOD" help:"Authentication at the token endpoint."`
+	Platform    *string  `help:"Platform of a connector: claude or chatgpt."`
+	Resource    *string  `placeholder:"URL" help:"Resource identifier of a connector."`
 }
 
-// SetClient changes a registered client or a service, without its grants and secrets.
-func (s *Service) SetClient(ctx context.Context, id string, update ClientUpdate) (Result, error) {
-	parsed, err := parseID("client", id)
+func (c SetClient) run(ctx context.Context, s *Service) (Result, error) {
+	parsed, err := parseID("client", c.Client)
 	if err != nil {
 		return nil, err
 	}
 	old, err := s.Store.Client(ctx, parsed)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	spec := specOf(old)
 	for _, member := range []struct{ from, to *string }{
-		{update.Name, &spec.Name},
-		{update.AuthMethod, &spec.AuthMethod},
-		{update.Platform, &spec.Platform},
-		{update.Resource, &spec.Resource},
+		{c.Name, &spec.Name},
+		{c.AuthMethod, &spec.AuthMethod},
+		{c.Platform, &spec.Platform},
+		{c.Resource, &spec.Resource},
 	} {
 		if member.from != nil {
 			*member.to = *member.from
 		}
 	}
-	if update.Redirects != nil {
-		spec.Redirects = update.Redirects
+	if c.RedirectURI != nil {
+		spec.Redirects = c.RedirectURI
 	}
-	for _, uri := range update.Added {
+	for _, uri := range c.AddRedirect {
 		if !slices.Contains(spec.Redirects, uri) {
 			spec.Redirects = append(spec.Redirects, uri)
 		}
 	}
-	if update.Permissions != nil {
-		spec.Permissions = update.Permissions
+	if c.Permission != nil {
+		spec.Permissions = c.Permission
 	}
-	c, err := spec.client(s.Resources)
+	changed, err := spec.client(s.Resources)
 	if err != nil {
 		return nil, err
 	}
-	return s.applyClients(ctx, []client.Client{c}, false)
+	return s.applyClients(ctx, []client.Client{changed}, false)
 }
 
 // secretOverlap is how long a replaced secret still works (contract, section 5).
 const secretOverlap = 24 * time.Hour
 
 // ReplaceClientSecret gives a confidential client or a service a new secret. The previous one works for 24 hours more,
-// unless expireOld is true.
-func (s *Service) ReplaceClientSecret(ctx context.Context, id string, expireOld bool) (Result, error) {
-	parsed, err := parseID("client", id)
+// unless ExpireOld is set.
+type ReplaceClientSecret struct {
+	Client    string `arg:"" help:"Id of the client."`
+	ExpireOld bool   `help:"Revoke the previous secret immediately, for example if it was stolen."`
+}
+
+func (c ReplaceClientSecret) run(ctx context.Context, s *Service) (Result, error) {
+	parsed, err := parseID("client", c.Client)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.Store.Client(ctx, parsed)
-	if err == nil && c.Kind.Traits().Public {
+	known, err := s.Store.Client(ctx, parsed)
+	if err == nil && known.Kind.Traits().Public {
 		return nil, refuse("a connector is a public client and has no secret")
 	}
-	change := ClientChange{Client: c}
+	change := ClientChange{Client: known}
 	var secret credential.Secret
 	if err == nil {
 		secret, err = newSecret(&change)
 	}
 	overlap := secretOverlap
-	if expireOld {
+	if c.ExpireOld {
 		overlap = 0
 	}
 	if err == nil {
-		replaced := clientEvent(audit.ClientSecretReplaced, c)
-		err = s.Store.ReplaceSecret(ctx, c.WorkspaceID, parsed, change.SecretHash, overlap, replaced)
+		replaced := clientEvent(audit.ClientSecretReplaced, known)
+		err = s.Store.ReplaceSecret(ctx, known.WorkspaceID, parsed, change.SecretHash, overlap, replaced)
 	}
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
-	return shownOnce(c, secret), nil
+	return shownOnce(known, secret), nil
 }
 
-// Clients lists the clients of a workspace, or all clients if workspace is "".
-func (s *Service) Clients(ctx context.Context, workspace string) (Result, error) {
-	id, err := parseOptional("workspace", workspace)
+// ListClients lists the clients of a workspace, or all clients.
+type ListClients struct {
+	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only the clients of one workspace."`
+}
+
+func (c ListClients) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := parseOptional("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -194,15 +238,19 @@ func (s *Service) Clients(ctx context.Context, workspace string) (Result, error)
 }
 
 // DeleteClient deletes a client and revokes its grants.
-func (s *Service) DeleteClient(ctx context.Context, id string) (Result, error) {
-	parsed, err := parseID("client", id)
+type DeleteClient struct {
+	Client string `arg:"" help:"Id of the client."`
+}
+
+func (c DeleteClient) run(ctx context.Context, s *Service) (Result, error) {
+	parsed, err := parseID("client", c.Client)
 	if err != nil {
 		return nil, err
 	}
 	deleted := event(audit.ClientDeleted, "client", parsed)
 	ended, more, err := s.Store.DeleteClient(ctx, uuid.Nil, parsed, deleted)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	s.PropagateRevocation(ctx, ended)
 	return Outcome{"Deleted the client. Revoked: " + plural(len(ended), "grant", "grants") + "." + others(more),

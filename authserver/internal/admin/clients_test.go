@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -15,7 +16,7 @@ import (
 func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.service.AddService(t.Context(), "Reporting"))
+	added := b.values(b.do(t.Context(), admin.AddService{Name: "Reporting"}))
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
 	if !credential.ClientSecret.Matches(secret.Reveal()) {
 		t.Error("the secret does not have the format of a client secret")
@@ -33,12 +34,12 @@ func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 	if n := logged + b.Count(unhashed, []byte(secret.Reveal())); n != 0 {
 		t.Error("the secret is stored")
 	}
-	b.values(b.service.DeleteClient(t.Context(), id))
+	b.values(b.do(t.Context(), admin.DeleteClient{Client: id}))
 	if status := introspect(); status != 401 {
 		t.Errorf("introspection after the deletion: %d", status)
 	}
 	b.events(audit.ClientDeleted, "client:"+id, 1)
-	result, err := b.service.AddService(t.Context(), " ")
+	result, err := b.do(t.Context(), admin.AddService{Name: " "})
 	b.refused("no name", result, err)
 }
 
@@ -46,25 +47,25 @@ func TestClients_AreListedWithGrants(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	b.Connected(b.app, b.user)
-	b.values(b.service.AddService(t.Context(), "Reporting"))
+	b.values(b.do(t.Context(), admin.AddService{Name: "Reporting"}))
 	gone, _ := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.values(b.service.DeleteClient(t.Context(), gone.ID.String()))
-	all := b.list(b.service.Clients(t.Context(), ""))
+	b.values(b.do(t.Context(), admin.DeleteClient{Client: gone.ID.String()}))
+	all := b.list(b.do(t.Context(), admin.ListClients{}))
 	if len(all) != 2 || all[0]["kind"] != "service" || all[0]["tenantId"] != nil || all[1]["id"] != b.app.ID.String() ||
 		all[1]["activeGrants"] != float64(1) || all[1]["tenant"] != "Riverside Food Bank" {
 		t.Errorf("%v", all)
 	}
-	if own := b.list(b.service.Clients(t.Context(), b.Fixture.WorkspaceID.String())); len(own) != 1 {
+	if own := b.list(b.do(t.Context(), admin.ListClients{Workspace: b.Fixture.WorkspaceID.String()})); len(own) != 1 {
 		t.Errorf("%v", own)
 	}
-	if none := b.list(b.service.Clients(t.Context(), uuid.NewString())); len(none) != 0 {
+	if none := b.list(b.do(t.Context(), admin.ListClients{Workspace: uuid.NewString()})); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
 	for _, id := range []string{gone.ID.String(), uuid.NewString(), "app", ""} {
-		result, err := b.service.DeleteClient(t.Context(), id)
+		result, err := b.do(t.Context(), admin.DeleteClient{Client: id})
 		b.refused("client "+id, result, err)
 	}
-	result, err := b.service.Clients(t.Context(), "main")
+	result, err := b.do(t.Context(), admin.ListClients{Workspace: "main"})
 	b.refused("tenant of no shape", result, err)
 }
 
@@ -74,7 +75,8 @@ func TestDeleteClient_RevokesGrants(t *testing.T) {
 	held := b.Connected(b.app, b.user)
 	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Connected(sibling, b.user)
-	if got := b.values(b.service.DeleteClient(t.Context(), b.app.ID.String())); got["revokedGrants"] != float64(1) {
+	got := b.values(b.do(t.Context(), admin.DeleteClient{Client: b.app.ID.String()}))
+	if got["revokedGrants"] != float64(1) {
 		t.Errorf("%v", got)
 	}
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ClientDeleted {

@@ -21,7 +21,7 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 	b.Fixture.Exec(`update account.memberships set permissions = permissions || '{account:write:members}'::text[]
 		where user_id = $1`, b.user)
 	b.signIn(id)
-	dry, err := b.service.DeleteUser(t.Context(), id, true)
+	dry, err := b.do(t.Context(), admin.DeleteUser{User: id, DryRun: true})
 	got := b.values(dry, err)
 	ends, _ := got["ends"].(map[string]any)
 	if got["deleted"] != false || ends["connections"] != 1.0 || ends["tokens"] != 1.0 || ends["signIns"] != 1.0 {
@@ -40,7 +40,7 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 	b.events(audit.UserDeleted, "user:"+id, 0)
 	b.Refreshed(b.app, held)
 	held = b.Connected(b.app, b.user)
-	if got := b.values(b.service.DeleteUser(t.Context(), id, false)); got["deleted"] != true {
+	if got := b.values(b.do(t.Context(), admin.DeleteUser{User: id})); got["deleted"] != true {
 		t.Errorf("%v", got)
 	}
 	b.events(audit.UserDeleted, "user:"+id, 1)
@@ -48,14 +48,14 @@ func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
 		t.Errorf("a refresh: %d", answer.Status)
 	}
-	for _, one := range b.list(b.service.Users(t.Context())) {
+	for _, one := range b.list(b.do(t.Context(), admin.ListUsers{})) {
 		if one["id"] == id {
 			t.Errorf("listed as %v", one)
 		}
 	}
 	for _, unknown := range []string{id, uuid.NewString(), "nobody@example.org"} {
 		for _, dryRun := range []bool{true, false} {
-			result, err := b.service.DeleteUser(t.Context(), unknown, dryRun)
+			result, err := b.do(t.Context(), admin.DeleteUser{User: unknown, DryRun: dryRun})
 			b.refused("user "+unknown, result, err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestSetEmail_ChangesAddressAndEndsRequests(t *testing.T) {
 	b.Fixture.Exec(`insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash,
 		new_token_hash, expires_at) select gen_random_uuid(), id, email, 'eve@example.org', sha256('a'), sha256('b'),
 		now() + '1 day' from account.users where id = $1`, b.user)
-	got := b.values(b.service.SetEmail(t.Context(), id, "Ada@Example.org"))
+	got := b.values(b.do(t.Context(), admin.SetEmail{User: id, Email: "Ada@Example.org"}))
 	if got["email"] != "ada@example.org" {
 		t.Errorf("%v", got)
 	}
@@ -79,9 +79,9 @@ func TestSetEmail_ChangesAddressAndEndsRequests(t *testing.T) {
 	}
 	b.Fixture.User("sam@example.org")
 	for _, email := range []string{"sam@example.org", "ada", ""} {
-		result, err := b.service.SetEmail(t.Context(), id, email)
+		result, err := b.do(t.Context(), admin.SetEmail{User: id, Email: email})
 		b.refused(email, result, err)
 	}
-	result, err := b.service.SetEmail(t.Context(), uuid.NewString(), "new@example.org")
+	result, err := b.do(t.Context(), admin.SetEmail{User: uuid.NewString(), Email: "new@example.org"})
 	b.refused("an unknown user", result, err)
 }

@@ -2,7 +2,10 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,29 +74,45 @@ func (g Grant) cells() []string {
 	}
 }
 
-// A GrantQuery is a GrantFilter as typed; "" selects all.
-type GrantQuery struct {
-	User, Client, Workspace, IssuedBefore string
+// GrantOptions select grants.
+type GrantOptions struct {
+	User         Named `placeholder:"USER" help:"Only the grants of one user: id or e-mail address."`
+	Client       Named `placeholder:"ID" help:"Only the grants of one client."`
+	Workspace    Named `placeholder:"ID" aliases:"tenant" help:"Only the grants in one workspace."`
+	IssuedBefore Named `placeholder:"TIME" help:"Only grants with consent before a time such as 2026-03-01T12:00:00Z."`
 }
 
-func (s *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error) {
+// Named is the value of an option that narrows a command. A given value must not be empty: --workspace "$WORKSPACE"
+// with an unset variable must not widen the command to every workspace.
+type Named string
+
+// UnmarshalText parses the value of the option.
+func (n *Named) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("must not be empty: give a value, or omit the option")
+	}
+	*n = Named(text)
+	return nil
+}
+
+func (s *Service) filter(ctx context.Context, o GrantOptions) (GrantFilter, error) {
 	var filter GrantFilter
 	var err error
-	if filter.Client, err = parseOptional("client", q.Client); err != nil {
+	if filter.Client, err = parseOptional("client", string(o.Client)); err != nil {
 		return GrantFilter{}, err
 	}
-	if filter.WorkspaceID, err = parseOptional("workspace", q.Workspace); err != nil {
+	if filter.WorkspaceID, err = parseOptional("workspace", string(o.Workspace)); err != nil {
 		return GrantFilter{}, err
 	}
-	if q.User != "" {
-		user, err := s.findUser(ctx, q.User)
+	if o.User != "" {
+		user, err := s.findUser(ctx, string(o.User))
 		if err != nil {
 			return GrantFilter{}, err
 		}
 		filter.User = &user
 	}
-	if q.IssuedBefore != "" {
-		at, err := time.Parse(time.RFC3339, q.IssuedBefore)
+	if o.IssuedBefore != "" {
+		at, err := time.Parse(time.RFC3339, string(o.IssuedBefore))
 		if err != nil {
 			return GrantFilter{}, refuse("the time must look like 2026-03-01T12:00:00Z")
 		}
@@ -104,22 +123,31 @@ func (s *Service) filter(ctx context.Context, q GrantQuery) (GrantFilter, error)
 
 const longestList = 10_000
 
-// ListGrants lists the latest grants that the query selects.
-func (s *Service) ListGrants(ctx context.Context, q GrantQuery, limit int) (Result, error) {
-	if limit < 1 || limit > longestList {
+// ListGrants lists the latest grants that the options select.
+type ListGrants struct {
+	GrantOptions
+	Limit int `default:"200" help:"Maximum number of grants, up to 10000."`
+}
+
+func (c ListGrants) run(ctx context.Context, s *Service) (Result, error) {
+	if c.Limit < 1 || c.Limit > longestList {
 		return nil, refuse("the limit must be between 1 and 10000")
 	}
-	filter, err := s.filter(ctx, q)
+	filter, err := s.filter(ctx, c.GrantOptions)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.EveryGrant(ctx, filter, limit)
+	found, err := s.Store.EveryGrant(ctx, filter, c.Limit)
 	return List[Grant](found), err
 }
 
 // RevokeGrant revokes one grant.
-func (s *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
-	parsed, err := parseID("grant", id)
+type RevokeGrant struct {
+	Grant string `arg:"" help:"Id of the grant."`
+}
+
+func (c RevokeGrant) run(ctx context.Context, s *Service) (Result, error) {
+	parsed, err := parseID("grant", c.Grant)
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +163,42 @@ func (s *Service) RevokeGrant(ctx context.Context, id string) (Result, error) {
 	return Outcome{sentence, map[string]any{"id": parsed, "revoked": revoked}}, nil
 }
 
-// RevokeGrants revokes every grant that the query selects, in batches of one transaction each. After a batch it calls
-// progress with the number of grants revoked so far. After an error, these stay revoked and a repeated call revokes the
+// RevokeGrants revokes every grant that the options select, in batches of one transaction each. After a batch it
+// reports the number of grants revoked so far. After an error, these stay revoked and a repeated command revokes the
 // rest.
-func (s *Service) RevokeGrants(ctx context.Context, q GrantQuery, progress func(revoked int)) (Result, error) {
-	filter, err := s.filter(ctx, q)
+type RevokeGrants struct {
+	GrantOptions
+	All    bool              `help:"Every grant."`
+	Report func(revoked int) `kong:"-"` // set by Check
+}
+
+var errWhoseGrants = errors.New(
+	"select the grants with --user, --client, --workspace or --issued-before, or use only --all for every grant")
+
+// Check implements Checked. It needs an option or --all, so that an operator who forgets the options does not revoke
+// every grant.
+func (c *RevokeGrants) Check() error {
+	if selects := c.GrantOptions != (GrantOptions{}); selects == c.All {
+		return errWhoseGrants
+	}
+	c.Report = progressTo(os.Stderr)
+	return nil
+}
+
+// progressTo returns a function that writes how many grants are revoked, at most once in five seconds.
+func progressTo(out io.Writer) func(revoked int) {
+	const every = 5 * time.Second
+	last := time.Now()
+	return func(revoked int) {
+		if time.Since(last) >= every {
+			_, _ = fmt.Fprintf(out, "Revoked %d grants so far.\n", revoked)
+			last = time.Now()
+		}
+	}
+}
+
+func (c RevokeGrants) run(ctx context.Context, s *Service) (Result, error) {
+	filter, err := s.filter(ctx, c.GrantOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +215,7 @@ func (s *Service) RevokeGrants(ctx context.Context, q GrantQuery, progress func(
 			if len(ended) > 0 {
 				s.PropagateRevocation(ctx, ended)
 				revoked += len(ended)
-				progress(revoked)
+				c.Report(revoked)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestListGrants_ShowsState(t *testing.T) {
 	ctx := t.Context()
 	active, revoked, over := b.Connected(b.app, b.user), b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	pending, _ := b.Consent(b.app, b.user)
-	b.values(b.service.RevokeGrant(ctx, revoked.Grant.ID.String()))
+	b.values(b.do(ctx, admin.RevokeGrant{Grant: revoked.Grant.ID.String()}))
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, over.Grant.ID)
 	want := map[string]string{
 		active.Grant.ID.String():  "active",
@@ -30,7 +30,7 @@ func TestListGrants_ShowsState(t *testing.T) {
 		over.Grant.ID.String():    "ended by time",
 		pending.ID.String():       "pending",
 	}
-	all := b.list(b.service.ListGrants(ctx, admin.GrantQuery{}, 200))
+	all := b.list(b.do(ctx, admin.ListGrants{GrantOptions: admin.GrantOptions{}, Limit: 200}))
 	if len(all) != len(want) || all[0]["id"] != pending.ID.String() {
 		t.Errorf("%d grants, the latest %v", len(all), all[0]["id"])
 	}
@@ -44,11 +44,11 @@ func TestListGrants_ShowsState(t *testing.T) {
 			t.Errorf("reason of %s: %v", want[id], g["reason"])
 		}
 	}
-	if few := b.list(b.service.ListGrants(ctx, admin.GrantQuery{}, 2)); len(few) != 2 {
+	if few := b.list(b.do(ctx, admin.ListGrants{GrantOptions: admin.GrantOptions{}, Limit: 2})); len(few) != 2 {
 		t.Errorf("%d grants, at most 2 asked for", len(few))
 	}
 	for _, limit := range []int{0, -1, 10_001} {
-		result, err := b.service.ListGrants(ctx, admin.GrantQuery{}, limit)
+		result, err := b.do(ctx, admin.ListGrants{GrantOptions: admin.GrantOptions{}, Limit: limit})
 		b.refused("limit", result, err)
 	}
 }
@@ -58,13 +58,13 @@ func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 	b := newTestEnv(t)
 	held, sibling := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	id := held.Grant.ID.String()
-	if got := b.values(b.service.RevokeGrant(t.Context(), id)); got["revoked"] != true {
+	if got := b.values(b.do(t.Context(), admin.RevokeGrant{Grant: id})); got["revoked"] != true {
 		t.Errorf("%v", got)
 	}
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByAdmin {
 		t.Errorf("the grant is %s (%s)", g.State, g.Reason)
 	}
-	if got := b.values(b.service.RevokeGrant(t.Context(), id)); got["revoked"] != false {
+	if got := b.values(b.do(t.Context(), admin.RevokeGrant{Grant: id})); got["revoked"] != false {
 		t.Errorf("again: %v", got)
 	}
 	b.events(audit.GrantRevoked, "grant:"+id, 1)
@@ -73,7 +73,7 @@ func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 	}
 	b.Refreshed(b.app, sibling)
 	for _, unknown := range []string{uuid.NewString(), "grant", ""} {
-		result, err := b.service.RevokeGrant(t.Context(), unknown)
+		result, err := b.do(t.Context(), admin.RevokeGrant{Grant: unknown})
 		b.refused("grant "+unknown, result, err)
 	}
 }
@@ -86,24 +86,27 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 	b.Fixture.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
 	elsewhere := b.Fixture.Workspace("Elsewhere")
 	for what, c := range map[string]struct {
-		query admin.GrantQuery
+		query admin.GrantOptions
 		ended [4]bool // of the first user, the other user, the other client, the other workspace
 	}{
-		"user":    {admin.GrantQuery{User: b.user.String()}, [4]bool{true, false, true, true}},
-		"address": {admin.GrantQuery{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
-		"client":  {admin.GrantQuery{Client: otherApp.ID.String()}, [4]bool{false, false, true, false}},
-		"tenant":  {admin.GrantQuery{Workspace: elsewhere.String()}, [4]bool{false, false, false, true}},
+		"user":    {admin.GrantOptions{User: admin.Named(b.user.String())}, [4]bool{true, false, true, true}},
+		"address": {admin.GrantOptions{User: "Grace@example.org"}, [4]bool{false, true, false, false}},
+		"client":  {admin.GrantOptions{Client: admin.Named(otherApp.ID.String())}, [4]bool{false, false, true, false}},
+		"tenant":  {admin.GrantOptions{Workspace: admin.Named(elsewhere.String())}, [4]bool{false, false, false, true}},
 		"user and tenant": {
-			admin.GrantQuery{User: b.user.String(), Workspace: b.Fixture.WorkspaceID.String()},
+			admin.GrantOptions{
+				User:      admin.Named(b.user.String()),
+				Workspace: admin.Named(b.Fixture.WorkspaceID.String()),
+			},
 			[4]bool{true, false, true, false},
 		},
 		"before now": {
-			admin.GrantQuery{IssuedBefore: time.Now().Add(time.Hour).Format(time.RFC3339)},
+			admin.GrantOptions{IssuedBefore: admin.Named(time.Now().Add(time.Hour).Format(time.RFC3339))},
 			[4]bool{true, true, true, true},
 		},
-		"before then":    {admin.GrantQuery{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
-		"all":            {admin.GrantQuery{}, [4]bool{true, true, true, true}},
-		"unknown client": {admin.GrantQuery{Client: uuid.NewString()}, [4]bool{}},
+		"before then":    {admin.GrantOptions{IssuedBefore: "2020-01-01T00:00:00Z"}, [4]bool{}},
+		"all":            {admin.GrantOptions{}, [4]bool{true, true, true, true}},
+		"unknown client": {admin.GrantOptions{Client: admin.Named(uuid.NewString())}, [4]bool{}},
 	} {
 		b.Fixture.Exec(`delete from account.grants`)
 		grants := [4]apitest.Connection{
@@ -120,7 +123,8 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 				want++
 			}
 		}
-		if got := b.values(b.service.RevokeGrants(ctx, c.query, silent)); got["revokedGrants"] != float64(want) {
+		got := b.values(b.do(ctx, admin.RevokeGrants{GrantOptions: c.query, Report: silent}))
+		if got["revokedGrants"] != float64(want) {
 			t.Errorf("%s: %v, want %d", what, got, want)
 		}
 		for i, held := range grants {
@@ -137,8 +141,8 @@ func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
 	early, late := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T12:00:00Z' where id = $1`, late.Grant.ID)
-	query := admin.GrantQuery{IssuedBefore: "2026-03-01T13:00:00+01:00"}
-	b.values(b.service.RevokeGrants(t.Context(), query, silent))
+	query := admin.GrantOptions{IssuedBefore: "2026-03-01T13:00:00+01:00"}
+	b.values(b.do(t.Context(), admin.RevokeGrants{GrantOptions: query, Report: silent}))
 	if b.Stored(early.Grant).State != grant.Revoked || b.Stored(late.Grant).State != grant.Active {
 		t.Errorf("early: %s, late: %s", b.Stored(early.Grant).State, b.Stored(late.Grant).State)
 	}
@@ -178,7 +182,7 @@ func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	b.manyGrants(1200, 10)
-	if got := b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{}, silent)); got["revokedGrants"] !=
+	if got := b.values(b.do(t.Context(), admin.RevokeGrants{Report: silent})); got["revokedGrants"] !=
 		float64(1200) {
 		t.Errorf("%v", got)
 	}
@@ -203,12 +207,12 @@ func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var reports []int
-	_, err := b.service.RevokeGrants(ctx, admin.GrantQuery{}, func(revoked int) {
+	_, err := b.do(ctx, admin.RevokeGrants{GrantOptions: admin.GrantOptions{}, Report: func(revoked int) {
 		reports = append(reports, revoked)
 		if len(reports) == 2 {
 			interrupt()
 		}
-	})
+	}})
 	if !slices.Equal(reports, []int{500, 1000}) || err == nil ||
 		!strings.HasPrefix(err.Error(), "1000 grants revoked; run the command again") {
 		t.Errorf("reported %v, then %v", reports, err)
@@ -217,7 +221,7 @@ func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
 	if stored, inRedis := b.Count(revoked), b.revokedInRedis(); stored != 1000 || inRedis != 1000 {
 		t.Errorf("%d grants are revoked, %d in Redis", stored, inRedis)
 	}
-	again := b.values(b.service.RevokeGrants(t.Context(), admin.GrantQuery{}, silent))
+	again := b.values(b.do(t.Context(), admin.RevokeGrants{GrantOptions: admin.GrantOptions{}, Report: silent}))
 	if n := b.Count(revoked); again["revokedGrants"] != float64(200) || n != 1200 {
 		t.Errorf("%v; %d grants are revoked", again, n)
 	}
@@ -227,7 +231,7 @@ func TestGrants_InvalidQueryIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
-	for what, query := range map[string]admin.GrantQuery{
+	for what, query := range map[string]admin.GrantOptions{
 		"a user of no shape":   {User: "ada"},
 		"an unknown address":   {User: "x@example.org"},
 		"a client of no shape": {Client: "app"},
@@ -235,9 +239,9 @@ func TestGrants_InvalidQueryIsRefused(t *testing.T) {
 		"a day":                {IssuedBefore: "2026-03-01"},
 		"no time":              {IssuedBefore: "yesterday"},
 	} {
-		result, err := b.service.RevokeGrants(t.Context(), query, silent)
+		result, err := b.do(t.Context(), admin.RevokeGrants{GrantOptions: query, Report: silent})
 		b.refused(what, result, err)
-		result, err = b.service.ListGrants(t.Context(), query, 10)
+		result, err = b.do(t.Context(), admin.ListGrants{GrantOptions: query, Limit: 10})
 		b.refused(what, result, err)
 	}
 	b.Refreshed(b.app, held)

@@ -29,7 +29,9 @@ func (k Key) cells() []string {
 }
 
 // ListKeys lists the published keys, oldest first.
-func (s *Service) ListKeys(ctx context.Context) (Result, error) {
+type ListKeys struct{}
+
+func (ListKeys) run(ctx context.Context, s *Service) (Result, error) {
 	stored, err := s.Keys.SigningKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -50,7 +52,9 @@ func (s *Service) ring(ctx context.Context) (*keyring.Keyring, error) {
 }
 
 // RotateKeys makes the next key sign.
-func (s *Service) RotateKeys(ctx context.Context) (Result, error) {
+type RotateKeys struct{}
+
+func (RotateKeys) run(ctx context.Context, s *Service) (Result, error) {
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
@@ -67,12 +71,16 @@ func (s *Service) RotateKeys(ctx context.Context) (Result, error) {
 }
 
 // RemoveKey removes a key at once, even the current one.
-func (s *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
+type RemoveKey struct {
+	KID string `arg:"" name:"kid" help:"Id of the key."`
+}
+
+func (c RemoveKey) run(ctx context.Context, s *Service) (Result, error) {
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := ring.Remove(ctx, kid, Actor); errors.Is(err, keyring.ErrUnknownKID) {
+	if err := ring.Remove(ctx, c.KID, Actor); errors.Is(err, keyring.ErrUnknownKID) {
 		return nil, refuse("there is no published key with that id: see keys list")
 	} else if err != nil {
 		return nil, err
@@ -87,12 +95,14 @@ func (s *Service) RemoveKey(ctx context.Context, kid string) (Result, error) {
 				"5 seconds. Programs that verify tokens themselves may cache the key set for 5 minutes.",
 			signing.KeyID(),
 		),
-		map[string]any{"removed": kid, "signing": signing.KeyID()},
+		map[string]any{"removed": c.KID, "signing": signing.KeyID()},
 	}, nil
 }
 
 // ResealKeys seals the private keys and the secrets of authenticator apps under the newest key of ALMONER_KEYS.
-func (s *Service) ResealKeys(ctx context.Context) (Result, error) {
+type ResealKeys struct{}
+
+func (ResealKeys) run(ctx context.Context, s *Service) (Result, error) {
 	ring, err := s.ring(ctx)
 	if err != nil {
 		return nil, err
@@ -113,10 +123,21 @@ func (s *Service) ResealKeys(ctx context.Context) (Result, error) {
 }
 
 // ShowRetention lists how long records are kept, and how many are due.
-func (s *Service) ShowRetention(ctx context.Context) (Result, error) { return s.Retention.Show(ctx) }
+type ShowRetention struct{}
+
+func (ShowRetention) run(ctx context.Context, s *Service) (Result, error) {
+	return s.Retention.Show(ctx)
+}
 
 // RunRetention deletes the due records now and records their numbers in one audit event.
-func (s *Service) RunRetention(ctx context.Context) (Result, error) {
+type RunRetention struct {
+	DryRun bool `name:"dry-run" help:"Delete nothing; show what is due."`
+}
+
+func (c RunRetention) run(ctx context.Context, s *Service) (Result, error) {
+	if c.DryRun {
+		return s.Retention.Show(ctx)
+	}
 	all, failed := s.Retention.DeleteAll(ctx)
 	if counts := all.Counts(); len(counts) > 0 {
 		e := audit.Event{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -15,7 +16,7 @@ import (
 func (b *testEnv) kids(state string) []string {
 	b.t.Helper()
 	var out []string
-	for _, key := range b.list(b.service.ListKeys(b.t.Context())) {
+	for _, key := range b.list(b.do(b.t.Context(), admin.ListKeys{})) {
 		if key["state"] == state {
 			out = append(out, b.text(key, "kid"))
 		}
@@ -38,7 +39,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 	ctx := t.Context()
 	first := b.kids("current")[0]
 	before := b.Connected(b.app, b.user).Access
-	rotated := b.text(b.values(b.service.RotateKeys(ctx)), "kid")
+	rotated := b.text(b.values(b.do(ctx, admin.RotateKeys{})), "kid")
 	if current := b.kids("current"); len(current) != 1 || current[0] != rotated || len(b.kids("next")) != 1 ||
 		b.kids("retired")[0] != first {
 		t.Errorf("current %v, next %v, retired %v", current, b.kids("next"), b.kids("retired"))
@@ -48,7 +49,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 	}
 	b.events(audit.KeyRotated, "key:"+rotated, 1)
 	after := b.Connected(b.app, b.user).Access
-	got := b.values(b.service.RemoveKey(ctx, rotated))
+	got := b.values(b.do(ctx, admin.RemoveKey{KID: rotated}))
 	if got["removed"] != rotated || b.kids("current")[0] != got["signing"] || b.believed(after) || !b.believed(before) {
 		t.Errorf(
 			"%v; the removed key's token is believed: %v, the former's: %v",
@@ -56,11 +57,11 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 		)
 	}
 	b.events(audit.KeyRemoved, "key:"+rotated, 1)
-	if got := b.values(b.service.ResealKeys(ctx)); got["resealed"] != float64(2) {
+	if got := b.values(b.do(ctx, admin.ResealKeys{})); got["resealed"] != float64(2) {
 		t.Errorf("%v", got)
 	}
 	for _, kid := range []string{rotated, "x", ""} {
-		result, err := b.service.RemoveKey(ctx, kid)
+		result, err := b.do(ctx, admin.RemoveKey{KID: kid})
 		b.refused("key "+kid, result, err)
 	}
 }
@@ -77,16 +78,17 @@ func TestKeys_WithoutMasterKeysAreOnlyListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(done)
-	if keys := b.list(service.ListKeys(t.Context())); len(keys) != 2 {
+	if keys := b.list(service.Run(t.Context(), admin.ListKeys{})); len(keys) != 2 {
 		t.Errorf("%v", keys)
 	}
-	result, err := service.RotateKeys(t.Context())
+	result, err := service.Run(t.Context(), admin.RotateKeys{})
 	b.refused("rotate", result, err)
-	result, err = service.RemoveKey(t.Context(), b.kids("current")[0])
+	result, err = service.Run(t.Context(), admin.RemoveKey{KID: b.kids("current")[0]})
 	b.refused("remove", result, err)
-	result, err = service.ResealKeys(t.Context())
+	result, err = service.Run(t.Context(), admin.ResealKeys{})
 	b.refused("reseal", result, err)
-	if _, err := service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err != nil {
+	remove := admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}
+	if _, err := service.Run(t.Context(), remove); err != nil {
 		t.Errorf("a command that needs no keys and no Redis: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -22,7 +23,7 @@ func TestAppointManagers_GivesToAdministratorsWhereNobodyManages(t *testing.T) {
 	b.Fixture.Join(managed, administrator, perm.AccountAPIAccess)
 	b.Fixture.Join(managed, b.user, perm.AccountReadMembers, perm.AccountWriteMembers)
 
-	appointed := b.list(b.service.AppointManagers(ctx, ""))
+	appointed := b.list(b.do(ctx, admin.AppointManagers{}))
 	if len(appointed) != 1 || appointed[0]["userId"] != administrator.String() ||
 		appointed[0]["tenantId"] != unmanaged.String() {
 		t.Errorf("appointed %v", appointed)
@@ -43,7 +44,7 @@ func TestAppointManagers_GivesToAdministratorsWhereNobodyManages(t *testing.T) {
 		t.Error("the administrator lost permissions")
 	}
 	b.events(audit.MemberPermissionsChanged, "user:"+administrator.String(), 1)
-	if again := b.list(b.service.AppointManagers(ctx, "")); len(again) != 0 {
+	if again := b.list(b.do(ctx, admin.AppointManagers{})); len(again) != 0 {
 		t.Errorf("a second run appoints %v", again)
 	}
 	b.events(audit.MemberPermissionsChanged, "user:"+administrator.String(), 1)
@@ -55,12 +56,12 @@ func TestAppointManagers_OfOneWorkspace(t *testing.T) {
 	ctx := t.Context()
 	administrator, other := b.Fixture.Member(perm.AccountAPIAccess), b.Fixture.Workspace("Other")
 	b.Fixture.Join(other, administrator, perm.AccountAPIAccess)
-	appointed := b.list(b.service.AppointManagers(ctx, other.String()))
+	appointed := b.list(b.do(ctx, admin.AppointManagers{Workspace: other.String()}))
 	if len(appointed) != 1 || appointed[0]["tenantId"] != other.String() {
 		t.Errorf("appointed %v", appointed)
 	}
-	_, err := b.service.AppointManagers(ctx, uuid.NewString())
+	_, err := b.do(ctx, admin.AppointManagers{Workspace: uuid.NewString()})
 	b.refused("unknown workspace", nil, err)
-	_, err = b.service.AppointManagers(ctx, "main")
+	_, err = b.do(ctx, admin.AppointManagers{Workspace: "main"})
 	b.refused("no id", nil, err)
 }

@@ -94,27 +94,37 @@ func known() string {
 }
 
 // AddMember makes a user a member of a workspace.
-func (s *Service) AddMember(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
-	set, err := parsePermissions(permissions)
+type AddMember struct {
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	User        string   `arg:"" help:"UUID or e-mail address of the user."`
+	Permissions []string `arg:"" help:"Permissions, or all, or none."`
+}
+
+func (c AddMember) run(ctx context.Context, s *Service) (Result, error) {
+	set, err := parsePermissions(c.Permissions)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := s.findMember(ctx, workspace, user, audit.MemberAdded)
+	workspaceID, userID, entry, err := s.findMember(ctx, c.Workspace, c.User, audit.MemberAdded)
 	if err != nil {
 		return nil, err
 	}
 	entry.Detail = map[string]any{"permissions": set.Strings()}
 	if err := s.Store.AddMember(ctx, workspaceID, userID, set, entry); err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	return Outcome{"Added the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
 		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(),
 	}}, nil
 }
 
-// Members lists the members of a workspace, by e-mail address.
-func (s *Service) Members(ctx context.Context, workspace string) (Result, error) {
-	id, err := parseID("workspace", workspace)
+// ListMembers lists the members of a workspace, by e-mail address.
+type ListMembers struct {
+	Workspace string `arg:"" help:"Id of the workspace."`
+}
+
+func (c ListMembers) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := parseID("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +133,18 @@ func (s *Service) Members(ctx context.Context, workspace string) (Result, error)
 }
 
 // SetPermissions replaces the permissions of a member, from the next request on.
-func (s *Service) SetPermissions(ctx context.Context, workspace, user string, permissions []string) (Result, error) {
-	set, err := parsePermissions(permissions)
+type SetPermissions struct {
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	User        string   `arg:"" help:"UUID or e-mail address of the user."`
+	Permissions []string `arg:"" help:"Permissions, or all, or none."`
+}
+
+func (c SetPermissions) run(ctx context.Context, s *Service) (Result, error) {
+	set, err := parsePermissions(c.Permissions)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := s.findMember(ctx, workspace, user, audit.MemberPermissionsChanged)
+	workspaceID, userID, entry, err := s.findMember(ctx, c.Workspace, c.User, audit.MemberPermissionsChanged)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +152,7 @@ func (s *Service) SetPermissions(ctx context.Context, workspace, user string, pe
 	change := membership.Change{WorkspaceID: workspaceID, UserID: userID, Permissions: set}
 	former, err := s.Store.ChangePermissions(ctx, change, entry)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	return Outcome{"Changed the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
 		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
@@ -152,14 +168,19 @@ func others(more bool) string {
 }
 
 // RemoveMember ends a membership and revokes the credentials that depend on it.
-func (s *Service) RemoveMember(ctx context.Context, workspace, user string) (Result, error) {
-	workspaceID, userID, entry, err := s.findMember(ctx, workspace, user, audit.MemberRemoved)
+type RemoveMember struct {
+	Workspace string `arg:"" help:"Id of the workspace."`
+	User      string `arg:"" help:"UUID or e-mail address of the user."`
+}
+
+func (c RemoveMember) run(ctx context.Context, s *Service) (Result, error) {
+	workspaceID, userID, entry, err := s.findMember(ctx, c.Workspace, c.User, audit.MemberRemoved)
 	if err != nil {
 		return nil, err
 	}
 	ended, err := s.Store.EndMembership(ctx, workspaceID, userID, entry)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	s.propagate(ctx, ended.Grants)
 	return Outcome{
@@ -193,10 +214,14 @@ func (m Manager) cells() []string {
 }
 
 // AppointManagers gives account:read:members and account:write:members to the members with account:api:access of one
-// workspace, or of all for "". It changes no workspace in which a member has account:write:members, so that it can be
+// workspace, or of all. It changes no workspace in which a member has account:write:members, so that it can be
 // repeated. Each workspace is changed in a transaction of its own.
-func (s *Service) AppointManagers(ctx context.Context, workspace string) (Result, error) {
-	only, err := parseOptional("workspace", workspace)
+type AppointManagers struct {
+	Workspace string `placeholder:"ID" aliases:"tenant" help:"Only in one workspace."`
+}
+
+func (c AppointManagers) run(ctx context.Context, s *Service) (Result, error) {
+	only, err := parseOptional("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}

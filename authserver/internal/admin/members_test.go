@@ -20,9 +20,9 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
-	id := b.text(b.values(b.service.AddUser(ctx, "ada@example.org", "Ada")), "id")
+	id := b.text(b.values(b.do(ctx, admin.AddUser{Email: "ada@example.org", Name: "Ada"})), "id")
 	holds := func() any {
-		for _, one := range b.list(b.service.Members(ctx, workspace)) {
+		for _, one := range b.list(b.do(ctx, admin.ListMembers{Workspace: workspace})) {
 			if one["userId"] == id {
 				return one["permissions"]
 			}
@@ -30,22 +30,21 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 		return "no member"
 	}
 	b.values(
-		b.service.AddMember(
-			ctx,
-			workspace,
-			"ada@example.org",
-			[]string{"programmes:write:programmes", "programmes:read:programmes"},
-		),
+		b.do(ctx, admin.AddMember{
+			Workspace:   workspace,
+			User:        "ada@example.org",
+			Permissions: []string{"programmes:write:programmes", "programmes:read:programmes"},
+		}),
 	)
 	if got := holds(); !reflect.DeepEqual(got, []any{"programmes:read:programmes", "programmes:write:programmes"}) {
 		t.Errorf("holds %v", got)
 	}
-	changed := b.values(b.service.SetPermissions(ctx, workspace, id, []string{"none"}))
+	changed := b.values(b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: []string{"none"}}))
 	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) ||
 		!reflect.DeepEqual(holds(), []any{}) {
 		t.Errorf("%v, holds %v", changed, holds())
 	}
-	b.values(b.service.SetPermissions(ctx, workspace, id, []string{"all"}))
+	b.values(b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: []string{"all"}}))
 	if got, _ := holds().([]any); len(got) != len(perm.All()) {
 		t.Errorf("holds %v", got)
 	}
@@ -70,29 +69,49 @@ func TestMembers_InvalidChangeIsRefused(t *testing.T) {
 	stranger := b.Fixture.User("stranger@example.org").String()
 	read := []string{"programmes:read:programmes"}
 	for what, try := range map[string]func() error{
-		"member already": func() error { _, err := b.service.AddMember(ctx, workspace, user, read); return err },
-		"unknown tenant": func() error { _, err := b.service.AddMember(ctx, unknown, user, read); return err },
-		"unknown user":   func() error { _, err := b.service.AddMember(ctx, workspace, unknown, read); return err },
+		"member already": func() error {
+			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: user, Permissions: read})
+			return err
+		},
+		"unknown tenant": func() error {
+			_, err := b.do(ctx, admin.AddMember{Workspace: unknown, User: user, Permissions: read})
+			return err
+		},
+		"unknown user": func() error {
+			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: unknown, Permissions: read})
+			return err
+		},
 		"unknown address": func() error {
-			_, err := b.service.AddMember(ctx, workspace, "x@example.org", read)
+			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: "x@example.org", Permissions: read})
 			return err
 		},
-		"tenant of no shape": func() error { _, err := b.service.AddMember(ctx, "main", stranger, read); return err },
+		"tenant of no shape": func() error {
+			_, err := b.do(ctx, admin.AddMember{Workspace: "main", User: stranger, Permissions: read})
+			return err
+		},
 		"unknown permission": func() error {
-			_, err := b.service.AddMember(ctx, workspace, stranger, []string{"programmes:read"})
+			bad := []string{"programmes:read"}
+			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: stranger, Permissions: bad})
 			return err
 		},
-		"no permission": func() error { _, err := b.service.AddMember(ctx, workspace, stranger, nil); return err },
+		"no permission": func() error {
+			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: stranger})
+			return err
+		},
 		"none and one": func() error {
-			_, err := b.service.SetPermissions(ctx, workspace, user, append(read, "none"))
+			both := append(read, "none")
+			_, err := b.do(ctx, admin.SetPermissions{Workspace: workspace, User: user, Permissions: both})
 			return err
 		},
 		"set for a stranger": func() error {
-			_, err := b.service.SetPermissions(ctx, workspace, stranger, read)
+			_, err := b.do(ctx, admin.SetPermissions{Workspace: workspace, User: stranger, Permissions: read})
 			return err
 		},
-		"remove a stranger": func() error { _, err := b.service.RemoveMember(ctx, workspace, stranger); return err },
-		"list of no tenant": func() error { _, err := b.service.Members(ctx, unknown); return err },
+		"remove a stranger": func() error {
+			_, err := b.do(ctx, admin.RemoveMember{Workspace: workspace, User: stranger})
+			return err
+		},
+		"list of no tenant": func() error { _, err := b.do(ctx, admin.ListMembers{Workspace: unknown}); return err },
 	} {
 		b.refused(what, nil, try())
 	}
@@ -128,7 +147,7 @@ func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 		elsewhere,
 	)
 
-	got := b.values(b.service.RemoveMember(ctx, b.Fixture.WorkspaceID.String(), b.user.String()))
+	got := b.values(b.do(ctx, admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}))
 	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
 		t.Errorf("%v, want 2 grants and 1 token", got)
 	}
@@ -174,7 +193,7 @@ func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
-	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
+	b.values(b.do(t.Context(), admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}))
 	// The revocation is undone in Postgres, so that only Redis refuses.
 	b.Fixture.Exec(
 		`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`,
@@ -191,7 +210,7 @@ func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
-	b.values(b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()))
+	b.values(b.do(t.Context(), admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}))
 	if g := b.Stored(held.Grant); g.State != grant.Revoked {
 		t.Errorf("the grant is %s", g.State)
 	}
@@ -211,7 +230,8 @@ func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String()); err == nil {
+	remove := admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}
+	if _, err := b.do(t.Context(), remove); err == nil {
 		t.Error("the removal reports success")
 	}
 	if err := lock.Rollback(t.Context()); err != nil {
@@ -244,7 +264,8 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	for i := range errs {
 		group.Go(
 			func() {
-				_, errs[i] = b.service.RemoveMember(t.Context(), b.Fixture.WorkspaceID.String(), b.user.String())
+				_, errs[i] = b.do(t.Context(),
+					admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()})
 			},
 		)
 	}
@@ -276,9 +297,9 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 	b := newTestEnv(t)
 	ctx := t.Context()
 	workspace := b.Fixture.WorkspaceID.String()
-	id := b.text(b.values(b.service.AddUser(ctx, "ceo@example.org", "Ceo")), "id")
+	id := b.text(b.values(b.do(ctx, admin.AddUser{Email: "ceo@example.org", Name: "Ceo"})), "id")
 	shown := func() any {
-		got := b.values(b.service.ShowUser(ctx, "ceo@example.org"))
+		got := b.values(b.do(ctx, admin.ShowUser{User: "ceo@example.org"}))
 		if (got["emailProvenAt"] == nil) != (got["emailProvenBy"] == nil) {
 			t.Errorf("%v", got)
 		}
@@ -289,7 +310,7 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 	}
 	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null`)
 	for _, user := range []string{"ceo@example.org", id} {
-		_, err := b.service.AddMember(ctx, workspace, user, []string{"all"})
+		_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: user, Permissions: []string{"all"}})
 		if !errors.Is(err, admin.ErrUnproven) {
 			t.Errorf("%s was added: %v", user, err)
 		}
@@ -297,23 +318,27 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 	member := uuid.MustParse(id)
 	b.Fixture.Join(b.Fixture.WorkspaceID, member, perm.AccountAPIAccess, perm.ProgrammesRead)
 	more := []string{"account:api:access", "programmes:read:programmes", "programmes:write:programmes"}
-	if _, err := b.service.SetPermissions(ctx, workspace, id, more); !errors.Is(err, admin.ErrUnproven) {
+	_, err := b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: more})
+	if !errors.Is(err, admin.ErrUnproven) {
 		t.Errorf("an unproven member gets a permission: %v", err)
 	}
-	if got, err := b.service.AppointManagers(ctx, workspace); err != nil || len(got.(admin.List[admin.Manager])) != 0 {
+	got, err := b.do(ctx, admin.AppointManagers{Workspace: workspace})
+	if err != nil || len(got.(admin.List[admin.Manager])) != 0 {
 		t.Errorf("an unproven member was appointed: %v %v", got, err)
 	}
-	b.values(b.service.SetPermissions(ctx, workspace, id, []string{"programmes:read:programmes"}))
+	fewer := []string{"programmes:read:programmes"}
+	b.values(b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: fewer}))
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, member)
 	if by := shown(); by != nil {
 		t.Errorf("proven by %v", by)
 	}
-	b.values(b.service.SetEmail(ctx, id, "president@example.org"))
+	b.values(b.do(ctx, admin.SetEmail{User: id, Email: "president@example.org"}))
 	if n := b.Count(`select count(*) from account.users where email_proven_at is not null`); n != 0 {
 		t.Error("an operator's change of the address proves it")
 	}
-	b.values(b.service.ConfirmEmail(ctx, ""))
-	b.values(b.service.ConfirmEmail(ctx, id)) // again
-	b.values(b.service.AddMember(ctx, workspace, "president@example.org", []string{"all"}))
+	b.values(b.do(ctx, admin.ConfirmEmail{}))
+	b.values(b.do(ctx, admin.ConfirmEmail{User: id})) // again
+	all := []string{"all"}
+	b.values(b.do(ctx, admin.AddMember{Workspace: workspace, User: "president@example.org", Permissions: all}))
 	b.events(audit.UserEmailProven, "user:"+id, 1)
 }

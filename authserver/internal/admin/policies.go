@@ -51,9 +51,13 @@ func (c ConnectorPolicy) Text(out io.Writer) error {
 	return nil
 }
 
-// ConnectorPolicy shows the policy of a workspace.
-func (s *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result, error) {
-	id, err := parseID("workspace", workspace)
+// ShowConnectorPolicy shows the policy of a workspace.
+type ShowConnectorPolicy struct {
+	Workspace string `arg:"" help:"Id of the workspace."`
+}
+
+func (c ShowConnectorPolicy) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := parseID("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -64,31 +68,36 @@ func (s *Service) ConnectorPolicy(ctx context.Context, workspace string) (Result
 	return policyResult(id, found), nil
 }
 
-// A PolicyChange is a change of a policy; nil and empty fields keep the current value. The word all stands for every
-// value, and for platforms the word none for no value.
-type PolicyChange struct {
-	Platforms, Permissions []string
-	Days                   *int
+// SetConnectorPolicy changes the policy of a workspace and narrows existing connections, or shows the effect. Options
+// that are not given keep the current value. The word all stands for every value, and for platforms the word none for
+// no value.
+type SetConnectorPolicy struct {
+	Workspace   string   `arg:"" help:"Id of the workspace."`
+	Platforms   []string `placeholder:"NAMES" help:"Allowed platforms, separated by commas: claude, chatgpt, other; or all, or none."`
+	Permissions []string `placeholder:"NAMES" help:"Permissions that may be granted, separated by commas; or all."`
+	Days        *int     `help:"Maximum duration of access in days, 1 to 30."`
+	DryRun      bool     `help:"Show the effect on existing connections, and change nothing."`
 }
 
-func (p PolicyChange) of(before workspace.ConnectorPolicy) (workspace.ConnectorPolicy, error) {
-	wish := policy.Request{Platforms: p.Platforms, Permissions: p.Permissions, Days: before.Days}
+// after returns the policy that the command makes of another.
+func (c SetConnectorPolicy) after(before workspace.ConnectorPolicy) (workspace.ConnectorPolicy, error) {
+	wish := policy.Request{Platforms: c.Platforms, Permissions: c.Permissions, Days: before.Days}
 	switch {
-	case len(p.Platforms) == 0:
+	case len(c.Platforms) == 0:
 		wish.Platforms = platformNames(before.Platforms)
-	case slices.Equal(p.Platforms, []string{"all"}):
+	case slices.Equal(c.Platforms, []string{"all"}):
 		wish.Platforms = platformNames(workspace.Platforms())
-	case slices.Equal(p.Platforms, []string{"none"}):
+	case slices.Equal(c.Platforms, []string{"none"}):
 		wish.Platforms = nil
 	}
 	switch {
-	case len(p.Permissions) == 0:
+	case len(c.Permissions) == 0:
 		wish.Permissions = before.Permissions.Strings()
-	case slices.Equal(p.Permissions, []string{"all"}):
+	case slices.Equal(c.Permissions, []string{"all"}):
 		wish.Permissions = perm.ForConnectors().Strings()
 	}
-	if p.Days != nil {
-		wish.Days = *p.Days
+	if c.Days != nil {
+		wish.Days = *c.Days
 	}
 	out, err := wish.Accept()
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok {
@@ -105,27 +114,23 @@ func platformNames(platforms []workspace.Platform) []string {
 	return out
 }
 
-// SetConnectorPolicy changes the policy of a workspace and narrows existing connections. With dryRun it only reports
-// the effect.
-func (s *Service) SetConnectorPolicy(
-	ctx context.Context, workspace string, change PolicyChange, dryRun bool,
-) (Result, error) {
-	id, err := parseID("workspace", workspace)
+func (c SetConnectorPolicy) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := parseID("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	if len(change.Platforms) == 0 && len(change.Permissions) == 0 && change.Days == nil {
+	if len(c.Platforms) == 0 && len(c.Permissions) == 0 && c.Days == nil {
 		return nil, refuse("give --platforms, --permissions or --days")
 	}
 	before, err := s.Store.ConnectorPolicy(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	after, err := change.of(before)
+	after, err := c.after(before)
 	if err != nil {
 		return nil, err
 	}
-	if dryRun {
+	if c.DryRun {
 		effect, err := s.Store.ConnectorPolicyEffect(ctx, id, after)
 		return policyOutcome("Dry run, nothing was changed. New policy: ", id, after, effect, false), err
 	}

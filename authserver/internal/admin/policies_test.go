@@ -15,7 +15,7 @@ import (
 
 func (b *testEnv) policy() map[string]any {
 	b.t.Helper()
-	return b.values(b.service.ConnectorPolicy(b.t.Context(), b.Fixture.WorkspaceID.String()))
+	return b.values(b.do(b.t.Context(), admin.ShowConnectorPolicy{Workspace: b.Fixture.WorkspaceID.String()}))
 }
 
 func names(values any) []string {
@@ -37,34 +37,35 @@ func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 		t.Errorf("%v", p)
 	}
 	held := b.Connected(b.app, b.user)
-	preview := b.values(b.service.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{Days: &days}, true))
+	preview := b.values(b.do(t.Context(),
+		admin.SetConnectorPolicy{Workspace: workspace, Days: &days, DryRun: true}))
 	if preview["endSooner"] != 1.0 || preview["changed"] != false || b.policy()["days"] != 30.0 ||
 		!b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
 		t.Errorf("a dry run: %v", preview)
 	}
-	if got := b.values(b.service.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
-		Days: &days,
-	}, false)); got["endSooner"] != 1.0 ||
+	if got := b.values(b.do(t.Context(), admin.SetConnectorPolicy{
+		Workspace: workspace,
+		Days:      &days,
+	})); got["endSooner"] != 1.0 ||
 		got["ended"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 {
 		t.Errorf("%v", p)
 	}
-	if got := b.values(b.service.SetConnectorPolicy(t.Context(), workspace, admin.PolicyChange{
+	if got := b.values(b.do(t.Context(), admin.SetConnectorPolicy{
+		Workspace: workspace,
 		Platforms: []string{"none"},
-	}, false)); got["ended"] != 1.0 {
+	})); got["ended"] != 1.0 {
 		t.Errorf("%v", got)
 	}
 	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByPolicy {
 		t.Errorf("%s %s", g.State, g.Reason)
 	}
 	b.values(
-		b.service.SetConnectorPolicy(
+		b.do(
 			t.Context(),
-			workspace,
-			admin.PolicyChange{Platforms: []string{"all"}, Permissions: []string{"all"}},
-			false,
+			admin.SetConnectorPolicy{Workspace: workspace, Platforms: []string{"all"}, Permissions: []string{"all"}},
 		),
 	)
 	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 ||
@@ -78,7 +79,7 @@ func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
-	for what, change := range map[string]admin.PolicyChange{
+	for what, change := range map[string]admin.SetConnectorPolicy{
 		"nothing":                  {},
 		"no days":                  {Days: &none},
 		"too many days":            {Days: &many},
@@ -88,13 +89,14 @@ func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 		"not for connectors":       {Permissions: []string{string(perm.AccountAPIAccess)}},
 		"a write without its read": {Permissions: []string{string(perm.ProgrammesWrite)}},
 	} {
-		result, err := b.service.SetConnectorPolicy(t.Context(), workspace, change, false)
+		change.Workspace = workspace
+		result, err := b.do(t.Context(), change)
 		b.refused(what, result, err)
 	}
 	for _, id := range []string{"main", uuid.NewString()} {
-		result, err := b.service.ConnectorPolicy(t.Context(), id)
+		result, err := b.do(t.Context(), admin.ShowConnectorPolicy{Workspace: id})
 		b.refused("show "+id, result, err)
-		result, err = b.service.SetConnectorPolicy(t.Context(), id, admin.PolicyChange{Days: &ten}, false)
+		result, err = b.do(t.Context(), admin.SetConnectorPolicy{Workspace: id, Days: &ten})
 		b.refused("set "+id, result, err)
 	}
 	b.events(audit.ConnectorPolicyChanged, "tenant:"+workspace, 0)

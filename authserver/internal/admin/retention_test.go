@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 )
 
 // row returns the row of a kind.
@@ -25,7 +26,7 @@ func TestRetention_ShowAndRun(t *testing.T) {
 	b.Connected(b.app, b.user)
 	show := func() map[string]any {
 		t.Helper()
-		return b.row(b.list(b.service.ShowRetention(ctx)), "ended grants")
+		return b.row(b.list(b.do(ctx, admin.ShowRetention{})), "ended grants")
 	}
 	if got := show(); got["due"] != 0.0 || got["oldest"] != nil || got["keepDays"] != 90.0 ||
 		got["setting"] != "ALMONER_RETENTION_GRANTS_DAYS" {
@@ -35,11 +36,11 @@ func TestRetention_ShowAndRun(t *testing.T) {
 	if got := show(); got["due"] != 1.0 || got["oldest"] == nil {
 		t.Errorf("%v", got)
 	}
-	got := b.row(b.list(b.service.RunRetention(ctx)), "ended grants")
+	got := b.row(b.list(b.do(ctx, admin.RunRetention{})), "ended grants")
 	if got["deleted"] != 1.0 || got["left"] != false || show()["due"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 	b.events(audit.RetentionRun, "retention", 1)
-	b.list(b.service.RunRetention(ctx))
+	b.list(b.do(ctx, admin.RunRetention{}))
 	b.events(audit.RetentionRun, "retention", 1) // it deleted nothing
 }

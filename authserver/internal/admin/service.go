@@ -1,8 +1,8 @@
 // Package admin implements the commands of authserver admin, which operators use.
 //
-// Each command parses its arguments, refuses invalid ones, and changes the store as the services of users do, with an
-// audit event of the actor admin in the same transaction. Revocations are committed in Postgres and then propagated to
-// Redis; a failure to propagate does not matter (package grant).
+// Each Command is a struct with its arguments and options. It refuses invalid ones, and changes the store as the
+// services of users do, with an audit event of the actor admin in the same transaction. Revocations are committed in
+// Postgres and then propagated to Redis; a failure to propagate does not matter (package grant).
 //
 //	workspaces.go  organisations, workspaces, their modules and features
 //	users.go       users: passwords, addresses, deletion
@@ -15,7 +15,7 @@
 //	keys.go        signing keys (package keyring), and deletion of old records
 //	service.go     what the commands share, and their output
 //
-// cmd/authserver uses it through package app, which creates the Service.
+// cmd/authserver has the tree of commands with their help, and package app creates the Service.
 package admin
 
 import (
@@ -113,14 +113,27 @@ var refusals = map[error]error{
 	client.ErrUnknown:         ErrNoClient,
 }
 
-// refusal returns the refusal for an error of a service, or the error.
-func refusal(err error) error {
+// A Command is a command with its arguments and options, which package kong parses.
+type Command interface {
+	run(ctx context.Context, s *Service) (Result, error)
+}
+
+// Checked is a Command with a check before the database is opened.
+type Checked interface {
+	Command
+	// Check checks the options, and opens what the command reads or writes.
+	Check() error
+}
+
+// Run runs a command.
+func (s *Service) Run(ctx context.Context, c Command) (Result, error) {
+	result, err := c.run(ctx, s)
 	for of, words := range refusals {
 		if errors.Is(err, of) {
-			return words
+			return nil, words
 		}
 	}
-	return err
+	return result, err
 }
 
 func event(action audit.Action, kind string, id uuid.UUID) audit.Event {

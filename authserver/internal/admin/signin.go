@@ -2,13 +2,19 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // ErrNoSignInMethod means that the user has no sign-in method with that identifier.
@@ -54,9 +60,13 @@ func (s SignInMethod) Event(user uuid.UUID) audit.Event {
 	return removed
 }
 
-// SignInMethods lists a user's passkeys, linked accounts and authenticator app.
-func (s *Service) SignInMethods(ctx context.Context, user string) (Result, error) {
-	id, err := s.findUser(ctx, user)
+// ListSignInMethods lists a user's passkeys, linked accounts and authenticator app.
+type ListSignInMethods struct {
+	User string `arg:"" help:"UUID or e-mail address of the user."`
+}
+
+func (c ListSignInMethods) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := s.findUser(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +76,17 @@ func (s *Service) SignInMethods(ctx context.Context, user string) (Result, error
 
 // RemoveSignInMethod removes one passkey or linked account of a user, even the last sign-in method, or the
 // authenticator app, and signs the user out everywhere.
-func (s *Service) RemoveSignInMethod(ctx context.Context, user, method string) (Result, error) {
-	id, err := s.findUser(ctx, user)
+type RemoveSignInMethod struct {
+	User   string `arg:"" help:"UUID or e-mail address of the user."`
+	Method string `arg:"" help:"Id of a passkey or issuer of a linked account, as listed by sign-in-methods."`
+}
+
+func (c RemoveSignInMethod) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := s.findUser(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}
-	removed, err := s.Store.RemoveSignInMethod(ctx, id, method)
+	removed, err := s.Store.RemoveSignInMethod(ctx, id, c.Method)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +94,72 @@ func (s *Service) RemoveSignInMethod(ctx context.Context, user, method string) (
 		fmt.Sprintf("Removed the %s %s, and signed the user out everywhere.", removed.Kind, removed.ID),
 		map[string]any{"id": id, "removed": removed},
 	}, nil
+}
+
+// SetPassword reads a password, one line, and sets it. The result names the user's other sign-in methods, if they are
+// not removed.
+type SetPassword struct {
+	User         string    `arg:"" help:"UUID or e-mail address of the user."`
+	RemoveOthers bool      `help:"Also remove the user's passkeys and linked accounts, so that only the password remains."`
+	From         io.Reader `kong:"-"` // set by Check
+}
+
+// errTerminal refuses a password typed at a terminal, where it would be visible.
+var errTerminal = errors.New("standard input is a terminal: pass the password with set-password USER < FILE")
+
+// Check implements Checked.
+func (c *SetPassword) Check() error {
+	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		return errTerminal
+	}
+	c.From = os.Stdin
+	return nil
+}
+
+func (c SetPassword) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := s.findUser(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := readPassword(c.From)
+	if err != nil {
+		return nil, err
+	}
+	known, _, exists, err := s.Store.UserByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, ErrNoUser
+	}
+	if problem := password.Check(chosen, known.Name, known.Email); problem != "" {
+		return nil, refuse(problem)
+	}
+	hash, err := session.HashPassword(chosen.Reveal(), session.StandardCost())
+	if err != nil {
+		return nil, err
+	}
+	others, err := s.Store.SetPassword(ctx, id, hash, c.RemoveOthers, userEvent(audit.UserPasswordSet, id))
+	if err != nil {
+		return nil, err
+	}
+	return Outcome{
+		afterPassword(others, c.RemoveOthers),
+		map[string]any{"id": id, "others": List[SignInMethod](others), "removed": c.RemoveOthers},
+	}, nil
+}
+
+// readPassword reads one line. Of a longer text it reads enough to refuse it.
+func readPassword(in io.Reader) (credential.Secret, error) {
+	raw, err := io.ReadAll(io.LimitReader(in, password.Longest+3))
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	if text == "" {
+		return "", refuse("pass the password on standard input, for example: … set-password ada@example.org < file")
+	}
+	return credential.Secret(text), nil
 }
 
 // afterPassword returns the sentence that follows a new password: it names the other sign-in methods, which are removed

@@ -20,7 +20,8 @@ const upstream = "https://id.example.org"
 // withSignInMethods creates a signed-in user with a passkey and a linked account.
 func (b *testEnv) withSignInMethods(email string) (user, passkey string) {
 	b.t.Helper()
-	user, passkey = b.text(b.values(b.service.AddUser(b.t.Context(), email, "Ada")), "id"), uuid.NewString()
+	added := b.values(b.do(b.t.Context(), admin.AddUser{Email: email, Name: "Ada"}))
+	user, passkey = b.text(added, "id"), uuid.NewString()
 	b.Fixture.Exec(`insert into account.passkeys
 		(id, user_id, name, credential_id, public_key, sign_count, aaguid, transports, backup_eligible, backed_up)
 		values ($1, $2, 'Laptop', $3, '\x01', 0, '\x01', '{}', false, false)`, passkey, user, []byte(passkey))
@@ -37,7 +38,7 @@ func (b *testEnv) withSignInMethods(email string) (user, passkey string) {
 func (b *testEnv) methods(user string) []string {
 	b.t.Helper()
 	var ids []string
-	for _, one := range b.list(b.service.SignInMethods(b.t.Context(), user)) {
+	for _, one := range b.list(b.do(b.t.Context(), admin.ListSignInMethods{User: user})) {
 		ids = append(ids, one["id"].(string))
 	}
 	slices.Sort(ids)
@@ -60,7 +61,7 @@ func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
 	set := func(alone bool) string {
 		t.Helper()
 		password := strings.NewReader("correct horse battery staple")
-		result, err := b.service.SetPassword(t.Context(), user, password, alone)
+		result, err := b.do(t.Context(), admin.SetPassword{User: user, From: password, RemoveOthers: alone})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,12 +107,12 @@ func TestMails_SayThatOperatorChangedTheAccount(t *testing.T) {
 	mails := &queued{}
 	b.service.Store.(*postgres.Store).SendMail(mails)
 	password := strings.NewReader("correct horse battery staple")
-	if _, err := b.service.SetPassword(t.Context(), user, password, false); err != nil {
+	if _, err := b.do(t.Context(), admin.SetPassword{User: user, From: password}); err != nil {
 		t.Fatal(err)
 	}
-	b.values(b.service.RemoveSignInMethod(t.Context(), user, passkey))
-	b.values(b.service.RemoveSignInMethod(t.Context(), user, upstream))
-	b.values(b.service.SetEmail(t.Context(), user, "ada.okafor@example.org"))
+	b.values(b.do(t.Context(), admin.RemoveSignInMethod{User: user, Method: passkey}))
+	b.values(b.do(t.Context(), admin.RemoveSignInMethod{User: user, Method: upstream}))
+	b.values(b.do(t.Context(), admin.SetEmail{User: user, Email: "ada.okafor@example.org"}))
 	var kinds []mail.Kind
 	for _, m := range mails.messages {
 		kinds = append(kinds, m.Kind)
@@ -138,30 +139,30 @@ func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 		"none":           "",
 		"issuer":         "https://elsewhere.example",
 	} {
-		result, err := b.service.RemoveSignInMethod(t.Context(), user, id)
+		result, err := b.do(t.Context(), admin.RemoveSignInMethod{User: user, Method: id})
 		b.refused(what, result, err)
 	}
-	result, err := b.service.RemoveSignInMethod(t.Context(), uuid.NewString(), passkey)
+	result, err := b.do(t.Context(), admin.RemoveSignInMethod{User: uuid.NewString(), Method: passkey})
 	b.refused("an unknown user", result, err)
-	result, err = b.service.SignInMethods(t.Context(), uuid.NewString())
+	result, err = b.do(t.Context(), admin.ListSignInMethods{User: uuid.NewString()})
 	b.refused("the list of an unknown user", result, err)
 	if b.signedIn(user) != 1 {
 		t.Error("a refusal signed the user out")
 	}
-	b.values(b.service.RemoveSignInMethod(t.Context(), "ada@example.org", passkey))
+	b.values(b.do(t.Context(), admin.RemoveSignInMethod{User: "ada@example.org", Method: passkey}))
 	b.wantsMethods("after the passkey", user, upstream)
 	if b.signedIn(user) != 0 || b.signedIn(other) != 1 {
 		t.Error("want only this user signed out")
 	}
-	b.values(b.service.RemoveSignInMethod(t.Context(), user, upstream))
+	b.values(b.do(t.Context(), admin.RemoveSignInMethod{User: user, Method: upstream}))
 	b.wantsMethods("after both", user)
 	b.Fixture.Exec(`insert into account.authenticators (user_id, secret, last_step) values ($1, '\x01', 1)`, user)
 	another := strings.NewReader("four quiet lantern boats")
-	if _, err := b.service.SetPassword(t.Context(), user, another, true); err != nil {
+	if _, err := b.do(t.Context(), admin.SetPassword{User: user, From: another, RemoveOthers: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.wantsMethods("a new password keeps the app", user, admin.AuthenticatorID)
-	b.values(b.service.RemoveSignInMethod(t.Context(), user, admin.AuthenticatorID))
+	b.values(b.do(t.Context(), admin.RemoveSignInMethod{User: user, Method: admin.AuthenticatorID}))
 	b.wantsMethods("after the app", user)
 	b.events(audit.AuthenticatorRemoved, "user:"+user, 1)
 	b.wantsMethods("of another user", other, otherPasskey, upstream)
@@ -174,7 +175,7 @@ func TestResetLink_IsMarkedAsOperatorLink(t *testing.T) {
 	b := newTestEnv(t)
 	user, _ := b.withSignInMethods("ada@example.org")
 	b.service.AppURL = "https://app.example.org"
-	b.values(b.service.ResetLink(t.Context(), user))
+	b.values(b.do(t.Context(), admin.ResetLink{User: user}))
 	if n := b.Count(`select count(*) from account.password_resets where user_id = $1 and by_operator`, user); n != 1 {
 		t.Errorf("%d links of an operator", n)
 	}

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -47,6 +48,10 @@ func newTestEnv(t *testing.T) *testEnv {
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
+}
+
+func (b *testEnv) do(ctx context.Context, c admin.Command) (admin.Result, error) {
+	return b.service.Run(ctx, c)
 }
 
 // endRest ends the grants that a request left to the background, as the service does.

@@ -19,7 +19,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
-	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -82,12 +81,18 @@ func (u User) cells() []string {
 }
 
 // AddUser creates a user without a password and without memberships.
-func (s *Service) AddUser(ctx context.Context, email, name string) (Result, error) {
-	email, err := parseEmail(email)
+type AddUser struct {
+	Email string `required:"" placeholder:"ADDRESS" help:"E-mail address to sign in with."`
+	Name  string `required:"" help:"Name of the user."`
+}
+
+func (c AddUser) run(ctx context.Context, s *Service) (Result, error) {
+	email, err := parseEmail(c.Email)
 	if err != nil {
 		return nil, err
 	}
-	if name, err = parseName(name); err != nil {
+	name, err := parseName(c.Name)
+	if err != nil {
 		return nil, err
 	}
 	id := identity.New()
@@ -107,8 +112,10 @@ func parseEmail(text string) (string, error) {
 	return email, nil
 }
 
-// Users lists all users, by e-mail address.
-func (s *Service) Users(ctx context.Context) (Result, error) {
+// ListUsers lists all users, by e-mail address.
+type ListUsers struct{}
+
+func (ListUsers) run(ctx context.Context, s *Service) (Result, error) {
 	found, err := s.Store.Users(ctx)
 	return List[User](found), err
 }
@@ -129,16 +136,22 @@ func (d Duplicate) cells() []string {
 	return append([]string{d.Address}, d.User.cells()...)
 }
 
-// DuplicateUsers lists the users whose addresses are spellings of one address or have invisible characters. The
+// ListDuplicates lists the users whose addresses are spellings of one address or have invisible characters. The
 // operator decides what happens to them.
-func (s *Service) DuplicateUsers(ctx context.Context) (Result, error) {
+type ListDuplicates struct{}
+
+func (ListDuplicates) run(ctx context.Context, s *Service) (Result, error) {
 	found, err := s.Store.DuplicateUsers(ctx)
 	return List[Duplicate](found), err
 }
 
 // ShowUser shows one user.
-func (s *Service) ShowUser(ctx context.Context, user string) (Result, error) {
-	id, err := s.findUser(ctx, user)
+type ShowUser struct {
+	User string `arg:"" help:"UUID or e-mail address of the user."`
+}
+
+func (c ShowUser) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := s.findUser(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}
@@ -169,10 +182,15 @@ func (u User) confirmed() string {
 	return stamp(u.EmailProven) + " (" + string(u.EmailProvenBy) + ")"
 }
 
-// ConfirmEmail proves the address of a user by the operator's word, or of all users if user is "". It ends nothing.
-func (s *Service) ConfirmEmail(ctx context.Context, user string) (Result, error) {
+// ConfirmEmail proves the address of a user by the operator's word, or of all users if User is "". It ends nothing.
+type ConfirmEmail struct {
+	User string `arg:"" optional:"" xor:"users" help:"UUID or e-mail address of the user."`
+	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses. Do this only if the deployment has always sent mail, and its invitations were opened by the people they were sent to."`
+}
+
+func (c ConfirmEmail) run(ctx context.Context, s *Service) (Result, error) {
 	var ids []uuid.UUID
-	if user == "" {
+	if c.User == "" {
 		all, err := s.Store.Users(ctx)
 		if err != nil {
 			return nil, err
@@ -183,7 +201,7 @@ func (s *Service) ConfirmEmail(ctx context.Context, user string) (Result, error)
 			}
 		}
 	} else {
-		id, err := s.findUser(ctx, user)
+		id, err := s.findUser(ctx, c.User)
 		if err != nil {
 			return nil, err
 		}
@@ -219,8 +237,25 @@ func (s *Service) findUser(ctx context.Context, text string) (uuid.UUID, error) 
 	return s.Store.FindUser(ctx, text)
 }
 
-// SetDisabled disables or enables a user. A disabled user has no access.
-func (s *Service) SetDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
+// DisableUser disables a user, who then has no access.
+type DisableUser struct {
+	User string `arg:"" help:"UUID or e-mail address of the user."`
+}
+
+func (c DisableUser) run(ctx context.Context, s *Service) (Result, error) {
+	return s.setDisabled(ctx, c.User, true)
+}
+
+// EnableUser enables a disabled user.
+type EnableUser struct {
+	User string `arg:"" help:"UUID or e-mail address of the user."`
+}
+
+func (c EnableUser) run(ctx context.Context, s *Service) (Result, error) {
+	return s.setDisabled(ctx, c.User, false)
+}
+
+func (s *Service) setDisabled(ctx context.Context, user string, disabled bool) (Result, error) {
 	id, err := s.findUser(ctx, user)
 	if err != nil {
 		return nil, err
@@ -240,66 +275,23 @@ func (s *Service) SetDisabled(ctx context.Context, user string, disabled bool) (
 	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
 }
 
-// SetPassword reads a password, one line, from in and sets it. With alone it removes the user's passkeys and linked
-// accounts; otherwise the result names them.
-func (s *Service) SetPassword(ctx context.Context, user string, in io.Reader, alone bool) (Result, error) {
-	id, err := s.findUser(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := readPassword(in)
-	if err != nil {
-		return nil, err
-	}
-	known, _, exists, err := s.Store.UserByID(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return nil, ErrNoUser
-	}
-	if problem := password.Check(chosen, known.Name, known.Email); problem != "" {
-		return nil, refuse(problem)
-	}
-	hash, err := session.HashPassword(chosen.Reveal(), session.StandardCost())
-	if err != nil {
-		return nil, err
-	}
-	others, err := s.Store.SetPassword(ctx, id, hash, alone, userEvent(audit.UserPasswordSet, id))
-	if err != nil {
-		return nil, err
-	}
-	return Outcome{
-		afterPassword(others, alone),
-		map[string]any{"id": id, "others": List[SignInMethod](others), "removed": alone},
-	}, nil
-}
-
-// readPassword reads one line. Of a longer text it reads enough to refuse it.
-func readPassword(in io.Reader) (credential.Secret, error) {
-	raw, err := io.ReadAll(io.LimitReader(in, password.Longest+3))
-	if err != nil {
-		return "", fmt.Errorf("read the password: %w", err)
-	}
-	text := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
-	if text == "" {
-		return "", refuse("pass the password on standard input, for example: … set-password ada@example.org < file")
-	}
-	return credential.Secret(text), nil
-}
-
 // SetEmail changes the address of a user who has lost the old mailbox, and mails both addresses.
-func (s *Service) SetEmail(ctx context.Context, user, email string) (Result, error) {
-	email, err := parseEmail(email)
+type SetEmail struct {
+	User  string `arg:"" help:"UUID or e-mail address of the user."`
+	Email string `arg:"" help:"The new address."`
+}
+
+func (c SetEmail) run(ctx context.Context, s *Service) (Result, error) {
+	email, err := parseEmail(c.Email)
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.findUser(ctx, user)
+	id, err := s.findUser(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.Store.SetEmail(ctx, id, email, userEvent(audit.UserEmailChanged, id)); err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	return Outcome{
 		fmt.Sprintf("The user signs in with %s now. The password and the sign-ins stay as they are.", email),
@@ -317,13 +309,18 @@ type Accounts interface {
 	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error)
 }
 
-// DeleteUser deletes a user. With dryRun it changes nothing and returns what would end.
-func (s *Service) DeleteUser(ctx context.Context, user string, dryRun bool) (Result, error) {
-	id, err := s.findUser(ctx, user)
+// DeleteUser deletes a user, or shows what would end.
+type DeleteUser struct {
+	User   string `arg:"" help:"UUID or e-mail address of the user."`
+	DryRun bool   `help:"Change nothing; show what would end."`
+}
+
+func (c DeleteUser) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := s.findUser(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}
-	if dryRun {
+	if c.DryRun {
 		_, _, exists, err := s.Store.UserByID(ctx, id)
 		if err == nil && !exists {
 			err = ErrNoUser
@@ -363,11 +360,15 @@ func deletion(sentence string, id uuid.UUID, s useraccount.Summary, deleted bool
 
 // ResetLink makes a link with which a user sets a new password, as the mail of /login/forgotten has it. The operator
 // gives it to the user. With this link, the user can also remove passkeys that a workspace requires.
-func (s *Service) ResetLink(ctx context.Context, user string) (Result, error) {
+type ResetLink struct {
+	User string `arg:"" help:"UUID or e-mail address of the user."`
+}
+
+func (c ResetLink) run(ctx context.Context, s *Service) (Result, error) {
 	if s.AppURL == "" {
 		return nil, refuse("set ALMONER_APP_URL: the link leads to the pages of the deployment")
 	}
-	id, err := s.findUser(ctx, user)
+	id, err := s.findUser(ctx, c.User)
 	if err != nil {
 		return nil, err
 	}

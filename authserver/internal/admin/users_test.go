@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -37,18 +38,18 @@ func (b *testEnv) signedIn(user string) int {
 func TestAddUser_HasNoPassword(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.service.AddUser(t.Context(), "Ada.Okafor@Example.org", "Ada Okafor"))
+	added := b.values(b.do(t.Context(), admin.AddUser{Email: "Ada.Okafor@Example.org", Name: "Ada Okafor"}))
 	id := b.text(added, "id")
 	if added["email"] != "ada.okafor@example.org" {
 		t.Errorf("stored as %v", added["email"])
 	}
 	b.events(audit.UserAdded, "user:"+id, 1)
-	for _, one := range b.list(b.service.Users(t.Context())) {
+	for _, one := range b.list(b.do(t.Context(), admin.ListUsers{})) {
 		if one["id"] == id && (one["hasPassword"] != false || one["disabledAt"] != nil || one["name"] != "Ada Okafor") {
 			t.Errorf("listed as %v", one)
 		}
 	}
-	result, err := b.service.AddUser(t.Context(), "ADA.okafor@example.org", "Another")
+	result, err := b.do(t.Context(), admin.AddUser{Email: "ADA.okafor@example.org", Name: "Another"})
 	b.refused("the address in another case", result, err)
 	for _, address := range []string{
 		"",
@@ -59,17 +60,17 @@ func TestAddUser_HasNoPassword(t *testing.T) {
 		"a b@example.org",
 		strings.Repeat("x", 250) + "@example.org",
 	} {
-		result, err := b.service.AddUser(t.Context(), address, "Ada")
+		result, err := b.do(t.Context(), admin.AddUser{Email: address, Name: "Ada"})
 		b.refused("address "+address, result, err)
 	}
-	result, err = b.service.AddUser(t.Context(), "eve@example.org", "")
+	result, err = b.do(t.Context(), admin.AddUser{Email: "eve@example.org"})
 	b.refused("no name", result, err)
 }
 
 func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	id := b.text(b.values(b.service.AddUser(t.Context(), "ada@example.org", "Ada")), "id")
+	id := b.text(b.values(b.do(t.Context(), admin.AddUser{Email: "ada@example.org", Name: "Ada"})), "id")
 	passwords, err := session.NewPasswords(nil, nil, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 	const password = "correct horse battery staple"
 	for _, input := range []string{password, password + "\n", password + "\r\n"} {
 		b.signIn(id)
-		b.values(b.service.SetPassword(t.Context(), "Ada@example.org", strings.NewReader(input), false))
+		b.values(b.do(t.Context(), admin.SetPassword{User: "Ada@example.org", From: strings.NewReader(input)}))
 		if right, err := passwords.Matches(b.stored(id), password); err != nil || !right {
 			t.Errorf("%q: sign-in refuses the password: %v", input, err)
 		}
@@ -102,17 +103,17 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 		"common":              "password1234",
 		"the user's name":     "ada-example-org",
 	} {
-		result, err := b.service.SetPassword(t.Context(), id, strings.NewReader(input), false)
+		result, err := b.do(t.Context(), admin.SetPassword{User: id, From: strings.NewReader(input)})
 		b.refused(what, result, err)
 	}
 	longest := strings.Repeat("tide lantern quarry ", 52)[:1024]
-	b.values(b.service.SetPassword(t.Context(), id, strings.NewReader(longest), false))
+	b.values(b.do(t.Context(), admin.SetPassword{User: id, From: strings.NewReader(longest)}))
 	if b.stored(id) == before {
 		t.Error("the longest password is refused")
 	}
-	result, err := b.service.SetPassword(t.Context(), uuid.NewString(), strings.NewReader(password), false)
+	result, err := b.do(t.Context(), admin.SetPassword{User: uuid.NewString(), From: strings.NewReader(password)})
 	b.refused("an unknown id", result, err)
-	result, err = b.service.SetPassword(t.Context(), "nobody@example.org", strings.NewReader(password), false)
+	result, err = b.do(t.Context(), admin.SetPassword{User: "nobody@example.org", From: strings.NewReader(password)})
 	b.refused("an unknown address", result, err)
 	if n := b.Count(`select count(*) from account.audit_events
 		where detail::text like '%horse%' or detail::text like '%argon%'`); n != 0 {
@@ -127,7 +128,7 @@ func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 	held := b.Connected(b.app, b.user)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.signIn(id)
-	got := b.values(b.service.SetDisabled(t.Context(), id, true))
+	got := b.values(b.do(t.Context(), admin.DisableUser{User: id}))
 	if got["changed"] != true || got["disabled"] != true {
 		t.Errorf("%v", got)
 	}
@@ -150,18 +151,18 @@ func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 	if introspect() {
 		t.Error("a personal access token still works")
 	}
-	if again := b.values(b.service.SetDisabled(t.Context(), id, true)); again["changed"] != false {
+	if again := b.values(b.do(t.Context(), admin.DisableUser{User: id})); again["changed"] != false {
 		t.Errorf("again: %v", again)
 	}
 	b.events(audit.UserDisabled, "user:"+id, 1)
-	b.values(b.service.SetDisabled(t.Context(), id, false))
+	b.values(b.do(t.Context(), admin.EnableUser{User: id}))
 	b.events(audit.UserEnabled, "user:"+id, 1)
 	if !introspect() || b.signedIn(id) != 0 {
 		t.Error("enabled: the token does not work, or a former sign-in came back")
 	}
 	b.Refreshed(b.app, held)
 	for _, unknown := range []string{uuid.NewString(), "nobody@example.org", "ada", ""} {
-		result, err := b.service.SetDisabled(t.Context(), unknown, true)
+		result, err := b.do(t.Context(), admin.DisableUser{User: unknown})
 		b.refused("user "+unknown, result, err)
 	}
 }

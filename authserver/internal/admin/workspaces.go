@@ -91,8 +91,12 @@ func list(texts []string) string {
 }
 
 // AddOrganisation creates an organisation.
-func (s *Service) AddOrganisation(ctx context.Context, name string) (Result, error) {
-	name, err := parseName(name)
+type AddOrganisation struct {
+	Name string `arg:"" help:"Name."`
+}
+
+func (c AddOrganisation) run(ctx context.Context, s *Service) (Result, error) {
+	name, err := parseName(c.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -103,19 +107,27 @@ func (s *Service) AddOrganisation(ctx context.Context, name string) (Result, err
 	return Outcome{fmt.Sprintf("Added the organisation %s.", id), map[string]any{"id": id, "name": name}}, nil
 }
 
-// Organisations lists all organisations.
-func (s *Service) Organisations(ctx context.Context) (Result, error) {
+// ListOrganisations lists all organisations.
+type ListOrganisations struct{}
+
+func (ListOrganisations) run(ctx context.Context, s *Service) (Result, error) {
 	found, err := s.Store.Organisations(ctx)
 	return List[Organisation](found), err
 }
 
 // AddWorkspace creates a workspace of an organisation, with no module enabled.
-func (s *Service) AddWorkspace(ctx context.Context, organisation, name string) (Result, error) {
-	owner, err := parseID("organisation", organisation)
+type AddWorkspace struct {
+	Organisation string `required:"" placeholder:"ID" help:"Id of the organisation."`
+	Name         string `arg:"" help:"Name."`
+}
+
+func (c AddWorkspace) run(ctx context.Context, s *Service) (Result, error) {
+	owner, err := parseID("organisation", c.Organisation)
 	if err != nil {
 		return nil, err
 	}
-	if name, err = parseName(name); err != nil {
+	name, err := parseName(c.Name)
+	if err != nil {
 		return nil, err
 	}
 	id := identity.New()
@@ -128,9 +140,13 @@ func (s *Service) AddWorkspace(ctx context.Context, organisation, name string) (
 	}, nil
 }
 
-// Workspaces lists the workspaces of one organisation, or all if organisation is "".
-func (s *Service) Workspaces(ctx context.Context, organisation string) (Result, error) {
-	owner, err := parseOptional("organisation", organisation)
+// ListWorkspaces lists the workspaces of one organisation, or all.
+type ListWorkspaces struct {
+	Organisation string `placeholder:"ID" help:"Only the workspaces of one organisation."`
+}
+
+func (c ListWorkspaces) run(ctx context.Context, s *Service) (Result, error) {
+	owner, err := parseOptional("organisation", c.Organisation)
 	if err != nil {
 		return nil, err
 	}
@@ -138,21 +154,27 @@ func (s *Service) Workspaces(ctx context.Context, organisation string) (Result, 
 	return List[Workspace](found), err
 }
 
-// SetModule applies changes to a module of a workspace, in their order: enable, disable, provision, unprovision.
-func (s *Service) SetModule(ctx context.Context, workspace, module string, changes []string) (Result, error) {
-	id, err := parseID("workspace", workspace)
+// SetModule applies changes to a module of a workspace, in their order.
+type SetModule struct {
+	Workspace string   `arg:"" help:"Id of the workspace."`
+	Module    string   `arg:"" help:"Name of the module, such as programmes."`
+	Changes   []string `arg:"" help:"One or more of enable, disable, provision and unprovision."`
+}
+
+func (c SetModule) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := parseID("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	if modules := perm.Modules(); !slices.Contains(modules, module) {
+	if modules := perm.Modules(); !slices.Contains(modules, c.Module) {
 		return nil, refuse("the module must be " + strings.Join(modules, " or "))
 	}
-	change, err := parseModuleChange(changes)
+	change, err := parseModuleChange(c.Changes)
 	if err != nil {
 		return nil, err
 	}
-	entry := workspaceEvent(audit.ModuleChanged, id, map[string]any{"module": module, "changes": changes})
-	after, err := s.Store.SetModule(ctx, id, module, change, entry)
+	entry := workspaceEvent(audit.ModuleChanged, id, map[string]any{"module": c.Module, "changes": c.Changes})
+	after, err := s.Store.SetModule(ctx, id, c.Module, change, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -184,22 +206,28 @@ func parseModuleChange(changes []string) (ModuleChange, error) {
 }
 
 // SetFeature switches a feature of a workspace on or off.
-func (s *Service) SetFeature(ctx context.Context, workspace, feature, state string) (Result, error) {
-	id, err := parseID("workspace", workspace)
+type SetFeature struct {
+	Workspace string `arg:"" help:"Id of the workspace."`
+	Feature   string `arg:"" help:"llm_integration."`
+	State     string `arg:"" help:"on or off."`
+}
+
+func (c SetFeature) run(ctx context.Context, s *Service) (Result, error) {
+	id, err := parseID("workspace", c.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	if feature != "llm_integration" {
+	if c.Feature != "llm_integration" {
 		return nil, refuse("the feature must be llm_integration")
 	}
-	if state != "on" && state != "off" {
+	if c.State != "on" && c.State != "off" {
 		return nil, refuse("the state must be on or off")
 	}
-	entry := workspaceEvent(audit.FeatureChanged, id, map[string]any{"feature": feature, "state": state})
-	if err := s.Store.SetFeature(ctx, id, feature, state == "on", entry); err != nil {
+	entry := workspaceEvent(audit.FeatureChanged, id, map[string]any{"feature": c.Feature, "state": c.State})
+	if err := s.Store.SetFeature(ctx, id, c.Feature, c.State == "on", entry); err != nil {
 		return nil, err
 	}
-	return Outcome{"The feature " + feature + " is now " + state + ".", map[string]any{
-		"tenantId": id, "feature": feature, "enabled": state == "on",
+	return Outcome{"The feature " + c.Feature + " is now " + c.State + ".", map[string]any{
+		"tenantId": id, "feature": c.Feature, "enabled": c.State == "on",
 	}}, nil
 }
