@@ -2,10 +2,16 @@ package consent
 
 import (
 	"errors"
+	"net/netip"
+	"net/url"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -108,4 +114,123 @@ func Life(c client.Client, in workspace.Workspace) time.Duration {
 		life = min(life, in.Connectors.Life())
 	}
 	return life
+}
+
+// A Connection is a grant as its user sees it, with names and the user's current membership in its workspace.
+type Connection struct {
+	Grant       grant.Grant
+	Application string
+	Workspace   string
+	Member      bool
+	Held        perm.Set   // permissions of the user in the workspace
+	LLMEnabled  bool       // the workspace's LLM integration is on
+	NarrowedAt  *time.Time // when the workspace's connector policy last removed something from it
+	Home        string     // website of the application, or ""
+	Person      string     // name of the user
+	Email       string     // of the user
+}
+
+// A ConnectionPage selects connections of a workspace.
+type ConnectionPage struct {
+	Only   *uuid.UUID // the grant with this id, or nil for all
+	Before *uuid.UUID // the grants that were approved before this one, or nil for all
+	Words  string     // part of the application's name or the person's name or address, or "" for all
+	Limit  int
+}
+
+// HomeOf returns the website of an application: the origin of its metadata document, or of its first redirect URI that
+// is on the web. It returns "" for an application on the user's computer.
+func HomeOf(document string, redirects []string) string {
+	for _, text := range append([]string{document}, redirects...) {
+		if address, err := url.Parse(text); err == nil && address.Scheme == "https" && address.Host != "" {
+			return "https://" + address.Host
+		}
+	}
+	return ""
+}
+
+// Blocked returns why the connection has no effect at this moment. It does not check the grant's end: see Live.
+func (c Connection) Blocked() grant.Block {
+	return grant.Snapshot{Grant: &c.Grant, Member: c.Member, Held: c.Held, LLMEnabled: c.LLMEnabled}.Blocked()
+}
+
+// Without returns the permissions of the connection that have no effect, because its user does not hold them now.
+func (c Connection) Without() perm.Set { return c.Grant.Permissions.Without(c.Held) }
+
+// Live reports whether the application can still act.
+func (c Connection) Live(now time.Time) bool {
+	return c.Grant.State == grant.Active && now.Before(c.Grant.Ends)
+}
+
+// A Callback is the client's redirect URI, which receives the authorization response.
+type Callback struct{ URI string }
+
+// With returns the URI with the parameters (names and values in turn) appended. The URI itself stays unchanged byte for
+// byte, and parameters with an empty value are left out. A space becomes %20, because not every client decodes a plus
+// sign as one.
+func (c Callback) With(pairs ...string) string {
+	var out strings.Builder
+	out.WriteString(c.URI)
+	separator := "?"
+	if strings.Contains(c.URI, "?") {
+		separator = "&"
+		if strings.HasSuffix(c.URI, "?") || strings.HasSuffix(c.URI, "&") {
+			separator = ""
+		}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			continue
+		}
+		out.WriteString(separator + pairs[i] + "=" + strings.ReplaceAll(url.QueryEscape(pairs[i+1]), "+", "%20"))
+		separator = "&"
+	}
+	return out.String()
+}
+
+// Host returns the host that the user is sent to, for display. A private-use scheme precedes it, because the scheme
+// selects the application.
+func (c Callback) Host() string {
+	parsed, err := url.Parse(c.URI)
+	switch {
+	case err != nil:
+		return c.URI
+	case !private(parsed):
+		return parsed.Host
+	case parsed.Host == "":
+		return parsed.Scheme + ":"
+	}
+	return parsed.Scheme + "://" + parsed.Host
+}
+
+// A private-use scheme (RFC 8252, section 7.1) is any other than those of the web.
+func private(u *url.URL) bool { return u.Scheme != "https" && u.Scheme != "http" }
+
+// OwnDevice returns a word for the user's device if the callback leads to an application on it: "computer" for a
+// loopback address, where any program may be listening, "device" for a private-use scheme, which any application may
+// claim, or "" for another host.
+func (c Callback) OwnDevice() string {
+	parsed, err := url.Parse(c.URI)
+	if err != nil {
+		return ""
+	}
+	if private(parsed) {
+		return "device"
+	}
+	host := strings.ToLower(strings.TrimSuffix(parsed.Hostname(), "."))
+	address, err := netip.ParseAddr(host)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback()) {
+		return "computer"
+	}
+	return ""
+}
+
+// Lookalike reports whether the host has a label in punycode (RFC 3492), whose letters may imitate others.
+func (c Callback) Lookalike() bool {
+	for _, label := range strings.Split(strings.ToLower(c.Host()), ".") {
+		if strings.HasPrefix(label, "xn--") {
+			return true
+		}
+	}
+	return false
 }

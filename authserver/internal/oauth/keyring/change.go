@@ -104,10 +104,8 @@ func (r *Keyring) maintain(ctx context.Context) error {
 		for _, k := range have {
 			if outlived(k, now) {
 				change.Moves = append(change.Moves, Move{k.KID, Removed})
-				change.Events = append(
-					change.Events,
-					event(audit.KeyRemoved, k.KID, system, map[string]any{"state": string(Retired)}),
-				)
+				change.Events = append(change.Events,
+					event(audit.KeyRemoved, k.KID, system, map[string]any{"state": string(Retired)}))
 			}
 		}
 		if !r.aged(have, now) {
@@ -140,11 +138,7 @@ func (r *Keyring) aged(have []StoredKey, now time.Time) bool {
 
 // succeed moves the current key to the state former, and makes the oldest next key current.
 func (r *Keyring) succeed(
-	change *Change,
-	have []StoredKey,
-	former State,
-	actor string,
-	action audit.Action,
+	change *Change, have []StoredKey, former State, actor string, action audit.Action,
 ) (kid string, err error) {
 	next, found := find(have, func(k StoredKey) bool { return k.State == Next })
 	if !found {

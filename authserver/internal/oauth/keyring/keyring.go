@@ -331,10 +331,8 @@ func (k *Keyring) generate(state State) (StoredKey, error) {
 	if err := jwk.AssignKeyID(private); err != nil { // the thumbprint of RFC 7638
 		return StoredKey{}, fmt.Errorf("name signing key: %w", err)
 	}
-	err = errors.Join(
-		private.Set(jwk.AlgorithmKey, accesstoken.Algorithm),
-		private.Set(jwk.KeyUsageKey, jwk.ForSignature),
-	)
+	err = errors.Join(private.Set(jwk.AlgorithmKey, accesstoken.Algorithm),
+		private.Set(jwk.KeyUsageKey, jwk.ForSignature))
 	if err != nil {
 		return StoredKey{}, fmt.Errorf("describe signing key: %w", err)
 	}

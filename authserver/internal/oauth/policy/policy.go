@@ -23,10 +23,7 @@ var ErrChanged = errors.New("the connector policy has changed since it was read"
 // Narrow returns a connector's grant as the policy limits it. consented is when the user consented. It returns false if
 // nothing of the grant is left.
 func Narrow(
-	p workspace.ConnectorPolicy,
-	g grant.Grant,
-	platform workspace.Platform,
-	consented time.Time,
+	p workspace.ConnectorPolicy, g grant.Grant, platform workspace.Platform, consented time.Time,
 ) (grant.Grant, bool) {
 	g.Permissions = g.Permissions.Intersect(p.Permissions)
 	if latest := consented.Add(p.Life()); g.Ends.After(latest) {

@@ -1,0 +1,317 @@
+// Package clientassertion verifies the signed assertions with which clients authenticate (private_key_jwt).
+//
+// A client with a metadata document may publish keys there and authenticate its token requests with a JWT (RFC 7523,
+// section 3, and RFC 7521, section 4.2). An assertion must meet these conditions:
+//
+//  1. it is a JWS in compact form, in its one canonical spelling, with no duplicate member, no critical
+//     header, an algorithm of the list and a key made for it;
+//  2. iss and sub are the client, and aud is only this server, as the issuer or the URL of the token
+//     endpoint, compared exactly;
+//  3. exp is present and at most ten minutes ahead; iat and nbf are not in the future;
+//  4. jti is present and is accepted once. Redis remembers it until exp. If Redis does not respond, the
+//     assertion is refused.
+//
+// The keys come from the copy that clientmetadata stores. An unknown key causes a new fetch of the document, at most
+// twice a minute. If the document cannot be fetched, the keys of the copy stay valid.
+package clientassertion
+
+import (
+	"context"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+)
+
+// Documents returns clients that have metadata documents. *clientmetadata.Resolver implements it.
+type Documents interface {
+	Client(ctx context.Context, address string) (client.Client, error)
+	Refreshed(ctx context.Context, address string) (client.Client, error)
+}
+
+// A ReplayCache remembers accepted assertions. Its errors wrap store.ErrUnavailable.
+type ReplayCache interface {
+	// First reports whether key is new, and stores it for life.
+	First(ctx context.Context, key string, life time.Duration) (bool, error)
+}
+
+// A Verifier verifies client assertions. It is safe for concurrent use.
+type Verifier struct {
+	Documents Documents
+	Replays   ReplayCache
+	Audiences []string // permitted values of aud: the issuer and the URL of the token endpoint
+	Now       func() time.Time
+}
+
+// ClaimedClient returns the subject that the assertion claims, or "" if it has none. It verifies nothing.
+func (v *Verifier) ClaimedClient(assertion credential.Secret) string {
+	_, c, _ := read(assertion.Reveal())
+	return c.Subject
+}
+
+// Verify returns nil if c signed the assertion and it was not used before. Its errors are *client.AssertionError, or
+// wrap store.ErrUnavailable.
+func (v *Verifier) Verify(ctx context.Context, c client.Client, assertion credential.Secret) error {
+	now := v.Now()
+	signed, err := v.verify(ctx, c, assertion.Reveal(), now, v.Documents.Client)
+	if errors.Is(err, errUnknownKey) {
+		signed, err = v.verify(ctx, c, assertion.Reveal(), now, v.Documents.Refreshed)
+	}
+	if errors.Is(err, errUnknownKey) {
+		return refuse("client_assertion is signed with a key that is not in the client's metadata document.")
+	}
+	if err != nil {
+		return err
+	}
+	first, err := v.Replays.First(ctx, key(c.Address, signed.id), signed.ends.Sub(now))
+	if err != nil {
+		return err
+	}
+	if !first {
+		return refuse("client_assertion was already used. Use a new assertion for each request.")
+	}
+	return nil
+}
+
+func (v *Verifier) verify(
+	ctx context.Context,
+	c client.Client,
+	text string,
+	now time.Time,
+	find func(context.Context, string) (client.Client, error),
+) (verified, error) {
+	known, err := find(ctx, c.Address)
+	bad, isBad := errors.AsType[*client.DocumentError](err)
+	switch {
+	case errors.Is(err, client.ErrNotServed):
+		return verified{}, refuse("The client is no longer accepted here.")
+	case errors.Is(err, client.ErrUnreachable):
+		return verified{}, fmt.Errorf("%w: the client's keys: %w", store.ErrUnavailable, err)
+	case isBad:
+		return verified{}, refuse("The client's metadata document is not valid. " + bad.Message)
+	case err != nil:
+		return verified{}, err
+	case known.AuthMethod != client.PrivateKeyJWT:
+		return verified{}, refuse(
+			"The client's metadata document no longer has keys. Send the user to the consent page again.",
+		)
+	}
+	return verify(text, c.Address, v.Audiences, known.Keys, now)
+}
+
+// key hashes the client's URL and its jti to a name of fixed length.
+func key(address, id string) string {
+	sum := sha256.Sum256([]byte(address + "\x00" + id))
+	return hex.EncodeToString(sum[:])
+}
+
+const (
+	maxLength = 8 << 10
+	maxID     = 256
+	maxTries  = 4                // maximum number of keys to try if the assertion names none
+	longest   = 10 * time.Minute // maximum time from now to exp
+	skew      = 30 * time.Second // tolerance for the client's clock
+)
+
+// errUnknownKey reports that none of the keys could have made the signature.
+var errUnknownKey = errors.New("the assertion is signed with a key that is not in the client's metadata document")
+
+// verified holds the values of a verified assertion that the replay check needs.
+type verified struct {
+	id   string
+	ends time.Time // the assertion is refused after this time anyway
+}
+
+func refuse(message string) error { return &client.AssertionError{Message: message} }
+
+type header struct {
+	Algorithm string         `json:"alg"`
+	Type      string         `json:"typ"`
+	KeyID     string         `json:"kid"`
+	Critical  jsontext.Value `json:"crit"`
+}
+
+type claims struct {
+	Issuer    string         `json:"iss"`
+	Subject   string         `json:"sub"`
+	Audience  jsontext.Value `json:"aud"`
+	Expires   float64        `json:"exp"`
+	NotBefore float64        `json:"nbf"`
+	IssuedAt  float64        `json:"iat"`
+	ID        string         `json:"jti"`
+}
+
+// read decodes an assertion without verifying it. It follows JSON version 2, which rejects duplicate members.
+func read(text string) (h header, c claims, ok bool) {
+	parts := strings.Split(text, ".")
+	if len(text) > maxLength || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
+		return header{}, claims{}, false
+	}
+	for i, into := range []any{&h, &c, nil} {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(parts[i])
+		if err != nil || len(raw) == 0 || (into != nil && json.Unmarshal(raw, into) != nil) {
+			return header{}, claims{}, false
+		}
+	}
+	return h, c, true
+}
+
+// verify returns the contents of a valid assertion, errUnknownKey, or a *client.AssertionError.
+func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (verified, error) {
+	h, c, ok := read(text)
+	if !ok {
+		return verified{}, refuse("client_assertion must be a JWT in compact form.")
+	}
+	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil ||
+		!slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, strings.ToLower(h.Type)) {
+		return verified{}, refuse(
+			"client_assertion must be signed with ES256, RS256, PS256 or EdDSA, without crit and without a typ " +
+				"other than JWT.",
+		)
+	}
+	if err := checkSignature(text, h, keys); err != nil {
+		return verified{}, err
+	}
+	expires := moment(c.Expires)
+	switch {
+	case c.Issuer != clientID || c.Subject != clientID:
+		return verified{}, refuse("iss and sub of client_assertion must be the client_id.")
+	case !slices.Contains(audiences, audience(c.Audience)):
+		return verified{}, refuse(
+			"aud of client_assertion must exactly match the issuer or the URL of the token endpoint, without other " +
+				"values.",
+		)
+	case c.Expires <= 0 || !now.Before(expires.Add(skew)) || expires.After(now.Add(longest+skew)):
+		return verified{}, refuse("exp of client_assertion is required and must be within the next ten minutes.")
+	case moment(c.NotBefore).After(now.Add(skew)) || moment(c.IssuedAt).After(now.Add(skew)):
+		return verified{}, refuse("iat or nbf of client_assertion is in the future.")
+	case c.ID == "" || len(c.ID) > maxID:
+		return verified{}, refuse("jti of client_assertion is required and must have at most 256 bytes.")
+	}
+	return verified{c.ID, expires.Add(skew)}, nil
+}
+
+func checkSignature(text string, h header, keys []byte) error {
+	algorithm := jwa.SignatureAlgorithm(h.Algorithm)
+	possible := candidates(keys, h.KeyID, algorithm)
+	if len(possible) == 0 {
+		return errUnknownKey
+	}
+	for _, key := range possible[:min(len(possible), maxTries)] {
+		if _, err := jws.Verify([]byte(text), jws.WithKey(algorithm, key)); err == nil {
+			return nil
+		}
+	}
+	if h.KeyID == "" {
+		return errUnknownKey
+	}
+	return refuse("The signature of client_assertion does not match the client's keys.")
+}
+
+// audience returns the only audience, or "" if there are others: an assertion that is also valid elsewhere could have
+// been captured there.
+func audience(raw jsontext.Value) string {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return one
+	}
+	var all []string
+	if json.Unmarshal(raw, &all) == nil && len(all) == 1 {
+		return all[0]
+	}
+	return ""
+}
+
+const maxSeconds = 1 << 40
+
+// moment converts a NumericDate (RFC 7519, section 2), truncated to whole seconds.
+func moment(seconds float64) time.Time {
+	return time.Unix(int64(min(max(seconds, 0), maxSeconds)), 0)
+}
+
+// Algorithms returns the algorithms with which a client may sign.
+func Algorithms() []string { return []string{"ES256", "RS256", "PS256", "EdDSA"} }
+
+const (
+	maxSet     = 32
+	minRSABits = 2048
+	maxRSABits = 8192
+)
+
+// CheckKeys returns why a JWK set cannot authenticate a client, or nil. The set may contain keys of kinds that are not
+// used here, but no private or symmetric key.
+func CheckKeys(raw []byte) error {
+	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
+	if err != nil || set.Len() > maxSet {
+		return errors.New("they must be a JWK set of at most 32 keys")
+	}
+	usable := false
+	for i := range set.Len() {
+		key, _ := set.Key(i)
+		switch key.(type) {
+		case jwk.RSAPrivateKey, jwk.ECDSAPrivateKey, jwk.OKPPrivateKey, jwk.SymmetricKey:
+			return errors.New("the set contains a private key, which anyone can read")
+		}
+		for _, algorithm := range Algorithms() {
+			usable = usable || fits(key, jwa.SignatureAlgorithm(algorithm))
+		}
+	}
+	if !usable {
+		return errors.New("the set has no signing key for ES256, RS256, PS256 or EdDSA")
+	}
+	return nil
+}
+
+// fits reports whether the key is made for the algorithm.
+func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
+	if use := key.KeyUsage(); use != "" && use != string(jwk.ForSignature) {
+		return false
+	}
+	if named := key.Algorithm(); named != nil && named.String() != "" && named.String() != algorithm.String() {
+		return false
+	}
+	switch key := key.(type) {
+	case jwk.ECDSAPublicKey:
+		return algorithm == jwa.ES256 && key.Crv() == jwa.P256
+	case jwk.OKPPublicKey:
+		return algorithm == jwa.EdDSA && key.Crv() == jwa.Ed25519
+	case jwk.RSAPublicKey:
+		var public rsa.PublicKey
+		if key.Raw(&public) != nil {
+			return false
+		}
+		bits := public.N.BitLen()
+		return (algorithm == jwa.RS256 || algorithm == jwa.PS256) && bits >= minRSABits && bits <= maxRSABits
+	}
+	return false
+}
+
+// candidates returns the keys that may have made a signature: those with the identifier if id is not "".
+func candidates(raw []byte, id string, algorithm jwa.SignatureAlgorithm) []jwk.Key {
+	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
+	if err != nil {
+		return nil
+	}
+	var out []jwk.Key
+	for i := range set.Len() {
+		if key, _ := set.Key(i); fits(key, algorithm) && (id == "" || key.KeyID() == id) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
