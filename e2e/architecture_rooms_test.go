@@ -132,7 +132,6 @@ func jwxRooms() []string {
 		"authserver/internal/endpoint/api",
 		"authserver/internal/oauth/clientassertion",
 		"authserver/internal/oauth/engine",
-		"authserver/internal/endpoint/protocol/introspect",
-		"authserver/internal/endpoint/protocol/revoke",
+		"authserver/internal/endpoint/protocol/token",
 	}
 }

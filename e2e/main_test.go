@@ -33,9 +33,9 @@ var unreachable = map[string]string{
 	"GET /.well-known/jwks.json 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/wellknown",
 	// Needs 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
-		"authserver/internal/endpoint/protocol/revoke",
+		"authserver/internal/endpoint/protocol/token",
 	"POST /v1/account/oauth/introspect 429": "TestIntrospect_OnlyWrongSecretsAreThrottled in " +
-		"authserver/internal/endpoint/protocol/introspect",
+		"authserver/internal/endpoint/protocol/token",
 	// Needs 65 concurrent requests of one credential that all wait for Postgres, or a search that takes half a
 	// second.
 	"GET /v1/programmes/programmes 429":                       bounded,

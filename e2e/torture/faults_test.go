@@ -81,7 +81,7 @@ var workspaceNotCompared = harness.Fault{
 var tokenLogged = harness.Fault{
 	File: tokenFile,
 	Old:  "		asked := request(r, parameters)\n",
-	New:  "		asked := request(r, parameters)\n		d.Log.Info(\"asked\", \"parameters\", parameters)\n",
+	New:  "		asked := request(r, parameters)\n		e.Log.Info(\"asked\", \"parameters\", parameters)\n",
 }
 
 // tokenStored stores the refused token together with the reason.

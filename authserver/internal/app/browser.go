@@ -2,10 +2,8 @@ package app
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
@@ -15,12 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // A browser holds the handlers of the pages: sign-in, consent, settings.
@@ -35,19 +28,11 @@ type browser struct {
 }
 
 type browserDeps struct {
-	config    Config
-	log       *slog.Logger
-	store     *postgres.Store
-	counters  session.RateCounter
-	keys      seal.Keys
-	pages     *ui.Pages
-	engine    *engine.Engine
-	grants    *grant.Service
-	members   *membership.Service
-	accounts  *useraccount.Service
-	resources []string
-	now       func() time.Time
-	cost      session.Cost
+	core
+	counters session.RateCounter
+	pages    *ui.Pages
+	members  *membership.Service
+	accounts *useraccount.Service
 
 	offers *membership.AccessOffers // set by newBrowser
 
@@ -63,10 +48,6 @@ func newBrowser(d browserDeps) (browser, error) {
 	// Each sign-in page is preceded by the cookie of its browser: its forms, scripts and links can start logins.
 	identify := func(w http.ResponseWriter, r *http.Request) { sessions.BindToBrowser(w, r) }
 	d.pages = d.pages.Offering(d.config.offer(), identify).Navigating(settings.Sections(), settings.Subsections())
-	proxies, err := web.ParseProxies(d.config.TrustedProxies)
-	if err != nil {
-		return browser{}, err
-	}
 	attempts := session.NewAttempts(d.counters, d.log, d.now)
 	passwords, err := session.NewPasswords(d.store, attempts, d.cost)
 	if err != nil {
@@ -94,12 +75,12 @@ func newBrowser(d browserDeps) (browser, error) {
 	if d.offers, err = membership.NewAccessOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
-	account, err := newSettings(d, sessions, passwords, proxies)
+	account, err := newSettings(d, sessions, passwords, d.proxies)
 	if err != nil {
 		return browser{}, err
 	}
 	d.switcher = account.Switcher
-	consents := authorize.New(authorize.Deps{
+	consents := &authorize.Handler{
 		Requests: d.engine,
 		Grants:   d.grants,
 		Members:  d.store,
@@ -111,9 +92,9 @@ func newBrowser(d browserDeps) (browser, error) {
 		Issuer:   d.config.BaseURL,
 		Log:      d.log,
 		Now:      d.now,
-	})
+	}
 	d.application = consents.ApplicationAt
-	signIn, err := newSignIn(d, sessions, passwords, attempts, proxies)
+	signIn, err := newSignIn(d, sessions, passwords, attempts, d.proxies)
 	if err != nil {
 		return browser{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/cors"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -41,7 +42,7 @@ func flat(kind apierr.Kind, message string) http.Handler {
 
 // handlers are the handlers of the routes.
 type handlers struct {
-	token, revoke, introspect      http.Handler
+	tokens                         token.Endpoints
 	authorizeAlias, jwks, metadata http.Handler
 	alive, ready                   http.Handler
 	account                        map[string]methods // of workspaces
@@ -109,13 +110,13 @@ func (h handlers) accountRoutes(router *mux.Router) {
 		},
 	})
 	for path, handler := range map[string]http.Handler{
-		"/v1/account/oauth/token":  h.token,
-		"/token":                   h.token,
-		"/v1/account/oauth/revoke": h.revoke,
+		"/v1/account/oauth/token":  h.tokens.Exchange(),
+		"/token":                   h.tokens.Exchange(),
+		"/v1/account/oauth/revoke": h.tokens.Revoke(),
 	} {
 		router.Handle(path, callableByPages.Handler(web.Methods(methods{"POST": h.withKeys(handler)}, wrongMethod())))
 	}
-	routeWithKeys("/v1/account/oauth/introspect", methods{"POST": h.introspect})
+	routeWithKeys("/v1/account/oauth/introspect", methods{"POST": h.tokens.Introspect()})
 	route("/authorize", methods{"GET": h.authorizeAlias})
 	for path, byMethod := range h.account {
 		routeWithKeys(path, byMethod)

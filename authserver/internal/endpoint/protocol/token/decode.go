@@ -17,52 +17,46 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// MaxBody is the length limit of a body, in bytes.
-const MaxBody = 64 << 10
+// maxBody is the length limit of a body, in bytes.
+const maxBody = 64 << 10
 
-// Parameters are the parameters of a request to an OAuth endpoint, each given once.
-type Parameters struct {
+// decoded are the parameters of a request to an OAuth endpoint, each given once.
+type decoded struct {
 	JSON   bool
 	Values map[string]string
 }
 
-// Decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
+// decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
 // matches its case; unknown names are ignored. The query string is not read. Its errors are *apierr.Error.
-func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Parameters, error) {
+func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || len(r.Header.Values("Content-Type")) > 1 {
 		mediaType = ""
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return Parameters{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+		return decoded{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
 	}
 	if err != nil {
-		return Parameters{}, apierr.New(apierr.Invalid, "The body could not be read.")
+		return decoded{}, apierr.New(apierr.Invalid, "The body could not be read.")
 	}
 	if web.Encoded(r.Header) {
-		return Parameters{}, apierr.New(apierr.Invalid, web.EncodedWords)
+		return decoded{}, apierr.New(apierr.Invalid, web.EncodedWords)
 	}
+	out, problem := decoded{JSON: mediaType == "application/json"}, ""
 	switch mediaType {
 	case "application/json":
-		values, problem := decodeJSON(body, known)
-		return answer(true, values, problem)
+		out.Values, problem = decodeJSON(body, known)
 	case "application/x-www-form-urlencoded":
-		values, problem := decodeForm(body)
-		return answer(false, values, problem)
+		out.Values, problem = decodeForm(body)
+	default:
+		problem = "Content-Type must be application/json or application/x-www-form-urlencoded."
 	}
-	return Parameters{}, apierr.New(
-		apierr.Invalid,
-		"Content-Type must be application/json or application/x-www-form-urlencoded.",
-	)
-}
-
-func answer(isJSON bool, values map[string]string, problem string) (Parameters, error) {
 	if problem != "" {
-		return Parameters{}, apierr.New(apierr.Invalid, problem)
+		return decoded{}, apierr.New(apierr.Invalid, problem)
 	}
-	return Parameters{JSON: isJSON, Values: values}, nil
+	return out, nil
 }
 
 func decodeForm(body []byte) (values map[string]string, problem string) {

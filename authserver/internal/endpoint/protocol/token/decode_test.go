@@ -13,10 +13,10 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-func decode(contentType, body string) (Parameters, error) {
+func decodeBody(contentType, body string) (decoded, error) {
 	r := httptest.NewRequest(http.MethodPost, "/?client_id=from-the-query", strings.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
-	return Decode(httptest.NewRecorder(), r, "client_id", "code")
+	return decode(httptest.NewRecorder(), r, "client_id", "code")
 }
 
 const (
@@ -32,7 +32,7 @@ func TestDecode_AcceptsGoodBodies(t *testing.T) {
 		{asForm, "client_id=a&code=b"},
 		{asForm + ";charset=UTF-8", "code=%62&client_id=a&surplus=1"},
 	} {
-		p, err := decode(c.contentType, c.body)
+		p, err := decodeBody(c.contentType, c.body)
 		if err != nil || p.Values["client_id"] != "a" || p.Values["code"] != "b" {
 			t.Errorf("%s %s: %v %v", c.contentType, c.body, p.Values, err)
 		}
@@ -51,7 +51,7 @@ func TestDecode_RefusesBadBodies(t *testing.T) {
 		{asJSON, "{\"client_id\":\"\xff\"}"}, {asJSON, "\xef\xbb\xbf{}"},
 		{asForm, "client_id=a&client_id=a"}, {asForm, "client_id=%zz"}, {asForm, "a=1;b=2"}, {asForm, "client_id=%ff"},
 	} {
-		if p, err := decode(c.contentType, c.body); err == nil {
+		if p, err := decodeBody(c.contentType, c.body); err == nil {
 			t.Errorf("%s %q: accepted as %v", c.contentType, c.body, p.Values)
 		}
 	}
@@ -63,7 +63,7 @@ func TestDecode_RefusesEncodedBody(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("\x1f\x8b\x08"))
 		r.Header.Set("Content-Type", contentType)
 		r.Header.Set("Content-Encoding", "gzip")
-		_, err := Decode(httptest.NewRecorder(), r, "client_id")
+		_, err := decode(httptest.NewRecorder(), r, "client_id")
 		if problem := apierr.Of(err); problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords {
 			t.Errorf("%s: %v", contentType, err)
 		}
@@ -72,7 +72,7 @@ func TestDecode_RefusesEncodedBody(t *testing.T) {
 
 func TestDecode_IgnoresQuery(t *testing.T) {
 	t.Parallel()
-	p, err := decode(asForm, "code=b")
+	p, err := decodeBody(asForm, "code=b")
 	if err != nil || p.Values["client_id"] != "" {
 		t.Errorf("%v %v", p.Values, err)
 	}
@@ -80,7 +80,7 @@ func TestDecode_IgnoresQuery(t *testing.T) {
 
 func TestDecode_LongBodyIs413(t *testing.T) {
 	t.Parallel()
-	if _, err := decode(asForm, "a="+strings.Repeat("x", MaxBody)); err == nil ||
+	if _, err := decodeBody(asForm, "a="+strings.Repeat("x", maxBody)); err == nil ||
 		!strings.Contains(err.Error(), "64 KiB") {
 		t.Error(err)
 	}
@@ -124,7 +124,7 @@ func FuzzDecode(f *testing.F) {
 		if isJSON {
 			contentType = asJSON
 		}
-		p, err := decode(contentType, body)
+		p, err := decodeBody(contentType, body)
 		if err != nil {
 			if status := apierr.Of(err).Status(); status >= http.StatusInternalServerError {
 				t.Errorf("%q: status %d", body, status)

@@ -1,54 +1,82 @@
+// Package token serves the endpoints for codes and tokens.
+//
+//	POST /v1/account/oauth/token        Exchange     (spec 4.3, contract section 3; POST /token at the gateway is
+//	                                                 the same)
+//	POST /v1/account/oauth/revoke       Revoke       (RFC 7009; contract, section 5)
+//	POST /v1/account/oauth/introspect   Introspect   (RFC 7662; contract, section 5)
+//
+//	handler.go      the token endpoint: read, decide (engine), respond; one table maps every error
+//	revoke.go, introspect.go
+//	decode.go       parses untrusted bodies: strict JSON, or a form (RFC 6749, section 4.1.3)
+//	limits.go       counts refusals; too many become a 429
 package token
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Exchanger decides token requests. Its errors are *engine.TokenError, or wrap store.ErrUnavailable.
-type Exchanger interface {
-	Token(ctx context.Context, request engine.TokenRequest) (engine.Tokens, error)
-}
-
-// Deps are the dependencies of the endpoint.
-type Deps struct {
-	Engine   Exchanger
-	Tokens   engine.TokenReader
-	Failures Failures
+// Endpoints are the endpoints. The fields are what they need.
+type Endpoints struct {
+	Issuer   string
+	Resource string // {base_url}/v1, the resource of personal access tokens
+	Engine   *engine.Engine
+	Grants   *grant.Service
+	Store    Store
+	Keys     func() *accesstoken.Keys
+	Uses     interface{ Record(s standing.Standing) } // records uses of credentials, outside the request path
+	Failures *ratelimit.Limiter
 	Proxies  web.Proxies
+	Now      func() time.Time
 	Log      *slog.Logger
 }
 
-// New returns a handler for POST; the router refuses other methods.
-func New(d Deps) http.Handler {
-	known := append(engine.Parameters(), "grant_type", "client_id", "client_secret")
+// handler returns a handler for POST, which writes the answer or the error of serve; the router refuses other methods.
+func (e Endpoints) handler(serve func(http.ResponseWriter, *http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
-		parameters, err := Decode(w, r, known...)
+		answer, err := serve(w, r)
 		if err != nil {
-			Refuse(w, r, err, d.Log)
+			e.refuse(w, r, err)
 			return
 		}
-		asked := request(r, parameters)
-		asked.Network, asked.UserAgent = network(d.Proxies.ClientAddress(r)), userAgent(r)
-		tokens, err := d.Engine.Token(r.Context(), asked)
+		web.JSON(w, http.StatusOK, answer)
+	})
+}
+
+// Exchange exchanges a code or a refresh token.
+func (e Endpoints) Exchange() http.Handler {
+	known := append(engine.Parameters(), "grant_type", "client_id", "client_secret")
+	return e.handler(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
+		parameters, err := decode(w, r, known...)
 		if err != nil {
-			Refuse(w, r, d.limited(asked, err), d.Log)
-			return
+			return nil, err
+		}
+		asked := request(r, parameters)
+		asked.Network, asked.UserAgent = network(e.Proxies.ClientAddress(r)), userAgent(r)
+		tokens, err := e.Engine.Token(r.Context(), asked)
+		if err != nil {
+			return nil, e.limited(asked, err)
 		}
 		if tokens.Repeated {
 			w.Header().Set(replayedHeader, "true")
 		}
-		web.JSON(w, http.StatusOK, response(tokens))
+		return response(tokens), nil
 	})
 }
 
@@ -59,7 +87,8 @@ const (
 	replayedHeader = "Idempotency-Replayed"
 )
 
-func request(r *http.Request, p Parameters) engine.TokenRequest {
+// request returns a request with the credentials of its client. Engine verifies them.
+func request(r *http.Request, p decoded) engine.TokenRequest {
 	secret := func(name string) credential.Secret { return credential.Secret(p.Values[name]) }
 	request := engine.TokenRequest{
 		Dialect:       engine.Form,
@@ -80,7 +109,7 @@ func request(r *http.Request, p Parameters) engine.TokenRequest {
 		request.IdempotencyKeys = append(request.IdempotencyKeys, credential.Secret(key))
 	}
 	if len(r.Header.Values("Authorization")) > 0 {
-		id, password, ok := BasicCredentials(r)
+		id, password, ok := basicCredentials(r)
 		// A request must use one authentication method (RFC 6749, section 2.3). A client_id in the form must match the
 		// header.
 		if !ok || request.ClientSecret != "" || (request.ClientID != "" && request.ClientID != id) {
@@ -92,8 +121,8 @@ func request(r *http.Request, p Parameters) engine.TokenRequest {
 	return request
 }
 
-// BasicCredentials reads one Authorization: Basic header, whose two parts are form-encoded (RFC 6749, section 2.3.1).
-func BasicCredentials(r *http.Request) (id string, secret credential.Secret, ok bool) {
+// basicCredentials reads one Authorization: Basic header, whose two parts are form-encoded (RFC 6749, section 2.3.1).
+func basicCredentials(r *http.Request) (id string, secret credential.Secret, ok bool) {
 	user, password, ok := r.BasicAuth()
 	if !ok || len(r.Header.Values("Authorization")) != 1 {
 		return "", "", false
@@ -125,9 +154,9 @@ func response(t engine.Tokens) tokenResponse {
 	}
 }
 
-// Refuse writes the error in the shape of RFC 6749, section 5.2: 400 for errors of the caller, 503 for an unavailable
+// refuse writes the error in the shape of RFC 6749, section 5.2: 400 for errors of the caller, 503 for an unavailable
 // store, 401 only for a failed Basic header.
-func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
+func (e Endpoints) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *engine.TokenError
 	var shaped *apierr.Error
 	switch {
@@ -144,14 +173,39 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger)
 		}
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, store.ErrUnavailable):
-		log.ErrorContext(r.Context(), "store unavailable", "error", err)
-		apierr.Write(
-			w,
-			apierr.Flat,
-			apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again."),
-		)
+		e.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
+		unavailable := apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again.")
+		apierr.Write(w, apierr.Flat, unavailable)
 	default:
-		log.ErrorContext(r.Context(), "token request failed", "error", err)
+		e.Log.ErrorContext(r.Context(), "token request failed", "error", err)
 		apierr.Write(w, apierr.Flat, apierr.Of(err))
 	}
+}
+
+// network returns the /24 of an IPv4 address or the /48 of an IPv6 address, or "". It shows where a request came from
+// without identifying one caller.
+func network(address netip.Addr) string {
+	bits := 24
+	if address = address.Unmap(); address.Is6() {
+		bits = 48
+	}
+	prefix, err := address.WithZone("").Prefix(bits)
+	if err != nil || !address.IsValid() {
+		return ""
+	}
+	return prefix.String()
+}
+
+const longestUserAgent = 60
+
+// userAgent returns the beginning of the User-Agent, as visible ASCII text without quotation marks: pages quote it.
+func userAgent(r *http.Request) string {
+	visible := func(c rune) rune {
+		if c >= ' ' && c <= '~' && c != '"' {
+			return c
+		}
+		return -1
+	}
+	agent := strings.Map(visible, r.UserAgent())
+	return strings.TrimSpace(agent[:min(len(agent), longestUserAgent)])
 }

@@ -5,52 +5,37 @@ import (
 	"math"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Failures counts refusals (package ratelimit). It returns how long the client must wait, or 0.
-type Failures interface {
-	ForClient(name string) time.Duration
-	ForGrant(id uuid.UUID) time.Duration
-}
-
 // limited counts a refusal that may come from guessing or repeating, and replaces it by a 429 if there were too many
 // (contract, section 3). A request that cannot be read, or has no secret and no token, is cheap and is not counted.
-func (d Deps) limited(request engine.TokenRequest, err error) error {
+func (e Endpoints) limited(request engine.TokenRequest, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal {
 		return err
 	}
 	switch refused.Code {
-	case "invalid_client":
-		return LimitedClient(d.Failures, request.ClientID, err)
 	case "invalid_grant", "invalid_target", "invalid_scope":
-		if presented, authentic := engine.Presented(d.Tokens, request); authentic {
-			return afterGrant(d.Failures.ForGrant(presented.GrantID), err)
+		if presented, authentic := engine.Presented(e.Grants, request); authentic {
+			return after(e.Failures.ForGrant(presented.GrantID), "refusals-per-grant", ratelimit.PerGrant, err)
 		}
-		return LimitedClient(d.Failures, request.ClientID, err)
 	}
-	return err
+	return e.limitedClient(request.ClientID, err)
 }
 
-// LimitedClient counts err if it refuses the client's authentication or grant, and replaces it by a 429 if there were
+// limitedClient counts err if it refuses the client's authentication or grant, and replaces it by a 429 if there were
 // too many. It returns other errors unchanged.
-func LimitedClient(counter Failures, name string, err error) error {
+func (e Endpoints) limitedClient(name string, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal ||
 		(refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
-	return after(counter.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
-}
-
-func afterGrant(wait time.Duration, err error) error {
-	return after(wait, "refusals-per-grant", ratelimit.PerGrant, err)
+	return after(e.Failures.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
 }
 
 func after(wait time.Duration, name string, perMinute int, err error) error {
@@ -63,15 +48,8 @@ func after(wait time.Duration, name string, perMinute int, err error) error {
 			"limited.",
 	)
 	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
-	return &limitedError{
-		answer: tooMany,
-		limit: web.RateLimit{
-			Name:   name,
-			Quota:  perMinute,
-			Window: time.Minute,
-			Reset:  wait,
-		},
-	}
+	limit := web.RateLimit{Name: name, Quota: perMinute, Window: time.Minute, Reset: wait}
+	return &limitedError{answer: tooMany, limit: limit}
 }
 
 // A limitedError is a 429 with the limit that was exceeded.

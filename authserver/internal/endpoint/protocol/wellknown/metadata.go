@@ -53,15 +53,9 @@ func Document(document func() ([]byte, error)) http.Handler {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		body, err := document()
 		if err != nil {
-			apierr.Write(
-				w,
-				apierr.Flat,
-				&apierr.Error{
-					Kind:    apierr.Unavailable,
-					Message: "The document is temporarily unavailable.",
-					Cause:   err,
-				},
-			)
+			unavailable := apierr.New(apierr.Unavailable, "The document is temporarily unavailable.")
+			unavailable.Cause = err
+			apierr.Write(w, apierr.Flat, unavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -1,4 +1,4 @@
-package introspect_test
+package token_test
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 // (package ratelimit).
 func TestIntrospect_IsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	b := &testEnv{Server: apitest.StartCounted(t), t: t}
+	b := &introspectEnv{Server: apitest.StartCounted(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	_, held := b.connector(apitest.REST)

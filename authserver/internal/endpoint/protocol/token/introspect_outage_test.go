@@ -1,4 +1,4 @@
-package introspect_test
+package token_test
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 
 func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	restore := b.CutPostgres()
@@ -35,7 +35,7 @@ func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 
 func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
@@ -58,8 +58,8 @@ func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 
 func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 	t.Parallel()
-	_, held := newTestEnv(t).connector(apitest.REST)
-	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
+	_, held := newIntrospectEnv(t).connector(apitest.REST)
+	b := &introspectEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -75,7 +75,7 @@ func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 
 func TestIntrospect_WorksWithoutRedis(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Redis.Kill()
 	b.active("access token", held.Access)

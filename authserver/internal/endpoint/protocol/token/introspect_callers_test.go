@@ -1,4 +1,4 @@
-package introspect_test
+package token_test
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ import (
 
 func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	connector, held := b.connector(apitest.REST)
 	deleted := b.Service()
@@ -46,7 +46,7 @@ func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
 
 func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	_, held := b.connector(apitest.REST)
 	other := b.Service()
@@ -112,7 +112,7 @@ func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 
 func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())
@@ -130,7 +130,7 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 
 func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())

@@ -1,4 +1,4 @@
-package introspect_test
+package token_test
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 // A grant that a policy has narrowed is described as it is now, whatever its access token says.
 func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Fixture.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'`)
 	b.LimitConnectors(

@@ -1,4 +1,4 @@
-package introspect_test
+package token_test
 
 import (
 	"reflect"
@@ -13,23 +13,23 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A testEnv is a server with a service that introspects tokens.
-type testEnv struct {
+// A introspectEnv is a server with a service that introspects tokens.
+type introspectEnv struct {
 	*apitest.Server
 	t       *testing.T
 	service apitest.ClientWithSecret
 	user    uuid.UUID
 }
 
-func newTestEnv(t *testing.T) *testEnv {
+func newIntrospectEnv(t *testing.T) *introspectEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &introspectEnv{Server: apitest.Start(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
 	return b
 }
 
-func (b *testEnv) introspect(token credential.Secret) apitest.Answer {
+func (b *introspectEnv) introspect(token credential.Secret) apitest.Answer {
 	b.t.Helper()
 	return b.FormWith(
 		apitest.IntrospectPath,
@@ -39,7 +39,7 @@ func (b *testEnv) introspect(token credential.Secret) apitest.Answer {
 	)
 }
 
-func (b *testEnv) active(what string, token credential.Secret) map[string]any {
+func (b *introspectEnv) active(what string, token credential.Secret) map[string]any {
 	b.t.Helper()
 	answer := b.introspect(token)
 	if answer.Status != 200 || answer.JSON()["active"] != true {
@@ -49,7 +49,7 @@ func (b *testEnv) active(what string, token credential.Secret) map[string]any {
 }
 
 // inactive requires a response with active:false and nothing else (RFC 7662, section 2.2).
-func (b *testEnv) inactive(what string, token credential.Secret) {
+func (b *introspectEnv) inactive(what string, token credential.Secret) {
 	b.t.Helper()
 	answer := b.introspect(token)
 	if answer.Status != 200 || strings.TrimSpace(answer.Body) != `{"active":false}` {
@@ -57,7 +57,7 @@ func (b *testEnv) inactive(what string, token credential.Secret) {
 	}
 }
 
-func (b *testEnv) connector(resource string) (client.Client, apitest.Connection) {
+func (b *introspectEnv) connector(resource string) (client.Client, apitest.Connection) {
 	b.t.Helper()
 	c := b.Fixture.Connector(resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	return c, b.Connected(c, b.user)
@@ -76,7 +76,7 @@ func texts(v any) []string {
 	return out
 }
 
-func (b *testEnv) same(what string, got map[string]any, want map[string]any) {
+func (b *introspectEnv) same(what string, got map[string]any, want map[string]any) {
 	b.t.Helper()
 	for name, value := range want {
 		if !reflect.DeepEqual(got[name], value) {

@@ -1,4 +1,4 @@
-package introspect_test
+package token_test
 
 import (
 	"net/http"
@@ -18,7 +18,7 @@ import (
 
 func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	rest, restHeld := b.connector(apitest.REST)
 	mcp, mcpHeld := b.connector(apitest.MCP)
@@ -69,7 +69,7 @@ func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 
 func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
 	b.Fixture.Exec(
 		`update account.personal_access_tokens
@@ -94,7 +94,7 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 
 func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.Fixture.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
@@ -107,7 +107,7 @@ func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
 
 func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
@@ -124,29 +124,29 @@ func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 
 func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(*testEnv){
-		"membership ended": func(b *testEnv) {
+	cases := map[string]func(*introspectEnv){
+		"membership ended": func(b *introspectEnv) {
 			b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 		},
-		"user disabled": func(b *testEnv) {
+		"user disabled": func(b *introspectEnv) {
 			b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 		},
-		"revoked": func(b *testEnv) {
+		"revoked": func(b *introspectEnv) {
 			b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
 			b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now()`)
 		},
-		"over": func(b *testEnv) {
+		"over": func(b *introspectEnv) {
 			b.Fixture.Exec(`update account.grants set ends_at = now()`)
 			b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
 		},
-		"unknown": func(b *testEnv) {
+		"unknown": func(b *introspectEnv) {
 			b.Fixture.Exec(`delete from account.grants`)
 			b.Fixture.Exec(`delete from account.personal_access_tokens`)
 		},
 	}
 	for what, happen := range cases {
 		t.Run(what, func(t *testing.T) {
-			b := newTestEnv(t)
+			b := newIntrospectEnv(t)
 			_, held := b.connector(apitest.REST)
 			personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 			b.active("before", held.Access)
@@ -161,7 +161,7 @@ func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 // This process still holds the removed key. Postgres reports that it was removed.
 func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	_, assistant := b.connector(apitest.MCP)
 	b.active("before", held.Access)
@@ -174,7 +174,7 @@ func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 
 func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.MCP)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	linked := b.Linked(confidential, secret, b.user)
@@ -187,7 +187,7 @@ func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 
 func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	b.Wait(time.Hour - time.Minute)
 	b.active("a moment before", held.Access)
@@ -197,7 +197,7 @@ func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 
 func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
 	foreign := apitest.Start(t)
@@ -223,7 +223,7 @@ func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 
 func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
 	key, err := b.Keyring.Current(t.Context())
 	if err != nil {
@@ -251,7 +251,7 @@ func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 
 func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
 	post := func(contentType, body string) apitest.Answer {
@@ -295,7 +295,7 @@ func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 
 func TestIntrospect_ResponseIsNotCached(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newIntrospectEnv(t)
 	if control := b.introspect("word").Header.Get("Cache-Control"); control != "no-store" {
 		t.Errorf("Cache-Control: %q", control)
 	}

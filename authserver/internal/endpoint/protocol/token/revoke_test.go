@@ -1,4 +1,4 @@
-package revoke_test
+package token_test
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
 		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
 		"superseded refresh token": func(first, _ apitest.Connection) credential.Secret { return first.Refresh },
@@ -41,7 +41,7 @@ func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 
 func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 		held := b.Linked(c, secret, b.user)
@@ -63,7 +63,7 @@ func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 
 func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	held := b.Connected(b.app, b.user)
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -77,7 +77,7 @@ func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
 
 func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	held := b.Connected(b.app, b.user)
 	_, code := b.Consent(b.app, b.user)
 	refresh, access := held.Refresh.Reveal(), held.Access.Reveal()
@@ -103,7 +103,7 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 // RFC 7009: the client wants the grant to end, whether or not its access token has expired meanwhile.
 func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	expired := b.Connected(b.app, b.user)
 	b.Wait(2 * time.Hour)
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -116,7 +116,7 @@ func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
 // Contract, section 5: a caller that has a personal access token can end it, and its owner gets a mail.
 func TestRevoke_PersonalAccessTokenNeedsNoClient(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	mails := &queued{}
 	b.Store.SendMail(mails)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -177,7 +177,7 @@ func (q *queued) Add(_ context.Context, _ pgx.Tx, m mail.Message) error {
 
 func TestRevoke_EndedGrantIsUnchanged(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	expired := b.Connected(b.app, b.user)
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
 	b.wantOK("refresh token of an ended grant", b.revoke(b.app, expired.Refresh))
@@ -197,7 +197,7 @@ func TestRevoke_EndedGrantIsUnchanged(t *testing.T) {
 
 func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	for _, hint := range []string{"access_token", "refresh_token", "password", ""} {
 		held := b.Connected(b.app, b.user)
 		b.wantOK(
@@ -215,7 +215,7 @@ func TestRevoke_IgnoresTokenTypeHint(t *testing.T) {
 
 func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
 	basic, basicSecret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -299,7 +299,7 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 
 func TestRevoke_MalformedRequestIs400(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	id := b.app.ID.String()
 	post := func(contentType, body string) apitest.Answer {
 		return b.Send(http.MethodPost, apitest.RevokePath, body, "Content-Type", contentType)
@@ -331,7 +331,7 @@ func TestRevoke_MalformedRequestIs400(t *testing.T) {
 
 func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	held := b.Connected(b.app, b.user)
 	restore := b.CutPostgres()
 	for what, token := range map[string]credential.Secret{
@@ -354,7 +354,7 @@ func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 // With the lock on the memberships, the client can be read and its grant cannot.
 func TestRevoke_UnreadableGrantIs503(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
@@ -374,7 +374,7 @@ func TestRevoke_UnreadableGrantIs503(t *testing.T) {
 // With the lock on the grant's row, everything can be read and the revocation cannot be committed.
 func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	held := b.Connected(b.app, b.user)
 	lock, err := b.Fixture.Owner.Begin(t.Context())
 	if err != nil {
@@ -396,9 +396,9 @@ func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 
 func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 	t.Parallel()
-	first := newTestEnv(t)
+	first := newRevokeEnv(t)
 	held := first.Connected(first.app, first.user)
-	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
+	b := &revokeEnv{Server: apitest.StartWithoutKeys(t), t: t}
 	c := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	if answer := b.revoke(c, held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
@@ -407,7 +407,7 @@ func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 
 func TestRevoke_WorksWithoutRedis(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	held := b.Connected(b.app, b.user)
 	b.Redis.Kill()
 	b.wantOK("without Redis", b.revoke(b.app, held.Refresh))
@@ -421,7 +421,7 @@ func TestRevoke_WorksWithoutRedis(t *testing.T) {
 
 func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := newRevokeEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })

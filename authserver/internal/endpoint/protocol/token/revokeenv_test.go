@@ -1,4 +1,4 @@
-package revoke_test
+package token_test
 
 import (
 	"testing"
@@ -13,36 +13,36 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A testEnv is a server with a user and a connector.
-type testEnv struct {
+// A revokeEnv is a server with a user and a connector.
+type revokeEnv struct {
 	*apitest.Server
 	t    *testing.T
 	user uuid.UUID
 	app  client.Client
 }
 
-func newTestEnv(t *testing.T) *testEnv {
+func newRevokeEnv(t *testing.T) *revokeEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &revokeEnv{Server: apitest.Start(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 
-func (b *testEnv) revoke(c client.Client, token credential.Secret) apitest.Answer {
+func (b *revokeEnv) revoke(c client.Client, token credential.Secret) apitest.Answer {
 	b.t.Helper()
 	return b.Form(apitest.RevokePath, "client_id", c.ID.String(), "token", token.Reveal())
 }
 
 // wantOK requires the response of success (RFC 7009, section 2.2): 200 with an empty object.
-func (b *testEnv) wantOK(what string, answer apitest.Answer) {
+func (b *revokeEnv) wantOK(what string, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status != 200 || answer.Body != "{}\n" || answer.Header.Get("Cache-Control") != "no-store" {
 		b.t.Errorf("%s: %d %q, want 200 {}", what, answer.Status, answer.Body)
 	}
 }
 
-func (b *testEnv) wantRevoked(what string, held apitest.Connection) {
+func (b *revokeEnv) wantRevoked(what string, held apitest.Connection) {
 	b.t.Helper()
 	g := b.Stored(held.Grant)
 	if g.State != grant.Revoked || g.Reason != grant.ByClient {
@@ -65,7 +65,7 @@ func (b *testEnv) wantRevoked(what string, held apitest.Connection) {
 	}
 }
 
-func (b *testEnv) wantActive(what string, held apitest.Connection) {
+func (b *revokeEnv) wantActive(what string, held apitest.Connection) {
 	b.t.Helper()
 	if g := b.Stored(held.Grant); g.State != grant.Active {
 		b.t.Errorf("%s: the grant is %s (%s), want it active", what, g.State, g.Reason)

@@ -1,0 +1,249 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
+)
+
+// A Store reads and ends what tokens stand for. Its errors wrap store.ErrUnavailable.
+type Store interface {
+	// Introspection reads, in one query, the calling client with the live secret that has this hash, the standing of
+	// the credential in the query, and the creation time of a personal access token. What does not exist is nil.
+	Introspection(
+		ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Query,
+	) (*client.Client, *standing.Standing, time.Time, error)
+	// EndReplaced ends the tokens that a personal access token replaces.
+	EndReplaced(ctx context.Context, token uuid.UUID) error
+	// ClientWithSecret returns a registered client with its live secret of this hash, or client.ErrUnknown.
+	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
+	// RevokePresentedToken revokes the active personal access token with this hash, if there is one, and mails its
+	// owner.
+	RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error
+}
+
+// Introspect reports what the bearer of a token may do now.
+//
+// The callers are internal services: clients of kind service, by HTTP Basic or client_secret_post. The endpoint
+// describes access tokens of both resources and personal access tokens. Everything else is {"active":false}, without a
+// reason: forged, expired and revoked tokens, refresh tokens, codes, tokens of users who are no longer members, and
+// tokens of connectors while LLM integration is off. An unavailable store is a 503, never "inactive".
+func (e Endpoints) Introspect() http.Handler {
+	return e.handler(func(w http.ResponseWriter, r *http.Request) (any, error) { return e.introspect(w, r) })
+}
+
+// introspect tells an unauthenticated caller nothing about the token. It checks the token's text before the query, so
+// that one query reads both the caller and the token.
+func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (answer, error) {
+	parameters, mistake := decode(w, r)
+	from, err := readCaller(r, parameters, mistake)
+	if err != nil {
+		return answer{}, e.limitedClient(from.name, err)
+	}
+	var p presented
+	if mistake == nil {
+		p, mistake = e.readToken(r, parameters)
+	}
+	if mistake != nil || !p.counts {
+		c, err := e.Store.ClientWithSecret(r.Context(), from.id, client.SecretHash(from.secret))
+		if errors.Is(err, client.ErrUnknown) {
+			return answer{}, e.limitedClient(from.name, unauthenticated())
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		if err := authenticated(&c, from.secret); err != nil {
+			return answer{}, e.limitedClient(from.name, err)
+		}
+		return answer{}, mistake
+	}
+	c, s, issued, err := e.Store.Introspection(r.Context(), from.id, client.SecretHash(from.secret), p.query)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := authenticated(c, from.secret); err != nil {
+		return answer{}, e.limitedClient(from.name, err)
+	}
+	web.RecordCaller(r.Context(), web.Caller{Client: c.ID})
+	out := e.respond(p, s, issued)
+	if out.Active && s.Replaces {
+		if err := e.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
+			return answer{}, err
+		}
+	}
+	return out, nil
+}
+
+// An answer is the response of RFC 7662, section 2.2, with the workspace and the permissions that the credential has
+// there. Times are in seconds since 1970. The zero answer is {"active":false}.
+type answer struct {
+	Active      bool      `json:"active"`
+	Scope       string    `json:"scope,omitzero"` // the granted permissions
+	ClientID    string    `json:"client_id,omitzero"`
+	Subject     string    `json:"sub,omitzero"`
+	Expires     int64     `json:"exp,omitzero"`
+	IssuedAt    int64     `json:"iat,omitzero"`
+	Issuer      string    `json:"iss,omitzero"`
+	Audience    string    `json:"aud,omitzero"`
+	TokenType   string    `json:"token_type,omitzero"`
+	ID          string    `json:"jti,omitzero"`
+	WorkspaceID string    `json:"tenant_id,omitzero"`
+	Permissions *[]string `json:"permissions,omitzero"` // effective now; absent if inactive
+}
+
+// presented is what the token's text alone tells.
+type presented struct {
+	counts bool // whether the token may be active, so that a query is needed
+	query  standing.Query
+	claims *accesstoken.Claims // nil for a personal access token
+}
+
+// readToken reads the token of the request without a query to Postgres. It looks only at the token's text:
+// token_type_hint is a hint (RFC 7662, section 2.1).
+func (e Endpoints) readToken(r *http.Request, parameters decoded) (presented, error) {
+	if parameters.JSON {
+		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
+	}
+	text := parameters.Values["token"]
+	switch {
+	case text == "":
+		return presented{}, apierr.New(apierr.Invalid, "token is required.")
+	case credential.PersonalAccessToken.Matches(text):
+		return presented{counts: true, query: standing.Query{PATHash: credential.Hash(text)}}, nil
+	}
+	keys, now := e.Keys(), e.Now()
+	claims, err := keys.Verify(text, e.Issuer, now)
+	if errors.Is(err, accesstoken.ErrUnknownKey) && keys.Len() == 0 {
+		return presented{}, fmt.Errorf("%w: signing keys not loaded", store.ErrUnavailable)
+	}
+	if err != nil || !now.Before(claims.Expires) { // Verify has a leeway for clocks of other machines
+		return presented{}, nil
+	}
+	web.RecordGrant(r.Context(), claims.GrantID)
+	return presented{
+		counts: true,
+		query:  standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
+		claims: &claims,
+	}, nil
+}
+
+// respond returns the description of the token. s is nil if the credential does not exist.
+func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) answer {
+	// A credential that has only lost its permissions is active: they may come back (contract, section 5).
+	if s == nil || !s.Usable() || (p.claims != nil && !s.Backs(*p.claims)) {
+		return answer{}
+	}
+	what := *s
+	if p.claims != nil { // the grant may have more permissions than this token
+		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.claims.Scope)
+	}
+	out := e.describe(what)
+	if p.claims == nil {
+		out.Audience, out.Expires, out.IssuedAt = e.Resource, s.EndsAt.Unix(), issued.Unix()
+		return out
+	}
+	out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
+	out.Expires = min(p.claims.Expires.Unix(), s.EndsAt.Unix()) // the grant may now end earlier
+	out.IssuedAt = p.claims.IssuedAt.Unix()
+	return out
+}
+
+// describe returns the part of the answer that both kinds of token share, and records the use.
+func (e Endpoints) describe(s standing.Standing) answer {
+	e.Uses.Record(s)
+	permissions := s.Effective().Strings()
+	return answer{
+		Active:      true,
+		Scope:       s.CredentialPermissions.Scope(),
+		Subject:     s.UserID.String(),
+		Issuer:      e.Issuer,
+		TokenType:   "Bearer",
+		WorkspaceID: s.CredentialWorkspace.String(),
+		Permissions: &permissions,
+	}
+}
+
+// A caller is a service with the credentials that it sent. They are unverified until authenticated has compared the
+// secret.
+type caller struct {
+	name   string // as sent
+	id     uuid.UUID
+	secret credential.Secret
+}
+
+// readCaller reads the caller's credentials from the Authorization header if there is one, and otherwise from the form
+// (RFC 6749, section 2.3.1). unread is the error of reading the body, if any. A secret that cannot have been issued is
+// refused without a query to Postgres. The caller's name is set together with every error that concerns that caller.
+func readCaller(r *http.Request, p decoded, unread error) (caller, error) {
+	var c caller
+	if len(r.Header.Values("Authorization")) > 0 {
+		var ok bool
+		if c.name, c.secret, ok = basicCredentials(r); !ok {
+			return c, unauthenticated()
+		}
+		if _, twice := p.Values["client_secret"]; twice {
+			return c, errTwoWays()
+		}
+		if name, named := p.Values["client_id"]; named && name != c.name {
+			return c, errTwoWays()
+		}
+	} else {
+		switch {
+		case !isForm(r) || p.JSON: // such a body has no caller
+			return c, unauthenticated()
+		case unread != nil:
+			return c, unread
+		}
+		c.name, c.secret = p.Values["client_id"], credential.Secret(p.Values["client_secret"])
+	}
+	var err error
+	if c.id, err = identity.ParseExact(c.name); err != nil || !credential.ClientSecret.Matches(c.secret.Reveal()) {
+		return c, unauthenticated()
+	}
+	return c, nil
+}
+
+func isForm(r *http.Request) bool {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && mediaType == "application/x-www-form-urlencoded"
+}
+
+func errTwoWays() error {
+	return apierr.New(apierr.Invalid,
+		"Use only one authentication method: Authorization: Basic, or client_id and client_secret in the form.")
+}
+
+// unauthenticated does not tell the cause: an unknown client, another kind of client and a wrong secret give the same
+// response.
+func unauthenticated() error {
+	return &engine.TokenError{
+		Code: "invalid_client",
+		Description: "This endpoint is for services. Authenticate with the client id and secret of a service, by " +
+			"HTTP Basic or as client_id and client_secret in the form.",
+		Challenge: true,
+	}
+}
+
+// authenticated returns nil if c is a service and secret is its secret.
+func authenticated(c *client.Client, secret credential.Secret) error {
+	if c == nil || c.Kind != client.Service || !c.SecretMatches(secret) {
+		return unauthenticated()
+	}
+	return nil
+}
