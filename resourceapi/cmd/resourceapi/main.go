@@ -85,7 +85,9 @@ func run(message string, run func(*app.App, context.Context, func(net.Addr)) err
 	if err != nil {
 		return err
 	}
-	log := newLog()
+	log := web.NewLogger(os.Stderr, slog.LevelInfo)
+	slog.SetDefault(log) // used by Go's log package, and so by the libraries
+	redisurl.LogTo(log)
 	reading.Warn(log)
 	service, err := app.New(ctx, config, log)
 	if err != nil {
@@ -93,14 +95,6 @@ func run(message string, run func(*app.App, context.Context, func(net.Addr)) err
 	}
 	defer service.Close()
 	return run(service, ctx, func(address net.Addr) { log.Info(message, "address", address.String()) })
-}
-
-// newLog returns the log of the process and of its libraries.
-func newLog() *slog.Logger {
-	log := web.NewLogger(os.Stderr, slog.LevelInfo)
-	slog.SetDefault(log) // used by Go's log package, and so by the libraries
-	redisurl.LogTo(log)
-	return log
 }
 
 func (m migrate) Run() error {
@@ -117,12 +111,11 @@ func (c checkConfig) Run() error {
 }
 
 func (r retentionShow) Run() error {
-	return app.RetentionCommand{JSON: r.JSON}.Run(context.Background(), os.Environ(), os.Stdout)
+	return app.Retention(context.Background(), os.Environ(), false, r.JSON, os.Stdout)
 }
 
 func (r retentionRun) Run() error {
-	command := app.RetentionCommand{Delete: !r.DryRun, JSON: r.JSON}
-	return command.Run(context.Background(), os.Environ(), os.Stdout)
+	return app.Retention(context.Background(), os.Environ(), !r.DryRun, r.JSON, os.Stdout)
 }
 
 func (a apply) Run() error {

@@ -75,14 +75,8 @@ func (r RetentionSettings) Check() []error {
 	return m
 }
 
-// A RetentionCommand is a command of `resourceapi retention`.
-type RetentionCommand struct {
-	Delete bool // the due records; otherwise they are only counted
-	JSON   bool
-}
-
-// Run runs the command with the settings of environ and writes its result to out.
-func (r RetentionCommand) Run(ctx context.Context, environ []string, out io.Writer) error {
+// Retention deletes the due records, or only counts them unless deletes is true, and writes the result to out.
+func Retention(ctx context.Context, environ []string, deletes, asJSON bool, out io.Writer) error {
 	var config struct {
 		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 		RetentionSettings
@@ -96,15 +90,15 @@ func (r RetentionCommand) Run(ctx context.Context, environ []string, out io.Writ
 	}
 	defer store.Close()
 	records := store.Retention(retention.Days(config.ImportsDays), retention.Days(config.SupportersDays))
-	if r.Delete {
+	if deletes {
 		deleted, err := records.DeleteAll(ctx)
-		return errors.Join(err, write(out, deleted, r.JSON))
+		return errors.Join(err, write(out, deleted, asJSON))
 	}
 	all, err := records.Show(ctx)
 	if err != nil {
 		return err
 	}
-	return write(out, all, r.JSON)
+	return write(out, all, asJSON)
 }
 
 // openForCommand opens the store of an operator's command, with the smallest number of connections.

@@ -61,10 +61,10 @@ func TestRetentionCommand(t *testing.T) {
 	s.Exec(`insert into resource.imports (id, tenant_id, user_id, status, finished_at)
 		values (gen_random_uuid(), $1, $2, 'processed', $3)`, workspaceID, user, time.Now().AddDate(0, 0, -91))
 	environ := []string{"ALMONER_DATABASE_URL=" + s.Database.Resourceapi}
-	run := func(c RetentionCommand) string {
+	run := func(deletes, asJSON bool) string {
 		t.Helper()
 		var out bytes.Buffer
-		if err := c.Run(t.Context(), environ, &out); err != nil {
+		if err := Retention(t.Context(), environ, deletes, asJSON, &out); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -75,7 +75,7 @@ func TestRetentionCommand(t *testing.T) {
 		KeepDays *int
 		Due      int
 	}
-	if err := json.Unmarshal([]byte(run(RetentionCommand{JSON: true})), &rows); err != nil {
+	if err := json.Unmarshal([]byte(run(false, true)), &rows); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
@@ -84,21 +84,21 @@ func TestRetentionCommand(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if text := run(RetentionCommand{}); strings.Count(text, "\n") != len(rows)+1 ||
+	if text := run(false, false); strings.Count(text, "\n") != len(rows)+1 ||
 		!strings.Contains(text, "retentionMonths of the form") {
 		t.Errorf("%s", text)
 	}
 	if n := s.Count("select count(*) from resource.imports"); n != 1 {
 		t.Error("a count deleted the import")
 	}
-	if text := run(RetentionCommand{Delete: true}); !strings.Contains(text, "finished imports") {
+	if text := run(true, false); !strings.Contains(text, "finished imports") {
 		t.Errorf("%s", text)
 	}
 	if n := s.Count("select count(*) from resource.imports"); n != 0 {
 		t.Error("the import is not deleted")
 	}
 	wrong := append(environ, "ALMONER_RETENTION_IMPORTS_DAYS=-1")
-	if err := (RetentionCommand{}).Run(t.Context(), wrong, &bytes.Buffer{}); err == nil {
+	if err := Retention(t.Context(), wrong, false, false, &bytes.Buffer{}); err == nil {
 		t.Error("a negative number of days is accepted")
 	}
 }

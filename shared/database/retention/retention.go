@@ -71,36 +71,41 @@ type Kind struct {
 // RowsOf returns a Kind for the rows of a table, without its name and period. at is the SQL expression for the time of
 // a row t. key has the columns of the primary key, separated by commas. where is an additional condition, or "".
 func RowsOf(table, key, at, where string) Kind {
-	due := fmt.Sprintf("from %s t where %s < $1", table, at)
-	if where != "" {
-		due += " and " + where
-	}
-	var same []string
-	for column := range strings.SplitSeq(key, ", ") {
-		same = append(same, fmt.Sprintf("t.%[1]s = due.%[1]s", column))
-	}
-	return Kind{
-		Due: fmt.Sprintf("select %s as at %s order by 1", at, due),
-		Delete: fmt.Sprintf(`
-			with due as materialized (
-				select %[2]s from %[1]s order by %[3]s limit $2 for update of t skip locked
-			), gone as (
-				delete from %[4]s t using due where %[5]s returning 1)
-			select count(*) from gone`, due[len("from "):], key, at, table, strings.Join(same, " and ")),
-	}
+	due := dueSQL(table, at, where)
+	return Kind{Due: fmt.Sprintf("select %s as at %s order by 1", at, due), Delete: deleteSQL(table, key, at, due, "")}
 }
 
 // RowsOfWorkspaces is RowsOf for a table whose rows belong to workspaces. key includes tenant_id.
 func RowsOfWorkspaces(table, key, at, where string) Kind {
-	k := RowsOf(table, key, at, where)
-	from := fmt.Sprintf("from %s t where %s < $1", table, at)
-	if where != "" {
-		from += " and " + where
+	due := dueSQL(table, at, where)
+	return Kind{
+		Due:        fmt.Sprintf("select %s as at %s order by 1", at, due),
+		Workspaces: "select distinct t.tenant_id " + due,
+		Delete:     deleteSQL(table, key, at, due+" and t.tenant_id = $3", "t.tenant_id = $3 and "),
 	}
-	k.Workspaces = "select distinct t.tenant_id " + from
-	k.Delete = RowsOf(table, key, at, strings.TrimPrefix(where+" and t.tenant_id = $3", " and ")).Delete
-	k.Delete = strings.Replace(k.Delete, "using due where ", "using due where t.tenant_id = $3 and ", 1)
-	return k
+}
+
+// dueSQL returns the part of a SELECT that selects the due rows.
+func dueSQL(table, at, where string) string {
+	if where != "" {
+		where = " and " + where
+	}
+	return fmt.Sprintf("from %s t where %s < $1%s", table, at, where)
+}
+
+// deleteSQL returns the statement Delete of a Kind. due is of dueSQL, and within is a condition for the deleted
+// ones, followed by "and ".
+func deleteSQL(table, key, at, due, within string) string {
+	var same []string
+	for column := range strings.SplitSeq(key, ", ") {
+		same = append(same, fmt.Sprintf("t.%[1]s = due.%[1]s", column))
+	}
+	return fmt.Sprintf(`
+		with due as materialized (
+			select %s %s order by %s limit $2 for update of t skip locked
+		), gone as (
+			delete from %s t using due where %s%s returning 1)
+		select count(*) from gone`, key, due, at, table, within, strings.Join(same, " and "))
 }
 
 // A Store deletes the records of one schema.
@@ -152,11 +157,11 @@ func (s *Store) withTimeout(ctx context.Context, work func(context.Context, pgx.
 
 // A Status describes the due records of a kind and its last run.
 type Status struct {
-	Due      int // counted up to 100,000
-	Oldest   *time.Time
-	LastRun  *time.Time
-	Deleted  int64 // by the last run
-	Complete bool  // the last run deleted all that was due
+	Due      int        `json:"due"`     // counted up to 100,000
+	Oldest   *time.Time `json:"oldest"`  // of the due ones
+	LastRun  *time.Time `json:"lastRun"` // by a service
+	Deleted  int64      `json:"deleted"` // by the last run
+	Complete bool       `json:"-"`       // the last run deleted all that was due
 }
 
 // Status returns the status of a kind.
@@ -172,13 +177,12 @@ func (s *Store) Status(ctx context.Context, k Kind) (status Status, err error) {
 				return fmt.Errorf("count the due %s: %w", k.Name, err)
 			}
 		}
-		rows, err := tx.Query(ctx, "select started_at, deleted, complete from "+s.runs+" where kind = $1", k.Name)
-		if err != nil {
+		err := tx.QueryRow(ctx, "select started_at, deleted, complete from "+s.runs+" where kind = $1", k.Name).
+			Scan(&status.LastRun, &status.Deleted, &status.Complete)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("read the last run: %w", err)
 		}
-		_, err = pgx.ForEachRow(rows, []any{&status.LastRun, &status.Deleted, &status.Complete},
-			func() error { return nil })
-		return err
+		return nil
 	})
 	return status, err
 }

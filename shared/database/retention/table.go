@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,14 +13,11 @@ import (
 
 // A Row describes one kind of record for operators.
 type Row struct {
-	Kind     string     `json:"kind"`
-	Setting  string     `json:"setting"`  // "" if there is none
-	KeepDays *int       `json:"keepDays"` // null if records are kept for ever or Rule is not ""
-	Rule     string     `json:"rule"`
-	Due      int        `json:"due"`     // counted up to 100,000
-	Oldest   *time.Time `json:"oldest"`  // of the due ones
-	LastRun  *time.Time `json:"lastRun"` // by a service
-	Deleted  int64      `json:"deleted"` // by the last run
+	Kind     string `json:"kind"`
+	Setting  string `json:"setting"`  // "" if there is none
+	KeepDays *int   `json:"keepDays"` // null if records are kept for ever or Rule is not ""
+	Rule     string `json:"rule"`
+	Status
 }
 
 // A Table has a row for each kind.
@@ -33,15 +31,7 @@ func (s *Store) Show(ctx context.Context) (Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		one := Row{
-			Kind:    k.Name,
-			Setting: k.Setting,
-			Rule:    k.Rule,
-			Due:     status.Due,
-			Oldest:  status.Oldest,
-			LastRun: status.LastRun,
-			Deleted: status.Deleted,
-		}
+		one := Row{Kind: k.Name, Setting: k.Setting, Rule: k.Rule, Status: status}
 		if days := int(k.Keep / (24 * time.Hour)); !k.Forever && k.Rule == "" {
 			one.KeepDays = &days
 		}
@@ -52,7 +42,7 @@ func (s *Store) Show(ctx context.Context) (Table, error) {
 
 // Text writes the table with a line of headings.
 func (t Table) Text(out io.Writer) error {
-	var rows [][]string
+	rows := [][]string{{"KIND", "SETTING", "KEPT", "DUE", "OLDEST", "LAST RUN", "DELETED"}}
 	for _, r := range t {
 		kept := r.Rule
 		switch {
@@ -63,13 +53,9 @@ func (t Table) Text(out io.Writer) error {
 		case kept == "":
 			kept = "for ever"
 		}
-		setting := r.Setting
-		if setting == "" {
-			setting = "-"
-		}
 		rows = append(rows, []string{
 			r.Kind,
-			setting,
+			cmp.Or(r.Setting, "-"),
 			kept,
 			strconv.Itoa(r.Due),
 			moment(r.Oldest),
@@ -77,7 +63,7 @@ func (t Table) Text(out io.Writer) error {
 			strconv.FormatInt(r.Deleted, 10),
 		})
 	}
-	return write(out, []string{"KIND", "SETTING", "KEPT", "DUE", "OLDEST", "LAST RUN", "DELETED"}, rows)
+	return write(out, rows)
 }
 
 // A DeletedRow has the number of deleted records of a kind.
@@ -116,7 +102,7 @@ func (d DeletedTable) Counts() map[string]int64 {
 
 // Text writes the table with a line of headings.
 func (d DeletedTable) Text(out io.Writer) error {
-	var rows [][]string
+	rows := [][]string{{"KIND", "DELETED", ""}}
 	for _, r := range d {
 		left := ""
 		if r.Left {
@@ -124,7 +110,7 @@ func (d DeletedTable) Text(out io.Writer) error {
 		}
 		rows = append(rows, []string{r.Kind, strconv.FormatInt(r.Deleted, 10), left})
 	}
-	return write(out, []string{"KIND", "DELETED", ""}, rows)
+	return write(out, rows)
 }
 
 func moment(at *time.Time) string {
@@ -134,9 +120,9 @@ func moment(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-func write(out io.Writer, headings []string, rows [][]string) error {
+func write(out io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, cells := range append([][]string{headings}, rows...) {
+	for _, cells := range rows {
 		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // the writer returns its error from Flush
 	}
 	if err := table.Flush(); err != nil {

@@ -53,18 +53,18 @@ func (e *Engage) Supporters(
 }
 
 // Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.
-func (e *Engage) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
+func (s *Store) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
 	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.id = $2 " +
 		"and p.erased_at is null"
-	found, err := oneRow(ctx, e.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
+	found, err := oneRow(ctx, s.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
 	return found, outcome(err)
 }
 
 // Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
-func (e *Engage) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
+func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2" + notErased
 	found, err := byID(id, engage.ErrNoSubmission, func(months string) (engage.Submission, error) {
-		return oneRow(ctx, e.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
+		return oneRow(ctx, s.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
 	})
 	return found, outcome(err)
 }

@@ -117,26 +117,12 @@ func addAttempt(
 ) error {
 	_, err := tx.Exec(ctx, `insert into account.webhook_deliveries
 		(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
-		values ($1, $2, $3, 'event', $4, $5, $6, $7, $8, $9)`,
-		t.WorkspaceID, identity.New(), t.ID, e.Type, e.Sequence, now, statusOf(a), problemOf(a), a.Took.Milliseconds())
+		values ($1, $2, $3, 'event', $4, $5, $6, nullif($7::integer, 0), nullif($8, ''), $9)`,
+		t.WorkspaceID, identity.New(), t.ID, e.Type, e.Sequence, now, a.Status, a.Problem, a.Took.Milliseconds())
 	if err != nil {
 		return fmt.Errorf("record a webhook delivery: %w", err)
 	}
 	return nil
-}
-
-func statusOf(a delivery.Attempt) *int {
-	if a.Status == 0 {
-		return nil
-	}
-	return &a.Status
-}
-
-func problemOf(a delivery.Attempt) *string {
-	if a.Problem == "" {
-		return nil
-	}
-	return &a.Problem
 }
 
 // Finish implements delivery.Store.
@@ -148,9 +134,10 @@ func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a deli
 		}
 		var endpoint uuid.UUID
 		err = tx.QueryRow(ctx, `
-			update account.webhook_deliveries set tried_at = $5, status = $2, problem = $3, took_ms = $4
+			update account.webhook_deliveries
+			set tried_at = $5, status = nullif($2::integer, 0), problem = nullif($3, ''), took_ms = $4
 			where tenant_id = $6 and id = $1 returning webhook_id`,
-			id, statusOf(a), problemOf(a), a.Took.Milliseconds(), now, workspaceID).Scan(&endpoint)
+			id, a.Status, a.Problem, a.Took.Milliseconds(), now, workspaceID).Scan(&endpoint)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // deleted meanwhile
 		}
@@ -240,15 +227,11 @@ func (w *Webhooks) ResealWebhooks(
 		sealed          webhook.Sealed
 	}
 	for after := (row{}); ; {
-		rows, err := w.pool.Query(ctx, `select tenant_id, id, secret, secret_key from account.webhooks
+		some, err := allRows(ctx, w.pool, func(r pgx.CollectableRow) (found row, err error) {
+			return found, r.Scan(&found.workspaceID, &found.id, &found.sealed.Secret, &found.sealed.Key)
+		}, `select tenant_id, id, secret, secret_key from account.webhooks
 			where secret_key <> $1 and (tenant_id, id) > ($2, $3) order by tenant_id, id limit 100`,
 			publicKey, after.workspaceID, after.id)
-		if err != nil {
-			return outcome(err)
-		}
-		some, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (found row, err error) {
-			return found, r.Scan(&found.workspaceID, &found.id, &found.sealed.Secret, &found.sealed.Key)
-		})
 		if err != nil {
 			return outcome(err)
 		}
@@ -317,8 +300,7 @@ func (w *Webhooks) submission(
 	if err != nil || !open {
 		return nil, nil, err
 	}
-	stored := w.Engage(nil)
-	s, err := stored.Submission(ctx, workspaceID, id)
+	s, err := w.Submission(ctx, workspaceID, id)
 	if errors.Is(err, engage.ErrNoSubmission) {
 		return nil, nil, nil
 	}
@@ -328,7 +310,7 @@ func (w *Webhooks) submission(
 	if s.Supporter == nil {
 		return new(s.Record()), nil, nil
 	}
-	p, err := stored.Supporter(ctx, workspaceID, *s.Supporter)
+	p, err := w.Supporter(ctx, workspaceID, *s.Supporter)
 	if errors.Is(err, engage.ErrNoSupporter) {
 		return nil, nil, nil // erased meanwhile, with the submission
 	}

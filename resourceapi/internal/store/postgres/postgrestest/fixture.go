@@ -54,10 +54,8 @@ func fixture(t testing.TB, database testkit.Database) *Fixture {
 	t.Cleanup(func() { _ = owner.Close(context.Background()) })
 	f := &Fixture{Database: database, t: t, owner: owner, org: identity.New()}
 	f.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", f.org)
-	f.Exec(
-		"insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'current')",
-		KeyID,
-	)
+	f.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state)
+		values ($1, '{}', '', 'current')`, KeyID)
 	return f
 }
 
@@ -92,12 +90,8 @@ func (f *Fixture) EndSessions(application string) {
 		f.t.Fatal("connect as the superuser")
 	}
 	defer func() { _ = superuser.Close(context.Background()) }()
-	tag, err := superuser.Exec(
-		context.Background(),
-		"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
-			"application_name = $1",
-		application,
-	)
+	tag, err := superuser.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
+		where datname = current_database() and application_name = $1`, application)
 	if err != nil || tag.RowsAffected() == 0 {
 		f.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
 	}
@@ -107,18 +101,10 @@ func (f *Fixture) EndSessions(application string) {
 func (f *Fixture) Workspace() uuid.UUID {
 	f.t.Helper()
 	id := identity.New()
-	f.Exec(
-		"insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
-		id,
-		f.org,
-		"Workspace "+id.String(),
-	)
-	f.Exec(
-		"insert into account.tenant_modules (tenant_id, module, enabled, provisioned) select $1, unnest($2::text[]), "+
-			"true, true",
-		id,
-		perm.Modules(),
-	)
+	f.Exec("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
+		id, f.org, "Workspace "+id.String())
+	f.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+		select $1, unnest($2::text[]), true, true`, id, perm.Modules())
 	f.Exec("insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)", id)
 	return id
 }
@@ -171,10 +157,7 @@ type Grant struct {
 
 // Grant adds a client of the kind and an active grant of 30 days for it.
 func (f *Fixture) Grant(
-	kind string,
-	workspaceID, user uuid.UUID,
-	resource string,
-	permissions ...perm.Permission,
+	kind string, workspaceID, user uuid.UUID, resource string, permissions ...perm.Permission,
 ) Grant {
 	f.t.Helper()
 	g := Grant{
@@ -191,18 +174,10 @@ func (f *Fixture) Grant(
 		claude := "claude"
 		platform, clientResource, method = &claude, &resource, "none"
 	}
-	f.Exec(
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+	f.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 			connector_platform, resource, token_endpoint_auth_method)
 		values ($1, $2, $3, 'An application', '{https://app.example/callback}', $4, $5, $6, $7)`,
-		g.Client,
-		kind,
-		workspaceID,
-		g.Permissions.Strings(),
-		platform,
-		clientResource,
-		method,
-	)
+		g.Client, kind, workspaceID, g.Permissions.Strings(), platform, clientResource, method)
 	f.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
 		values ($1, $2, $3, $4, $5, $6, $7, 'active', now() + interval '30 days')`,
 		g.ID, kind, g.Client, user, workspaceID, g.Permissions.Strings(), resource)
