@@ -1,10 +1,5 @@
 // Package delivery sends the events of a workspace to its webhook endpoints (contract, section 6a).
 //
-//	writer.go     Writer changes endpoints
-//	deliverer.go  Deliverer sends the next delivery of an endpoint and records the result
-//	personal.go   the personal data of an event
-//	request.go    the signed request
-//
 // Package worker calls the Deliverer for each endpoint that has pending deliveries. Its invariants:
 //
 //	W1 Events are sent in the order of their sequence. An event is sent after the previous one was accepted.
@@ -23,6 +18,7 @@ package delivery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,7 +28,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -51,6 +46,40 @@ const (
 	firstWait   = 5 * time.Second
 	longestWait = 6 * time.Hour
 )
+
+// An Event says that a record changed. It contains no values.
+//
+// The database writes an event in the transaction of its change. It assigns sequences when events are read, a
+// bounded number at a time, so that no event appears later with a lower one. Package worker assigns the rest. Package
+// endpoint/events serves the events, and this package sends them to webhook endpoints.
+type Event struct {
+	Sequence int64
+	Type     string          // a subject and what happened to it, such as programme.created
+	Data     json.RawMessage // the id and, of an update, the names of the changed fields
+	At       time.Time
+}
+
+// A Writer changes the endpoints of a workspace within one transaction, and records the audit events. It returns the
+// errors of package webhook.
+type Writer interface {
+	Add(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed) (webhook.Endpoint, error)
+	Delete(ctx context.Context, workspaceID, id, by uuid.UUID) error
+	// Enable enables an endpoint, which then gets the events that it missed and that by may read, without personal data
+	// if another user asked for it.
+	Enable(ctx context.Context, workspaceID, id uuid.UUID, by webhook.Maker) (webhook.Endpoint, error)
+	Disable(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
+	// OmitPersonalData omits the personal data of events. Only the page includes it.
+	OmitPersonalData(ctx context.Context, workspaceID, id, by uuid.UUID) (webhook.Endpoint, error)
+	// ReplaceSecret replaces the secret of an endpoint. For overlap, events are also signed with the previous secret.
+	ReplaceSecret(
+		ctx context.Context, workspaceID, id, by uuid.UUID, secret webhook.Sealed, overlap time.Duration,
+	) (webhook.Endpoint, error)
+	// Test queues a test event. Resend queues the event of an earlier delivery; need checks the type of the event.
+	Test(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Delivery, error)
+	Resend(
+		ctx context.Context, workspaceID, id, former uuid.UUID, need func(eventType string) error,
+	) (webhook.Delivery, error)
+}
 
 // A Target is an endpoint with the data for its next delivery.
 type Target struct {
@@ -143,7 +172,7 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 	if !t.Permissions.Has(perm.AccountAPIAccess) {
 		return false, d.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
 	}
-	e, found, err := d.Store.Next(ctx, t, eventtype.Readable(t.Types, t.Permissions))
+	e, found, err := d.Store.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
 	if err != nil {
 		return false, err
 	}
@@ -166,7 +195,7 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 // accepts reports whether the event may be sent to the endpoint now, and its user may read it.
 func (t Target) accepts(e Event) bool {
 	return t.Enabled && t.Ready && t.Permissions.Has(perm.AccountAPIAccess) &&
-		slices.Contains(eventtype.Readable(t.Types, t.Permissions), e.Type)
+		slices.Contains(webhook.Readable(t.Types, t.Permissions), e.Type)
 }
 
 // deliverEvent sends the next event of an endpoint.
@@ -228,7 +257,7 @@ func (d *Deliverer) requestedMessage(
 		return m, "", err
 	}
 	if !t.Permissions.Has(perm.AccountAPIAccess) ||
-		len(eventtype.Readable([]string{requested.Type}, t.Permissions)) == 0 {
+		len(webhook.Readable([]string{requested.Type}, t.Permissions)) == 0 {
 		return message{}, "The user of the endpoint may not read this event any more.", nil
 	}
 	if !stored {

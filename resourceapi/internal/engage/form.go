@@ -56,7 +56,7 @@ type Definition struct {
 	Title          string
 	Introduction   string // shown above the fields; may be empty
 	ThankYou       string // shown after the form was sent; empty for the built-in text
-	Lang           string // of the built-in texts (package formtext)
+	Lang           string // of the built-in texts (Language)
 	Fields         []Field
 	AllowedOrigins []string // websites that may embed the form and submit to it from scripts
 	// RetentionMonths is the number of months after which submissions are deleted.

@@ -22,7 +22,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
@@ -108,8 +107,8 @@ func isPort(parsed *url.URL) bool {
 func CheckTypes(types []string) string {
 	sorted := slices.Sorted(slices.Values(types))
 	for _, one := range types {
-		if _, known := eventtype.Need(one); !known {
-			return "Must be types of events: " + strings.Join(eventtype.All(), ", ") + "."
+		if _, known := Need(one); !known {
+			return "Must be types of events: " + strings.Join(AllTypes(), ", ") + "."
 		}
 	}
 	switch {

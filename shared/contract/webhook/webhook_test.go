@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 )
@@ -111,7 +110,7 @@ func TestCheckURL(t *testing.T) {
 
 func TestCheckTypes(t *testing.T) {
 	t.Parallel()
-	for _, accepted := range [][]string{{"programme.created"}, eventtype.All()} {
+	for _, accepted := range [][]string{{"programme.created"}, AllTypes()} {
 		if message := CheckTypes(accepted); message != "" {
 			t.Errorf("%q: %s", accepted, message)
 		}

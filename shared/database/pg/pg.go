@@ -1,5 +1,5 @@
-// Package pg connects to PostgreSQL: it opens pools, detects pooled connections that PostgreSQL has closed, and detects
-// a server that does not respond. Both services use it.
+// Package pg connects to PostgreSQL: it opens pools, detects pooled connections that PostgreSQL has closed, detects a
+// server that does not respond, and combines concurrent queries into shared statements. Both services use it.
 package pg
 
 import (

@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 )
@@ -138,7 +137,7 @@ func (s *Settings) enableWebhook(r *request) error {
 	if err != nil {
 		return r.webhookChanged(err, "")
 	}
-	needs := eventtype.Needs(e.Types)
+	needs := webhook.Needs(e.Types)
 	if !r.here.Permissions.HasAll(needs) {
 		return r.webhookChanged(nil,
 			"The endpoint was not enabled. It gets events that you may not read in this workspace.")
@@ -165,7 +164,7 @@ func (s *Settings) resendWebhook(r *request) error {
 		return r.webhookChanged(webhook.ErrNotFound, "")
 	}
 	need := func(eventType string) error {
-		if need, known := eventtype.Need(eventType); known && r.here.Permissions.Has(need) {
+		if need, known := webhook.Need(eventType); known && r.here.Permissions.Has(need) {
 			return nil
 		}
 		return audit.ErrNotAuthorized
@@ -189,7 +188,7 @@ func (s *Settings) changePersonalData(r *request) error {
 	include, notice := r.form.Get("personal") == "yes", "Events are now sent without personal data."
 	var needs perm.Set
 	if include {
-		needs, notice = eventtype.Needs(e.Types), "Events are now sent with personal data."
+		needs, notice = webhook.Needs(e.Types), "Events are now sent with personal data."
 		if !r.here.Permissions.HasAll(needs) {
 			return r.webhookChanged(nil,
 				"Nothing was changed. The endpoint gets events that you may not read in this workspace.")
@@ -213,7 +212,7 @@ func (s *Settings) replaceWebhookSecret(r *request) error {
 	if err != nil {
 		return r.outcome(err, "", refusals{webhook.ErrNotFound: noEndpoint})
 	}
-	needs := eventtype.Needs(e.Types)
+	needs := webhook.Needs(e.Types)
 	if !r.here.Permissions.HasAll(needs) {
 		return r.done("The secret was not replaced. It signs events that you may not read in this workspace.")
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
@@ -127,7 +126,7 @@ func (s *Settings) showNewWebhook(r *request) error {
 	if r.status != 0 {
 		view.URL, view.PersonalData, chosen = r.form.Get("url"), r.form.Get("personal") == "yes", r.form["types"]
 	}
-	for _, subject := range eventtype.Subjects() {
+	for _, subject := range webhook.Subjects() {
 		if !r.here.Permissions.Has(subject.Need) {
 			continue
 		}
@@ -170,7 +169,7 @@ func (s *Settings) addWebhook(r *request) error {
 	if err != nil {
 		return err
 	}
-	event := r.webhookEvent(audit.WebhookAdded, e.ID, eventtype.Needs(e.Types))
+	event := r.webhookEvent(audit.WebhookAdded, e.ID, webhook.Needs(e.Types))
 	err = s.Store.AddWebhook(r.ctx(), e, sealed, event)
 	switch {
 	case errors.Is(err, webhook.ErrTooMany):
@@ -206,7 +205,7 @@ func (s *Settings) checkWebhook(r *request, e webhook.Endpoint) {
 	switch {
 	case len(e.Types) == 0:
 		note = "Choose at least one kind of event."
-	case webhook.CheckTypes(e.Types) != "" || !r.here.Permissions.HasAll(eventtype.Needs(e.Types)):
+	case webhook.CheckTypes(e.Types) != "" || !r.here.Permissions.HasAll(webhook.Needs(e.Types)):
 		note = "You can only choose events that you may read in this workspace."
 	default:
 		return

@@ -16,7 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/database/batch"
+	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
 // An updateStep moves a grant to a generation.
@@ -137,7 +137,7 @@ type stepBatcher struct {
 	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
 	// workspace.
 	single  atomic.Bool
-	batches batch.Batcher[updateStep, takenStep]
+	batches pg.Batcher[updateStep, takenStep]
 }
 
 // newStepBatcher returns the batcher of a statement for direct steps or for others.
@@ -151,7 +151,7 @@ func (s *Store) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) 
 	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", own, "")
 	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", own, oneWorkspaceSQL)
 	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", own, oneWorkspaceSQL)
-	b.batches = batch.Batcher[updateStep, takenStep]{
+	b.batches = pg.Batcher[updateStep, takenStep]{
 		Answer: b.updateBatch,
 		Most:   maxBatch,
 		AtOnce: 1,
@@ -247,7 +247,7 @@ func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, gr
 func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]takenStep, error) {
 	connection, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", batch.ErrNotSent, err)
+		return nil, fmt.Errorf("%w: %w", pg.ErrNotSent, err)
 	}
 	defer connection.Release()
 	// The limit is independent of how long acquiring the connection took.
@@ -275,11 +275,11 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep,
 	defer stop()
 	connection, err := s.pool.Acquire(waiting)
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, err))
+		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, err))
 	}
 	defer connection.Release()
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < s.limit {
-		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", batch.ErrNotSent, errLate))
+		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()

@@ -23,7 +23,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/database/batch"
 	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
@@ -43,8 +42,8 @@ type Store struct {
 	limit          time.Duration // of a transaction
 	operationLimit time.Duration // of any other operation
 
-	snapshots             batch.Batcher[snapshotQuery, grant.Snapshot]
-	introspections        batch.Batcher[introspection, introspected]
+	snapshots             pg.Batcher[snapshotQuery, grant.Snapshot]
+	introspections        pg.Batcher[introspection, introspected]
 	activations, advances *stepBatcher
 	// Those of direct steps, which need no snapshot.
 	directActivations, directAdvances *stepBatcher
@@ -138,13 +137,13 @@ func OpenFromSources(
 
 // makeBatchers makes the batchers of statements that concurrent callers share.
 func (s *Store) makeBatchers() {
-	s.snapshots = batch.Batcher[snapshotQuery, grant.Snapshot]{
+	s.snapshots = pg.Batcher[snapshotQuery, grant.Snapshot]{
 		Answer: s.readSnapshots,
 		Most:   maxBatch,
 		AtOnce: 1,
 		Within: s.operationLimit,
 	}
-	s.introspections = batch.Batcher[introspection, introspected]{
+	s.introspections = pg.Batcher[introspection, introspected]{
 		Answer: s.readIntrospections,
 		Most:   maxBatch,
 		AtOnce: 1,

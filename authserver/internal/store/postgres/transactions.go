@@ -25,7 +25,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/database/batch"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -354,7 +354,7 @@ func unavailable(op string, err error) error {
 func uncommitted(op string, err error) error {
 	var pgErr *pgconn.PgError
 	// Class 57P: the server is shutting down and may have committed before it reported the error.
-	if errors.Is(err, batch.ErrNotSent) || pgconn.SafeToRetry(err) ||
+	if errors.Is(err, pg.ErrNotSent) || pgconn.SafeToRetry(err) ||
 		(errors.As(err, &pgErr) && pgErr.Code[:3] != "57P" && pgErr.Code[:2] != "08" && pgErr.Code != "XX000") {
 		return fmt.Errorf("%w: %w", grant.ErrNotCommitted, unavailable(op, err))
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
@@ -61,7 +61,7 @@ func read(guard *gate.Gate, store Store, cursors *rest.Cursors) http.Handler {
 			page := rest.NewJSONPage(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
 			var resume int64
 			err := gate.ReadInTurn(r.Context(), func() (err error) {
-				subjects := eventtype.ReadableSubjects(caller.Permissions)
+				subjects := webhook.ReadableSubjects(caller.Permissions)
 				resume, err = store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
 				return err
 			})

@@ -10,7 +10,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
 // formMembers are the members of a form in a request.
@@ -23,7 +22,7 @@ func ReadForm(content []byte) (engage.Form, error) {
 	return readForm(http.Header{"Content-Type": {"application/json"}}, content)
 }
 
-// readForm reads the body of POST. enabled defaults to true, lang to formtext.Default, retentionMonths to 24, and
+// readForm reads the body of POST. enabled defaults to true, lang to engage.DefaultLanguage, retentionMonths to 24, and
 // introduction and thankYou to "". The error is an *apierr.Error or rest.Problems.
 func readForm(h http.Header, content []byte) (engage.Form, error) {
 	object, err := rest.ParseBody(h, content, "application/json")
@@ -72,7 +71,7 @@ func readDefinition(object rest.Object, problems rest.Problems) (engage.Definiti
 	}
 	d.Introduction = orElse(readText(object, "introduction", problems), "")
 	d.ThankYou = orElse(readText(object, "thankYou", problems), "")
-	d.Lang = orElse(readLang(object, problems), formtext.Default)
+	d.Lang = orElse(readLang(object, problems), engage.DefaultLanguage)
 	if !readTexts(object, "allowedOrigins", &d.AllowedOrigins) {
 		problems["allowedOrigins"] = "Must be an array of strings. If the array is empty, other websites cannot " +
 			"use the form."
@@ -107,8 +106,8 @@ func readText(object rest.Object, name string, problems rest.Problems) *string {
 // readLang returns nil if object has no member "lang".
 func readLang(object rest.Object, problems rest.Problems) *string {
 	lang := readText(object, "lang", problems)
-	if lang != nil && !formtext.Known(*lang) {
-		problems["lang"] = "Must be one of these languages: " + strings.Join(formtext.Names(), ", ") + "."
+	if lang != nil && !engage.KnownLanguage(*lang) {
+		problems["lang"] = "Must be one of these languages: " + strings.Join(engage.Languages(), ", ") + "."
 	}
 	return lang
 }

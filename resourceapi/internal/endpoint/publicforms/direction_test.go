@@ -8,17 +8,16 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
 // A language that is written from right to left needs only its file.
 func TestPage_LanguageFromRightToLeft(t *testing.T) {
-	content, err := os.ReadFile("../../formtext/languages/en.json")
+	content, err := os.ReadFile("../../engage/languages/en.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer(`"en-GB"`, `"ar"`, `"ltr"`, `"rtl"`, `"Send"`, `"إرسال"`).Replace(string(content))
-	arabic, err := formtext.Read("ar", []byte(text))
+	arabic, err := engage.ReadLanguage("ar", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

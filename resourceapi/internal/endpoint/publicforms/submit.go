@@ -12,7 +12,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
 // maxBody is the largest body of a submission, in bytes.
@@ -105,7 +104,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 
 // newSubmission checks the answers to the form. The error is rest.Problems.
 func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.RawAnswers) (engage.Submission, error) {
-	answers, consents, err := form.Read(given, formtext.Of(form.Lang).Problems)
+	answers, consents, err := form.Read(given, engage.LanguageOf(form.Lang).Problems)
 	return engage.Submission{
 		ID:          identity.New(),
 		Form:        form.ID,

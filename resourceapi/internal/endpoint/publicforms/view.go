@@ -21,7 +21,6 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/formtext"
 )
 
 // trap is the hidden field that only bots fill in.
@@ -38,7 +37,7 @@ var pageTemplate = template.Must(template.ParseFS(pageHTML, "assets/page.html"))
 // A view is the data of the page template.
 type view struct {
 	pageStyle
-	Words  *formtext.Language
+	Words  *engage.Language
 	Brand  brand.Brand
 	Accent template.CSS
 	Title  string
@@ -65,7 +64,7 @@ type fieldView struct {
 	Value   string
 	Chosen  []string
 	Problem string
-	Words   *formtext.Language
+	Words   *engage.Language
 }
 
 // Has reports whether the option was chosen.
@@ -262,15 +261,15 @@ func styleOf(r *http.Request) pageStyle {
 	if colour, err := brand.Parse(query.Get("accent")); err == nil {
 		s.accent = &colour
 	}
-	if lang := query.Get("lang"); formtext.Known(lang) {
+	if lang := query.Get("lang"); engage.KnownLanguage(lang) {
 		s.lang = lang
 	}
 	return s
 }
 
 // language returns the language that the website requests or else the language of the form.
-func (p pageStyle) language(ofForm string) *formtext.Language {
-	return formtext.Of(cmp.Or(p.lang, ofForm))
+func (p pageStyle) language(ofForm string) *engage.Language {
+	return engage.LanguageOf(cmp.Or(p.lang, ofForm))
 }
 
 // query returns the query that requests this style.
@@ -331,7 +330,7 @@ func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Fo
 }
 
 // errorPage returns the text of the page for a kind of error, and whether reopening the form may help.
-func errorPage(words formtext.Pages, kind apierr.Kind) (text formtext.PageText, again, known bool) {
+func errorPage(words engage.Pages, kind apierr.Kind) (text engage.PageText, again, known bool) {
 	switch kind {
 	case apierr.NotFound:
 		return words.NotFound, false, true
@@ -352,7 +351,7 @@ func errorPage(words formtext.Pages, kind apierr.Kind) (text formtext.PageText, 
 	case apierr.Internal:
 		return words.Internal, true, true
 	}
-	return formtext.PageText{}, false, false
+	return engage.PageText{}, false, false
 }
 
 // maxKeptFields is how many fields are returned with the page: more than the longest form has.
@@ -360,7 +359,7 @@ const maxKeptFields = 500
 
 // addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
 // not known here, so only answers from the page's own form are returned.
-func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept formtext.PageText) {
+func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept engage.PageText) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
 			view.Title, view.Problem = view.Words.Pages.StatusUnknown.Title, view.Words.Pages.StatusUnknown.Text

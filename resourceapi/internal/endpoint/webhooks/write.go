@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/eventtype"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
@@ -103,7 +102,7 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 			return rest.Answer{}, err
 		}
 		answer, err := rest.JSON(http.StatusCreated, added{recordOf(made), secret.Reveal()}, nil)
-		answer.Needs = eventtype.Needs(types)
+		answer.Needs = webhook.Needs(types)
 		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
 		return answer, err
 	}, nil
@@ -147,7 +146,7 @@ func refusePersonalData(object rest.Object) error {
 
 // needsOf returns an error if the caller may not read events of the types.
 func needsOf(caller gate.Caller, types ...string) error {
-	missing := eventtype.Needs(types).Without(caller.Permissions)
+	missing := webhook.Needs(types).Without(caller.Permissions)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -186,7 +185,7 @@ func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []b
 		}
 		answer, err := rest.JSON(http.StatusOK, recordOf(made), err)
 		if (enable != nil && *enable) || (include != nil && *include) {
-			answer.Needs = eventtype.Needs(made.Types)
+			answer.Needs = webhook.Needs(made.Types)
 		}
 		return answer, err
 	}, nil
@@ -242,7 +241,7 @@ func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, cont
 			return rest.Answer{}, err
 		}
 		answer, err := rest.JSON(http.StatusOK, added{recordOf(changed), secret.Reveal()}, nil)
-		answer.Needs = eventtype.Needs(changed.Types)
+		answer.Needs = webhook.Needs(changed.Types)
 		return answer, err
 	}, nil
 }
@@ -288,7 +287,7 @@ func decodeResend(r *http.Request, caller gate.Caller, _ []byte) (effect, error)
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		d, err := writer.Resend(ctx, caller.WorkspaceID, id, former, need)
 		answer, err := rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
-		answer.Needs = eventtype.Needs([]string{d.Type})
+		answer.Needs = webhook.Needs([]string{d.Type})
 		return answer, err
 	}, nil
 }

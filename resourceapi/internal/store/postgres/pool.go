@@ -30,7 +30,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/database/batch"
 	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
@@ -141,7 +140,7 @@ type Store struct {
 
 	turns *inflight.Requests[uuid.UUID] // of writes, by workspace
 
-	reads batch.Batcher[readQuery, readResult]
+	reads pg.Batcher[readQuery, readResult]
 
 	steps EventSteps
 
@@ -198,7 +197,7 @@ func Open(ctx context.Context, url credential.Source, limits Limits, tracers ...
 		}
 		*pool = &database{opened, timeout}
 	}
-	s.reads = batch.Batcher[readQuery, readResult]{
+	s.reads = pg.Batcher[readQuery, readResult]{
 		Answer: s.sendReads,
 		Most:   maxReads,
 		// As many as the CPUs can serve, leaving connections for everything else.

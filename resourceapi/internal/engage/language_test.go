@@ -1,4 +1,4 @@
-package formtext
+package engage
 
 import (
 	"fmt"
@@ -6,15 +6,13 @@ import (
 	"regexp"
 	"slices"
 	"testing"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 var verb = regexp.MustCompile(`%.`)
 
 // Each language has every text, with the same formatting verbs as in English.
 func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
-	if got := Names(); !slices.Equal(got, []string{"cy", "en"}) {
+	if got := Languages(); !slices.Equal(got, []string{"cy", "en"}) {
 		t.Errorf("%q", got)
 	}
 	var compare func(at string, a, b reflect.Value)
@@ -30,8 +28,8 @@ func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range Names() {
-		compare(name, reflect.ValueOf(*Of(Default)), reflect.ValueOf(*Of(name)))
+	for _, name := range Languages() {
+		compare(name, reflect.ValueOf(*LanguageOf(DefaultLanguage)), reflect.ValueOf(*LanguageOf(name)))
 	}
 }
 
@@ -48,7 +46,7 @@ func TestRead_RefusesFileWithoutAText(t *testing.T) {
 		`"title": "Nid yw'r[^"]*"`: `"title": ""`,
 	} {
 		broken := regexp.MustCompile(replaced).ReplaceAllString(string(content), by)
-		if _, err := Read("cy", []byte(broken)); err == nil {
+		if _, err := ReadLanguage("cy", []byte(broken)); err == nil {
 			t.Errorf("%s: accepted with %s", replaced, by)
 		}
 	}
@@ -56,8 +54,8 @@ func TestRead_RefusesFileWithoutAText(t *testing.T) {
 
 // The stored reasons, which are in English, are equal to the texts of the English file.
 func TestLanguage_ReasonsMatchStoredOnes(t *testing.T) {
-	english, welsh := Of("en"), Of("cy")
-	for _, stored := range []string{engage.ReasonTrapped, engage.ReasonFailed} {
+	english, welsh := LanguageOf("en"), LanguageOf("cy")
+	for _, stored := range []string{ReasonTrapped, ReasonFailed} {
 		if english.Reason(stored) != stored || welsh.Reason(stored) == stored {
 			t.Errorf("%s: %s, %s", stored, english.Reason(stored), welsh.Reason(stored))
 		}
@@ -65,7 +63,7 @@ func TestLanguage_ReasonsMatchStoredOnes(t *testing.T) {
 	if got := welsh.Reason("Another reason."); got != "Another reason." {
 		t.Error(got)
 	}
-	if got := Of("xx"); got != english {
+	if got := LanguageOf("xx"); got != english {
 		t.Error(fmt.Sprint(got.Name))
 	}
 }

@@ -1,5 +1,4 @@
-// Package eventtype lists the types of events and the permission for reading each type (contract, section 6a).
-package eventtype
+package webhook
 
 import (
 	"slices"
@@ -7,6 +6,8 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
+
+// The types of events and the permission for reading each type (contract, section 6a).
 
 // A Subject is the kind of record that an event is about. Its name is the first part of the type.
 type Subject struct {
@@ -61,8 +62,8 @@ func Subjects() []Subject {
 	}
 }
 
-// All returns all types.
-func All() []string {
+// AllTypes returns all types.
+func AllTypes() []string {
 	var all []string
 	for _, s := range Subjects() {
 		all = append(all, s.Types()...)

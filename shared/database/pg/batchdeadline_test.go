@@ -1,4 +1,4 @@
-package batch
+package pg
 
 import (
 	"context"

@@ -1,8 +1,4 @@
-// Package formtext contains the built-in texts of forms in each language.
-//
-// Each language is a file in the folder languages. The name of the file, without ".json", is the value of a form's
-// lang. The endpoints of forms use the package. It does not translate the texts that a workspace has entered.
-package formtext
+package engage
 
 import (
 	"embed"
@@ -14,14 +10,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// Default is the language of a form that sets none.
-const Default = "en"
+// DefaultLanguage is the language of a form that sets none.
+const DefaultLanguage = "en"
 
-// A Language is the built-in texts of forms in one language.
+// A Language is the built-in texts of forms in one language. Each language is a file in the folder languages. The name
+// of the file, without ".json", is the value of a form's lang. The texts that a workspace has entered are not
+// translated.
 type Language struct {
 	Name      string `json:"-"`         // name of the file without .json
 	Tag       string `json:"tag"`       // BCP 47, for the page's lang attribute
@@ -45,9 +41,9 @@ type Language struct {
 	Processed      string `json:"processed"`
 	Rejected       string `json:"rejected"`
 
-	Reasons  Reasons         `json:"reasons"`
-	Problems engage.Problems `json:"problems"`
-	Pages    Pages           `json:"pages"`
+	Reasons  Reasons  `json:"reasons"`
+	Problems Problems `json:"problems"`
+	Pages    Pages    `json:"pages"`
 }
 
 // Reasons are the texts of the reasons for the rejection of an accepted submission.
@@ -81,9 +77,9 @@ type Pages struct {
 // Reason translates a stored reason. It returns other texts unchanged.
 func (l *Language) Reason(stored string) string {
 	switch stored {
-	case engage.ReasonTrapped:
+	case ReasonTrapped:
 		return l.Reasons.Trapped
-	case engage.ReasonFailed:
+	case ReasonFailed:
 		return l.Reasons.Failed
 	}
 	return stored
@@ -100,7 +96,7 @@ func mustReadAll() map[string]*Language {
 	for _, entry := range entries {
 		content, failed := languageFiles.ReadFile("languages/" + entry.Name())
 		name := strings.TrimSuffix(entry.Name(), path.Ext(entry.Name()))
-		language, invalid := Read(name, content)
+		language, invalid := ReadLanguage(name, content)
 		err = errors.Join(err, failed, invalid)
 		out[name] = language
 	}
@@ -110,8 +106,8 @@ func mustReadAll() map[string]*Language {
 	return out
 }
 
-// Read parses the file of a language. It returns an error if a text is missing.
-func Read(name string, content []byte) (*Language, error) {
+// ReadLanguage parses the file of a language. It returns an error if a text is missing.
+func ReadLanguage(name string, content []byte) (*Language, error) {
 	language := &Language{Name: name}
 	decoder := json.NewDecoder(strings.NewReader(string(content)))
 	decoder.DisallowUnknownFields()
@@ -144,16 +140,16 @@ func emptyTexts(value reflect.Value, under string) []string {
 	return out
 }
 
-// Of returns the language with the name, or the default language if there is none.
-func Of(name string) *Language {
+// LanguageOf returns the language with the name, or the default language if there is none.
+func LanguageOf(name string) *Language {
 	if language := languages[name]; language != nil {
 		return language
 	}
-	return languages[Default]
+	return languages[DefaultLanguage]
 }
 
-// Known reports whether there is a language with the name.
-func Known(name string) bool { return languages[name] != nil }
+// KnownLanguage reports whether there is a language with the name.
+func KnownLanguage(name string) bool { return languages[name] != nil }
 
-// Names returns the names of the languages.
-func Names() []string { return slices.Sorted(maps.Keys(languages)) }
+// Languages returns the names of the languages.
+func Languages() []string { return slices.Sorted(maps.Keys(languages)) }
