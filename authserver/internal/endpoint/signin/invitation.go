@@ -2,7 +2,6 @@ package signin
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
@@ -312,9 +312,9 @@ func (h *Handler) arrive(i *invited, id uuid.UUID, name string, proof session.Pr
 
 // A registration is stored with a challenge. The response is valid only for this invitation.
 type registration struct {
-	User       uuid.UUID       `json:"user"`
-	Invitation uuid.UUID       `json:"invitation"`
-	State      json.RawMessage `json:"state"`
+	User       uuid.UUID     `json:"user"`
+	Invitation uuid.UUID     `json:"invitation"`
+	State      passkey.State `json:"state"`
 }
 
 // newAccountOptions serves POST /invitation/passkey/options (token, name): the challenge for the page's script.
@@ -345,7 +345,7 @@ func (h *Handler) newAccountOptions(v *visit) error {
 	return h.sendChallenge(v, session.NewAccount, h.Sessions.BindToBrowser(v.w, v.r), challenge, registration{
 		User:       user.ID,
 		Invitation: i.offer.ID,
-		State:      challenge.State,
+		State:      *challenge.State,
 	})
 }
 

@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,7 +61,7 @@ func (h *Handler) sendChallenge(
 		tooMany := "Too many attempts from your network. Please try again in a few minutes."
 		return v.refuse(http.StatusTooManyRequests, tooMany)
 	}
-	err := h.Sessions.BeginLogin(ctx, purpose, by, challenge.Challenge, passkey.ChallengeLife, data)
+	err := h.Sessions.BeginLogin(ctx, purpose, by, challenge.State.Challenge, passkey.ChallengeLife, data)
 	if err == nil {
 		web.JSON(v.w, http.StatusOK, challenge.Options)
 	}
@@ -152,7 +151,7 @@ func (h *Handler) checkPasskey(
 	if err != nil {
 		return user, proof, h.notAccepted(v, err.Error())
 	}
-	var stored json.RawMessage
+	var stored passkey.State
 	found, err := h.Sessions.TakeLogin(ctx, purpose, by, answer.Challenge(), &stored) // P1
 	if err != nil {
 		return user, proof, err
@@ -217,7 +216,7 @@ func (h *Handler) takeCreation(
 
 // finishCreation returns the new passkey of a response. Its error is errNotAccepted if the response is not valid.
 func (h *Handler) finishCreation(
-	v *visit, user workspace.User, state json.RawMessage, answer passkey.Creation,
+	v *visit, user workspace.User, state passkey.State, answer passkey.Creation,
 ) (passkey.Passkey, error) {
 	key, err := h.RelyingParty.FinishRegistration(user, state, answer)
 	if errors.Is(err, passkey.ErrRefused) {
@@ -281,7 +280,7 @@ func (h *Handler) addPasskey(v *visit) error {
 	if note := displayname.Check(name, passkey.MaxName); note != "" {
 		return h.showPasskeys(v, http.StatusBadRequest, "", ui.Passkeys{Name: name, NameNote: note})
 	}
-	var stored json.RawMessage
+	var stored passkey.State
 	response, err := h.takeCreation(v, session.AddPasskey, session.BindToSignIn(v.current.SignInID), &stored)
 	var key passkey.Passkey
 	if err == nil {

@@ -19,7 +19,6 @@ package passkey
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -133,43 +132,33 @@ func NewRelyingParty(appURL, name string) (*RelyingParty, error) {
 	return &RelyingParty{library}, nil
 }
 
+// A State is a challenge as it is stored for the verification of the response.
+type State = webauthn.SessionData
+
 // A Challenge is a challenge for a browser.
 type Challenge struct {
-	Challenge string
-	Options   json.RawMessage // for the browser, in the form of PublicKeyCredential.parse…OptionsFromJSON
-	State     json.RawMessage // to be stored for the verification of the response
-}
-
-func newChallenge(options any, session *webauthn.SessionData) (Challenge, error) {
-	text, err := json.Marshal(options)
-	if err != nil {
-		return Challenge{}, fmt.Errorf("encode options: %w", err)
-	}
-	state, err := json.Marshal(session)
-	if err != nil {
-		return Challenge{}, fmt.Errorf("encode challenge: %w", err)
-	}
-	return Challenge{session.Challenge, text, state}, nil
+	Options any // for the browser, in the form of PublicKeyCredential.parse…OptionsFromJSON
+	State   *State
 }
 
 // BeginRegistration requests a new passkey of user, on a device that holds none of the user's passkeys.
 func (rp *RelyingParty) BeginRegistration(user workspace.User, has []Passkey) (Challenge, error) {
 	owner := libraryUser{user, has}
-	options, session, err := rp.library.BeginRegistration(owner,
+	options, state, err := rp.library.BeginRegistration(owner,
 		webauthn.WithExclusions(webauthn.Credentials(owner.WebAuthnCredentials()).CredentialDescriptors()))
 	if err != nil {
 		return Challenge{}, fmt.Errorf("registration options: %w", err)
 	}
-	return newChallenge(options.Response, session)
+	return Challenge{options.Response, state}, nil
 }
 
 // BeginLogin requests a signature by any of our passkeys that the device holds.
 func (rp *RelyingParty) BeginLogin() (Challenge, error) {
-	options, session, err := rp.library.BeginDiscoverableLogin()
+	options, state, err := rp.library.BeginDiscoverableLogin()
 	if err != nil {
 		return Challenge{}, fmt.Errorf("sign-in options: %w", err)
 	}
-	return newChallenge(options.Response, session)
+	return Challenge{options.Response, state}, nil
 }
 
 // refused hides the library's error from the caller, and includes it for the log.
@@ -179,14 +168,6 @@ func refused(err error) error {
 		return fmt.Errorf("%w: %s (%s)", ErrRefused, detail.Details, detail.Type)
 	}
 	return fmt.Errorf("%w: %w", ErrRefused, err)
-}
-
-func read(state json.RawMessage) (webauthn.SessionData, error) {
-	var session webauthn.SessionData
-	if err := json.Unmarshal(state, &session); err != nil {
-		return session, fmt.Errorf("decode challenge: %w", err)
-	}
-	return session, nil
 }
 
 // A Creation is an unverified response to BeginRegistration.
@@ -207,14 +188,8 @@ func ParseCreation(text string) (Creation, error) {
 func (c Creation) Challenge() string { return c.parsed.Response.CollectedClientData.Challenge }
 
 // FinishRegistration returns the passkey that a response creates, without its name. It returns ErrRefused.
-func (rp *RelyingParty) FinishRegistration(
-	user workspace.User, state json.RawMessage, response Creation,
-) (Passkey, error) {
-	session, err := read(state)
-	if err != nil {
-		return Passkey{}, err
-	}
-	created, err := rp.library.CreateCredential(libraryUser{user: user}, session, response.parsed)
+func (rp *RelyingParty) FinishRegistration(user workspace.User, state State, response Creation) (Passkey, error) {
+	created, err := rp.library.CreateCredential(libraryUser{user: user}, state, response.parsed)
 	if err != nil {
 		return Passkey{}, refused(err)
 	}
@@ -269,15 +244,9 @@ func (s Signature) CredentialID() []byte { return s.parsed.RawID }
 
 // FinishLogin verifies a signature by a passkey of user. The store checks that its counter increased (P2). It returns
 // ErrRefused.
-func (rp *RelyingParty) FinishLogin(
-	user workspace.User, by Passkey, state json.RawMessage, response Signature,
-) (Use, error) {
-	session, err := read(state)
-	if err != nil {
-		return Use{}, err
-	}
+func (rp *RelyingParty) FinishLogin(user workspace.User, by Passkey, state State, response Signature) (Use, error) {
 	find := func(_, _ []byte) (webauthn.User, error) { return libraryUser{user, []Passkey{by}}, nil }
-	_, used, err := rp.library.ValidatePasskeyLogin(find, session, response.parsed)
+	_, used, err := rp.library.ValidatePasskeyLogin(find, state, response.parsed)
 	if flags := response.parsed.Response.AuthenticatorData.Flags; flags.HasBackupEligible() != by.BackupEligible {
 		return Use{}, ErrChanged // the library refuses it too
 	}

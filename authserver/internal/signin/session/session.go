@@ -150,11 +150,7 @@ func setCookie(w http.ResponseWriter, name, value string, life time.Duration, se
 func (s *Sessions) Load(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Cookie")
-		token := ""
-		if cookie, err := r.Cookie(s.manager.Cookie.Name); err == nil {
-			token = cookie.Value
-		}
-		ctx, err := s.manager.Load(r.Context(), token)
+		ctx, err := s.manager.Load(r.Context(), s.token(r))
 		if err != nil {
 			s.deps.Log.ErrorContext(r.Context(), "session not read", "error", err)
 			s.deps.Unavailable(w, r)
@@ -165,9 +161,15 @@ func (s *Sessions) Load(next http.Handler) http.Handler {
 }
 
 // Sent reports whether the request has the cookie of a session. It reads no store: the session may have ended.
-func (s *Sessions) Sent(r *http.Request) bool {
+func (s *Sessions) Sent(r *http.Request) bool { return s.token(r) != "" }
+
+// token returns the value of the session's cookie, or "".
+func (s *Sessions) token(r *http.Request) string {
 	cookie, err := r.Cookie(s.manager.Cookie.Name)
-	return err == nil && cookie.Value != ""
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
 }
 
 // CurrentUser returns the user at the browser, and false if no user is signed in.
