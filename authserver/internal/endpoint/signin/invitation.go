@@ -203,9 +203,9 @@ func (h *Handler) showUsed(i *invited) error {
 		"If you have accepted it, sign in. Otherwise, ask the person who invited you for a new invitation.",
 		ui.Link{Href: signInPath(i.path()), Text: "Sign in"})
 	if i.signedIn {
-		workspace, err := h.Members.Joined(i.r.Context(), credential.Secret(i.token), i.current.User.ID)
+		joined, err := h.Members.Joined(i.r.Context(), credential.Secret(i.token), i.current.User.ID)
 		if err == nil {
-			err = h.done(i.visit, home, "You are already a member of "+workspace+".")
+			err = h.done(i.visit, home, "You are already a member of "+joined+".")
 		}
 		if !errors.Is(err, membership.ErrNoInvitation) {
 			return err

@@ -253,7 +253,7 @@ func (h *Handler) answerEmailChange(v *visit) error {
 		if err != nil {
 			return h.refuseEmailChange(v, err)
 		}
-		return h.tell(v, confirmed(change, changed))
+		return h.tell(v, emailConfirmedPage(change, changed))
 	case "stop":
 		event.Action = audit.UserEmailStopped
 		change, err := h.Accounts.EmailChangeLink(ctx, token)
@@ -263,13 +263,14 @@ func (h *Handler) answerEmailChange(v *visit) error {
 		if err != nil {
 			return h.refuseEmailChange(v, err)
 		}
-		return h.tell(v, stopped(change))
+		return h.tell(v, emailStoppedPage(change))
 	}
 	return h.tell(v, message(http.StatusBadRequest, "The form is not valid",
 		"The submitted form cannot be read. Nothing was changed.", "Open the link in the mail again."))
 }
 
-func confirmed(change useraccount.EmailChange, changed bool) *ui.Message {
+// emailConfirmedPage returns the page after a link was used. changed reports whether it was the last one.
+func emailConfirmedPage(change useraccount.EmailChange, changed bool) *ui.Message {
 	switch {
 	case changed:
 		return message(http.StatusOK, "The address was changed",
@@ -282,7 +283,8 @@ func confirmed(change useraccount.EmailChange, changed bool) *ui.Message {
 		"Now open the link that we sent to "+change.New+". Your address changes after that.", "")
 }
 
-func stopped(change useraccount.EmailChange) *ui.Message {
+// emailStoppedPage returns the page after a change was stopped.
+func emailStoppedPage(change useraccount.EmailChange) *ui.Message {
 	page := message(http.StatusOK, "The change was stopped",
 		"The address stays as it is, and the links no longer work.", "")
 	if !change.ToNew {
@@ -318,7 +320,7 @@ func (h *Handler) askForAccess(v *visit) error {
 	}
 	q, err := h.Offers.Open(v.form.Get("ticket"), current.SignInID, h.Now())
 	if !signedIn || err != nil {
-		return h.tell(v, notAsked())
+		return h.tell(v, accessRequestOutdated())
 	}
 	event := current.Event(v.r.Context(), audit.AccessRequested, "user:"+current.User.ID.String())
 	event.WorkspaceID = &q.WorkspaceID
@@ -330,11 +332,11 @@ func (h *Handler) askForAccess(v *visit) error {
 	outcome, err := h.Store.SendAccessRequest(v.r.Context(), q, event)
 	switch {
 	case errors.Is(err, audit.ErrNotAuthorized):
-		return h.tell(v, notAsked())
+		return h.tell(v, accessRequestOutdated())
 	case err != nil:
 		return err
 	}
-	m := asked(outcome)
+	m := accessRequestPage(outcome)
 	m.Person = person(current.User)
 	if len(q.Back) > 0 {
 		m.Links = append(m.Links, ui.Link{Href: string(q.Back), Text: "Back"})
@@ -342,8 +344,8 @@ func (h *Handler) askForAccess(v *visit) error {
 	return h.tell(v, m)
 }
 
-// asked returns the page of an outcome.
-func asked(outcome membership.Outcome) *ui.Message {
+// accessRequestPage returns the page of an outcome.
+func accessRequestPage(outcome membership.Outcome) *ui.Message {
 	switch outcome {
 	case membership.RequestSent:
 		return message(http.StatusOK, "We asked the administrators",
@@ -371,8 +373,8 @@ func asked(outcome membership.Outcome) *ui.Message {
 		"Ask a person in the workspace, or the person who runs this service.")
 }
 
-// notAsked returns the page for a form of another session, or one that is too old.
-func notAsked() *ui.Message {
+// accessRequestOutdated returns the page for a form of another session, or one that is too old.
+func accessRequestOutdated() *ui.Message {
 	return message(http.StatusForbidden, "This form is out of date",
 		"It was opened in another session or more than a day ago. No e-mail was sent.",
 		"Go back to the page, reload it and ask again.", toSettings())

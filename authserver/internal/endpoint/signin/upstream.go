@@ -53,8 +53,8 @@ func (h *Handler) providerRoutes() Routes {
 	}
 }
 
-// begun is the stored state of an attempt.
-type begun struct {
+// An attempt is the stored state of one redirect to the provider.
+type attempt struct {
 	Attempt oidc.Attempt
 	Return  string
 	SignIn  uuid.UUID // the sign-in to reauthenticate, or uuid.Nil for a new sign-in
@@ -70,32 +70,32 @@ func (h *Handler) startUpstream(v *visit) error {
 	case signedIn:
 		return v.redirect(next)
 	}
-	return h.sendToProvider(v, begun{Attempt: h.Provider.NewAttempt(false), Return: next})
+	return h.sendToProvider(v, attempt{Attempt: h.Provider.NewAttempt(false), Return: next})
 }
 
 // reauthUpstream serves GET /login/again/upstream: the same, to authenticate again while signed in.
 func (h *Handler) reauthUpstream(v *visit) error {
-	attempt := h.Provider.NewAttempt(true)
-	return h.sendToProvider(v, begun{Attempt: attempt, Return: v.next, SignIn: v.current.SignInID})
+	again := attempt{Attempt: h.Provider.NewAttempt(true), Return: v.next, SignIn: v.current.SignInID}
+	return h.sendToProvider(v, again)
 }
 
 // sendToProvider redirects the browser to the provider.
-func (h *Handler) sendToProvider(v *visit, b begun) error {
+func (h *Handler) sendToProvider(v *visit, a attempt) error {
 	if v.r.Method != http.MethodGet { // a HEAD would begin an attempt that is never finished
 		return h.getOnly(v)
 	}
 	ctx := v.r.Context()
 	if v.limited(h.Attempts.Begun(ctx, h.address(v))) {
-		return h.tellAttempt(v, b, http.StatusTooManyRequests, "Too many attempts from your network",
+		return h.tellAttempt(v, a, http.StatusTooManyRequests, "Too many attempts from your network",
 			"Nothing was changed.", "Please try again in a few minutes, or sign in another way.")
 	}
-	address, err := h.Provider.Address(ctx, b.Attempt)
+	address, err := h.Provider.Address(ctx, a.Attempt)
 	if err == nil {
 		by := h.Sessions.BindToBrowser(v.w, v.r)
-		err = h.Sessions.BeginLogin(ctx, session.OIDCSignIn, by, b.Attempt.State, attemptLife, b)
+		err = h.Sessions.BeginLogin(ctx, session.OIDCSignIn, by, a.Attempt.State, attemptLife, a)
 	}
 	if err != nil {
-		return h.unreachable(v, b, err)
+		return h.unreachable(v, a, err)
 	}
 	return v.redirect(address)
 }
@@ -112,37 +112,37 @@ func (h *Handler) callback(v *visit) error {
 	if v.r.Method != http.MethodGet { // a HEAD would use up the provider's response
 		return h.getOnly(v)
 	}
-	if !single(v.r.URL.RawQuery) {
-		return h.notOurs(v)
+	if !namesOnce(v.r.URL.RawQuery) {
+		return h.noSuchAttempt(v)
 	}
-	var b begun
-	found, err := h.take(v, session.OIDCSignIn, v.form.Get("state"), &b)
+	var a attempt
+	found, err := h.take(v, session.OIDCSignIn, v.form.Get("state"), &a)
 	switch {
 	case err != nil:
 		return err
 	case !found:
-		return h.notOurs(v)
+		return h.noSuchAttempt(v)
 	case v.form.Get("error") != "" || v.form.Get("code") == "":
-		return h.declined(v, b, v.form.Get("error"))
+		return h.declined(v, a, v.form.Get("error"))
 	}
 	answer := oidc.Answer{Code: v.form.Get("code"), Issuer: v.form.Get("iss")}
-	who, err := h.Provider.Identify(v.r.Context(), b.Attempt, answer)
+	who, err := h.Provider.Identify(v.r.Context(), a.Attempt, answer)
 	switch {
 	case errors.Is(err, oidc.ErrRefused):
 		h.Log.WarnContext(v.r.Context(), "upstream sign-in refused", "reason", err)
-		return h.tellAttempt(v, b, http.StatusBadRequest, "We could not sign you in with "+h.ProviderName,
+		return h.tellAttempt(v, a, http.StatusBadRequest, "We could not sign you in with "+h.ProviderName,
 			"The response from "+h.ProviderName+" was not valid. Nothing was changed.",
 			"Please try again. If it happens again, report the request id below.")
 	case err != nil:
-		return h.unreachable(v, b, err)
-	case b.SignIn != uuid.Nil:
-		return h.prove(v, b, who)
+		return h.unreachable(v, a, err)
+	case a.SignIn != uuid.Nil:
+		return h.prove(v, a, who)
 	}
-	return h.signInUpstream(v, b.Return, who, false)
+	return h.signInUpstream(v, a.Return, who, false)
 }
 
-// single reports whether a query is valid and no parameter occurs twice.
-func single(query string) bool {
+// namesOnce reports whether a query is valid and no parameter occurs twice.
+func namesOnce(query string) bool {
 	values, err := url.ParseQuery(query)
 	for _, given := range values {
 		if len(given) > 1 {
@@ -179,7 +179,7 @@ func (h *Handler) signInUpstream(v *visit, next string, who oidc.Identity, confi
 	}
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
-		return h.notOurs(v)
+		return h.noSuchAttempt(v)
 	case err != nil:
 		return err
 	}
@@ -191,7 +191,7 @@ func proofOf(who oidc.Identity) session.Proof {
 }
 
 // prove records a reauthentication. The provider's account must already be linked to the user who is signed in.
-func (h *Handler) prove(v *visit, b begun, who oidc.Identity) error {
+func (h *Handler) prove(v *visit, a attempt, who oidc.Identity) error {
 	current, signedIn, err := h.Sessions.CurrentUser(v.r.Context())
 	if err != nil {
 		return err
@@ -200,8 +200,8 @@ func (h *Handler) prove(v *visit, b begun, who oidc.Identity) error {
 	switch {
 	case err != nil:
 		return err
-	case !signedIn || current.SignInID != b.SignIn:
-		return h.notOurs(v)
+	case !signedIn || current.SignInID != a.SignIn:
+		return h.noSuchAttempt(v)
 	case !linked || user.ID != current.User.ID:
 		err = session.ErrProofInvalid
 	default:
@@ -209,14 +209,14 @@ func (h *Handler) prove(v *visit, b begun, who oidc.Identity) error {
 	}
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
-		return h.tellAttempt(v, b, http.StatusForbidden, "You signed in with a different account",
+		return h.tellAttempt(v, a, http.StatusForbidden, "You signed in with a different account",
 			"Your "+h.ProviderName+" account does not belong to the user who is signed in here.", "")
 	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
-		return h.notOurs(v)
+		return h.noSuchAttempt(v)
 	case err != nil:
 		return err
 	}
-	return v.redirect(b.Return)
+	return v.redirect(a.Return)
 }
 
 // A verdict is the decision about an identity.
@@ -309,7 +309,7 @@ func (h *Handler) refuseIdentity(v *visit, next string, user workspace.User, why
 		heading, advice = "Your account is disabled", ""
 		text = "You cannot sign in until an administrator enables it."
 	}
-	return h.tellAttempt(v, begun{Return: next}, http.StatusForbidden, heading, text, advice)
+	return h.tellAttempt(v, attempt{Return: next}, http.StatusForbidden, heading, text, advice)
 }
 
 // pendingTakeover is the stored state of a sign-in until the person confirms the takeover.
@@ -347,7 +347,7 @@ func (h *Handler) confirmTakeover(v *visit) error {
 	case signedIn: // the form was sent twice
 		return v.redirect(home)
 	}
-	return h.notOurs(v)
+	return h.noSuchAttempt(v)
 }
 
 // showProvider serves GET /settings/provider: whether the user's account there is linked.
@@ -396,32 +396,32 @@ func (h *Handler) unlink(v *visit) error {
 }
 
 // tellAttempt shows a message with a link back to the page that an attempt began at.
-func (h *Handler) tellAttempt(v *visit, b begun, status int, heading, text, next string) error {
-	link := ui.Link{Href: signInPath(b.Return), Text: "Back to the sign-in page"}
-	if b.Attempt.Proof {
-		link = ui.Link{Href: reauthPath(b.Return), Text: "Use another method"}
+func (h *Handler) tellAttempt(v *visit, a attempt, status int, heading, text, next string) error {
+	link := ui.Link{Href: signInPath(a.Return), Text: "Back to the sign-in page"}
+	if a.Attempt.Proof {
+		link = ui.Link{Href: reauthPath(a.Return), Text: "Use another method"}
 	}
 	return h.tell(v, message(status, heading, text, next, link))
 }
 
 // unreachable shows that the provider does not respond. It returns other errors.
-func (h *Handler) unreachable(v *visit, b begun, err error) error {
+func (h *Handler) unreachable(v *visit, a attempt, err error) error {
 	if !errors.Is(err, oidc.ErrUnreachable) {
 		return err
 	}
 	h.Log.ErrorContext(v.r.Context(), "identity provider does not respond", "error", err)
-	return h.noResponse(v, b)
+	return h.noResponse(v, a)
 }
 
-func (h *Handler) noResponse(v *visit, b begun) error {
+func (h *Handler) noResponse(v *visit, a attempt) error {
 	v.w.Header().Set("Retry-After", "30")
-	return h.tellAttempt(v, b, http.StatusServiceUnavailable, h.ProviderName+" does not respond",
+	return h.tellAttempt(v, a, http.StatusServiceUnavailable, h.ProviderName+" does not respond",
 		"We could not confirm your identity with "+h.ProviderName+".",
 		"Please try again in a minute, or sign in another way.")
 }
 
-// notOurs responds to a callback that belongs to no attempt of this browser.
-func (h *Handler) notOurs(v *visit) error {
+// noSuchAttempt responds to a callback that belongs to no attempt of this browser.
+func (h *Handler) noSuchAttempt(v *visit) error {
 	text := "It was started in another browser, took too long, or was already completed. Nothing was changed."
 	if _, known := h.Sessions.BoundToBrowser(v.r); !known {
 		text = "It was started in another browser, or your browser blocks cookies. Allow them for this site."
@@ -432,10 +432,10 @@ func (h *Handler) notOurs(v *visit) error {
 
 // declined responds to an error of the provider. The page does not show the provider's text, because any link can
 // contain text.
-func (h *Handler) declined(v *visit, b begun, code string) error {
+func (h *Handler) declined(v *visit, a attempt, code string) error {
 	if code == "temporarily_unavailable" || code == "server_error" {
-		return h.noResponse(v, b)
+		return h.noResponse(v, a)
 	}
-	return h.tellAttempt(v, b, http.StatusBadRequest, "Sign-in with "+h.ProviderName+" was not completed",
+	return h.tellAttempt(v, a, http.StatusBadRequest, "Sign-in with "+h.ProviderName+" was not completed",
 		"You cancelled it, or "+h.ProviderName+" refused it.", "")
 }

@@ -45,7 +45,7 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 	if err != nil {
 		return Identity{}, err
 	}
-	if (answer.Issuer != "" || known.saysIss) && answer.Issuer != p.settings.Issuer {
+	if (answer.Issuer != "" || known.sendsIss) && answer.Issuer != p.settings.Issuer {
 		return Identity{}, fmt.Errorf("%w: response from another issuer", ErrRefused)
 	}
 	ctx = oidc.ClientContext(ctx, p.client)
@@ -130,8 +130,8 @@ func asymmetric() []string {
 	}
 }
 
-// chosen returns the provider's algorithms that are accepted; RS256 if it names none (Discovery 1.0, section 3).
-func chosen(offered []string) []string {
+// accepted returns which of the provider's algorithms are accepted; RS256 if it names none (Discovery 1.0, section 3).
+func accepted(offered []string) []string {
 	return slices.DeleteFunc(offered, func(algorithm string) bool { return !slices.Contains(asymmetric(), algorithm) })
 }
 

@@ -130,7 +130,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 type discovered struct {
 	config   oauth2.Config
 	verifier *oidc.IDTokenVerifier
-	saysIss  bool // the provider adds iss to its responses (RFC 9207)
+	sendsIss bool // the provider adds iss to its responses (RFC 9207)
 }
 
 // discover fetches the provider's metadata once for all waiting callers, and caches it. A failure is not cached.
@@ -162,10 +162,10 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, brief(err))
 	}
 	var metadata struct {
-		Keys    string   `json:"jwks_uri"`
-		Methods []string `json:"token_endpoint_auth_methods_supported"`
-		SaysIss bool     `json:"authorization_response_iss_parameter_supported"`
-		Signing []string `json:"id_token_signing_alg_values_supported"`
+		Keys     string   `json:"jwks_uri"`
+		Methods  []string `json:"token_endpoint_auth_methods_supported"`
+		SendsIss bool     `json:"authorization_response_iss_parameter_supported"`
+		Signing  []string `json:"id_token_signing_alg_values_supported"`
 	}
 	if err := provider.Claims(&metadata); err != nil {
 		return nil, fmt.Errorf("%w: discovery: %w", ErrUnreachable, err)
@@ -191,9 +191,9 @@ func (p *Provider) discoverOnce(ctx context.Context) (*discovered, error) {
 			Scopes:       []string{oidc.ScopeOpenID, "email"},
 		},
 		verifier: oidc.NewVerifier(p.settings.Issuer, keys{remote}, &oidc.Config{
-			ClientID: p.settings.ClientID, SupportedSigningAlgs: chosen(metadata.Signing), Now: p.now,
+			ClientID: p.settings.ClientID, SupportedSigningAlgs: accepted(metadata.Signing), Now: p.now,
 		}),
-		saysIss: metadata.SaysIss,
+		sendsIss: metadata.SendsIss,
 	}, nil
 }
 
