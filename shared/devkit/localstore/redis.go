@@ -122,7 +122,7 @@ func (r *Redis) configuration() string {
 func (r *Redis) start(ctx context.Context) error {
 	configuration := filepath.Join(r.Dir, "redis.conf")
 	if !r.settled {
-		if err := writeWhole(configuration, r.configuration()); err != nil {
+		if err := WriteWhole(configuration, r.configuration()); err != nil {
 			return fmt.Errorf("configure Redis: %w", err)
 		}
 	}

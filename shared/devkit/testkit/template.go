@@ -17,6 +17,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // goose speaks database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 const (
@@ -61,7 +63,7 @@ func (t template) database(name string) Database {
 // ensureTemplate makes the template unless another process has made it for the same migrations. Its name
 // contains their hash, so that a changed migration results in a new template.
 func ensureTemplate(ctx context.Context, server string) (template, error) {
-	root, err := repositoryRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		return template{}, err
 	}
@@ -115,7 +117,7 @@ func (t template) ensure(ctx context.Context, build func(superuser *pgx.Conn) er
 // prepared makes a template that is a copy of this one with the changes of prepare. Its name contains a hash of the
 // versions of the services' libraries, whose migrations prepare may apply.
 func (t template) prepared(ctx context.Context, name string, prepare Preparation) (template, error) {
-	root, err := repositoryRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		return template{}, err
 	}
@@ -248,22 +250,4 @@ func hashMigrations(hash interface{ Write([]byte) (int, error) }, folder string)
 		_, err = fmt.Fprintf(hash, "%s %d\n%s", entry.Name(), len(content), content)
 		return err
 	})
-}
-
-// repositoryRoot returns the closest parent directory with a go.work: tests run in their package's directory.
-func repositoryRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("no go.work in any directory above: the tests need the whole repository")
-		}
-		dir = parent
-	}
 }

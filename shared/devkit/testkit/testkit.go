@@ -232,3 +232,63 @@ func (d Database) EndSessions(t testing.TB) {
 		t.Fatalf("sessions ended: %t, %v", ended, err)
 	}
 }
+
+const (
+	// serverVariable names a superuser URL of a server for all test processes.
+	serverVariable = "ALMONER_TEST_POSTGRES_URL"
+	// toolsVariable names the directory of privately unpacked server programs.
+	toolsVariable = "ALMONER_TEST_TOOLS"
+)
+
+// sharedServer and sharedTemplate are the state of the test process: one server and one template for all its
+// tests.
+var (
+	sharedServer   = sync.OnceValues(findServer)
+	sharedTemplate = sync.OnceValues(func() (template, error) {
+		server, err := sharedServer()
+		if err != nil {
+			return template{}, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
+		defer cancel()
+		return ensureTemplate(ctx, server)
+	})
+)
+
+// preparedTemplates are the templates of NewPreparedDatabase.
+var preparedTemplates = struct {
+	sync.Mutex
+	byName map[string]template
+}{byName: map[string]template{}}
+
+func preparedTemplate(ctx context.Context, base template, name string, prepare Preparation) (template, error) {
+	preparedTemplates.Lock()
+	defer preparedTemplates.Unlock()
+	if known, made := preparedTemplates.byName[name]; made {
+		return known, nil
+	}
+	prepared, err := base.prepared(ctx, name, prepare)
+	if err == nil {
+		preparedTemplates.byName[name] = prepared
+	}
+	return prepared, err
+}
+
+// findServer returns the superuser's URL of the PostgreSQL server of the test process.
+func findServer() (string, error) {
+	if url := os.Getenv(serverVariable); url != "" {
+		return url, nil
+	}
+	dir, err := localstore.ProcessDir("almoner-test-postgres-")
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
+	defer cancel()
+	started, err := localstore.StartPostgres(ctx,
+		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
+	if err != nil {
+		return "", err
+	}
+	return started.URL, nil
+}
