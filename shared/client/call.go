@@ -44,6 +44,23 @@ type request struct {
 	body   []byte
 	again  bool          // idempotent, so it may be retried
 	within time.Duration // time limit of one try; 0 means the limit of the HTTP client
+	err    error         // why the body cannot be encoded; the request is not sent
+}
+
+// formRequest returns a POST of a form.
+func formRequest(path string, form url.Values) request {
+	header := http.Header{"Content-Type": {formType}}
+	return request{method: http.MethodPost, path: path, header: header, body: []byte(form.Encode())}
+}
+
+// jsonRequest returns a request with a value as JSON.
+func jsonRequest(method, path string, value any) request {
+	r := request{method: method, path: path, header: http.Header{"Content-Type": {jsonType}}}
+	var err error
+	if r.body, err = json.Marshal(value); err != nil {
+		r.err = fmt.Errorf("almoner: %s %s: encode the request body: %w", method, path, err)
+	}
+	return r
 }
 
 // A silence is a request without a response.
@@ -121,6 +138,9 @@ func (c *caller) stream(ctx context.Context, r request) (io.ReadCloser, error) {
 
 // send sends one try of the request. The caller closes the body of the response.
 func (c *caller) send(ctx context.Context, r request, with *http.Client) (*http.Response, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	address := c.base + r.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()

@@ -78,7 +78,7 @@ func (f Forms) Create(ctx context.Context, n NewForm, options ...WriteOption) (F
 	if n.AllowedOrigins == nil {
 		n.AllowedOrigins = []string{}
 	}
-	return f.send(ctx, http.MethodPost, formsPath, n, options)
+	return f.one(ctx, f.c.writeJSON(http.MethodPost, formsPath, n, options))
 }
 
 // A FormChange describes changes of a form. A nil field stays unchanged. The questions of a form cannot
@@ -96,7 +96,7 @@ type FormChange struct {
 
 // Update changes a form.
 func (f Forms) Update(ctx context.Context, id string, change FormChange, options ...WriteOption) (Form, error) {
-	return f.send(ctx, http.MethodPatch, f.path(id), change, options)
+	return f.one(ctx, f.c.writeJSON(http.MethodPatch, f.path(id), change, options))
 }
 
 // A Submission is one set of answers to a form.
@@ -179,14 +179,6 @@ func (f Forms) Export(
 }
 
 func (Forms) path(id string) string { return formsPath + "/" + url.PathEscape(id) }
-
-func (f Forms) send(ctx context.Context, method, path string, value any, options []WriteOption) (Form, error) {
-	r, err := f.c.writeJSON(method, path, value, options)
-	if err != nil {
-		return Form{}, err
-	}
-	return f.one(ctx, r)
-}
 
 func (f Forms) one(ctx context.Context, r request) (Form, error) {
 	var out Form

@@ -91,7 +91,7 @@ type NewProgramme struct {
 
 // Create creates a programme.
 func (p Programmes) Create(ctx context.Context, n NewProgramme, options ...WriteOption) (Programme, error) {
-	return p.send(ctx, http.MethodPost, programmesPath, n, options)
+	return p.one(ctx, p.c.writeJSON(http.MethodPost, programmesPath, n, options))
 }
 
 // A ProgrammeChange describes changes of a programme. A nil field stays unchanged; a pointer to an empty Date
@@ -107,34 +107,25 @@ type ProgrammeChange struct {
 func (p Programmes) Update(
 	ctx context.Context, id string, change ProgrammeChange, options ...WriteOption,
 ) (Programme, error) {
-	return p.send(ctx, http.MethodPatch, p.path(id), change, options)
+	return p.one(ctx, p.c.writeJSON(http.MethodPatch, p.path(id), change, options))
 }
 
 // Put creates the programme with the external id, or changes it if it exists.
 func (p Programmes) Put(
 	ctx context.Context, externalID string, n NewProgramme, options ...WriteOption,
 ) (Programme, error) {
-	return p.send(ctx, http.MethodPut, programmesPath+"/external/"+url.PathEscape(externalID), n, options)
+	return p.one(ctx, p.c.writeJSON(http.MethodPut, programmesPath+"/external/"+url.PathEscape(externalID), n, options))
 }
 
 // Move changes the status. A transition that is not allowed fails with CodeConflict.
 func (p Programmes) Move(
 	ctx context.Context, id string, to ProgrammeStatus, options ...WriteOption,
 ) (Programme, error) {
-	return p.send(ctx, http.MethodPost, p.path(id)+"/transitions", map[string]ProgrammeStatus{"to": to}, options)
+	body := map[string]ProgrammeStatus{"to": to}
+	return p.one(ctx, p.c.writeJSON(http.MethodPost, p.path(id)+"/transitions", body, options))
 }
 
 func (Programmes) path(id string) string { return programmesPath + "/" + url.PathEscape(id) }
-
-func (p Programmes) send(
-	ctx context.Context, method, path string, value any, options []WriteOption,
-) (Programme, error) {
-	r, err := p.c.writeJSON(method, path, value, options)
-	if err != nil {
-		return Programme{}, err
-	}
-	return p.one(ctx, r)
-}
 
 func (p Programmes) one(ctx context.Context, r request) (Programme, error) {
 	var out Programme
