@@ -108,10 +108,12 @@ func rooms() map[string][]string {
 		"go.opentelemetry.io/proto/otlp":   {"e2e/harness"},
 		"google.golang.org/protobuf/proto": {"e2e/harness"},
 		"github.com/exaring/otelpgx":       {"shared/server/tracing"},
-		"github.com/PuerkitoBio/goquery":   {"authserver/internal/doctor", "e2e/..."},
-		"github.com/chromedp":              {"e2e/..."},
-		"pgregory.net/rapid":               {"e2e/..."},
-		"github.com/modelcontextprotocol":  {"resourceapi/internal/endpoint/mcp", "e2e/..."},
+		"github.com/PuerkitoBio/goquery": {
+			"authserver/internal/doctor", "authserver/internal/testing/browsertest", "e2e/...",
+		},
+		"github.com/chromedp":             {"e2e/..."},
+		"pgregory.net/rapid":              {"e2e/..."},
+		"github.com/modelcontextprotocol": {"resourceapi/internal/endpoint/mcp", "e2e/..."},
 		"github.com/google/uuid": {
 			"authserver/...",
 			"resourceapi/...",

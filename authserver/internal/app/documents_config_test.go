@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestCheck_ReportsMistakesInDocumentSettings(t *testing.T) {
@@ -15,7 +15,7 @@ func TestCheck_ReportsMistakesInDocumentSettings(t *testing.T) {
 		AppURL:           "http://127.0.0.1:8081",
 		Keys:             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
 		ClientDomains:    "claude.ai=claude,localhost:8443=other",
-		ClientDocumentCA: metadatatest.Start(t).PEM(),
+		ClientDocumentCA: testkit.NewMetadataHost(t).PEM(),
 	}
 	if mistakes := good.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)

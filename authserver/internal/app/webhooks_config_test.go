@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A deployment with public URLs refuses the setting that allows webhook endpoints on this machine.
@@ -15,7 +15,7 @@ func TestConfig_WebhookCAIsForDevelopment(t *testing.T) {
 		BaseURL:   "http://localhost:8080",
 		AppURL:    "http://127.0.0.1:8081",
 		Keys:      "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-		WebhookCA: metadatatest.Start(t).PEM(),
+		WebhookCA: testkit.NewMetadataHost(t).PEM(),
 	}
 	if mistakes := good.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)

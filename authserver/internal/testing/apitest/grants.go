@@ -30,12 +30,9 @@ func (s *Server) Service() ClientWithSecret {
 	secret, err := credential.ClientSecret.New(rand.Reader)
 	s.must(err)
 	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
-	s.Fixture.Exec(
-		`insert into account.oauth_clients
+	s.Fixture.Exec(`insert into account.oauth_clients
 		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
-		c.ID,
-	)
+		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.ID)
 	s.Fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID,
 		credential.Hash(secret.Reveal()))
 	return c

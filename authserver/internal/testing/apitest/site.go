@@ -1,20 +1,25 @@
 // Package apitest serves authserver to tests, built by app.New, on a real listener with a real Postgres and a real
-// Redis (Server), and sends it requests as clients do (client.go, grants.go). Package browsertest opens its pages.
+// Redis (Server), and sends it requests as clients do. Package browsertest opens its pages.
 package apitest
 
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
-	"github.com/almonerhq/almoner/authserver/internal/testing/metadatatest"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
@@ -44,7 +49,7 @@ type Server struct {
 	Redis   *localstore.Redis
 	URL     string
 	Log     *testkit.Log
-	Clients *metadatatest.Host // serves metadata documents of clients
+	Clients *testkit.MetadataHost // serves metadata documents of clients
 	Uses    *Uses
 	Keys    credential.Secret // in the format of ALMONER_KEYS
 
@@ -103,7 +108,7 @@ func newSite(t testing.TB) *Server {
 		Redis:   testkit.NewRedis(t),
 		Log:     &testkit.Log{},
 		Uses:    &Uses{},
-		Clients: metadatatest.Start(t),
+		Clients: testkit.NewMetadataHost(t),
 	}
 }
 
@@ -196,4 +201,187 @@ func (u *Uses) Seen() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.seen)
+}
+
+// An Answer is a response.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// JSON returns the body as an object, or nil if it is not one.
+func (a Answer) JSON() map[string]any {
+	var out map[string]any
+	if json.Unmarshal([]byte(a.Body), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// Text returns a string member of the body, or "".
+func (a Answer) Text(name string) string {
+	text, _ := a.JSON()[name].(string)
+	return text
+}
+
+// Send sends a request to a path of the server and does not follow redirects. headers are pairs of name and value.
+func (s *Server) Send(method, path, body string, headers ...string) Answer {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
+	s.must(err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		request.Header.Add(headers[i], headers[i+1])
+	}
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	s.must(err)
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	s.must(err)
+	return Answer{Status: response.StatusCode, Header: response.Header, Body: string(content)}
+}
+
+// Form posts pairs of name and value as a form.
+func (s *Server) Form(path string, pairs ...string) Answer {
+	s.t.Helper()
+	return s.FormWith(path, nil, pairs...)
+}
+
+// FormWith is Form with headers.
+func (s *Server) FormWith(path string, headers []string, pairs ...string) Answer {
+	s.t.Helper()
+	form := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		form.Add(pairs[i], pairs[i+1])
+	}
+	return s.Send(http.MethodPost, path, form.Encode(),
+		append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
+}
+
+// PostJSON posts pairs of name and value as a JSON object.
+func (s *Server) PostJSON(path string, pairs ...string) Answer {
+	s.t.Helper()
+	members := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		members[pairs[i]] = pairs[i+1]
+	}
+	body, err := json.Marshal(members)
+	s.must(err)
+	return s.Send(http.MethodPost, path, string(body), "Content-Type", "application/json")
+}
+
+// Basic returns the Authorization header of a client.
+func Basic(id string, secret credential.Secret) []string {
+	request := http.Request{Header: http.Header{}}
+	request.SetBasicAuth(url.QueryEscape(id), url.QueryEscape(secret.Reveal()))
+	return []string{"Authorization", request.Header.Get("Authorization")}
+}
+
+// Bearer returns the Authorization header of a bearer token.
+func Bearer(token credential.Secret) []string {
+	return []string{"Authorization", "Bearer " + token.Reveal()}
+}
+
+// Trips are the round trips of one request.
+type Trips struct{ Postgres, Redis int }
+
+const (
+	// enough that one extra round trip per request exceeds the tolerance
+	countedTimes = 20
+	// tolerance for new connections, prepared statements and batched writes to Redis
+	tolerance    = 12
+	countedTries = 3 // retries for other activity: an extra round trip of the request itself occurs in each
+)
+
+// CountTrips warms up the connections to the stores, sends the request many times and compares the number of round
+// trips.
+func (s *Server) CountTrips(what string, each Trips, send func()) {
+	s.t.Helper()
+	send()
+	for try := 1; ; try++ {
+		var got Trips
+		got.Redis = s.RedisTrips.Of(func() {
+			got.Postgres = s.PostgresTrips.Of(func() {
+				for range countedTimes {
+					send()
+				}
+			})
+		})
+		if fits(got.Postgres, each.Postgres) && fits(got.Redis, each.Redis) {
+			return
+		}
+		if try == countedTries {
+			s.t.Errorf("%s: %d requests took %+v, want %+v each", what, countedTimes, got, each)
+			return
+		}
+	}
+}
+
+func fits(got, each int) bool {
+	least := each * countedTimes
+	return got >= least && got <= least+tolerance
+}
+
+// FailElsewhere calls count until another process of authserver reaches the limit, and half as often on this server.
+// Both report to the shared count, so this server refuses further failures. It stops the clock of this server's
+// limiter, so that the limit stays exceeded.
+func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
+	s.t.Helper()
+	now := s.stopFailuresClock()
+	stopped := app.WithFailuresClock(func() time.Time { return now })
+	elsewhere, err := app.New(s.t.Context(), s.config, slog.New(slog.DiscardHandler), stopped)
+	s.must(err)
+	defer elsewhere.Close()
+	reached := 0
+	for count(elsewhere.Failures) == 0 {
+		reached++
+	}
+	s.must(elsewhere.Failures.Report(s.t.Context()))
+	// The shared count recovers continuously. It takes half a minute to recover by half of the limit.
+	for range reached / 2 {
+		if wait := count(s.Failures); wait > 0 {
+			s.t.Fatalf("limited before another process failed: %s", wait)
+		}
+	}
+	s.must(s.Failures.Report(s.t.Context()))
+}
+
+func (s *Server) stopFailuresClock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failuresClock.IsZero() {
+		s.failuresClock = time.Now()
+	}
+	return s.failuresClock
+}
+
+// failuresNow is the clock of the failures' limiter.
+func (s *Server) failuresNow() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failuresClock.IsZero() {
+		return s.failuresClock
+	}
+	return time.Now()
+}
+
+// Limited sends a request that must be refused with a 429, and returns the response.
+func (s *Server) Limited(send func() Answer) Answer {
+	s.t.Helper()
+	answer := send()
+	if answer.Status != 429 || answer.Text("error") != "rate_limited" ||
+		answer.Text("error_description") == "" ||
+		answer.Header.Get("Retry-After") == "" ||
+		answer.Header.Get("Retry-After") == "0" ||
+		answer.Header.Get("Cache-Control") != "no-store" {
+		s.t.Errorf("%d %s %v, want 429 with Retry-After", answer.Status, answer.Body, answer.Header)
+	}
+	policy, state := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
+	if !strings.HasPrefix(policy, `"refusals-per-`) ||
+		!strings.HasSuffix(policy, ";w=60") ||
+		!strings.HasSuffix(state, ";r=0;t="+answer.Header.Get("Retry-After")) {
+		s.t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
+	}
+	return answer
 }

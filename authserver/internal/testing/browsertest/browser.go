@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/PuerkitoBio/goquery"
 	"github.com/google/uuid"
+	"golang.org/x/net/html"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -93,22 +95,11 @@ func (b *Browser) SetCookies(cookies []*http.Cookie) {
 // Get opens a path.
 func (b *Browser) Get(path string) *Page {
 	b.t.Helper()
-	return b.do(http.MethodGet, path, "", nil)
+	return b.Do(http.MethodGet, path, "", nil)
 }
 
 // Do sends any request.
 func (b *Browser) Do(method, path, contentType string, body io.Reader) *Page {
-	b.t.Helper()
-	return b.do(method, path, contentType, body)
-}
-
-// Post sends a form that no page has offered.
-func (b *Browser) Post(path string, fields url.Values) *Page {
-	b.t.Helper()
-	return b.do(http.MethodPost, path, "application/x-www-form-urlencoded", strings.NewReader(fields.Encode()))
-}
-
-func (b *Browser) do(method, path, contentType string, body io.Reader) *Page {
 	b.t.Helper()
 	request, err := http.NewRequestWithContext(b.t.Context(), method, b.origin+path, body)
 	if err != nil {
@@ -128,6 +119,12 @@ func (b *Browser) do(method, path, contentType string, body io.Reader) *Page {
 		b.t.Fatal(err)
 	}
 	return newPage(b, response, string(content))
+}
+
+// Post sends a form that no page has offered.
+func (b *Browser) Post(path string, fields url.Values) *Page {
+	b.t.Helper()
+	return b.Do(http.MethodPost, path, "application/x-www-form-urlencoded", strings.NewReader(fields.Encode()))
 }
 
 // Issuer is the base URL of the API.
@@ -179,4 +176,134 @@ func (s *Server) Member(permissions ...perm.Permission) Person {
 	person := s.Stranger()
 	s.Fixture.Join(s.Fixture.WorkspaceID, person.ID, permissions...)
 	return person
+}
+
+// A Page is a response, parsed as HTML.
+type Page struct {
+	browser *Browser
+	Status  int
+	Header  http.Header
+	Body    string
+	root    *html.Node
+}
+
+// Fields are the fields of a form with their values, and the pressed button.
+type Fields map[string]string
+
+func newPage(b *Browser, response *http.Response, content string) *Page {
+	b.t.Helper()
+	root, err := html.Parse(strings.NewReader(content))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return &Page{b, response.StatusCode, response.Header, content, root}
+}
+
+// Location returns the URL that the page redirects to.
+func (p *Page) Location() string { return p.Header.Get("Location") }
+
+// Follow opens the local path that the page redirects to.
+func (p *Page) Follow() *Page {
+	p.browser.t.Helper()
+	if p.Status != http.StatusSeeOther || !strings.HasPrefix(p.Location(), "/") {
+		p.browser.t.Fatalf("no local redirect: %d %q\n%s", p.Status, p.Location(), p.Text())
+	}
+	return p.browser.Get(p.Location())
+}
+
+// Text returns the text of the page, with white space joined.
+func (p *Page) Text() string { return TextOf(p.root) }
+
+// TextOf returns the text of an element, with white space joined.
+func TextOf(element *html.Node) string {
+	var out strings.Builder
+	for n := range element.Descendants() {
+		if n.Type == html.TextNode && n.Parent.Data != "script" && n.Parent.Data != "style" {
+			out.WriteString(n.Data)
+			if next := n.NextSibling; next == nil || next.Data != "wbr" {
+				out.WriteString(" ")
+			}
+		}
+	}
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// HasText reports whether the text of the page contains words.
+func (p *Page) HasText(words string) bool { return strings.Contains(p.Text(), words) }
+
+// Elements returns all elements with a name.
+func (p *Page) Elements(name string) []*html.Node {
+	return goquery.NewDocumentFromNode(p.root).Find(name).Nodes
+}
+
+// Attribute returns an attribute of an element, or "".
+func Attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// Form returns what the first form with this action sends if nothing is changed: inputs, text areas and selected
+// options.
+func (p *Page) Form(action string) url.Values {
+	p.browser.t.Helper()
+	return formValues(p.form(action))
+}
+
+// Pressed returns what Form does, with the value of the form's first named button.
+func (p *Page) Pressed(action string) url.Values {
+	p.browser.t.Helper()
+	form := p.form(action)
+	values := formValues(form)
+	for n := range form.Descendants() {
+		if n.Data == "button" && Attribute(n, "name") != "" {
+			values.Set(Attribute(n, "name"), Attribute(n, "value"))
+			return values
+		}
+	}
+	p.browser.t.Fatalf("the form to %s has no named button:\n%s", action, p.Text())
+	return nil
+}
+
+func (p *Page) form(action string) *html.Node {
+	p.browser.t.Helper()
+	for _, form := range p.Elements("form") {
+		if Attribute(form, "action") == action && strings.EqualFold(Attribute(form, "method"), "post") {
+			return form
+		}
+	}
+	p.browser.t.Fatalf("no form to %s on this page (%d):\n%s", action, p.Status, p.Text())
+	return nil
+}
+
+// Send fills in the form with this action and sends it.
+func (p *Page) Send(action string, fields Fields) *Page {
+	p.browser.t.Helper()
+	values := p.Form(action)
+	for name, value := range fields {
+		values.Set(name, value)
+	}
+	return p.browser.Post(action, values)
+}
+
+func formValues(form *html.Node) url.Values {
+	out := url.Values{}
+	goquery.NewDocumentFromNode(form).Find("input[name], textarea[name], select[name]").Each(
+		func(_ int, field *goquery.Selection) {
+			value := field.AttrOr("value", "")
+			switch {
+			case field.Is("input[type=checkbox]:not([checked]), input[type=radio]:not([checked])"):
+				return
+			case field.Is("textarea"):
+				value = field.Text()
+			case field.Is("select"):
+				chosen := field.Find("option[selected]").Last()
+				value = chosen.AttrOr("value", field.Find("option").AttrOr("value", ""))
+			}
+			out.Add(field.AttrOr("name", ""), value)
+		})
+	return out
 }
