@@ -166,7 +166,7 @@ func TestAuthorize_OtherErrorsRedirectToCallback(t *testing.T) {
 				state = "" // it is not returned
 			}
 			page := owner.Open(t, p.AuthorizeURL(m.request))
-			page.Callback(t).WantsError(t, m.request.Get("redirect_uri"), state, p.BaseURL, m.codes...)
+			wantsError(t, page.Callback(t), m.request.Get("redirect_uri"), state, p.BaseURL, m.codes...)
 		})
 	}
 }
@@ -201,12 +201,12 @@ func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
 	q := connector.Begin().Query
-	stranger.Open(t, p.AuthorizeURL(change(q, "scope", "nonsense"))).Callback(t).
-		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_scope")
+	refused := stranger.Open(t, p.AuthorizeURL(change(q, "scope", "nonsense"))).Callback(t)
+	wantsError(t, refused, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_scope")
 	stranger.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
 	p.Database.SetLLM(t, ws.Workspace, false)
 	owner := p.Person(t, ws.Owner).SignedIn(t)
-	owner.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t).
-		WantsError(t, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")
+	refused = owner.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t)
+	wantsError(t, refused, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")
 	owner.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // sound fails the test if the browser reported errors or layout faults, or sent requests to other hosts.
-func sound(t *testing.T, name string, browser *harness.Browser) {
+func sound(t *testing.T, name string, browser Browser) {
 	t.Helper()
 	for _, complaint := range browser.Complaints() {
 		if !strings.Contains(complaint, "status of 40") { // pages that say what the user lacks
@@ -23,14 +23,14 @@ func sound(t *testing.T, name string, browser *harness.Browser) {
 	}
 }
 
-func looks(t *testing.T, page string, browser *harness.Browser) {
+func looks(t *testing.T, page string, browser Browser) {
 	t.Helper()
 	for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
 		t.Errorf("%s: %s", page, fault)
 	}
 }
 
-func wantsText(t *testing.T, page string, browser *harness.Browser, words ...string) {
+func wantsText(t *testing.T, page string, browser Browser, words ...string) {
 	t.Helper()
 	text := browser.Text()
 	for _, w := range words {
@@ -50,7 +50,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 	s := harness.Private(t, harness.Options{Mailbox: true})
 	p := harness.NewProduct(t, s, &met)
 	reader, owner := p.Demo.Users.Reader, p.Demo.Users.Owner
-	phone := p.Browser(t, harness.Telephone)
+	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
 	phone.Open(p.AuthorizeURL(p.DemoConnector().Begin().Query))
 	phone.SignIn(reader.Email, reader.Password)
@@ -64,7 +64,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 
 	asked := mailTo(t, s.Mailbox(), owner.Email, "Request for access to "+p.Demo.Workspaces.Main.Name)
 	link := linkIn(t, asked, p.AppURL+"/settings/members/member?")
-	office := p.Browser(t, harness.Laptop)
+	office := newBrowser(t, p, harness.Laptop)
 	office.Open(link)
 	office.SignIn(owner.Email, owner.Password)
 	office.See(`input[name=permissions][value="` + harness.WriteProgrammes + `"]:checked`)
@@ -83,7 +83,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 }
 
 // setUp sets up an authenticator app on the open page.
-func setUp(t *testing.T, browser *harness.Browser) {
+func setUp(t *testing.T, browser Browser) {
 	t.Helper()
 	browser.See("#setup-key")
 	key := strings.ReplaceAll(harness.Evaluate[string](browser, `document.getElementById("setup-key").value`), " ", "")
@@ -107,7 +107,7 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	member := ws.Member(t, harness.ReadProgrammes)
 	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
-	office := p.Browser(t, harness.Laptop)
+	office := newBrowser(t, p, harness.Laptop)
 	settings := p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID
 	office.Open(settings)
 	office.SignIn(ws.Owner.Email, ws.Owner.Password)
@@ -121,7 +121,7 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 	office.See(".alert-good")
 	wantsText(t, "the members", office, "need a second factor now", "1 member has neither")
 
-	phone := p.Browser(t, harness.Telephone)
+	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
 	phone.Open(p.AuthorizeURL(attempt.Query))
 	phone.SignIn(member.Email, member.Password)

@@ -17,12 +17,12 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	user := ws.Member(t, harness.ReadProgrammes)
 	now := demo.User{ID: user.ID, Email: "new." + user.Email, Password: user.Password}
-	phone := p.Browser(t, harness.Telephone)
+	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
 	phone.Open(p.AppURL + "/settings/user/email")
 	phone.SignIn(user.Email, user.Password)
 	phone.Fill("#email", now.Email)
-	phone.Press(harness.EnterKey)
+	phone.Press(EnterKey)
 	phone.See(".alert-good")
 	for address, subject := range map[string]string{
 		user.Email: "Confirm the change of your e-mail address",
@@ -41,7 +41,7 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	}
 	mailTo(t, s.Mailbox(), user.Email, "Your e-mail address was changed")
 
-	laptop := p.Browser(t, harness.Laptop)
+	laptop := newBrowser(t, p, harness.Laptop)
 	laptop.Open(p.AppURL + "/settings/user")
 	laptop.SignIn(now.Email, now.Password)
 	phone.Open(p.AppURL + "/settings/user")

@@ -16,7 +16,7 @@ func TestBrowser_SignsInWithAuthenticatorApp(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	office := p.Browser(t, harness.Laptop)
+	office := newBrowser(t, p, harness.Laptop)
 	office.Open(p.AppURL + "/settings/security/authenticator")
 	office.SignIn(ws.Owner.Email, ws.Owner.Password)
 	office.See("#setup-key")
@@ -42,21 +42,21 @@ func TestBrowser_SignsInWithAuthenticatorApp(t *testing.T) {
 		met.Add("recovery code", code)
 	}
 
-	phone := p.Browser(t, harness.Telephone)
+	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
 	for _, code := range []string{codeAt(now.Add(30 * time.Second)), recovery[0]} {
 		phone.Open(p.AppURL + "/settings/apps")
 		phone.Fill("#email", ws.Owner.Email)
 		phone.Fill("#password", ws.Owner.Password)
-		phone.Press(harness.EnterKey)
+		phone.Press(EnterKey)
 		phone.See("#code")
 		phone.Fill("#code", code)
-		phone.Press(harness.EnterKey)
+		phone.Press(EnterKey)
 		phone.See(`nav [aria-current="page"]`)
 		phone.Click(`form[action="/logout"] button`)
 		phone.See("#email")
 	}
-	for name, browser := range map[string]*harness.Browser{"office": office, "phone": phone} {
+	for name, browser := range map[string]Browser{"office": office, "phone": phone} {
 		for _, complaint := range browser.Complaints() {
 			t.Errorf("%s: error on the console: %s", name, complaint)
 		}

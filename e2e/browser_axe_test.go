@@ -30,7 +30,7 @@ func views() []view {
 
 // An inspector visits every page.
 type inspector struct {
-	*harness.Browser
+	Browser
 	t       *testing.T
 	pages   int
 	seen    map[string]bool // templates of authserver

@@ -23,7 +23,7 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 	}})
 	p := harness.NewProduct(t, s, &met)
 	ws := p.NewWorkspace(t)
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	look := func(page, button string) {
 		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {

@@ -29,7 +29,7 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 			p.BaseURL+"/mcp",
 		)
 		attempt := client.Begin()
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.Open(p.AuthorizeURL(attempt.Query))
 		browser.SignIn(owner.Email, owner.Password)
 		browser.See("input[name=workspace]")
@@ -46,7 +46,7 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 		// On the narrowest screen, the bar with the buttons may cover it.
 		harness.Evaluate[bool](browser, `document.querySelector('`+choice+`').scrollIntoView({block: "center"}), true`)
 		browser.Click(choice)
-		browser.Press(harness.EnterKey)
+		browser.Press(EnterKey)
 		browser.See(approveButton)
 		look("consent")
 		if screen != harness.Narrowest && !harness.Evaluate[bool](browser, warningInView) {

@@ -26,7 +26,7 @@ func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 	user := ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes, harness.APIAccess)
 	application := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.WithoutScript()
 		browser.Open(p.AuthorizeURL(application.Begin().Query))
 		browser.SignIn(user.Email, user.Password)
@@ -48,7 +48,7 @@ func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 		// Tab leads through the page: the bar does not cover what has the focus.
 		harness.Evaluate[bool](browser, `(scrollTo(0, 0), document.activeElement.blur(), true)`)
 		for range 8 {
-			browser.Press(harness.TabKey)
+			browser.Press(TabKey)
 			if covered := harness.Evaluate[bool](browser, `(() => {
 				const e = document.activeElement, bar = document.querySelector(".decision-bar");
 				return !bar.contains(e) && e !== document.body &&
@@ -65,7 +65,7 @@ func TestBrowser_ConsentBarIsNotStickyInLowWindow(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	browser := p.Browser(t, harness.Screen{Width: 640, Height: 400})
+	browser := newBrowser(t, p, harness.Screen{Width: 640, Height: 400})
 	browser.Open(p.AuthorizeURL(ws.Connector(t, harness.ReadProgrammes).Begin().Query))
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.See(approveButton)

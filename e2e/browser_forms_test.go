@@ -14,18 +14,18 @@ import (
 // The other forms of the settings (contract, section 7) in a real browser.
 
 // atDevelopers opens the Developers page of a new workspace as its owner.
-func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harness.TestWorkspace, *harness.Browser) {
+func atDevelopers(t *testing.T, screen harness.Screen) (*harness.Product, harness.TestWorkspace, Browser) {
 	t.Helper()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	browser := p.Browser(t, screen)
+	browser := newBrowser(t, p, screen)
 	browser.Open(p.AppURL + "/settings/developers?tenant=" + ws.Workspace.ID)
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	return p, ws, browser
 }
 
 // fillApplication fills in the form of a new application except its redirect URI, and returns the form's selector.
-func fillApplication(browser *harness.Browser) (form string) {
+func fillApplication(browser Browser) (form string) {
 	form = `form[action="/settings/developers/apps"]`
 	browser.Click(`.tabs a[href^="/settings/applications"]`)
 	browser.Click(`a[href^="/settings/applications/new"]`)
@@ -143,7 +143,7 @@ func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	if status(token) != http.StatusOK || status(tokens.AccessToken) != http.StatusOK {
 		t.Fatal("the tokens do not work before the test")
 	}
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.AppURL + "/settings/apps")
 	browser.SignIn(ada.Email, ada.Password)
 	browser.See("#live")

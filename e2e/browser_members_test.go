@@ -16,11 +16,11 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	sam := demo.User{Email: strings.ToLower("sam." + ws.Owner.ID + "@example.org"), Password: "three small boats"}
-	office := p.Browser(t, harness.Laptop)
+	office := newBrowser(t, p, harness.Laptop)
 	office.Open(p.AppURL + "/settings/members/invite?tenant=" + ws.Workspace.ID)
 	office.SignIn(ws.Owner.Email, ws.Owner.Password)
 	office.Fill("#invite-email", sam.Email)
-	office.Press(harness.EnterKey) // invites, without permissions: the form comes back
+	office.Press(EnterKey) // invites, without permissions: the form comes back
 	office.See("#invite-permissions-note")
 	office.Click(`button[name=preset][value=sees]`)
 	office.See(`input[name=permissions][value="` + harness.ReadProgrammes + `"]:checked`)
@@ -31,7 +31,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	met.Add("invitation token", token)
 	met.Add("password", sam.Password)
 
-	phone := p.Browser(t, harness.Telephone)
+	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
 	phone.Open(link)
 	for _, words := range []string{ws.Workspace.Name, sam.Email, "See programmes"} {
@@ -60,7 +60,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	if n := p.Database.Count(t, `select count(*) from account.memberships where user_id = $1`, sam.ID); n != 0 {
 		t.Error("the person is still a member")
 	}
-	for name, browser := range map[string]*harness.Browser{"office": office, "phone": phone} {
+	for name, browser := range map[string]Browser{"office": office, "phone": phone} {
 		for _, complaint := range browser.Complaints() {
 			if !strings.Contains(complaint, "status of 40") { // the form that came back, and the used link
 				t.Errorf("%s: error on the console: %s", name, complaint)

@@ -12,7 +12,7 @@ import (
 // A settingsTour uses the settings of one installation in one browser.
 type settingsTour struct {
 	*testing.T
-	*harness.Browser
+	Browser
 	p  *harness.Product
 	s  *stack.Stack
 	ws harness.TestWorkspace
@@ -23,7 +23,7 @@ func TestBrowser_Settings(t *testing.T) {
 	t.Parallel()
 	s := harness.Private(t, harness.Options{Mailbox: true})
 	p := harness.NewProduct(t, s, &met)
-	tour := &settingsTour{t, p.Browser(t, harness.Laptop), p, s, p.NewWorkspace(t)}
+	tour := &settingsTour{t, newBrowser(t, p, harness.Laptop), p, s, p.NewWorkspace(t)}
 	member := tour.ws.Member(t, harness.ReadProgrammes)
 	tour.ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))
 
@@ -148,7 +148,7 @@ func (v *settingsTour) leaves() {
 
 // entersWithPasskey signs out, signs in with the passkey of a device, and signs out again. The device responds only
 // after the click, because the sign-in page also asks for a passkey by itself (autofill).
-func (v *settingsTour) entersWithPasskey(device harness.Authenticator, email string) {
+func (v *settingsTour) entersWithPasskey(device Authenticator, email string) {
 	v.Helper()
 	device.Answers(false)
 	v.leaves()

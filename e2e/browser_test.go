@@ -85,7 +85,7 @@ func TestBrowser_ApprovesConnector(t *testing.T) {
 	ws, landing := p.NewWorkspace(t), newLanding(t)
 	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
 		attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.Open(p.AuthorizeURL(attempt.Query))
 		browser.See("#email")
 		if text := browser.Text(); !strings.Contains(text, "Assistant of the office") {
@@ -130,7 +130,7 @@ func TestBrowser_DeniesWithoutScript(t *testing.T) {
 	p := enter(t)
 	ws, landing := p.NewWorkspace(t), newLanding(t)
 	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.WithoutScript()
 	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
@@ -147,23 +147,23 @@ func TestBrowser_KeyboardOnly(t *testing.T) {
 	p := enter(t)
 	ws, landing := p.NewWorkspace(t), newLanding(t)
 	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.See("#email")
 	if at := browser.Focused(); at != "E-mail address" {
 		t.Errorf("the focus starts at %q", at)
 	}
 	browser.Press(ws.Owner.Email)
-	browser.Press(harness.TabKey)
+	browser.Press(TabKey)
 	if at := browser.Focused(); at != "Password" {
 		t.Errorf("after the address the focus is at %q", at)
 	}
 	browser.Press(ws.Owner.Password)
-	browser.Press(harness.EnterKey)
+	browser.Press(EnterKey)
 	browser.See(approveButton)
 	var order []string
 	for len(order) < 12 && !slices.Contains(order, "Approve") {
-		browser.Press(harness.TabKey)
+		browser.Press(TabKey)
 		order = append(order, browser.Focused())
 		if !harness.Evaluate[bool](browser, `getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
 			t.Errorf("the focus is not visible at %q", order[len(order)-1])
@@ -173,7 +173,7 @@ func TestBrowser_KeyboardOnly(t *testing.T) {
 	if !slices.Equal(order, want) {
 		t.Errorf("focus order %q, want %q", order, want)
 	}
-	browser.Press(harness.EnterKey)
+	browser.Press(EnterKey)
 	if brought := landing.wait(t); !brought.Has("code") {
 		t.Errorf("callback with %v", brought)
 	}
@@ -185,7 +185,7 @@ func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 	ws, landing := p.NewWorkspace(t), newLanding(t)
 	connector := connectorAt(t, p, ws, landing, harness.ReadProgrammes)
 	attempt := connector.Begin()
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.DoubleClick(approveButton)
@@ -209,7 +209,7 @@ func TestBrowser_SignsInOverPlainHTTP(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	const name = "almoner.test"
-	browser := p.Browser(t, harness.Laptop, name)
+	browser := newBrowser(t, p, harness.Laptop, name)
 	app, _ := url.Parse(p.AppURL)
 	browser.Open("http://" + name + ":" + app.Port() + "/login?return=/oauth/authorize")
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
@@ -272,7 +272,7 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 	long["name"] = strings.Repeat("Wm", 34) // as one word
 	ws.Register(t, long).Wants(t, http.StatusCreated)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		look := func(page string) {
 			t.Helper()
 			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
@@ -288,7 +288,7 @@ func TestBrowser_PagesFitAndAreAccessible(t *testing.T) {
 		browser.See("#password-note")
 		look("bad form")
 		browser.Fill("#password", reader.Password)
-		browser.Press(harness.EnterKey)
+		browser.Press(EnterKey)
 		browser.See(approveButton)
 		look("consent")
 		for _, page := range []string{

@@ -26,7 +26,7 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 		Wants(t, http.StatusCreated)
 	inUTC := regexp.MustCompile(`^\d+ \w+ \d{4}, \d\d:\d\d UTC$`)
 	for _, scripts := range []bool{true, false} {
-		browser := p.Browser(t, harness.Telephone)
+		browser := newBrowser(t, p, harness.Telephone)
 		browser.TimeZone("Asia/Kolkata")
 		if !scripts {
 			browser.WithoutScript()

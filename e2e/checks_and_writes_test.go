@@ -27,27 +27,27 @@ const (
 			where user_id = $1`
 )
 
-func ending(sql string, args ...any) harness.Change { return harness.Change{SQL: sql, Args: args} }
+func ending(sql string, args ...any) withdrawal { return withdrawal{SQL: sql, Args: args} }
 
-func leaves(o harness.TestWorkspace) harness.Change {
+func leaves(o harness.TestWorkspace) withdrawal {
 	return ending(sqlLeave, o.Workspace.ID, o.Owner.ID)
 }
-func signsOut(o harness.TestWorkspace) harness.Change { return ending(sqlSignOut, o.Owner.ID) }
-func losesAPIAccess(o harness.TestWorkspace) harness.Change {
+func signsOut(o harness.TestWorkspace) withdrawal { return ending(sqlSignOut, o.Owner.ID) }
+func losesAPIAccess(o harness.TestWorkspace) withdrawal {
 	return ending(sqlPermit, o.Workspace.ID, o.Owner.ID, []string{harness.ReadProgrammes})
 }
 
 func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, changes := range map[string]func(user string) []harness.Change{
-		"the password is changed": func(user string) []harness.Change {
-			return []harness.Change{
+	for what, changes := range map[string]func(user string) []withdrawal{
+		"the password is changed": func(user string) []withdrawal {
+			return []withdrawal{
 				ending(`update account.users set password_hash = $2 where id = $1`, user, anotherHash),
 			}
 		},
-		"the user is disabled": func(user string) []harness.Change {
-			return []harness.Change{ending(`update account.users set disabled_at = now() where id = $1`, user)}
+		"the user is disabled": func(user string) []withdrawal {
+			return []withdrawal{ending(`update account.users set disabled_at = now() where id = $1`, user)}
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 			person := p.Person(t, user)
 			login := person.Open(t, p.AppURL+"/login")
 			var answer harness.Page
-			p.Database.Between(t, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
+			inBetween(t, p.Database, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
 			live := p.Database.Count(
 				t,
 				`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`,
@@ -76,7 +76,7 @@ func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	form := person.Open(t, p.AppURL+"/login/again").FormWith(t, "form input[name=password]")
 	form.Fields.Set("password", user.Password)
 	var answer harness.Page
-	p.Database.Between(t, func() { answer = person.Submit(t, form) },
+	inBetween(t, p.Database, func() { answer = person.Submit(t, form) },
 		ending(`update account.users set password_hash = $2 where id = $1`, user.ID, anotherHash))
 	reauthentications := p.Database.Count(
 		t,
@@ -89,8 +89,8 @@ func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 }
 
 // endings are changes that can occur while a form of Settings, Developers is processed.
-func endings() map[string]func(harness.TestWorkspace) harness.Change {
-	return map[string]func(harness.TestWorkspace) harness.Change{
+func endings() map[string]func(harness.TestWorkspace) withdrawal {
+	return map[string]func(harness.TestWorkspace) withdrawal{
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess, "the sign-in ends": signsOut,
 	}
 }
@@ -104,8 +104,9 @@ func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 			owner := p.Person(t, ws.Owner)
 			page := newTokenPage(t, owner, owner.Arrive(t, developersURL(p, ws)))
 			var answer harness.Page
-			p.Database.Between(
+			inBetween(
 				t,
+				p.Database,
 				func() { answer = makeToken(t, owner, page, "Held", "30", harness.ReadProgrammes) },
 				end(ws),
 			)
@@ -133,7 +134,7 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	}
 	form := owner.Open(t, p.AppURL+link).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
-	p.Database.Between(t, func() { answer = owner.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
+	inBetween(t, p.Database, func() { answer = owner.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
 	made := p.Database.Count(
 		t,
 		`select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`,
@@ -147,18 +148,19 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 func TestTie_RegistrationRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, end := range map[string]func(harness.TestWorkspace) harness.Change{
+	for what, end := range map[string]func(harness.TestWorkspace) withdrawal{
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess,
-		"the token is revoked": func(o harness.TestWorkspace) harness.Change { return ending(sqlRevoked, o.Owner.ID) },
-		"a permission that the application requires is lost": func(o harness.TestWorkspace) harness.Change {
+		"the token is revoked": func(o harness.TestWorkspace) withdrawal { return ending(sqlRevoked, o.Owner.ID) },
+		"a permission that the application requires is lost": func(o harness.TestWorkspace) withdrawal {
 			return ending(sqlPermit, o.Workspace.ID, o.Owner.ID, []string{"account:api:access"})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
 			var answer harness.Answer
-			p.Database.Between(
+			inBetween(
 				t,
+				p.Database,
 				func() { answer = ws.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
 				end(ws),
 			)
@@ -177,16 +179,16 @@ func TestTie_RegistrationRechecksAccess(t *testing.T) {
 func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, end := range map[string]func(harness.TestWorkspace) harness.Change{
+	for what, end := range map[string]func(harness.TestWorkspace) withdrawal{
 		"the membership ends":  leaves,
-		"the token is revoked": func(o harness.TestWorkspace) harness.Change { return ending(sqlRevoked, o.Owner.ID) },
+		"the token is revoked": func(o harness.TestWorkspace) withdrawal { return ending(sqlRevoked, o.Owner.ID) },
 	} {
 		for _, request := range []struct{ method, path string }{{http.MethodDelete, ""}, {http.MethodPost, "/secret"}} {
 			t.Run(what+" "+request.method, func(t *testing.T) {
 				ws := p.NewWorkspace(t)
 				app := ws.Confidential(t, "", harness.ReadProgrammes)
 				var answer harness.Answer
-				p.Database.Between(t, func() {
+				inBetween(t, p.Database, func() {
 					answer = p.As(ws.Token).
 						Send(t, request.method, ws.Clients()+"/"+app.ClientID+request.path, "application/json", "")
 				}, end(ws))
@@ -215,7 +217,7 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 				FormWith(t, "form input[name=days]")
 			form.Fields.Set("days", "3")
 			var answer harness.Page
-			p.Database.Between(t, func() { answer = owner.Submit(t, form) }, end(ws))
+			inBetween(t, p.Database, func() { answer = owner.Submit(t, form) }, end(ws))
 			saved := p.Database.Count(
 				t,
 				`select count(*) from account.connector_policies where tenant_id = $1`,
@@ -245,7 +247,7 @@ func TestTie_ConnectionChangeRechecksAccess(t *testing.T) {
 				form := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).FormWith(t, field)
 				form.Fields.Set("confirm", "yes")
 				var answer harness.Page
-				p.Database.Between(t, func() { answer = owner.Submit(t, form) }, end(ws))
+				inBetween(t, p.Database, func() { answer = owner.Submit(t, form) }, end(ws))
 				unchanged := p.Database.Count(t, sqlUnchanged, ws.Workspace.ID)
 				if answer.Status != http.StatusForbidden || unchanged != 1 {
 					t.Errorf("status %d, %d rows unchanged", answer.Status, unchanged)
@@ -258,16 +260,16 @@ func TestTie_ConnectionChangeRechecksAccess(t *testing.T) {
 func TestTie_ApprovalRechecksAccess(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for what, end := range map[string]func(harness.TestWorkspace, string) harness.Change{
-		"the membership ends": func(o harness.TestWorkspace, _ string) harness.Change { return leaves(o) },
-		"the sign-in ends":    func(o harness.TestWorkspace, _ string) harness.Change { return signsOut(o) },
-		"the permissions are lost": func(o harness.TestWorkspace, _ string) harness.Change {
+	for what, end := range map[string]func(harness.TestWorkspace, string) withdrawal{
+		"the membership ends": func(o harness.TestWorkspace, _ string) withdrawal { return leaves(o) },
+		"the sign-in ends":    func(o harness.TestWorkspace, _ string) withdrawal { return signsOut(o) },
+		"the permissions are lost": func(o harness.TestWorkspace, _ string) withdrawal {
 			return ending(sqlPermit, o.Workspace.ID, o.Owner.ID, []string{"account:api:access"})
 		},
-		"LLM integration is switched off": func(o harness.TestWorkspace, _ string) harness.Change {
+		"LLM integration is switched off": func(o harness.TestWorkspace, _ string) withdrawal {
 			return ending(sqlLLMOff, o.Workspace.ID)
 		},
-		"the application is deleted": func(_ harness.TestWorkspace, client string) harness.Change {
+		"the application is deleted": func(_ harness.TestWorkspace, client string) withdrawal {
 			return ending(sqlDeleted, client)
 		},
 	} {
@@ -276,7 +278,7 @@ func TestTie_ApprovalRechecksAccess(t *testing.T) {
 			connector := ws.Connector(t, harness.ReadProgrammes)
 			page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
 			var answer harness.Page
-			p.Database.Between(t, func() { answer = page.Press(t, "approve") }, end(ws, connector.ClientID))
+			inBetween(t, p.Database, func() { answer = page.Press(t, "approve") }, end(ws, connector.ClientID))
 			wantsNoGrant(t, p, answer, connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
 		})
 	}
@@ -296,7 +298,7 @@ func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 	code := attempt.CodeForm(owner.Submit(t, reading).Callback(t).Code())
 	grant := p.Database.Text(t, `select id::text from account.grants where client_id = $1`, connector.ClientID)
 	var exchanged harness.Answer
-	p.Database.While(t, func() { exchanged = attempt.Post(t, code) }, func() {
+	meanwhile(t, p.Database, func() { exchanged = attempt.Post(t, code) }, func() {
 		more := page.DecisionForm(t, "approve")
 		more.Fields.Set("access", "all")
 		if answer := owner.Submit(t, more); answer.Status != http.StatusConflict {
@@ -336,7 +338,7 @@ func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 			for i := range chain {
 				chain[i] = p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
 				if i > 0 {
-					p.Database.Replaces(t, chain[i], chain[i-1])
+					replaces(t, p.Database, chain[i], chain[i-1])
 				}
 			}
 			p.In(ws.Workspace, chain[0]).Get(t, programmes).Wants(t, http.StatusOK)

@@ -31,7 +31,7 @@ func TestClient_ReturnsDenial(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector := ws.Connector(t, harness.ReadProgrammes).Application()
+	connector := clientConnector(p, ws.Connector(t, harness.ReadProgrammes))
 	request := connector.Ask()
 	_, err := connector.Finish(
 		t.Context(),
@@ -77,12 +77,10 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 	if err != nil || secret == "" || secret == created.ClientSecret {
 		t.Fatal("want a new secret, got none or the old one:", err)
 	}
-	app := harness.ConfidentialApp{
-		ClientID:    created.ClientID,
-		Secret:      secret.Reveal(),
-		RedirectURI: harness.RedirectURI,
-	}.At(p).
-		Application()
+	app := client.ConfidentialApp{
+		Application: clientApplication(p, created.ClientID, harness.RedirectURI),
+		Secret:      secret,
+	}
 	request := app.Ask()
 	token, err := app.Finish(
 		ctx,

@@ -214,7 +214,7 @@ func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector := ws.Connector(t, harness.ReadProgrammes).Application()
+	connector := clientConnector(p, ws.Connector(t, harness.ReadProgrammes))
 	ctx := t.Context()
 	first := connect(t, p.Person(t, ws.Owner), connector)
 	if client.Workspace(first) != ws.Workspace.ID || client.Scope(first) != harness.ReadProgrammes ||

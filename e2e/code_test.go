@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
@@ -193,7 +194,7 @@ func ageCode(t *testing.T, p *harness.Product, clientID string, by time.Duration
 		clientID,
 	)
 	command := fmt.Sprintf("HINCRBY g:{%s} cx %d", grant, -by.Milliseconds())
-	if _, err := harness.RedisCommand(harness.Shared(t).RedisURL, command); err != nil {
+	if _, err := localstore.AskRedis(harness.Shared(t).RedisURL, command); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestConsent_DenialReturnsAccessDenied(t *testing.T) {
 	attempt := connector.Begin()
 	page := p.Person(t, ws.Owner).Consent(t, attempt.Query).Press(t, "deny")
 	page.Wants(t, http.StatusSeeOther)
-	page.Callback(t).WantsError(t, connector.RedirectURI, attempt.Query.Get("state"), p.BaseURL, "access_denied")
+	wantsError(t, page.Callback(t), connector.RedirectURI, attempt.Query.Get("state"), p.BaseURL, "access_denied")
 	if count := grantsOf(t, p, connector.ClientID); count != 0 {
 		t.Errorf("%d grants after a denial", count)
 	}
@@ -208,4 +209,25 @@ func TestConsent_ApplicationBelongsToOneWorkspace(t *testing.T) {
 	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+}
+
+// wantsError checks for an error of RFC 6749, section 4.1.2.1, with state and iss (RFC 9207) and no other parameter.
+// Several codes mean that the contract allows any of them. An empty state means that the callback must not have one.
+func wantsError(t testing.TB, c harness.Callback, uri, state, issuer string, codes ...string) {
+	t.Helper()
+	want := []string{"error", "error_description", "iss", "state"}
+	if state == "" {
+		want = want[:3]
+	}
+	if c.URI != uri || !slices.Equal(c.Names(), want) {
+		t.Errorf("redirected to %s with %v, want %s with %v", c.URI, c.Names(), uri, want)
+	}
+	if !slices.Contains(codes, c.Values.Get("error")) || c.Values.Get("error_description") == "" {
+		t.Errorf("error %q (%s), want %v and a description", c.Values.Get("error"),
+			harness.Redact(c.Values.Get("error_description")), codes)
+	}
+	if c.Values.Get("state") != state || c.Values.Get("iss") != issuer {
+		t.Errorf("wrong state or iss in the error: iss %q, state of %d bytes, want %d", c.Values.Get("iss"),
+			len(c.Values.Get("state")), len(state))
+	}
 }

@@ -1,6 +1,11 @@
 package e2e
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/base64"
+	"math/big"
 	"net/http"
 	"regexp"
 	"strings"
@@ -82,7 +87,7 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 	}
 	for _, key := range p.API().Get(t, "/v1/account/oauth/jwks").Object(t)["keys"].([]any) {
 		if jwk := key.(map[string]any); jwk["kid"] == token.Header["kid"] {
-			if !token.SignedBy(t, jwk) {
+			if !signedBy(t, token, jwk) {
 				t.Error("the signature does not match the key of the token's kid")
 			}
 			return
@@ -240,4 +245,30 @@ func TestCredentials_LLMIntegrationOffAffectsOnlyConnectors(t *testing.T) {
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 	p.Database.SetLLM(t, ws.Workspace, true)
 	p.In(ws.Workspace, connector).Get(t, programmes).Wants(t, http.StatusOK)
+}
+
+// signedBy reports whether a key of JWKS made the signature (ES256, RFC 7518, section 3.4).
+func signedBy(t testing.TB, j harness.JWT, key map[string]any) bool {
+	t.Helper()
+	if len(j.Signature) != 64 {
+		return false
+	}
+	point := append(append([]byte{4}, coordinate(t, key, "x")...), coordinate(t, key, "y")...)
+	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
+	if err != nil {
+		t.Fatal("a key of JWKS is not a point of P-256")
+	}
+	digest := sha256.Sum256([]byte(j.Signed))
+	return ecdsa.Verify(public, digest[:], new(big.Int).SetBytes(j.Signature[:32]),
+		new(big.Int).SetBytes(j.Signature[32:]))
+}
+
+func coordinate(t testing.TB, key map[string]any, name string) []byte {
+	t.Helper()
+	text, _ := key[name].(string)
+	content, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(content) != 32 {
+		t.Fatalf("%s of a key of JWKS is not 32 bytes", name)
+	}
+	return content
 }

@@ -13,7 +13,7 @@ func TestDescribed_DocumentationPageFits(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Narrowest} {
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.WithoutScript()
 		browser.Open(p.BaseURL + "/v1/docs#changeProgramme")
 		browser.See("#changeProgramme h3")

@@ -17,7 +17,7 @@ func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	onEachScreen(t, func(t *testing.T, screen harness.Screen, scheme string) {
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/docs")
 		browser.See(".tabs button")
@@ -36,7 +36,7 @@ func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
 }
 
 // wantsQuiet checks that the page sent no request to other hosts and that the browser reported no errors.
-func wantsQuiet(t *testing.T, p *harness.Product, browser *harness.Browser) {
+func wantsQuiet(t *testing.T, p *harness.Product, browser Browser) {
 	t.Helper()
 	if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
 		t.Errorf("requests to %v", hosts)
@@ -51,7 +51,7 @@ func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.BaseURL + "/v1/docs")
 	browser.See(".tabs button")
 	const tab, enter = "\t", "\r"
@@ -86,7 +86,7 @@ func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
 }
 
 // focus presses a key until the element with the text has the focus.
-func focus(t *testing.T, browser *harness.Browser, key, text string) {
+func focus(t *testing.T, browser Browser, key, text string) {
 	t.Helper()
 	var seen []string
 	for range 60 {
@@ -101,7 +101,7 @@ func focus(t *testing.T, browser *harness.Browser, key, text string) {
 }
 
 // wantsLine waits for the status line of a request.
-func wantsLine(t *testing.T, browser *harness.Browser, line string) {
+func wantsLine(t *testing.T, browser Browser, line string) {
 	t.Helper()
 	await.NoError(t, func() error {
 		got := harness.Evaluate[string](browser, `(document.querySelector(".try p") || {}).textContent || ""`)
@@ -113,7 +113,7 @@ func wantsLine(t *testing.T, browser *harness.Browser, line string) {
 }
 
 // wantsToken checks that a pasted token is only in its field and in sessionStorage.
-func wantsToken(t *testing.T, browser *harness.Browser, token string) {
+func wantsToken(t *testing.T, browser Browser, token string) {
 	t.Helper()
 	if kept := harness.Evaluate[string](browser, `sessionStorage.getItem("almoner.token")`); kept != token {
 		t.Error("the token is not kept for the tab")
@@ -135,7 +135,7 @@ func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	browser := p.Browser(t, harness.Telephone)
+	browser := newBrowser(t, p, harness.Telephone)
 	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
 	browser.Click(`#listProgrammes figcaption > button:last-of-type`)
 	browser.See(`#listProgrammes .try`)
@@ -177,7 +177,7 @@ func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
 	browser.See(".tabs button")
 	// A browser without a window may have no clipboard, so the page writes to this one.

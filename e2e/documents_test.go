@@ -64,7 +64,7 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 	page.WantsText(
 		t,
 		"Claude Code",
-		"From "+site.Host(),
+		"From "+site.Name(),
 		p.Demo.Workspaces.Main.Name,
 		p.Demo.Workspaces.Empty.Name,
 		p.Demo.Workspaces.LLMDisabled.Name,
@@ -74,7 +74,7 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 	consent.WantsText(
 		t,
 		"Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name,
-		"From "+site.Host(),
+		"From "+site.Name(),
 		"localhost:54321",
 		"to an app on this computer",
 	)
@@ -89,9 +89,9 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 	if id := claimOf(t, tokens.AccessToken, "client_id"); id != address {
 		t.Errorf("client_id is %v", id)
 	}
-	requests := site.Requests.Load()
+	requests := site.Requests()
 	refreshed := client.Refresh(t, tokens.RefreshToken).Tokens(t)
-	if site.Requests.Load() != requests {
+	if site.Requests() != requests {
 		t.Error("a refresh fetched the document")
 	}
 	client.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
@@ -202,7 +202,7 @@ func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.
 	address := site.Client("/oauth/client.json", []string{callback}, map[string]any{
 		"client_name":                "ChatGPT",
 		"token_endpoint_auth_method": "private_key_jwt",
-		"jwks_uri":                   site.Publish("/oauth/jwks.json", map[string]any{"keys": []any{public}}),
+		"jwks_uri":                   site.Put("/oauth/jwks.json", map[string]any{"keys": []any{public}}),
 	})
 	client := p.DocumentClient(address, callback, p.BaseURL+"/mcp")
 	signed := func(form url.Values, audience string) url.Values {
@@ -280,9 +280,9 @@ func goSDKConnects(t *testing.T, p *harness.Product, site *harness.MetadataHost)
 func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	t.Parallel()
 	site := harness.NewMetadataHost(t)
-	port := site.Host()[strings.LastIndex(site.Host(), ":"):]
+	port := site.Name()[strings.LastIndex(site.Name(), ":"):]
 	hosts := []string{
-		site.Host(),
+		site.Name(),
 		"localhost" + port,
 		"10.0.0.1" + port,
 		"169.254.169.254" + port,
@@ -315,7 +315,7 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 				WantsPage(t, http.StatusServiceUnavailable)
 		})
 	}
-	if asked := site.Requests.Load(); asked != 0 {
+	if asked := site.Requests(); asked != 0 {
 		t.Errorf("%d requests to the website", asked)
 	}
 }

@@ -299,7 +299,7 @@ func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.NewWorkspace(t))
-	browser := p.Browser(t, harness.Telephone)
+	browser := newBrowser(t, p, harness.Telephone)
 	browser.WithoutScript()
 	browser.Open(p.BaseURL + path + "/embed")
 	browser.Fill("#f0", "Ada Okafor")

@@ -76,7 +76,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	key, _ := formWithTexts(t, p, ws, "cy")
 	onEachScreen(t, func(t *testing.T, screen harness.Screen, scheme string) {
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
 		browser.See("button")
@@ -120,7 +120,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 	})
 }
 
-func background(b *harness.Browser, element string) string {
+func background(b Browser, element string) string {
 	return harness.Evaluate[string](b, `getComputedStyle(document.querySelector("`+element+`")).backgroundColor`)
 }
 
@@ -152,7 +152,7 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	try := func(t *testing.T, screen harness.Screen, scheme string) {
 		site, id := newWebsite(t, p, ws, "")
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		browser.Scheme(scheme)
 		browser.Open(site)
 		browser.See(`iframe[title="Volunteer with us"]`)
@@ -206,7 +206,7 @@ func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	key, id := formWithTexts(t, p, ws, "en")
-	browser := p.Browser(t, harness.Telephone)
+	browser := newBrowser(t, p, harness.Telephone)
 	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
 	browser.Fill("#f0", "Ada Okafor")
 	browser.Fill("#f1", "not an address")
@@ -257,7 +257,7 @@ func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 		`data-theme="blue" data-accent="red;}" data-lang=""`: {"frame=1", "light", "Volunteer with us"},
 	} {
 		site, _ := newWebsite(t, p, ws, attributes)
-		browser := p.Browser(t, harness.Laptop)
+		browser := newBrowser(t, p, harness.Laptop)
 		browser.Scheme("dark")
 		browser.Open(site)
 		browser.See(`iframe[title="` + want[2] + `"]`)

@@ -53,7 +53,7 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 		harness.Laptop:    "tide lantern quarry",
 		harness.Telephone: "violet harbour nine",
 	} {
-		browser := p.Browser(t, screen)
+		browser := newBrowser(t, p, screen)
 		look := func(page string) {
 			t.Helper()
 			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
@@ -65,17 +65,17 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 		browser.See(`form[action="/login/forgotten"]`)
 		look("forgotten")
 		browser.Fill("#email", user.Email)
-		browser.Press(harness.EnterKey)
+		browser.Press(EnterKey)
 		browser.See(`a[href="/login/forgotten"]`)
 		look("requested")
 		link := linkIn(t, mailTo(t, s.Mailbox(), user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
 		browser.Open(link)
 		browser.Fill("#new-password", "password1234")
-		browser.Press(harness.EnterKey)
+		browser.Press(EnterKey)
 		browser.See("#new-password-note")
 		look("refused")
 		browser.Fill("#new-password", chosen)
-		browser.Press(harness.EnterKey)
+		browser.Press(EnterKey)
 		browser.See(`form[action="/login"]`)
 		if text := browser.Text(); !strings.Contains(text, "Your new password is set") {
 			t.Errorf("the sign-in page says %s", text)

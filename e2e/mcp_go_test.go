@@ -91,7 +91,7 @@ func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 		) (oauth2.TokenSource, error) {
 			w.source = &expiringSource{
 				config: config,
-				ctx:    w.connector.WithResource(context.Background()),
+				ctx:    withResource(context.Background(), w.connector),
 				token:  token,
 			}
 			return w.source, nil
@@ -124,7 +124,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 			Wants(t, http.StatusCreated)
 	}
 
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	w := &sdkUser{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
 		browser.Open(address)
@@ -235,7 +235,8 @@ func TestMCP_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector := p.DemoMCP()
-	config, ctx, verifier := connector.OAuth2(), connector.WithResource(t.Context()), oauth2.GenerateVerifier()
+	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
+	verifier := oauth2.GenerateVerifier()
 	address := config.AuthCodeURL(
 		"state",
 		oauth2.S256ChallengeOption(verifier),

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-	before := harness.Metrics(t, running)
+	before := scrape(harness.Metrics(t, running))
 
 	tokens := connector.Connect(t, owner)
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
@@ -32,7 +34,7 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 	p.API().Form(t, harness.TokenPath, url.Values{"grant_type": {"password"}, "client_id": {connector.ClientID}})
 	p.API().Get(t, "/v1/nothing-of-the-sort")
 
-	after := harness.Metrics(t, running)
+	after := scrape(harness.Metrics(t, running))
 	for _, c := range []struct {
 		more   float64
 		name   string
@@ -93,7 +95,7 @@ func TestMetrics_NotPublic(t *testing.T) {
 // Every metric in the documents exists, and every metric that begins with almoner_ is documented.
 func TestMetrics_MatchDocuments(t *testing.T) {
 	t.Parallel()
-	names := harness.Metrics(t, harness.Shared(t)).Names()
+	names := scrape(harness.Metrics(t, harness.Shared(t))).Names()
 	ours := regexp.MustCompile(`\b(?:almoner|pgxpool|redis_pool)_[a-z_]+`)
 	for _, name := range []string{"alerts.yaml", "alerts_test.yaml", "dashboard.json"} {
 		content, err := os.ReadFile(filepath.Join("..", "deploy", "observability", name))
@@ -135,4 +137,56 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 			t.Errorf("no runbook for the alert %s", alert[1])
 		}
 	}
+}
+
+// A scrape is the metrics of all services of a stack at one moment.
+type scrape string
+
+// Names returns the names of the metrics in the TYPE lines, including the series of histograms.
+func (s scrape) Names() map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(string(s)) {
+		name, kind, _ := strings.Cut(strings.TrimPrefix(line, "# TYPE "), " ")
+		if !strings.HasPrefix(line, "# TYPE ") {
+			continue
+		}
+		names[name] = true
+		if strings.TrimSpace(kind) == "histogram" {
+			names[name+"_bucket"], names[name+"_sum"], names[name+"_count"] = true, true, true
+		}
+	}
+	return names
+}
+
+// Sum adds the values of the series with that name and all these labels, each in the form route="/token". There must
+// be at least one.
+func (s scrape) Sum(t testing.TB, name string, labels ...string) float64 {
+	t.Helper()
+	values := s.series(name, labels)
+	if len(values) == 0 {
+		t.Errorf("there is no series %s with %v", name, labels)
+	}
+	sum := 0.0
+	for _, value := range values {
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		sum += number
+	}
+	return sum
+}
+
+// Has reports whether there is such a series.
+func (s scrape) Has(name string, labels ...string) bool { return len(s.series(name, labels)) > 0 }
+
+func (s scrape) series(name string, labels []string) (values []string) {
+	for line := range strings.Lines(string(s)) {
+		end := strings.LastIndex(line, " ")
+		is, in, _ := strings.Cut(line[:max(end, 0)], "{")
+		if is == name && !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(in, label) }) {
+			values = append(values, strings.TrimSpace(line[end+1:]))
+		}
+	}
+	return values
 }

@@ -52,7 +52,7 @@ func readmePicture(t *testing.T) []byte {
 	connector.RedirectURI = "https://chatgpt.com/connector_platform_oauth_redirect"
 	p.Database.Exec(t, `update account.oauth_clients set redirect_uris = $2 where id = $1`, connector.ClientID,
 		[]string{connector.RedirectURI})
-	browser := p.Browser(t, harness.Laptop)
+	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.AuthorizeURL(connector.Begin().Query))
 	browser.SignIn(p.Demo.Users.Owner.Email, p.Demo.Users.Owner.Password)
 	browser.See(`button[value="approve"]`)

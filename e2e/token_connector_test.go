@@ -176,7 +176,8 @@ func TestConnectorExchange_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	connector := p.DemoConnector()
-	config, ctx, verifier := connector.OAuth2(), connector.WithResource(t.Context()), oauth2.GenerateVerifier()
+	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
+	verifier := oauth2.GenerateVerifier()
 	address := config.AuthCodeURL(
 		"state",
 		oauth2.S256ChallengeOption(verifier),

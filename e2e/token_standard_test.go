@@ -47,7 +47,7 @@ func TestStandardExchange_OAuth2Library(t *testing.T) {
 	} {
 		t.Run(method, func(t *testing.T) {
 			app := ws.Confidential(t, method, harness.ReadProgrammes)
-			config := app.OAuth2(p, style)
+			config := oauth2App(p, app, style)
 			verifier := oauth2.GenerateVerifier()
 			page := owner.Arrive(t, config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier)))
 			token, err := config.Exchange(context.Background(), page.Approve(t), oauth2.VerifierOption(verifier))

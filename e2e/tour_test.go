@@ -67,7 +67,7 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	i := &inspector{
-		Browser: p.Browser(t, harness.Laptop),
+		Browser: newBrowser(t, p, harness.Laptop),
 		t:       t,
 		seen:    map[string]bool{},
 		views:   in,
@@ -145,7 +145,7 @@ func consentPages(
 	i.See("#password-note")
 	i.look("sign-in, without a password")
 	i.Fill("#password", user.Password)
-	i.Press(harness.EnterKey)
+	i.Press(EnterKey)
 	i.See(approveButton)
 	i.look("consent")
 	i.Click("input[name=access][value=read]")
@@ -156,7 +156,7 @@ func consentPages(
 	i.See("input[name=workspace]")
 	i.look("choice of a workspace")
 	i.Click(`input[name=workspace][value="` + ws.Workspace.ID + `"]`)
-	i.Press(harness.EnterKey)
+	i.Press(EnterKey)
 	i.See(approveButton)
 	i.look("consent, of an application on the user's own computer")
 	elsewhere := p.NewWorkspace(i.t)
@@ -217,11 +217,11 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	i.look("leaving a workspace")
 	i.Open(p.AppURL + "/settings/members/invite" + here)
 	i.Fill("#invite-email", "ada")
-	i.Press(harness.EnterKey)
+	i.Press(EnterKey)
 	i.See("#problem")
 	i.look("invitation with errors")
 	i.Open(p.AppURL + "/settings/user/email")
-	i.Press(harness.TabKey)
+	i.Press(TabKey)
 	i.Click(`form[action="/settings/user/email"] button`)
 	i.See("#email-note")
 	i.look("change of address with errors")
@@ -254,7 +254,7 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 	i.look("new token with errors")
 	i.Fill("#token-name", "Quarterly figures")
 	i.Click(`input[name=permissions]`)
-	i.Press(harness.EnterKey)
+	i.Press(EnterKey)
 	i.See("#shown-value")
 	met.AddAll(harness.Evaluate[string](i.Browser, `document.getElementById("shown-value").value`))
 	i.look("new token, shown once")

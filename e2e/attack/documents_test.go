@@ -140,7 +140,7 @@ func (d documented) tickets(t *testing.T) {
 func (d documented) names(t *testing.T) {
 	good := d.site.Client("/oauth/named", []string{"http://127.0.0.1/callback"}, nil)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
-	asked := d.site.Requests.Load()
+	asked := d.site.Requests()
 	for _, name := range []string{
 		strings.ToUpper(good),
 		good + "?",
@@ -151,7 +151,7 @@ func (d documented) names(t *testing.T) {
 		strings.Replace(good, "127.0.0.1", "localhost", 1),
 		strings.Replace(good, "127.0.0.1", "127.1", 1),
 		strings.Replace(good, "https://", "https://claude.ai@", 1),
-		"https://claude.ai#@" + d.site.Host() + "/oauth/named",
+		"https://claude.ai#@" + d.site.Name() + "/oauth/named",
 		"https://169.254.169.254/latest/meta-data",
 		"https://127.0.0.1:1/x",
 		"https://[::1]:1/x",
@@ -159,12 +159,12 @@ func (d documented) names(t *testing.T) {
 		"https://metadata/x",
 		"file:///etc/passwd",
 		"gopher://127.0.0.1/x",
-		"https://" + d.site.Host() + ".evil.example/oauth/named",
+		"https://" + d.site.Name() + ".evil.example/oauth/named",
 		"https://evil.example/?" + good,
 		good + " ",
 		good + "\x00",
-		"https://" + d.site.Host(),
-		"https://" + d.site.Host() + "/",
+		"https://" + d.site.Name(),
+		"https://" + d.site.Name() + "/",
 	} {
 		page := owner.Open(
 			t,
@@ -172,7 +172,7 @@ func (d documented) names(t *testing.T) {
 		)
 		wantsNoRedirect(t, page, name)
 	}
-	if now := d.site.Requests.Load(); now != asked {
+	if now := d.site.Requests(); now != asked {
 		t.Errorf("the website got %d requests for invalid names", now-asked)
 	}
 	// These addresses could have a document.
@@ -192,13 +192,13 @@ func (d documented) names(t *testing.T) {
 			other,
 		)
 	}
-	asked = d.site.Requests.Load()
+	asked = d.site.Requests()
 	owner.Open(
 		t,
 		d.AuthorizeURL(d.DocumentClient(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
 	).
 		WantsPage(t, http.StatusOK)
-	if d.site.Requests.Load() == asked {
+	if d.site.Requests() == asked {
 		t.Error("the good name caused no request either: the test proves nothing")
 	}
 }
@@ -210,7 +210,7 @@ func (d documented) assertions(t *testing.T) {
 	public := key.jwk(t)
 	address := d.site.Client("/oauth/signs", []string{"https://claude.example/callback"}, map[string]any{
 		"token_endpoint_auth_method": "private_key_jwt",
-		"jwks_uri":                   d.site.Publish("/oauth/signs.json", map[string]any{"keys": []any{public}}),
+		"jwks_uri":                   d.site.Put("/oauth/signs.json", map[string]any{"keys": []any{public}}),
 	})
 	sibling := d.site.Client("/oauth/sibling", []string{"https://claude.example/callback"}, nil)
 	client := d.DocumentClient(address, "https://claude.example/callback", d.BaseURL+"/v1")

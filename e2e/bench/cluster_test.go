@@ -14,7 +14,7 @@ import (
 func TestCluster(t *testing.T) {
 	r := begin(t, "cluster")
 	const one, two = "one of each, one Redis", "two of each, three Redis"
-	cluster := harness.Masters(t)
+	cluster := harness.Servers(t, localstore.StartRedisMasters)
 	loads := append(
 		behindGateway(t, one, harness.Private(t, harness.Options{Durable: true}), nil),
 		behindGateway(

@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A scale is the number of rows of each kind.
@@ -344,7 +345,7 @@ func (e *seededStack) queueGrant(redis *redisConn, scripts map[string]string, i 
 func nonce() string { return strings.ReplaceAll(uuid.NewString(), "-", "")[:16] }
 
 func TestSeeding_GrantsAreAccepted(t *testing.T) {
-	redis, err := dialRedis(harness.NewRedis(t).URL)
+	redis, err := dialRedis(harness.Servers(t, localstore.StartRedis).URL)
 	if err != nil {
 		t.Fatal(err)
 	}

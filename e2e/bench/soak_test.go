@@ -76,7 +76,7 @@ func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration,
 	t.Helper()
 	f := footprint{
 		after:    at,
-		resident: float64(harness.ResidentMemory(t, pid)) / 1024,
+		resident: float64(harness.ProcessStatus(t, pid, "VmRSS:")) / 1024,
 		live:     math.NaN(),
 		in:       math.NaN(),
 	}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -153,4 +154,50 @@ func (a Answer) WantsAllow(t testing.TB, methods ...string) Answer {
 		t.Errorf("Allow is %q, want %v:\n%s", a.Header.Get("Allow"), methods, a)
 	}
 	return a
+}
+
+// A JWT is a decoded token. It is decoded without the product's libraries.
+type JWT struct {
+	Header map[string]any
+	Claims map[string]any
+
+	Signed    string // header and claims, encoded
+	Signature []byte
+}
+
+// Decode decodes a compact JWS without verifying it.
+func Decode(t testing.TB, token string) JWT {
+	t.Helper()
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		t.Fatalf("an access token has %d parts", len(parts))
+	}
+	out := JWT{Signed: parts[0] + "." + parts[1]}
+	out.Header, out.Claims = decodePart(t, parts[0]), decodePart(t, parts[1])
+	signature, err := base64.RawURLEncoding.Strict().DecodeString(parts[2])
+	if err != nil {
+		t.Fatal("the signature of an access token is not base64url")
+	}
+	out.Signature = signature
+	return out
+}
+
+func decodePart(t testing.TB, part string) map[string]any {
+	t.Helper()
+	content, err := base64.RawURLEncoding.Strict().DecodeString(part)
+	var out map[string]any
+	if err != nil || json.Unmarshal(content, &out) != nil {
+		t.Fatal("a part of an access token is not JSON in base64url")
+	}
+	return out
+}
+
+// GrantOf returns the id of the grant that an access token belongs to.
+func GrantOf(t testing.TB, accessToken string) string {
+	t.Helper()
+	id, _ := Decode(t, accessToken).Claims["grant_id"].(string)
+	if id == "" {
+		t.Fatal("an access token without grant_id")
+	}
+	return id
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A Fault is a change to the product's source that removes a protection or adds a point of failure. It exists in one
@@ -31,7 +29,7 @@ type Fault struct {
 // source fails the test.
 func Faulty(t testing.TB, faults ...Fault) map[string]string {
 	t.Helper()
-	root, err := repositoryRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +58,7 @@ func Faulty(t testing.TB, faults ...Fault) map[string]string {
 func Broken(t testing.TB, faults ...Fault) string {
 	t.Helper()
 	texts := Faulty(t, faults...)
-	root, err := repositoryRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,17 +140,7 @@ func PreviousRelease() string { return cmp.Or(os.Getenv("ALMONER_UPGRADE_FROM"),
 // commit or one of its dependencies is not available: in a copy without history, or without a network.
 func Earlier(t testing.TB, commit string) string {
 	t.Helper()
-	root := rootWithCommit(t, commit)
-	source, binaries := t.TempDir(), t.TempDir()
-	archive := filepath.Join(t.TempDir(), "source.tar")
-	for _, command := range [][]string{
-		{"git", "-C", root, "archive", "--output", archive, commit},
-		{"tar", "-x", "-C", source, "-f", archive},
-	} {
-		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", command[0], err, out)
-		}
-	}
+	source, binaries := CommittedFolder(t, commit, "."), t.TempDir()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./authserver/cmd/authserver",
 		"./resourceapi/cmd/resourceapi")
 	list.Dir, list.Env = source, append(os.Environ(), "GOTOOLCHAIN=local", "GOFLAGS=")
@@ -171,10 +159,18 @@ func Earlier(t testing.TB, commit string) string {
 // if the commit is not available.
 func CommittedFolder(t testing.TB, commit, folder string) string {
 	t.Helper()
+	root, err := localstore.RepositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}")
+	if out, err := known.CombinedOutput(); err != nil {
+		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)
+	}
 	dir := t.TempDir()
 	archive := filepath.Join(t.TempDir(), "folder.tar")
 	for _, command := range [][]string{
-		{"git", "-C", rootWithCommit(t, commit), "archive", "--output", archive, commit, folder},
+		{"git", "-C", root, "archive", "--output", archive, commit, folder},
 		{"tar", "-x", "-C", dir, "-f", archive},
 	} {
 		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -182,53 +178,4 @@ func CommittedFolder(t testing.TB, commit, folder string) string {
 		}
 	}
 	return filepath.Join(dir, folder)
-}
-
-// Committed returns the names of the files in a folder of the repository at a commit. The test is skipped if the
-// commit is not available.
-func Committed(t testing.TB, commit, folder string) []string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), "git", "-C", rootWithCommit(t, commit), "ls-tree", "--name-only",
-		commit+":"+folder)
-	out, err := command.Output()
-	if err != nil {
-		t.Fatalf("%s of the commit %.10s: %v", folder, commit, err)
-	}
-	return strings.Fields(string(out))
-}
-
-// rootWithCommit returns the root of the repository. The test is skipped if its history does not have the commit.
-func rootWithCommit(t testing.TB, commit string) string {
-	t.Helper()
-	root, err := repositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)
-	}
-	return root
-}
-
-// Through sends every request directly to one process of each service, without the gateway. The URL decides which.
-type Through struct {
-	Stack                   *stack.Stack
-	Authserver, Resourceapi *stack.Service
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t Through) RoundTrip(r *http.Request) (*http.Response, error) {
-	service := t.Resourceapi
-	if strings.HasPrefix(r.URL.String(), t.Stack.AppURL+"/") || gateway.IsAccount(r.URL.Path) {
-		service = t.Authserver
-	}
-	address, err := url.Parse(service.URL)
-	if err != nil {
-		return nil, err
-	}
-	r = r.Clone(r.Context())
-	r.Host = r.URL.Host
-	r.URL.Host = address.Host
-	return http.DefaultTransport.RoundTrip(r)
 }

@@ -2,29 +2,20 @@ package harness
 
 import (
 	"context"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
-)
-
-// Keys without a printable character.
-const (
-	TabKey   = kb.Tab
-	EnterKey = kb.Enter
 )
 
 // Screens that pages must fit: a laptop, a phone, and the narrowest phone in use.
@@ -140,7 +131,8 @@ func (b *Browser) listen(event any) {
 	}
 }
 
-func (b *Browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
+// Do runs steps, and fails the test if one fails.
+func (b *Browser) Do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.window, browserTimeout)
 	defer cancel()
@@ -151,72 +143,32 @@ func (b *Browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// WithoutScript disables JavaScript in pages that are opened later.
-func (b *Browser) WithoutScript() {
-	b.t.Helper()
-	parameters := emulation.SetScriptExecutionDisabledParams{Value: true}
-	if _, err := chromedp.Call(b.window, emulation.SetScriptExecutionDisabled, parameters); err != nil {
-		b.t.Fatalf("switch JavaScript off: %v", err)
-	}
-}
-
-// DelayResponses delays every later response, as a slow connection does. Requests are not delayed.
-func (b *Browser) DelayResponses(late time.Duration) {
-	b.t.Helper()
-	b.connection(network.Conditions{Latency: float64(late.Milliseconds())})
-}
-
-// Offline ends the connection of the browser, or restores it.
-func (b *Browser) Offline(offline bool) {
-	b.t.Helper()
-	b.connection(network.Conditions{Offline: offline})
-}
-
-// connection sets what the network does to every later request.
-func (b *Browser) connection(c network.Conditions) {
-	b.t.Helper()
-	c.DownloadThroughput, c.UploadThroughput = -1, -1
-	parameters := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{&c}}
-	if _, err := chromedp.Call(b.window, network.EmulateNetworkConditionsByRule, parameters); err != nil {
-		b.t.Fatalf("change the connection: %v", err)
-	}
-}
-
 // Open opens a URL.
-func (b *Browser) Open(address string) { b.t.Helper(); b.do("open", chromedp.Navigate(address)) }
+func (b *Browser) Open(address string) { b.t.Helper(); b.Do("open", chromedp.Navigate(address)) }
 
 // See waits until an element is visible.
 func (b *Browser) See(element string) {
 	b.t.Helper()
-	b.do("see "+element, chromedp.WaitVisible(chromedp.CSS(element)))
+	b.Do("see "+element, chromedp.WaitVisible(chromedp.CSS(element)))
 }
 
 // Leave waits until an element is no longer present.
 func (b *Browser) Leave(element string) {
 	b.t.Helper()
-	b.do("leave "+element, chromedp.WaitNotPresent(chromedp.CSS(element)))
+	b.Do("leave "+element, chromedp.WaitNotPresent(chromedp.CSS(element)))
 }
 
 // Click clicks an element when it is visible.
 func (b *Browser) Click(element string) {
 	b.t.Helper()
-	b.do("click "+element, chromedp.Click(chromedp.CSS(element), chromedp.NodeVisible))
-}
-
-// DoubleClick clicks an element twice in quick succession.
-func (b *Browser) DoubleClick(element string) {
-	b.t.Helper()
-	b.do("click twice "+element, chromedp.DoubleClick(chromedp.CSS(element), chromedp.NodeVisible))
+	b.Do("click "+element, chromedp.Click(chromedp.CSS(element), chromedp.NodeVisible))
 }
 
 // Fill types into a field when it is visible.
 func (b *Browser) Fill(element, text string) {
 	b.t.Helper()
-	b.do("fill in "+element, chromedp.SendKeys(chromedp.CSS(element), text, chromedp.NodeVisible))
+	b.Do("fill in "+element, chromedp.SendKeys(chromedp.CSS(element), text, chromedp.NodeVisible))
 }
-
-// Press types on the keyboard into the focused element.
-func (b *Browser) Press(keys string) { b.t.Helper(); b.do("press a key", chromedp.KeyEvent(keys)) }
 
 const signInForm = `form[action="/login"]`
 
@@ -237,7 +189,8 @@ func (b *Browser) SubmitSignIn(email, password string) {
 }
 
 // Evaluate evaluates a JavaScript expression in the page.
-func Evaluate[T any](b *Browser, expression string) T {
+func Evaluate[T any](in interface{ Base() *Browser }, expression string) T {
+	b := in.Base()
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.window, browserTimeout)
 	defer cancel()
@@ -248,58 +201,23 @@ func Evaluate[T any](b *Browser, expression string) T {
 	return value
 }
 
+// Base returns the browser, also for types that embed it.
+func (b *Browser) Base() *Browser { return b }
+
+// Window is the window, for chromedp.
+func (b *Browser) Window() context.Context { return b.window }
+
+// Requested returns the addresses of all requests that the browser has sent.
+func (b *Browser) Requested() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.requested)
+}
+
 // Text returns the visible text of the page with white space collapsed.
 func (b *Browser) Text() string {
 	b.t.Helper()
 	return strings.Join(strings.Fields(Evaluate[string](b, `document.body.innerText`)), " ")
-}
-
-// Picture returns a screenshot of the viewport as PNG.
-func (b *Browser) Picture() []byte {
-	b.t.Helper()
-	picture, err := chromedp.Run(b.window, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Fatalf("take a picture: %v", err)
-	}
-	return picture
-}
-
-// EndTransitions ends the transitions of the page: colours in the middle of one are not those of the page.
-func (b *Browser) EndTransitions() {
-	b.t.Helper()
-	Evaluate[bool](b, `document.getAnimations().forEach(a => { a.finish() }) || true`)
-}
-
-// WholePicture returns a screenshot of the whole page as PNG.
-func (b *Browser) WholePicture() []byte {
-	b.t.Helper()
-	picture, err := chromedp.Run(b.window, chromedp.FullScreenshot(100))
-	if err != nil {
-		b.t.Fatalf("take a picture: %v", err)
-	}
-	return picture
-}
-
-// Focused returns the label or text of the focused element, as a screen reader would begin.
-func (b *Browser) Focused() string {
-	b.t.Helper()
-	return Evaluate[string](b, `(() => { const e = document.activeElement; if (!e || e === document.body) return "";
-			return (e.getAttribute("aria-label") ||
-				(e.labels && e.labels[0] && e.labels[0].textContent) ||
-				e.textContent).trim() })()`)
-}
-
-// Hosts returns the hosts that the browser has sent requests to, without duplicates.
-func (b *Browser) Hosts() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var out []string
-	for _, address := range b.requested {
-		if parsed, err := url.Parse(address); err == nil && parsed.Host != "" && !slices.Contains(out, parsed.Host) {
-			out = append(out, parsed.Host)
-		}
-	}
-	return out
 }
 
 // Complaints returns the errors on the browser's console, including blocked loads and policy violations.

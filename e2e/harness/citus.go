@@ -140,22 +140,10 @@ func RefreshAtWorkers(t *testing.T, cluster *localstore.Citus, database string, 
 // the disk.
 func StartCitus(t *testing.T, workers int, durable bool) *localstore.Citus {
 	t.Helper()
-	home, err := localstore.TempDir("almoner-citus-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o711); err != nil { // the servers' user must be able to enter it
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
-	defer cancel()
-	options := localstore.Options{Dir: filepath.Join(home, "c"), Volatile: !durable}
-	cluster, err := localstore.StartCitus(ctx, options, workers)
-	if err != nil {
-		t.Fatalf("start Citus: %v", err)
-	}
-	t.Cleanup(cluster.Stop)
+	cluster := Servers(t, func(ctx context.Context, options localstore.Options) (*localstore.Citus, error) {
+		options.Volatile = !durable
+		return localstore.StartCitus(ctx, options, workers)
+	})
 	var nodes []string
 	for _, node := range cluster.Nodes {
 		nodes = append(nodes, node.URL)

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // A Database changes rows as the owner of the database, as an administrator's command or the passing of time would.
@@ -75,20 +75,26 @@ func (d *Database) Analyze(t testing.TB) {
 	}
 }
 
-// Hold runs SQL in a transaction that stays open, with its locks, until release is called.
-func (d *Database) Hold(t testing.TB, sql string, args ...any) (release func()) {
+// Begin begins a transaction, which is rolled back when the test ends.
+func (d *Database) Begin(t testing.TB) pgx.Tx {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := d.rows.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	release = sync.OnceFunc(func() { _ = tx.Rollback(ctx) }) // nothing to commit
-	t.Cleanup(release)
+	t.Cleanup(func() { _ = tx.Rollback(ctx) }) // without an effect after a commit
+	return tx
+}
+
+// Hold runs SQL in a transaction that stays open, with its locks, until release is called.
+func (d *Database) Hold(t testing.TB, sql string, args ...any) (release func()) {
+	t.Helper()
+	ctx, tx := context.WithoutCancel(t.Context()), d.Begin(t)
 	if _, err := tx.Exec(ctx, sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-	return release
+	return sync.OnceFunc(func() { _ = tx.Rollback(ctx) }) // nothing to commit
 }
 
 // Count returns the single number of a query.
@@ -104,12 +110,7 @@ func (d *Database) Count(t testing.TB, sql string, args ...any) int {
 // Everything returns every row of every table as text, with bytes as they are.
 func (d *Database) Everything(t testing.TB) []byte {
 	t.Helper()
-	connection, err := d.rows.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Release()
-	all, err := dump(t.Context(), connection.Conn())
+	all, err := everyRow(t.Context(), d.rows.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,14 +179,8 @@ func (d *Database) SetLLM(t testing.TB, workspace demo.Workspace, on bool) {
 // SetModule changes the state of the workspace's Programmes module.
 func (d *Database) SetModule(t testing.TB, workspace demo.Workspace, enabled, provisioned bool) {
 	t.Helper()
-	d.Exec(
-		t,
-		`update account.tenant_modules set enabled = $2, provisioned = $3
-		where tenant_id = $1 and module = 'programmes'`,
-		workspace.ID,
-		enabled,
-		provisioned,
-	)
+	d.Exec(t, `update account.tenant_modules set enabled = $2, provisioned = $3
+		where tenant_id = $1 and module = 'programmes'`, workspace.ID, enabled, provisioned)
 }
 
 // Token creates a personal access token, as Settings would.
@@ -205,24 +200,16 @@ func (d *Database) Token(t testing.TB, workspace demo.Workspace, user demo.User,
 // RevokeToken revokes a personal access token, as Settings would.
 func (d *Database) RevokeToken(t testing.TB, token string) {
 	t.Helper()
-	d.Exec(
-		t,
-		`update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user'
-		where hash = $1`,
-		credential.Hash(token),
-	)
+	d.Exec(t, `update account.personal_access_tokens set revoked_at = now(), revoke_reason = 'revoked_by_user'
+		where hash = $1`, credential.Hash(token))
 }
 
 // ExpireToken lets a personal access token expire.
 func (d *Database) ExpireToken(t testing.TB, token string) {
 	t.Helper()
-	d.Exec(
-		t,
-		`update account.personal_access_tokens
-			set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
-			where hash = $1`,
-		credential.Hash(token),
-	)
+	d.Exec(t, `update account.personal_access_tokens
+		set created_at = created_at - interval '90 days', expires_at = now() - interval '1 second'
+		where hash = $1`, credential.Hash(token))
 }
 
 // EndGrantIn sets the remaining lifetime of a grant; a negative one ends it in the past.
@@ -250,81 +237,4 @@ func (d *Database) Define(t testing.TB, sql string) {
 	if _, err := d.rows.Exec(t.Context(), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-}
-
-// A Change is a statement that withdraws what allows a request. It must affect at least one row.
-type Change struct {
-	SQL  string
-	Args []any
-}
-
-// Between makes changes between the check and the write of a request. The changes are made in a transaction that is
-// open when the request starts, so that the checks of the request see the state before them. The transaction is
-// committed as soon as the request waits for a row that it has locked. A request that ties its write to its check
-// waits for the commit and then finds that it is no longer allowed. A request that does not tie them waits for
-// nothing and ends before the commit, which shows in what it wrote.
-func (d *Database) Between(t testing.TB, request func(), changes ...Change) {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	tx, err := d.rows.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	for _, change := range changes {
-		if tag, err := tx.Exec(ctx, change.SQL, change.Args...); err != nil || tag.RowsAffected() == 0 {
-			t.Fatalf("%s: %d rows, %v", change.SQL, tag.RowsAffected(), err)
-		}
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); request() }()
-	d.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
-	if err := tx.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-}
-
-// While runs do while a request waits for a row that the SQL has locked. The transaction of the SQL is rolled back.
-func (d *Database) While(t testing.TB, request, do func(), sql string, args ...any) {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	tx, err := d.rows.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); request() }()
-	d.awaitWaiter(t, tx.Conn().PgConn().PID(), done)
-	do()
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-}
-
-// awaitWaiter returns when another session waits for a lock of the session pid, or when done is closed.
-func (d *Database) awaitWaiter(t testing.TB, pid uint32, done <-chan struct{}) {
-	t.Helper()
-	await.True(t, "the request waits for the change or ends", func() bool {
-		select {
-		case <-done:
-			return true
-		default:
-		}
-		return d.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`,
-			int32(pid)) > 0
-	})
-}
-
-// Replaces marks a personal access token as the replacement of a former one.
-func (d *Database) Replaces(t testing.TB, token, former string) {
-	t.Helper()
-	d.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
-				from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`,
-		credential.Hash(token), credential.Hash(former))
 }

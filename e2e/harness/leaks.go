@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,17 +156,13 @@ func readOnce(pattern string) ([]byte, error) {
 	return all, nil
 }
 
+// everyRow returns every row of every table as text, with bytes as they are.
 func everyRow(ctx context.Context, database string) ([]byte, error) {
 	owner, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = owner.Close(ctx) }()
-	return dump(ctx, owner)
-}
-
-// dump returns every row of every table as text, with bytes as they are.
-func dump(ctx context.Context, owner *pgx.Conn) ([]byte, error) {
 	if _, err := owner.Exec(ctx, `set bytea_output = 'escape'`); err != nil {
 		return nil, err
 	}
@@ -192,4 +190,39 @@ func dump(ctx context.Context, owner *pgx.Conn) ([]byte, error) {
 		}
 	}
 	return []byte(all.String()), nil
+}
+
+// Metrics reads the metrics of every service of a stack, as Prometheus would.
+func Metrics(t testing.TB, s *stack.Stack) string {
+	t.Helper()
+	text, err := scrape(t.Context(), metered(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func metered(s *stack.Stack) []*stack.Service {
+	return append(slices.Clone(s.Authservers), s.Resourceapi)
+}
+
+func scrape(ctx context.Context, services []*stack.Service) (string, error) {
+	var all strings.Builder
+	for _, service := range services {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, service.Metrics, nil)
+		if err != nil {
+			return "", err
+		}
+		response, err := (&http.Client{Timeout: timeout}).Do(request)
+		if err != nil {
+			return all.String(), fmt.Errorf("the metrics of %s: %w", service.Name, err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		all.Write(text)
+		if err != nil || response.StatusCode != http.StatusOK {
+			return all.String(), fmt.Errorf("the metrics of %s: %d %w", service.Name, response.StatusCode, err)
+		}
+	}
+	return all.String(), nil
 }

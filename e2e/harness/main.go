@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,14 +65,6 @@ var long = flag.Bool("long", false, "run the long form of each suite")
 // Long reports whether the long form runs.
 func Long() bool { return *long }
 
-// UseShortForm makes a test run suites in their short form, whatever the flag says.
-func UseShortForm(t *testing.T) {
-	t.Helper()
-	before := *long
-	*long = false
-	t.Cleanup(func() { *long = before })
-}
-
 // scale is for runs against a build without a protection, because a suite may detect the fault only by chance.
 var scale = flag.Int("scale", 1, "multiply the rounds of the short form, up to those of the long form")
 
@@ -81,15 +74,6 @@ func Rounds(short, longForm int) int {
 		return longForm
 	}
 	return min(short**scale, max(short, longForm))
-}
-
-// NeedsQuiet skips a test of response times in `make test`, which runs other tests at the same time. The part of
-// `make torture` runs it.
-func NeedsQuiet(t *testing.T, part string) {
-	t.Helper()
-	if !*long && *scale == 1 {
-		t.Skipf("it measures response times, which needs a quiet machine: make torture PART=%s", part)
-	}
 }
 
 // Within returns how long something may take at most: the limit in the long form, which has a quiet machine. In the
@@ -136,4 +120,25 @@ func Record(t *testing.T, format string, args ...any) {
 			t.Error(err)
 		}
 	})
+}
+
+// PeakMemory returns the peak resident memory of a process, in KiB (proc(5), VmHWM).
+func PeakMemory(t testing.TB, pid int) int {
+	t.Helper()
+	return ProcessStatus(t, pid, "VmHWM:")
+}
+
+// ProcessStatus returns a number in the status of a process, such as the KiB of VmRSS (proc(5)).
+func ProcessStatus(t testing.TB, pid int, name string) int {
+	t.Helper()
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number int
+	_, line, _ := strings.Cut(string(content), name)
+	if _, err := fmt.Sscan(line, &number); err != nil {
+		t.Fatalf("no %s of process %d: %v", name, pid, err)
+	}
+	return number
 }

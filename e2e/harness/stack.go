@@ -45,7 +45,8 @@ type Options struct {
 	RedisDir string // contains the directories of its servers
 	Mailbox  bool   // the deployment sends mail, to Stack.Mailbox
 	Traced   bool   // store the traces (Spans) and search them for secrets at the end
-	Between  *Relay // proxy between the services and Postgres, or nil
+	// Between starts a proxy between the services and the server, and returns its address; nil for none.
+	Between func(server string) string
 	// EarlierBinaries is the directory with the programs of an earlier commit (see Earlier). All processes except the
 	// first of each service run them.
 	EarlierBinaries string
@@ -95,27 +96,9 @@ func Private(t testing.TB, options Options) *stack.Stack {
 	return s
 }
 
-// Cluster starts a Redis Cluster of three masters with one replica each. It is stopped when the test ends.
-func Cluster(t testing.TB) *localstore.RedisCluster {
-	t.Helper()
-	return several(t, localstore.StartRedisCluster)
-}
-
-// Masters starts a Redis Cluster of three masters without replicas. It is stopped when the test ends.
-func Masters(t testing.TB) *localstore.RedisCluster {
-	t.Helper()
-	return several(t, localstore.StartRedisMasters)
-}
-
-// Sentinel starts a Redis with two replicas and three Sentinels. They are stopped when the test ends.
-func Sentinel(t testing.TB) *localstore.RedisSentinel {
-	t.Helper()
-	return several(t, localstore.StartRedisSentinel)
-}
-
-func several[Servers interface{ Stop() }](
-	t testing.TB, start func(context.Context, localstore.Options) (Servers, error),
-) Servers {
+// Servers starts servers with a function of localstore, such as localstore.StartRedisCluster. They are stopped when the
+// test ends.
+func Servers[S interface{ Stop() }](t testing.TB, start func(context.Context, localstore.Options) (S, error)) S {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-redis-")
 	if err != nil {
@@ -130,7 +113,7 @@ func several[Servers interface{ Stop() }](
 	servers, err := start(ctx,
 		localstore.Options{Dir: filepath.Join(home, "redis"), Tools: os.Getenv(toolsVariable), Volatile: true})
 	if err != nil {
-		t.Fatalf("start several Redis: %v", err)
+		t.Fatalf("start Redis: %v", err)
 	}
 	t.Cleanup(servers.Stop)
 	return servers
@@ -145,7 +128,7 @@ var (
 		if dir := os.Getenv(binariesVariable); dir != "" {
 			return dir, nil
 		}
-		root, err := repositoryRoot()
+		root, err := localstore.RepositoryRoot()
 		if err != nil {
 			return "", err
 		}
@@ -184,18 +167,9 @@ func start(home string, options Options) (*stack.Stack, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
 	if !options.Durable && !options.Fresh && os.Getenv(citusVariable) == "" {
-		prepared, err := preparedHome()
-		if err != nil {
+		if err := copyPreparedHome(ctx, home); err != nil {
 			return nil, err
 		}
-		// A copy keeps the owner of the stores' data.
-		if out, err := exec.CommandContext(ctx, "cp", "-a", prepared+"/.", home).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("copy the prepared home: %w: %s", err, out)
-		}
-	}
-	var detour func(string) string
-	if options.Between != nil {
-		detour = options.Between.Detour
 	}
 	traces := ""
 	if options.Traced {
@@ -219,7 +193,7 @@ func start(home string, options Options) (*stack.Stack, error) {
 		Resources:       options.Resources,
 		Worker:          options.Worker,
 		Settings:        withStoreWait(options),
-		PostgresProxy:   detour,
+		PostgresProxy:   options.Between,
 		RedisURL:        options.RedisURL,
 		BaseURL:         options.BaseURL,
 		AppURL:          options.AppURL,
@@ -257,6 +231,18 @@ func withStoreWait(options Options) map[string]string {
 // tests that check the time of responses or stop a store for less than a second.
 func AsInProduction() map[string]string { return map[string]string{storeWait: "0s"} }
 
+func copyPreparedHome(ctx context.Context, home string) error {
+	prepared, err := preparedHome()
+	if err != nil {
+		return err
+	}
+	// A copy keeps the owner of the stores' data.
+	if out, err := exec.CommandContext(ctx, "cp", "-a", prepared+"/.", home).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy the prepared home: %w: %s", err, out)
+	}
+	return nil
+}
+
 // prepareHome returns a home from which stacks of tests are copied: the schema and the demo are stored once.
 func prepareHome() (string, error) {
 	if home := os.Getenv(homeVariable); home != "" {
@@ -278,21 +264,4 @@ func prepareHome() (string, error) {
 		Tools:    os.Getenv(toolsVariable),
 		Volatile: true,
 	})
-}
-
-// repositoryRoot returns the closest parent directory that contains go.work. Tests run in their package's directory.
-func repositoryRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", os.ErrNotExist
-		}
-		dir = filepath.Dir(dir)
-	}
 }

@@ -128,14 +128,13 @@ func (o TestWorkspace) ConnectorFor(t testing.TB, resource string, permissions .
 	t.Helper()
 	object := o.Register(t, ConnectorBody(resource, permissions...)).Wants(t, http.StatusCreated).Object(t)
 	id, _ := object["clientId"].(string)
-	scope := ""
-	for i, permission := range permissions {
-		if i > 0 {
-			scope += " "
-		}
-		scope += permission
+	return Connector{
+		ClientID:    id,
+		RedirectURI: RedirectURI,
+		Resource:    resource,
+		Scope:       strings.Join(permissions, " "),
+		product:     o.product,
 	}
-	return Connector{ClientID: id, RedirectURI: RedirectURI, Resource: resource, Scope: scope, product: o.product}
 }
 
 // LimitConnectors sets the workspace's connector policy in the settings and confirms the warning. It returns the text

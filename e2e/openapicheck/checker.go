@@ -13,7 +13,9 @@ package openapicheck
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -148,9 +150,8 @@ func (c *Checker) checkResponse(x Exchange, response openapi.Object) []string {
 		case len(values) == 0 && header.Value("required") == true:
 			problems = append(problems, "header "+member.Name+" is missing")
 		case len(values) > 0:
-			problems = append(
-				problems,
-				c.checkText("header "+member.Name, header.Map("schema"), strings.Join(values, ", "))...)
+			text := strings.Join(values, ", ")
+			problems = append(problems, c.checkText("header "+member.Name, header.Map("schema"), text)...)
 		}
 	}
 	content := response.Map("content")
@@ -194,4 +195,175 @@ func decode(content []byte) (any, error) {
 		return nil, fmt.Errorf("more than one JSON value")
 	}
 	return value, err
+}
+
+// checkRequest checks that the description allows a request that succeeded. It ignores what the description does not
+// name, as the product does.
+func (c *Checker) checkRequest(x Exchange, o openapi.Operation) []string {
+	var problems []string
+	for _, p := range c.Document.Parameters(o) {
+		var values []string
+		switch p.Text("in") {
+		case "query":
+			values = x.Query[p.Text("name")]
+		case "header":
+			values = x.Header.Values(p.Text("name"))
+		default: // path: already matched
+			continue
+		}
+		what := p.Text("in") + " parameter " + p.Text("name")
+		switch {
+		case len(values) > 0:
+			problems = append(problems, c.checkText(what, p.Map("schema"), values[0])...)
+		case p.Value("required") == true:
+			problems = append(problems, what+" is described as required, but the request succeeded without it")
+		}
+	}
+	if authorization := x.Header.Get("Authorization"); authorization == "" && needsCredential(o) {
+		problems = append(problems, "a credential is described as required, but the request succeeded without it")
+	}
+	body := c.Document.Resolve(o.Map("requestBody"))
+	switch {
+	case len(x.Body) > 0 && body != nil:
+		contentType := x.Header.Get("Content-Type")
+		problems = append(problems, c.checkBody("body of the request", body.Map("content"), contentType, x.Body)...)
+	case len(x.Body) == 0 && body.Value("required") == true:
+		problems = append(problems, "a body is described as required, but the request succeeded without it")
+	}
+	return problems
+}
+
+// needsCredential reports whether every way of calling the operation needs a credential.
+func needsCredential(o openapi.Operation) bool {
+	for _, one := range o.List("security") {
+		if scheme, _ := one.(openapi.Object); len(scheme) == 0 {
+			return false
+		}
+	}
+	return len(o.List("security")) > 0
+}
+
+func (c *Checker) checkBody(what string, content openapi.Object, contentType string, body []byte) []string {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	media, _ := content.Value(mediaType).(openapi.Object)
+	if err != nil || media == nil {
+		return []string{"the media type of the " + what + " is not described"}
+	}
+	schema := media.Map("schema")
+	if schema == nil {
+		return nil
+	}
+	var value any = string(body)
+	switch {
+	case strings.HasSuffix(mediaType, "json"):
+		if value, err = decode(body); err != nil {
+			return []string{what + " is not JSON"}
+		}
+	case mediaType == "application/x-www-form-urlencoded":
+		form, err := url.ParseQuery(string(body))
+		if err != nil {
+			return []string{what + " is not a form"}
+		}
+		fields := map[string]any{}
+		for field, values := range form {
+			fields[field] = values[0]
+		}
+		value = fields
+	}
+	return c.schemas.validate(what, schema, value)
+}
+
+// home is the base URL of the document and its schemas in the compiler. Nothing is fetched.
+const home = "https://described.invalid/"
+
+// schemas compiles each schema once.
+type schemas struct {
+	document *openapi.Document
+
+	mu       sync.Mutex
+	compiler *jsonschema.Compiler
+	compiled map[string]*jsonschema.Schema // by the schema's JSON
+}
+
+func newSchemas(d *openapi.Document) (*schemas, error) {
+	document, err := decode(d.JSON())
+	if err != nil {
+		return nil, err
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	compiler.AssertFormat()
+	if err := compiler.AddResource(home+"openapi.json", document); err != nil {
+		return nil, err
+	}
+	return &schemas{document: d, compiler: compiler, compiled: map[string]*jsonschema.Schema{}}, nil
+}
+
+func (s *schemas) compile(schema openapi.Object) (*jsonschema.Schema, error) {
+	text, err := json.Marshal(schema)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.compiled[string(text)]; known != nil {
+		return known, nil
+	}
+	// References in the schema must point to the document.
+	absolute := strings.ReplaceAll(string(text), `"$ref":"#/`, `"$ref":"`+home+`openapi.json#/`)
+	value, err := decode([]byte(absolute))
+	if err != nil {
+		return nil, err
+	}
+	at := home + strconv.Itoa(len(s.compiled))
+	if err := s.compiler.AddResource(at, value); err != nil {
+		return nil, err
+	}
+	compiled, err := s.compiler.Compile(at)
+	if err != nil {
+		return nil, err
+	}
+	s.compiled[string(text)] = compiled
+	return compiled, nil
+}
+
+// validate returns where the value does not match the schema, with the keyword. It returns no value, which may be a
+// secret.
+func (s *schemas) validate(what string, schema openapi.Object, value any) []string {
+	compiled, err := s.compile(schema)
+	if err != nil {
+		return []string{fmt.Sprintf("the schema of the %s cannot be used: %v", what, err)}
+	}
+	var invalid *jsonschema.ValidationError
+	if err := compiled.Validate(value); errors.As(err, &invalid) {
+		return leaves(what, invalid)
+	}
+	return nil
+}
+
+func leaves(what string, e *jsonschema.ValidationError) []string {
+	if len(e.Causes) == 0 {
+		return []string{
+			fmt.Sprintf("%s, at /%s: %s (%s)", what, strings.Join(e.InstanceLocation, "/"),
+				strings.Join(e.ErrorKind.KeywordPath(), "/"), strings.TrimPrefix(e.SchemaURL, home)),
+		}
+	}
+	var out []string
+	for _, cause := range e.Causes {
+		out = append(out, leaves(what, cause)...)
+	}
+	return out
+}
+
+// checkText checks a value in text form: of a header or a parameter.
+func (c *Checker) checkText(what string, schema openapi.Object, text string) []string {
+	var value any = text
+	if c.Document.Resolve(schema).Text("type") == "integer" {
+		number, err := strconv.ParseInt(text, 10, 64)
+		if err != nil && !strings.ContainsAny(text, "0123456789") {
+			return []string{what + " is not a number"}
+		}
+		value = json.Number(strconv.FormatInt(number, 10))
+	}
+	return c.schemas.validate(what, schema, value)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // Redis loses its data, then moves to a cluster, then behind Sentinels. Current tokens keep working, and ended grants
@@ -36,8 +37,8 @@ func TestRedis_LosesDataAndMoves(t *testing.T) {
 	wants(t)
 
 	for name, address := range map[string]string{
-		"a cluster": harness.Cluster(t).URL,
-		"Sentinels": harness.Sentinel(t).URL,
+		"a cluster": harness.Servers(t, localstore.StartRedisCluster).URL,
+		"Sentinels": harness.Servers(t, localstore.StartRedisSentinel).URL,
 	} {
 		t.Run("moves to "+name, func(t *testing.T) {
 			o.writeSecret(t, "redis-url.new", address)

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"flag"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,7 @@ func TestCitus_SuitesHold(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("only in the long form: make torture PART=citus")
 	}
-	harness.UseShortForm(t)
+	useShortForm(t)
 	moves := 0
 	harness.Record(t, "races, endings, lost answers and histories; all shards moved away and back %v times",
 		harness.Deferred[int](func() int { return moves }))
@@ -67,4 +68,13 @@ var moveAwayAndBack = []string{
 	"select citus_drain_node(nodename, nodeport, 'force_logical') from pg_dist_node where groupid = 2",
 	"select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node where groupid = 2",
 	"select rebalance_table_shards(shard_transfer_mode := 'force_logical')",
+}
+
+// useShortForm makes a test run suites in their short form, whatever the flag says.
+func useShortForm(t *testing.T) {
+	t.Helper()
+	long := flag.Lookup("long").Value
+	before := long.String()
+	must(t, long.Set("false"))
+	t.Cleanup(func() { must(t, long.Set(before)) })
 }

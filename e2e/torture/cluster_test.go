@@ -23,7 +23,7 @@ type clusterStage struct {
 
 func newClusterStage(t *testing.T) *clusterStage {
 	t.Helper()
-	cluster := harness.Cluster(t)
+	cluster := harness.Servers(t, localstore.StartRedisCluster)
 	running := harness.Private(t, harness.Options{
 		Authservers: 2,
 		RedisURL:    cluster.URL,
@@ -85,7 +85,7 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 	await.True(t, "the cluster serves all slots", func() bool {
 		well := 0
 		for _, node := range s.cluster.Nodes {
-			if reply, err := harness.RedisCommand(node.URL, "CLUSTER INFO"); err != nil ||
+			if reply, err := localstore.AskRedis(node.URL, "CLUSTER INFO"); err != nil ||
 				strings.Contains(reply, "cluster_state:ok") {
 				well++ // a stopped node does not count against it
 			}
@@ -100,7 +100,7 @@ func (s *clusterStage) waitForReplicas(t *testing.T) {
 	await.True(t, "a replica follows each master", func() bool {
 		following := 0
 		for _, node := range s.cluster.Nodes {
-			if reply, err := harness.RedisCommand(node.URL, "INFO replication"); err == nil &&
+			if reply, err := localstore.AskRedis(node.URL, "INFO replication"); err == nil &&
 				strings.Contains(reply, "master_link_status:up") {
 				following++
 			}
@@ -113,7 +113,7 @@ func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {
 	t.Helper()
 	var masters []*localstore.Redis
 	for _, node := range s.cluster.Nodes {
-		reply, err := harness.RedisCommand(node.URL, "INFO replication")
+		reply, err := localstore.AskRedis(node.URL, "INFO replication")
 		if err == nil && strings.Contains(reply, "role:master") {
 			masters = append(masters, node)
 		}
@@ -123,9 +123,9 @@ func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {
 
 func (s *clusterStage) id(t *testing.T, node *localstore.Redis) string {
 	t.Helper()
-	reply, err := harness.RedisCommand(node.URL, "CLUSTER MYID")
+	reply, err := localstore.AskRedis(node.URL, "CLUSTER MYID")
 	must(t, err)
-	return strings.Split(reply, "\r\n")[1] // the line after the length
+	return reply
 }
 
 func hostOf(t *testing.T, text string) string {

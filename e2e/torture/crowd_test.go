@@ -113,7 +113,7 @@ func (c crowd) race(t *testing.T, tokens harness.Tokens) {
 func (c crowd) reconnect(t *testing.T) harness.Tokens {
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		attempt := c.connector.Begin()
-		code := attempt.TryCode(t, c.owner)
+		code := tryCode(t, attempt, c.owner)
 		if code == "" {
 			continue
 		}

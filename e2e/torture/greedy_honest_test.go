@@ -96,7 +96,7 @@ func (h *honestUsers) signInAnew(t *testing.T) (harness.Answer, error) {
 }
 
 func (h *honestUsers) signIn(t *testing.T, person *harness.Person) (harness.Answer, error) {
-	page, err := person.TrySubmit(t, harness.Form{
+	page, err := trySubmit(t, person, harness.Form{
 		Action: h.p.AppURL + "/login",
 		Fields: url.Values{"email": {person.Email}, "password": {person.Password}},
 	})

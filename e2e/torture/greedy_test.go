@@ -63,11 +63,11 @@ type greedySite struct {
 func newGreedySite(t *testing.T) *greedySite {
 	t.Helper()
 	units := []string{"authserver", "resourceapi", "resourceapi-worker"}
-	var groups []*harness.MemoryGroup
+	var groups []*memoryGroup
 	var shipped []unit
 	for _, name := range units {
 		one := readUnit(t, name)
-		shipped, groups = append(shipped, one), append(groups, harness.NewMemoryGroup(t, one.memory))
+		shipped, groups = append(shipped, one), append(groups, newMemoryGroup(t, one.memory))
 	}
 	s := &greedySite{running: harness.Private(t, harness.Options{Worker: true})}
 	s.memory = "each service in a control group as in deploy/systemd"
@@ -104,7 +104,7 @@ func (s *greedySite) services() []*stack.Service {
 func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attacks ...attack) string {
 	t.Helper()
 	for _, service := range s.services() {
-		if !harness.ResetPeakMemory(service.PID()) {
+		if !resetPeakMemory(service.PID()) {
 			t.Log("the memory peak cannot be reset: it counts from the start")
 		}
 	}

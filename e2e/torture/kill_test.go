@@ -97,7 +97,7 @@ func (w *workload) waitForCalm(t *testing.T) {
 		list, listed := w.In(w.Workspace, w.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
 		clients, read := w.As(w.Token).Try(t, http.MethodGet, w.Clients(), "", "")
 		if listed != nil || list.Status != http.StatusOK || read != nil || clients.Status != http.StatusOK ||
-			w.connector.Begin().TryCode(t, w.owner) == "" {
+			tryCode(t, w.connector.Begin(), w.owner) == "" {
 			good = 0
 			return false
 		}

@@ -139,7 +139,7 @@ func newHistory(t *testing.T, connector harness.Connector, owner *harness.Person
 	s := &grantHistory{connector: connector}
 	await.True(t, "a consent succeeds after the last fault", func() bool {
 		s.attempt, s.began = connector.Begin(), time.Now()
-		s.code = s.attempt.TryCode(t, owner)
+		s.code = tryCode(t, s.attempt, owner)
 		return s.code != ""
 	})
 	return s
@@ -234,7 +234,7 @@ func (s *grantHistory) keyOf(credential int) string {
 }
 
 func (s *grantHistory) use(t *testing.T, with token) {
-	s.record(t, call{does: "use"}, 0, func() (harness.Answer, error) { return s.connector.TryList(t, with.Tokens) })
+	s.record(t, call{does: "use"}, 0, func() (harness.Answer, error) { return tryList(t, s.connector, with.Tokens) })
 }
 
 func (s *grantHistory) revoke(t *testing.T, with token) {
@@ -242,7 +242,7 @@ func (s *grantHistory) revoke(t *testing.T, with token) {
 		t,
 		call{does: "revoke"},
 		0,
-		func() (harness.Answer, error) { return s.connector.TryRevoke(t, with.RefreshToken) },
+		func() (harness.Answer, error) { return tryRevoke(t, s.connector, with.RefreshToken) },
 	)
 }
 

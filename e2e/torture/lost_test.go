@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // G11: a client repeats a request whose response was lost, with the same Idempotency-Key.
@@ -38,7 +39,7 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 			Product:   p,
 			connector: ws.Connector(t, harness.ReadProgrammes),
 			owner:     p.Person(t, ws.Owner),
-			cutter:    harness.NewCutter(t, serversOf(running)[worker%3]),
+			cutter:    NewCutter(t, serversOf(running)[worker%3]),
 			turn:      worker * cuts / 4, // each worker cuts at other bytes
 			replayed:  &replayed,
 		}
@@ -64,7 +65,7 @@ type lossyClient struct {
 	connector harness.Connector
 	relayed   harness.Connector // sends its requests through the cutter
 	owner     *harness.Person
-	cutter    *harness.Cutter
+	cutter    *Cutter
 	replayed  *atomic.Int64
 
 	tokens harness.Tokens
@@ -79,12 +80,12 @@ func (l *lossyClient) round(t *testing.T) {
 		attempt := l.connector.Begin()
 		form = attempt.CodeForm(attempt.Code(t, l.owner))
 	}
-	if l.cutter.Size(harness.OfAnswer) == 0 {
+	if l.cutter.Size(OfAnswer) == 0 {
 		l.tokens = l.relayed.PostWith(t, form, harness.NewKey()).Tokens(t)
 		return
 	}
 	const stride = 7919 // a prime, so that the cuts cover each byte
-	of := harness.Direction(l.turn % 2)
+	of := Direction(l.turn % 2)
 	l.cutter.CutNext(of, l.turn/2*stride%(l.cutter.Size(of)+1))
 	key := harness.NewKey()
 	partial, err := l.relayed.TryPostWith(t, form, key)
@@ -256,7 +257,7 @@ func repeatEndings(p *harness.Product, redisURL string) map[string]repeatEnding 
 		held      = harness.Tokens
 	)
 	redis := func(t *testing.T, command string) {
-		if _, err := harness.RedisCommand(redisURL, command); err != nil {
+		if _, err := localstore.AskRedis(redisURL, command); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,7 @@ const normalWithin = 5 * time.Second
 type postgresStage struct {
 	*harness.Product
 	running   *stack.Stack
-	relay     *harness.Relay
+	relay     *Relay
 	ws        harness.TestWorkspace
 	connector harness.Connector
 	app       harness.ConfidentialApp
@@ -29,8 +29,8 @@ type postgresStage struct {
 
 func newPostgresStage(t *testing.T) *postgresStage {
 	t.Helper()
-	relay := harness.NewRelay(t)
-	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay, StopsStores: true})
+	relay := NewRelay(t)
+	running := harness.Private(t, harness.Options{Authservers: 2, Between: relay.Detour, StopsStores: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	return &postgresStage{

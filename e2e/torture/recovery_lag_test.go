@@ -49,7 +49,7 @@ func (s *recoveryStage) newLag(t *testing.T) *lag {
 
 func (l *lag) revoke(t *testing.T) harness.Answer {
 	t.Helper()
-	answer, err := l.connector.TryRevoke(t, l.revoked.RefreshToken)
+	answer, err := tryRevoke(t, l.connector, l.revoked.RefreshToken)
 	must(t, err)
 	return answer
 }

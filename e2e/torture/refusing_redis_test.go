@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // A refusal is a state in which Redis responds but does not do its work. Commands begin and end it.
@@ -63,7 +64,7 @@ func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 func (s *redisStage) tell(t *testing.T, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
-		if _, err := harness.RedisCommand(s.trouble.running.RedisURL, command); err != nil {
+		if _, err := localstore.AskRedis(s.trouble.running.RedisURL, command); err != nil {
 			t.Fatal(err)
 		}
 	}

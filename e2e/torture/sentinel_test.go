@@ -29,7 +29,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 			"following",
 		times,
 	)
-	redis := harness.Sentinel(t)
+	redis := harness.Servers(t, localstore.StartRedisSentinel)
 	running := harness.Private(t, harness.Options{
 		Authservers: 2,
 		RedisURL:    redis.URL,
@@ -75,7 +75,7 @@ func (s *sentinelStage) restartTheDead(t *testing.T) {
 }
 
 func alive(node *localstore.Redis) bool {
-	_, err := harness.RedisCommand(node.URL, "PING")
+	_, err := localstore.AskRedis(node.URL, "PING")
 	return err == nil
 }
 
@@ -85,7 +85,7 @@ func (s *sentinelStage) waitForReplicas(t *testing.T) {
 	wantSoon(t, "every replica follows", func() bool {
 		living, following := 0, 0
 		for _, node := range s.redis.Nodes {
-			if reply, err := harness.RedisCommand(node.URL, "INFO replication"); err == nil {
+			if reply, err := localstore.AskRedis(node.URL, "INFO replication"); err == nil {
 				living++
 				following += strings.Count(reply, "master_link_status:up")
 			}
@@ -103,11 +103,11 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 			continue
 		}
 		for _, command := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
-			_, err := harness.RedisCommand(node.URL, command)
+			_, err := localstore.AskRedis(node.URL, command)
 			must(t, err)
 		}
 		wantSoon(t, "the replica has stopped following", func() bool {
-			reply, err := harness.RedisCommand(node.URL, "INFO replication")
+			reply, err := localstore.AskRedis(node.URL, "INFO replication")
 			return err == nil && strings.Contains(reply, "master_link_status:down")
 		})
 	}
@@ -122,7 +122,7 @@ func (s *sentinelStage) mayFollow(t *testing.T) {
 			continue
 		}
 		for _, command := range []string{"CONFIG SET masterauth " + s.password(t), "CONFIG REWRITE"} {
-			_, err := harness.RedisCommand(node.URL, command)
+			_, err := localstore.AskRedis(node.URL, command)
 			must(t, err)
 		}
 	}

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"flag"
 	"net/http"
 	"slices"
 	"sync"
@@ -42,10 +43,10 @@ func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
 // succeeded. When the late call arrives, the credential that it presents is superseded. A direct call has no effect
 // then, with or without a deadline. The first refresh after an exchange calls Redis a second time, with a snapshot.
 func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
-	harness.NeedsQuiet(t, "stalls")
+	needsQuiet(t, "stalls")
 	rounds := harness.Rounds(2, 200)
 	harness.Record(t, "%d exchanges and %d refreshes reached Redis after their retry, 0 grants lost", rounds, 2*rounds)
-	relay := harness.NewRedisRelay(t)
+	relay := NewRedisRelay(t)
 	running := harness.Private(t, harness.Options{
 		Authservers: 2,
 		RedisURL:    relay.URL,
@@ -80,7 +81,7 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 }
 
 func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resume func())) {
-	harness.NeedsQuiet(t, "stalls")
+	needsQuiet(t, "stalls")
 	durations, rounds := stallDurations, harness.Rounds(1, 10)
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
@@ -217,4 +218,13 @@ func (s *stalling) tries(t *testing.T, atOnce bool, send func() harness.Answer) 
 	}
 	t.Errorf("only 503 responses to %d requests", stallTries)
 	return answer
+}
+
+// needsQuiet skips a test of response times in `make test`, which runs other tests at the same time. The part of
+// `make torture` runs it.
+func needsQuiet(t *testing.T, part string) {
+	t.Helper()
+	if !harness.Long() && flag.Lookup("scale").Value.String() == "1" {
+		t.Skipf("it measures response times, which needs a quiet machine: make torture PART=%s", part)
+	}
 }

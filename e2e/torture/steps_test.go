@@ -155,7 +155,7 @@ func (s stage) diesApproving(t *testing.T) {
 		attempt := s.connector.Begin()
 		page := s.owner.Consent(t, attempt.Query)
 		s.dies(t, at, func() (harness.Answer, error) {
-			answered, err := s.owner.TrySubmit(t, page.DecisionForm(t, "approve"))
+			answered, err := trySubmit(t, s.owner, page.DecisionForm(t, "approve"))
 			return answered.Answer, err
 		})
 		tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t)
@@ -203,6 +203,6 @@ func (s stage) diesAtAReplay(t *testing.T) {
 // diesRevoking is F8: a revocation that Postgres has committed takes effect immediately, whatever Redis knows.
 func (s stage) diesRevoking(t *testing.T) {
 	tokens := s.connector.Connect(t, s.owner)
-	s.dies(t, afterRevocation, func() (harness.Answer, error) { return s.connector.TryRevoke(t, tokens.RefreshToken) })
+	s.dies(t, afterRevocation, func() (harness.Answer, error) { return tryRevoke(t, s.connector, tokens.RefreshToken) })
 	s.connector.WantsRevoked(t, tokens)
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
-	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
@@ -141,7 +140,7 @@ func (x *trouble) kinds() []kind {
 }
 
 func flushAll(redisURL string) error {
-	_, err := harness.RedisCommand(redisURL, "FLUSHALL")
+	_, err := localstore.AskRedis(redisURL, "FLUSHALL")
 	return err
 }
 

@@ -54,10 +54,10 @@ func (s *postgresStage) asksAgain(t *testing.T, owner *harness.Person, done bool
 	t.Helper()
 	attempt := s.connector.Begin()
 	form := attempt.CodeForm(attempt.Code(t, owner))
-	s.relay.CutAt(harness.Cut{At: ofActivation, Done: done, Times: 1})
+	s.relay.CutAt(Cut{At: ofActivation, Done: done, Times: 1})
 	tokens := attempt.Post(t, form).Tokens(t)
 	s.wantsCut(t, ofActivation)
-	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 1})
+	s.relay.CutAt(Cut{At: ofAdvance, Done: done, Times: 1})
 	next := s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	s.wantsCut(t, ofAdvance)
 	s.connector.WantsWorking(t, next)
@@ -74,7 +74,7 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, owner *harness.Person, d
 	for i := range tokens {
 		tokens[i] = s.connector.Connect(t, owner)
 	}
-	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: 2})
+	s.relay.CutAt(Cut{At: ofAdvance, Done: done, Times: 2})
 	answers := harness.Concurrently(
 		atOnce,
 		func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) },
@@ -91,7 +91,7 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, owner *harness.Person, d
 func (s *postgresStage) givesUp(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
 	tokens := s.connector.Connect(t, owner)
-	s.relay.CutAt(harness.Cut{At: ofAdvance, Done: done, Times: always})
+	s.relay.CutAt(Cut{At: ofAdvance, Done: done, Times: always})
 	answer := s.connector.Refresh(t, tokens.RefreshToken)
 	s.wantsCut(t, ofAdvance)
 	answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
@@ -106,7 +106,7 @@ func (s *postgresStage) givesUp(t *testing.T, owner *harness.Person, done bool) 
 func (s *postgresStage) revokesUnknowing(t *testing.T, owner *harness.Person, done bool) {
 	t.Helper()
 	tokens := s.connector.Connect(t, owner)
-	s.relay.CutAt(harness.Cut{At: ofRevocation, Done: done, Times: 1})
+	s.relay.CutAt(Cut{At: ofRevocation, Done: done, Times: 1})
 	answer := s.connector.Revoke(t, tokens.RefreshToken)
 	s.wantsCut(t, ofRevocation)
 	if answer.Status != http.StatusOK {
@@ -125,9 +125,9 @@ func (s *postgresStage) consentsUnknowing(t *testing.T, owner *harness.Person, d
 	for range consentsTried {
 		before, attempt = s.grants(t), s.connector.Begin()
 		page = owner.Consent(t, attempt.Query)
-		s.relay.CutAt(harness.Cut{At: ofConsent, Done: done, Times: 1})
+		s.relay.CutAt(Cut{At: ofConsent, Done: done, Times: 1})
 		var err error
-		if refused, err = owner.TrySubmit(t, page.DecisionForm(t, "approve")); err != nil {
+		if refused, err = trySubmit(t, owner, page.DecisionForm(t, "approve")); err != nil {
 			t.Fatal(err)
 		}
 		s.wantsCut(t, ofConsent)

@@ -161,7 +161,7 @@ func (w *workload) connects(t *testing.T, c approved) {
 }
 
 func (w *workload) connectsApp(t *testing.T, code string) {
-	answer, err := w.app.TryExchange(t, code)
+	answer, err := tryExchange(t, w.Product, w.app, code)
 	if unanswered(answer, err) {
 		return
 	}
@@ -177,7 +177,7 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string
 		var page harness.Page
 		open := func() (harness.Answer, error) {
 			var err error
-			page, err = w.owner.TryOpen(t, address)
+			page, err = w.owner.Try(t, http.MethodGet, address, "", "")
 			return page.Answer, err
 		}
 		if answer, opened := w.insist(open, http.StatusOK); !opened {
@@ -191,7 +191,7 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string
 		form.Fields.Set("permissions", harness.ReadProgrammes)
 		answer, acknowledged := w.insist(func() (harness.Answer, error) {
 			var err error
-			page, err = w.owner.TrySubmit(t, form)
+			page, err = trySubmit(t, w.owner, form)
 			return page.Answer, err
 		}, http.StatusOK)
 		if !acknowledged {
@@ -203,7 +203,7 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string
 }
 
 func (w *workload) revokes(t *testing.T, tokens harness.Tokens) {
-	answer, err := w.connector.TryRevoke(t, tokens.RefreshToken)
+	answer, err := tryRevoke(t, w.connector, tokens.RefreshToken)
 	if err != nil || answer.Status != http.StatusOK {
 		return
 	}

@@ -1,4 +1,4 @@
-package harness
+package torture
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A Relay is a proxy between the services and Postgres (stack.Options.PostgresProxy). It can delay every statement, and
+// A Relay is a proxy between the services and Postgres (harness.Options.Between). It can delay every statement, and
 // close a connection at a statement of a certain kind: before the server receives it, or after the server has
 // executed it and before the response has passed. In both cases the service cannot know what happened.
 type Relay struct {
@@ -36,7 +36,7 @@ type Cut struct {
 	made int
 }
 
-// NewRelay starts a relay that is stopped when the test ends. Pass its Detour in stack.Options.
+// NewRelay starts a relay that is stopped when the test ends. Pass its Detour in harness.Options.
 func NewRelay(t testing.TB) *Relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,4 +1,4 @@
-package e2e
+package torture
 
 import (
 	"net/http"
@@ -11,11 +11,11 @@ import (
 // A script has run, and its reply is lost or replaced by another reply, as on a desynchronized connection. The
 // request is retried or gets 503: no caller gets the data of another, no grant ends, and the credential works
 // afterwards.
-func TestRedisReplies_LostOrMixedUp(t *testing.T) {
+func TestReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
-	relay := harness.NewRedisRelay(t)
+	relay := NewRedisRelay(t)
 	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir, StopsStores: true})
-	p := harness.NewProduct(t, running, &met)
+	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	connector.Connect(t, owner) // so that there is an "ok" reply
@@ -32,8 +32,8 @@ func TestRedisReplies_LostOrMixedUp(t *testing.T) {
 		connector.WantsWorking(t, tokens)
 	})
 	for name, spoil := range map[string]func(*testing.T){
-		"none comes":     func(*testing.T) { relay.Lose(harness.EveryAnswer) },
-		"all are others": func(t *testing.T) { relay.Mistake(t, "ok", harness.EveryAnswer) },
+		"none comes":     func(*testing.T) { relay.Lose(EveryAnswer) },
+		"all are others": func(t *testing.T) { relay.Mistake(t, "ok", EveryAnswer) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantsUnavailable := func(ask func() harness.Answer) {

@@ -1,9 +1,8 @@
-package harness
+package torture
 
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -12,8 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -36,16 +35,10 @@ type RedisRelay struct {
 	delayed sync.WaitGroup // the delayed call, until Redis has answered it
 }
 
-// NewRedis starts a Redis that is stopped when the test ends.
-func NewRedis(t testing.TB) *localstore.Redis {
-	t.Helper()
-	return several(t, localstore.StartRedis)
-}
-
 // NewRedisRelay starts a relay and its Redis. Both are stopped when the test ends.
 func NewRedisRelay(t testing.TB) *RedisRelay {
 	t.Helper()
-	redis := NewRedis(t)
+	redis := harness.Servers(t, localstore.StartRedis)
 	address, err := url.Parse(redis.URL)
 	if err != nil {
 		t.Fatal("the URL of Redis cannot be read")
@@ -244,30 +237,4 @@ func readRESP(r *bufio.Reader) ([]byte, error) {
 		line = append(line, element...)
 	}
 	return line, nil
-}
-
-// RedisCommand sends a command to Redis with the owner's password and returns the raw reply.
-func RedisCommand(redisURL, command string) (string, error) {
-	address, err := url.Parse(redisURL)
-	if err != nil {
-		return "", fmt.Errorf("the URL of redis cannot be parsed")
-	}
-	connection, err := net.DialTimeout("tcp", address.Host, 30*time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		return "", err
-	}
-	password, _ := address.User.Password()
-	if _, err := fmt.Fprintf(connection, "AUTH %s\r\n%s\r\nQUIT\r\n", password, command); err != nil {
-		return "", err
-	}
-	reply, err := io.ReadAll(connection)
-	greeting, answer, _ := strings.Cut(string(reply), "\r\n")
-	if greeting != "+OK" || answer == "" || strings.HasPrefix(answer, "-") {
-		return "", fmt.Errorf("redis to %s: %q, then %q (%w)", command, greeting, answer, err)
-	}
-	return answer, nil
 }

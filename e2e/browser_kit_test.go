@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"context"
+	_ "embed" // for axeScript
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+)
+
+// A Browser is a browser with what only the tests of pages need: devices, networks, screens and pictures.
+type Browser struct {
+	*harness.Browser
+	t testing.TB
+}
+
+// newBrowser opens a window with an empty profile. The names are host names that resolve to this machine.
+func newBrowser(t testing.TB, p *harness.Product, screen harness.Screen, names ...string) Browser {
+	t.Helper()
+	return Browser{p.Browser(t, screen, names...), t}
+}
+
+// Keys without a printable character.
+const (
+	TabKey   = kb.Tab
+	EnterKey = kb.Enter
+)
+
+// WithoutScript disables JavaScript in pages that are opened later.
+func (b Browser) WithoutScript() {
+	b.t.Helper()
+	parameters := emulation.SetScriptExecutionDisabledParams{Value: true}
+	if _, err := chromedp.Call(b.Window(), emulation.SetScriptExecutionDisabled, parameters); err != nil {
+		b.t.Fatalf("switch JavaScript off: %v", err)
+	}
+}
+
+// DelayResponses delays every later response, as a slow connection does. Requests are not delayed.
+func (b Browser) DelayResponses(late time.Duration) {
+	b.t.Helper()
+	b.connection(network.Conditions{Latency: float64(late.Milliseconds())})
+}
+
+// Offline ends the connection of the browser, or restores it.
+func (b Browser) Offline(offline bool) {
+	b.t.Helper()
+	b.connection(network.Conditions{Offline: offline})
+}
+
+// connection sets what the network does to every later request.
+func (b Browser) connection(c network.Conditions) {
+	b.t.Helper()
+	c.DownloadThroughput, c.UploadThroughput = -1, -1
+	parameters := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{&c}}
+	if _, err := chromedp.Call(b.Window(), network.EmulateNetworkConditionsByRule, parameters); err != nil {
+		b.t.Fatalf("change the connection: %v", err)
+	}
+}
+
+// DoubleClick clicks an element twice in quick succession.
+func (b Browser) DoubleClick(element string) {
+	b.t.Helper()
+	b.Do("click twice "+element, chromedp.DoubleClick(chromedp.CSS(element), chromedp.NodeVisible))
+}
+
+// Picture returns a screenshot of the viewport as PNG.
+func (b Browser) Picture() []byte {
+	b.t.Helper()
+	picture, err := chromedp.Run(b.Window(), chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatalf("take a picture: %v", err)
+	}
+	return picture
+}
+
+// EndTransitions ends the transitions of the page: colours in the middle of one are not those of the page.
+func (b Browser) EndTransitions() {
+	b.t.Helper()
+	harness.Evaluate[bool](b, `document.getAnimations().forEach(a => { a.finish() }) || true`)
+}
+
+// WholePicture returns a screenshot of the whole page as PNG.
+func (b Browser) WholePicture() []byte {
+	b.t.Helper()
+	picture, err := chromedp.Run(b.Window(), chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatalf("take a picture: %v", err)
+	}
+	return picture
+}
+
+// Focused returns the label or text of the focused element, as a screen reader would begin.
+func (b Browser) Focused() string {
+	b.t.Helper()
+	return harness.Evaluate[string](b, `(() => { const e = document.activeElement;
+			if (!e || e === document.body) return "";
+			return (e.getAttribute("aria-label") ||
+				(e.labels && e.labels[0] && e.labels[0].textContent) ||
+				e.textContent).trim() })()`)
+}
+
+// Hosts returns the hosts that the browser has sent requests to, without duplicates.
+func (b Browser) Hosts() []string {
+	var out []string
+	for _, address := range b.Requested() {
+		if parsed, err := url.Parse(address); err == nil && parsed.Host != "" && !slices.Contains(out, parsed.Host) {
+			out = append(out, parsed.Host)
+		}
+	}
+	return out
+}
+
+// Press types on the keyboard into the focused element.
+func (b Browser) Press(keys string) { b.t.Helper(); b.Do("press a key", chromedp.KeyEvent(keys)) }
+
+// Scheme sets the colour scheme that the browser prefers: "light" or "dark".
+func (b Browser) Scheme(scheme string) {
+	b.t.Helper()
+	parameters := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}
+	if _, err := chromedp.Call(b.Window(), emulation.SetEmulatedMedia, parameters); err != nil {
+		b.t.Fatalf("set the scheme: %v", err)
+	}
+}
+
+// TransferSize returns the number of bytes transferred for the page and its files.
+func (b Browser) TransferSize() int {
+	b.t.Helper()
+	return harness.Evaluate[int](b, `["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
+		.reduce((sum, entry) => sum + entry.transferSize, 0)`)
+}
+
+// Overflow returns by how many pixels the page is wider than the screen.
+func (b Browser) Overflow() int {
+	b.t.Helper()
+	return harness.Evaluate[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
+}
+
+// TimeZone sets the time zone of the pages, like Europe/London.
+func (b Browser) TimeZone(name string) {
+	b.t.Helper()
+	parameters := emulation.SetTimezoneOverrideParams{TimezoneID: name}
+	if _, err := chromedp.Call(b.Window(), emulation.SetTimezoneOverride, parameters); err != nil {
+		b.t.Fatalf("set the time zone: %v", err)
+	}
+}
+
+// An Authenticator is a device of a browser that holds passkeys.
+type Authenticator struct {
+	b  Browser
+	id webauthn.AuthenticatorID
+}
+
+// AddAuthenticator adds a device that creates passkeys and signs in with them. The device verifies its user without a
+// dialog.
+func (b Browser) AddAuthenticator() Authenticator {
+	b.t.Helper()
+	_, err := chromedp.Call(b.Window(), webauthn.Enable, webauthn.EnableParams{})
+	if err != nil {
+		b.t.Fatalf("add an authenticator: %v", err)
+	}
+	added, err := chromedp.Call(b.Window(), webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
+		Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol:                    webauthn.AuthenticatorProtocolCtap2,
+			Transport:                   webauthn.AuthenticatorTransportInternal,
+			HasResidentKey:              true,
+			HasUserVerification:         true,
+			IsUserVerified:              true,
+			AutomaticPresenceSimulation: true,
+		},
+	})
+	if err != nil {
+		b.t.Fatalf("add an authenticator: %v", err)
+	}
+	return Authenticator{b, added.AuthenticatorID}
+}
+
+// Answers sets whether the device responds to requests, as if its user touched it. Otherwise requests wait.
+func (a Authenticator) Answers(answers bool) {
+	a.b.t.Helper()
+	parameters := webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: a.id, Enabled: answers}
+	if _, err := chromedp.Call(a.b.Window(), webauthn.SetAutomaticPresenceSimulation, parameters); err != nil {
+		a.b.t.Fatalf("set up an authenticator: %v", err)
+	}
+}
+
+// Remove removes the device with its passkeys.
+func (a Authenticator) Remove() {
+	a.b.t.Helper()
+	parameters := webauthn.RemoveVirtualAuthenticatorParams{AuthenticatorID: a.id}
+	if _, err := chromedp.Call(a.b.Window(), webauthn.RemoveVirtualAuthenticator, parameters); err != nil {
+		a.b.t.Fatalf("remove an authenticator: %v", err)
+	}
+}
+
+// Show sets the size of the window and the colour scheme that the user prefers: "light" or "dark".
+func (b Browser) Show(screen harness.Screen, colours string) {
+	b.t.Helper()
+	b.Do("resize the window", chromedp.EmulateViewport(screen.Width, screen.Height))
+	b.Scheme(colours)
+}
+
+// axeScript is the script of axe-core 4.14.1 (https://github.com/dequelabs/axe-core), which finds violations of
+// accessibility rules in a page. axe/axe.min.js is the file of that name in the npm package axe-core, unchanged; its
+// licence is the Mozilla Public License 2.0 (LICENSE, LICENSE-3RD-PARTY.txt). To update it: npm pack axe-core, copy the
+// three files, and change the version here. It defines axe in the page.
+//
+//go:embed axe/axe.min.js
+var axeScript string
+
+// violationsScript runs axe-core and reports each element that violates a rule. It waits for the end of transitions,
+// because they change colours. Contrast depends on the styles of an element and of its ancestors. Of the visible
+// elements with text whose styles and ancestors' styles are equal, only the first is checked for contrast, because the
+// API documentation has very many.
+const violationsScript = `(async () => {
+	for (const a of document.getAnimations()) a.finish();
+	const styles = new Map([[null, ""]]), seen = new Set();
+	for (const e of document.querySelectorAll("*")) {
+		const s = getComputedStyle(e);
+		const own = [s.color, s.backgroundColor, s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.display];
+		const all = styles.get(e.parentElement) + "/" + own;
+		styles.set(e, all);
+		const text = e.matches("input, select, textarea") ||
+			[...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.data.trim());
+		const shown = text && e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
+			e.getBoundingClientRect().width > 1; // narrower text is for screen readers only
+		e.toggleAttribute("data-contrast", shown && !seen.has(all));
+		if (shown) seen.add(all);
+	}
+	axe.configure({ rules: [{ id: "color-contrast", selector: "[data-contrast]" }] });
+	const result = await axe.run(document, { resultTypes: ["violations"] });
+	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
+})()`
+
+// Violations returns the violations that axe-core finds in the page.
+func (b Browser) Violations() []string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Window(), await.Long)
+	defer cancel()
+	if !harness.Evaluate[bool](b, `typeof axe !== "undefined"`) {
+		if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](axeScript+";true")); err != nil {
+			b.t.Fatalf("load axe-core: %v", err)
+		}
+	}
+	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](violationsScript, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("run axe-core: %v", err)
+	}
+	return found
+}
