@@ -58,13 +58,10 @@ func Find(name, tools string) (Program, error) {
 		// Glob fails only for a malformed pattern.
 		libraries, _ := filepath.Glob(filepath.Join(tools, "root/usr/lib/*-linux-gnu*"))
 		for _, dir := range []string{"usr/bin", "usr/sbin"} {
-			candidates = append(
-				candidates,
-				Program{
-					Path:        filepath.Join(tools, "root", dir, name),
-					Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")},
-				},
-			)
+			candidates = append(candidates, Program{
+				Path:        filepath.Join(tools, "root", dir, name),
+				Environment: []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")},
+			})
 		}
 	}
 	for _, candidate := range candidates {

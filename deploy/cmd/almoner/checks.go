@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
 const (
@@ -27,19 +31,15 @@ func (t *testRun) check(ctx context.Context) {
 	t.formatted(ctx)
 	t.versions(ctx)
 	t.step(ctx, "go vet", ".", nil, "go", append([]string{"vet"}, patterns()...)...)
-	for _, m := range modules() {
-		if m.outside {
-			t.step(ctx, "go vet, "+m.name, m.name, ownDependencies(), "go", "vet", "./...")
-		}
+	for _, name := range outside() {
+		t.step(ctx, "go vet, "+name, name, ownDependencies(), "go", "vet", "./...")
 	}
 	t.step(ctx, "build the checkers", "deploy/tools", ownDependencies(), "go", "build", "-o",
 		t.bin+string(filepath.Separator), "honnef.co/go/tools/cmd/staticcheck", "golang.org/x/vuln/cmd/govulncheck")
 	staticcheck := filepath.Join(t.bin, "staticcheck")
 	t.step(ctx, "staticcheck", ".", nil, staticcheck, patterns()...)
-	for _, m := range modules() {
-		if m.outside {
-			t.step(ctx, "staticcheck, "+m.name, m.name, ownDependencies(), staticcheck, "./...")
-		}
+	for _, name := range outside() {
+		t.step(ctx, "staticcheck, "+name, name, ownDependencies(), staticcheck, "./...")
 	}
 	t.scanForVulnerabilities(ctx)
 }
@@ -66,14 +66,11 @@ func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, scanWithin)
 	defer cancel()
-	for _, m := range modules() {
-		if m.name != "authserver" && m.name != "resourceapi" {
-			continue // only the services are deployed
-		}
-		t.say("govulncheck, " + m.name)
-		scan := t.command(ctx, m.name, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
+	for _, service := range stack.Services() { // only these are deployed
+		t.say("govulncheck, " + service)
+		scan := t.command(ctx, service, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
 		if err := scan.Run(); err != nil {
-			t.say(fmt.Sprintf("WARNING: govulncheck, %s: %v", m.name, err))
+			t.say(fmt.Sprintf("WARNING: govulncheck, %s: %v", service, err))
 		}
 	}
 }
@@ -179,4 +176,58 @@ func (t *testRun) dependencies(
 		}
 	}
 	return versions, nil
+}
+
+// packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
+// between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
+// detector; the data that they share is in other packages. It also includes the tools of developers. `make torture
+// PART=detector` tests all packages.
+func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
+	var out bytes.Buffer
+	list := t.command(ctx, ".", nil, &out, "go", append([]string{
+		"list",
+		"-f={{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Imports \" \"}}{{end}}",
+	}, patterns(endToEnd)...)...)
+	if err := list.Run(); err != nil {
+		return nil, nil, fmt.Errorf("list the packages: %w\n%s", err, out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if isTool(path) || isPages(path) || !sharesMemory(strings.Fields(imports)) {
+			plain = append(plain, path)
+		} else {
+			concurrent = append(concurrent, path)
+		}
+	}
+	// go test starts the packages in this order.
+	byRank := func(a, b string) int { return cmp.Compare(rank(a), rank(b)) }
+	slices.SortStableFunc(concurrent, byRank)
+	slices.SortStableFunc(plain, byRank)
+	return plain, concurrent, nil
+}
+
+// rank is lower for packages whose tests start first, because they take longest.
+func rank(path string) int {
+	for i, name := range []string{"/internal/app", "/internal/store/postgres", "/internal/oauth/grant"} {
+		if strings.HasSuffix(path, name) {
+			return i
+		}
+	}
+	return math.MaxInt
+}
+
+// isPages reports whether a package has a whole service or builds its pages.
+func isPages(path string) bool {
+	return strings.HasSuffix(path, "/internal/app") || strings.HasSuffix(path, "/internal/endpoint/apidoc")
+}
+
+// isTool reports whether a package is not part of the services.
+func isTool(path string) bool {
+	return strings.Contains(path, "/deploy/") || strings.Contains(path, "/shared/devkit/")
+}
+
+func sharesMemory(imports []string) bool {
+	return slices.ContainsFunc(imports, func(path string) bool {
+		return path == "sync" || path == "sync/atomic" || strings.HasPrefix(path, "golang.org/x/sync/")
+	})
 }

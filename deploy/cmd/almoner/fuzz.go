@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -49,9 +50,7 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	if each == "" {
-		each = "30s"
-	}
+	each = cmp.Or(each, "30s")
 	if !regexp.MustCompile(`^[0-9]+(x|s|m|h)$`).MatchString(each) {
 		return fmt.Errorf("invalid TIME: use a time, like make fuzz TIME=30s, or a number of runs, like TIME=10000000x")
 	}
@@ -78,10 +77,7 @@ func fuzz(ctx context.Context, root, each, only string) error {
 	if err := t.withServers(ctx, func() { fuzzing = t.fuzzEach(ctx, targets, each, lines) }); err != nil {
 		return err
 	}
-	if fuzzing == nil && len(t.failed) > 0 {
-		fuzzing = fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
-	}
-	return fuzzing
+	return t.result(fuzzing)
 }
 
 // fuzzEach runs the targets one after the other, and adds each result to EVIDENCE.md immediately.

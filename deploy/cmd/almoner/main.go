@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/almonerhq/almoner/deploy/local/settings"
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 const usage = `usage: almoner run             start everything with demo data and run until Ctrl-C
@@ -37,7 +37,7 @@ func main() {
 		<-ctx.Done()
 		stop() // a second Ctrl-C ends this process, and the kernel ends its children
 	}()
-	root, err := findRoot()
+	root, err := localstore.RepositoryRoot()
 	if err == nil {
 		err = command(ctx, root)
 	}
@@ -58,41 +58,29 @@ func main() {
 var errUsage = errors.New("unknown command")
 
 func command(ctx context.Context, root string) error {
-	switch {
-	case slices.Equal(os.Args[1:], []string{"run"}):
+	if len(os.Args) < 2 {
+		return errUsage
+	}
+	arguments := os.Args[2:]
+	switch called := fmt.Sprint(os.Args[1], " ", len(arguments)); called {
+	case "run 0":
 		return run(ctx, root)
-	case slices.Equal(os.Args[1:], []string{"test"}):
+	case "test 0":
 		return test(ctx, root)
-	case slices.Equal(os.Args[1:], []string{"generate"}):
+	case "generate 0":
 		return generate(ctx, root)
-	case slices.Equal(os.Args[1:], []string{"screenshots"}):
+	case "screenshots 0":
 		return screenshots(ctx, root)
-	case len(os.Args) == 2 && os.Args[1] == "bench":
-		return bench(ctx, root, "")
-	case len(os.Args) == 3 && os.Args[1] == "bench":
-		return bench(ctx, root, os.Args[2])
-	case len(os.Args) == 3 && os.Args[1] == "torture":
-		return torture(ctx, root, os.Args[2])
-	case len(os.Args) == 4 && os.Args[1] == "fuzz":
-		return fuzz(ctx, root, os.Args[2], os.Args[3])
+	case "bench 0":
+		return bench(ctx, root, defaultMeasurement)
+	case "bench 1":
+		return bench(ctx, root, cmp.Or(arguments[0], defaultMeasurement))
+	case "torture 1":
+		return torture(ctx, root, arguments[0])
+	case "fuzz 2":
+		return fuzz(ctx, root, arguments[0], arguments[1])
 	}
 	return errUsage
-}
-
-// findRoot returns the directory at or above the working directory that holds go.work.
-func findRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("run this in the repository: there is no go.work here or in a directory above")
-		}
-	}
 }
 
 // dieWithParent makes the kernel send SIGTERM to this process when make, its parent, ends, so that killing make with
@@ -135,24 +123,14 @@ func generate(ctx context.Context, root string) error {
 
 // screenshots writes pictures of all pages to .almoner/screenshots, without those of an earlier run.
 func screenshots(ctx context.Context, root string) error {
-	if err := dieWithParent(); err != nil {
-		return err
-	}
 	folder := filepath.Join(root, ".almoner", "screenshots")
 	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
-	t := newTestRun(root)
-	if _, err := t.ensurePackages(ctx); err != nil {
+	t, _, err := begin(ctx, root)
+	if err != nil {
 		return err
 	}
 	arguments := []string{"test", "-count=1", "-timeout=20m", "-run=^TestScreenshots$", ".", "-screenshots=" + folder}
-	err := t.withServers(ctx, func() { t.step(ctx, "screenshots", "e2e", nil, "go", arguments...) })
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil && len(t.failed) > 0 {
-		err = fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
-	}
-	return err
+	return t.result(t.withServers(ctx, func() { t.step(ctx, "screenshots", endToEnd, nil, "go", arguments...) }))
 }

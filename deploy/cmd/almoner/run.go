@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	_ "embed" // for guideText
 	"fmt"
+	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
+	"text/template"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/deploy/local/settings"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/config/envconf"
@@ -85,4 +90,50 @@ func run(ctx context.Context, root string) error {
 	}
 	options.Progress("stopped; the data is kept for the next start")
 	return nil
+}
+
+//go:embed guide.txt
+var guideText string
+
+var guide = template.Must(template.New("guide").Parse(guideText))
+
+// printGuide prints addresses, logins and example requests.
+func printGuide(out io.Writer, s *stack.Stack, file string) {
+	_ = guide.Execute(out, struct {
+		demo.Demo
+		ConsentURL, ExchangeCommand, File, Logs, Data string
+	}{
+		Demo:            s.Demo,
+		ConsentURL:      consentURL(s.Demo),
+		ExchangeCommand: exchangeCommand(s.Demo),
+		File:            file,
+		Logs:            s.LogDir(),
+		Data:            s.StoreDir(),
+	})
+}
+
+// The example of a PKCE verifier and its challenge (RFC 7636, appendix B).
+const (
+	exampleVerifier  = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+	exampleChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+)
+
+// consentURL returns an authorization request of a connector.
+func consentURL(d demo.Demo) string {
+	c := d.Clients.MCP
+	return d.AppURL + "/oauth/authorize?" + url.Values{
+		"response_type": {"code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "resource": {c.Resource},
+		"scope": {c.Scope}, "state": {"demo"}, "code_challenge_method": {"S256"},
+		"code_challenge": {exampleChallenge},
+	}.Encode()
+}
+
+// exchangeCommand returns a command that exchanges the code of consentURL, which is in the variable CODE.
+func exchangeCommand(d demo.Demo) string {
+	c := d.Clients.MCP
+	fixed := url.Values{
+		"grant_type": {"authorization_code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI},
+		"resource": {c.Resource}, "code_verifier": {exampleVerifier},
+	}
+	return "curl " + d.BaseURL + "/v1/account/oauth/token -d '" + fixed.Encode() + "' -d code=$CODE"
 }

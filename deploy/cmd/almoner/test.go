@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/almonerhq/almoner/deploy/gateway"
@@ -38,6 +40,16 @@ func modules() []module {
 		{name: "authserver"},
 		{name: endToEnd},
 	}
+}
+
+// outside returns the modules that are not in go.work.
+func outside() (names []string) {
+	for _, m := range modules() {
+		if m.outside {
+			names = append(names, m.name)
+		}
+	}
+	return names
 }
 
 // endToEnd is the module whose tests start the services as processes of their own. They run without the race detector,
@@ -86,35 +98,43 @@ func newTestRun(root string) *testRun {
 	}
 }
 
-func test(ctx context.Context, root string) error {
+// begin returns a run for whose tests everything is installed, and whether the race detector works.
+func begin(ctx context.Context, root string) (t *testRun, race bool, err error) {
 	if err := dieWithParent(); err != nil {
-		return err
+		return nil, false, err
 	}
-	t := newTestRun(root)
-	t.tempDir = tempDir
-	race, err := t.ensurePackages(ctx)
+	t = newTestRun(root)
+	race, err = t.ensurePackages(ctx)
+	return t, race, err
+}
+
+// result returns err, or an error that names the failed steps.
+func (t *testRun) result(err error) error {
+	if err == nil && len(t.failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+	}
+	return err
+}
+
+func test(ctx context.Context, root string) error {
+	t, race, err := begin(ctx, root)
 	if err != nil {
 		return err
 	}
+	t.tempDir = tempDir
 	if err := os.MkdirAll(t.bin, 0o755); err != nil {
 		return err
 	}
 	t.check(ctx)
-	if err := t.withServers(ctx, func() { t.testPackages(ctx, race) }); err != nil {
+	if err := t.result(t.withServers(ctx, func() { t.testPackages(ctx, race) })); err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if len(t.failed) > 0 {
-		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
 	}
 	t.say("all checks and tests passed")
 	return nil
 }
 
 // withServers builds the services, starts a PostgreSQL server, prepares the home that e2e copies for its stacks, and
-// calls run. It stops the server afterwards.
+// calls run. It stops the server afterwards. It returns an error if ctx ends.
 func (t *testRun) withServers(ctx context.Context, run func()) error {
 	dir, err := t.tempDir("almoner-test-")
 	if err != nil {
@@ -154,7 +174,7 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 		return err
 	}
 	run()
-	return nil
+	return ctx.Err()
 }
 
 // keepFilesIn makes the tests create their files in dir, which is removed at the end. go keeps its own elsewhere: test
@@ -190,10 +210,8 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 
 // testOutside runs the tests of the modules that are not in go.work. They mostly wait for containers and for the disk.
 func (t *testRun) testOutside(ctx context.Context) {
-	for _, m := range modules() {
-		if m.outside {
-			t.goTest(ctx, "in "+m.name, m.name, ownDependencies(), "./...")
-		}
+	for _, name := range outside() {
+		t.goTest(ctx, "in "+name, name, ownDependencies(), "./...")
 	}
 }
 
@@ -283,43 +301,43 @@ func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line
 
 // ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
 // missing.
-func (t *testRun) ensureGateways(ctx context.Context, say func(string)) {
+func (t *testRun) ensureGateways(ctx context.Context) {
 	for _, name := range gateway.Packages() {
 		if _, err := gateway.Find(name, t.tools); err == nil {
 			continue
 		}
-		if err := installPackages(ctx, t.tools, say, name); err != nil {
-			say(name + " is missing, so its gateway tests are skipped: " + err.Error())
+		if err := installPackages(ctx, t.tools, t.say, name); err != nil {
+			t.say(name + " is missing, so its gateway tests are skipped: " + err.Error())
 		}
 	}
 }
 
 // ensurePromtool installs promtool. The alerts' test is skipped with a message if it is missing.
-func (t *testRun) ensurePromtool(ctx context.Context, say func(string)) {
+func (t *testRun) ensurePromtool(ctx context.Context) {
 	_, err := exec.LookPath("promtool")
 	if _, missing := os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool")); err == nil || missing == nil {
 		return
 	}
-	if err := installPackages(ctx, t.tools, say, "prometheus"); err != nil {
-		say("promtool is missing, so the tests of the alerts are skipped: " + err.Error())
+	if err := installPackages(ctx, t.tools, t.say, "prometheus"); err != nil {
+		t.say("promtool is missing, so the tests of the alerts are skipped: " + err.Error())
 	}
 }
 
 // ensureChromium installs a browser. The full Chromium is used where the headless one is not in the system's packages.
-func (t *testRun) ensureChromium(ctx context.Context, say func(string)) {
+func (t *testRun) ensureChromium(ctx context.Context) {
 	missing := func() bool { return localstore.FindChromium(t.tools) == "" }
 	headless := func() bool {
 		return strings.Contains(filepath.Base(localstore.FindChromium(t.tools)), localstore.HeadlessChromium)
 	}
 	var err error
 	if os.Getenv(localstore.ChromiumVariable) == "" && !headless() {
-		err = installPackages(ctx, t.tools, say, localstore.HeadlessChromium)
+		err = installPackages(ctx, t.tools, t.say, localstore.HeadlessChromium)
 	}
 	if missing() {
-		err = installPackages(ctx, t.tools, say, "chromium")
+		err = installPackages(ctx, t.tools, t.say, "chromium")
 	}
 	if missing() {
-		say("Chromium is missing, so tests that need a browser fail: " + fmt.Sprint(err))
+		t.say("Chromium is missing, so tests that need a browser fail: " + fmt.Sprint(err))
 	}
 }
 
@@ -329,9 +347,9 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: t.say}); err != nil {
 		return false, err
 	}
-	t.ensureChromium(ctx, t.say)
-	t.ensureGateways(ctx, t.say)
-	t.ensurePromtool(ctx, t.say)
+	t.ensureChromium(ctx)
+	t.ensureGateways(ctx)
+	t.ensurePromtool(ctx)
 	race = t.raceWorks(ctx)
 	if !race && os.Geteuid() == 0 {
 		if err := installPackages(ctx, t.tools, t.say, "gcc", "libc6-dev"); err == nil {
@@ -341,5 +359,62 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 	if !race {
 		t.say("a C compiler is missing, so tests run without the race detector")
 	}
-	return race, errors.Join(ctx.Err())
+	return race, ctx.Err()
+}
+
+const (
+	memoryDir      = "/dev/shm"
+	tmpfs          = 0x01021994 // its number in statfs(2)
+	memoryForFiles = 4 << 30    // several times what `make test` needs at once
+	memoryForAll   = 8 << 30    // leaves the processes what they need
+)
+
+// tempDir returns a new directory for the files of a test run: in memory if there is much free memory, otherwise on
+// disk. The tests create and drop about a thousand databases; on ext4 the kernel spends more time on their files than
+// PostgreSQL on their content.
+func tempDir(pattern string) (string, error) {
+	if freeFor(memoryDir) >= memoryForFiles && availableMemory() >= memoryForAll {
+		if dir, err := os.MkdirTemp(memoryDir, pattern); err == nil {
+			if localstore.Reachable(memoryDir) && runsPrograms(dir) {
+				return dir, nil
+			}
+			_ = os.RemoveAll(dir)
+		}
+	}
+	return localstore.TempDir(pattern)
+}
+
+// freeFor returns the free bytes of a file system in memory, or 0 if dir is not in one.
+func freeFor(dir string) uint64 {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stat); err != nil || stat.Type != tmpfs {
+		return 0
+	}
+	return stat.Bavail * uint64(stat.Bsize)
+}
+
+// availableMemory returns the bytes that the kernel can give to processes, or 0 if it does not say (proc(5)).
+func availableMemory() uint64 {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = file.Close() }()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), "MemAvailable:"); found {
+			kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kilobytes << 10
+		}
+	}
+	return 0
+}
+
+// runsPrograms reports whether programs in dir can be run: containers often mount /dev/shm without that.
+func runsPrograms(dir string) bool {
+	program := filepath.Join(dir, "probe")
+	defer func() { _ = os.Remove(program) }()
+	return os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700) == nil && exec.Command(program).Run() == nil
 }

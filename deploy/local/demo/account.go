@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/deploy/local/seed"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -22,7 +21,7 @@ func passwordCost() *argon2id.Params {
 	return &argon2id.Params{Memory: 19 * 1024, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 }
 
-func insertAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+func insertAccount(ctx context.Context, tx pgx.Tx, s Seed, d Demo) error {
 	batch := &pgx.Batch{}
 	queueWorkspaces(batch, s, d)
 	if err := queuePeople(batch, d); err != nil {
@@ -32,7 +31,7 @@ func insertAccount(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-func queueWorkspaces(batch *pgx.Batch, s seed.Seed, d Demo) {
+func queueWorkspaces(batch *pgx.Batch, s Seed, d Demo) {
 	organisations := []string{"Tideway Community Trust", "Northern Lights Charities"}
 	for i, name := range organisations {
 		batch.Queue("insert into account.organisations (id, name) values ($1, $2)",
@@ -186,7 +185,7 @@ func (d *Demo) tokens() []token {
 	}
 }
 
-func ensureTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now time.Time) error {
+func ensureTokens(ctx context.Context, db *pgx.Conn, s Seed, d *Demo, now time.Time) error {
 	for _, wanted := range d.tokens() {
 		value, err := ensureToken(ctx, db, s, wanted, now)
 		if err != nil {
@@ -198,7 +197,7 @@ func ensureTokens(ctx context.Context, db *pgx.Conn, s seed.Seed, d *Demo, now t
 }
 
 // ensureToken returns the first valid token among a token and its successors, or creates the next one.
-func ensureToken(ctx context.Context, db *pgx.Conn, s seed.Seed, wanted token, now time.Time) (string, error) {
+func ensureToken(ctx context.Context, db *pgx.Conn, s Seed, wanted token, now time.Time) (string, error) {
 	for number := 1; ; number++ {
 		id := fmt.Sprintf("token %s %d", wanted.label, number)
 		secret, err := credential.PersonalAccessToken.New(s.Reader(id))

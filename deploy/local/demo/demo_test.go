@@ -13,16 +13,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/deploy/local/seed"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func newSeed(t *testing.T) seed.Seed {
+func newSeed(t *testing.T) Seed {
 	t.Helper()
-	s, err := seed.Load(filepath.Join(t.TempDir(), "seed"))
+	s, err := LoadSeed(filepath.Join(t.TempDir(), "seed"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 }
 
 // marked returns a migrated database that belongs to the seed's installation.
-func marked(t *testing.T, s seed.Seed) *pgx.Conn {
+func marked(t *testing.T, s Seed) *pgx.Conn {
 	t.Helper()
 	db := connect(t, testkit.NewDatabase(t).Owner)
 	if err := mark(t.Context(), db, s); err != nil {
@@ -49,13 +48,13 @@ func marked(t *testing.T, s seed.Seed) *pgx.Conn {
 	return db
 }
 
-func seedDemo(t *testing.T, db *pgx.Conn, s seed.Seed, base string, now time.Time) Demo {
+func seedDemo(t *testing.T, db *pgx.Conn, s Seed, base string, now time.Time) Demo {
 	t.Helper()
 	d, err := Describe(s, base, "http://localhost:8081")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Seed(t.Context(), db, s, &d, now); err != nil {
+	if err := Insert(t.Context(), db, s, &d, now); err != nil {
 		t.Fatal(err)
 	}
 	return d

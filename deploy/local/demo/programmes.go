@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/deploy/local/seed"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -47,7 +46,7 @@ type programme struct {
 	Created, Updated time.Time
 }
 
-func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now time.Time) error {
+func insertProgrammes(ctx context.Context, tx pgx.Tx, s Seed, d Demo, now time.Time) error {
 	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err
@@ -66,7 +65,7 @@ func insertProgrammes(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo, now t
 
 // imagine makes up a charity's programmes over the three years before the day of now (UTC), oldest first. They are the
 // same in all installations except for IDs and dates, whatever the time of day.
-func imagine(s seed.Seed, now time.Time) []programme {
+func imagine(s Seed, now time.Time) []programme {
 	now = now.Truncate(day)
 	random := rand.New(rand.NewPCG(1834, 2026)) //nolint:gosec // demo data, not a secret
 	places, themes := catalogue.Places, catalogue.Themes
@@ -158,12 +157,12 @@ var questions = []question{
 	},
 }
 
-func describeEngage(s seed.Seed) (Engage, error) {
+func describeEngage(s Seed) (Engage, error) {
 	embedKey, err := credential.EmbedKey.New(s.Reader("embed key"))
 	return Engage{EmbedKey: embedKey.Reveal(), AllowedOrigin: AllowedOrigin}, err
 }
 
-func insertEngage(ctx context.Context, tx pgx.Tx, s seed.Seed, d Demo) error {
+func insertEngage(ctx context.Context, tx pgx.Tx, s Seed, d Demo) error {
 	workspaceID, err := uuid.Parse(d.Workspaces.Main.ID)
 	if err != nil {
 		return err

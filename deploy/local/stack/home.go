@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/almonerhq/almoner/deploy/local/seed"
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -17,7 +17,7 @@ import (
 type home struct {
 	dir    string
 	stores string // directory of PostgreSQL and Redis; dir itself if their user can reach it
-	seed   seed.Seed
+	seed   demo.Seed
 	lock   *os.File
 }
 
@@ -34,7 +34,7 @@ func openHome(dir string) (*home, error) {
 	if err := h.acquire(); err != nil {
 		return nil, err
 	}
-	if h.seed, err = seed.Load(h.path("seed")); err == nil {
+	if h.seed, err = demo.LoadSeed(h.path("seed")); err == nil {
 		h.stores, err = h.findStores()
 	}
 	if err != nil {

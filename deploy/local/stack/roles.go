@@ -10,13 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // checkRights returns a clear error early instead of a SQL error later.
@@ -143,9 +144,5 @@ func writeSettings(path string, settings map[string]string) error {
 		// Only a URL can contain a quote; a strings.Builder never fails.
 		_, _ = fmt.Fprintf(&lines, "%s='%s'\n", name, strings.ReplaceAll(settings[name], "'", "%27"))
 	}
-	next := path + ".next"
-	if err := os.WriteFile(next, []byte(lines.String()), 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(next, path)
+	return localstore.WriteWhole(path, lines.String())
 }

@@ -163,7 +163,7 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 	if s.Demo, err = demo.Describe(s.home.seed, s.BaseURL, s.AppURL); err != nil {
 		return err
 	}
-	return demo.Seed(ctx, owner, s.home.seed, &s.Demo, time.Now())
+	return demo.Insert(ctx, owner, s.home.seed, &s.Demo, time.Now())
 }
 
 // Migrate migrates the schema with the programs of a directory of binaries, while the services run.

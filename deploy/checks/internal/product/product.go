@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -43,16 +44,13 @@ type Command struct {
 	Environment map[string]string
 }
 
-// Root returns the repository's root: the directory that holds go.work, at or above the working directory.
+// Root returns the repository's root.
 func Root() string {
-	dir, err := os.Getwd()
-	for err == nil && dir != filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir
-		}
-		dir = filepath.Dir(dir)
+	root, err := localstore.RepositoryRoot()
+	if err != nil {
+		return "."
 	}
-	return "."
+	return root
 }
 
 // binaries returns the directory of both services' binaries. Unless prebuilt binaries exist, it builds them once per
@@ -66,14 +64,8 @@ var binaries = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, name := range []string{"authserver", "resourceapi"} {
-		build := exec.Command(
-			"go",
-			"build",
-			"-tags="+version.BuildTags,
-			"-o",
-			dir+string(filepath.Separator),
-			"./cmd/"+name,
-		)
+		into := dir + string(filepath.Separator)
+		build := exec.Command("go", "build", "-tags="+version.BuildTags, "-o", into, "./cmd/"+name)
 		build.Dir = filepath.Join(Root(), name)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s does not build: %s", name, out)
@@ -156,11 +148,8 @@ func (c Command) Unknown(settings map[string]string) []string {
 // With returns the command with changed settings.
 func (c Command) With(settings map[string]string) Command {
 	environment := map[string]string{}
-	for _, from := range []map[string]string{c.Environment, settings} {
-		for name, value := range from {
-			environment[name] = value
-		}
-	}
+	maps.Copy(environment, c.Environment)
+	maps.Copy(environment, settings)
 	c.Environment = environment
 	return c
 }

@@ -1,9 +1,4 @@
-// Package seed derives the secrets of a local installation from one file.
-//
-// All random values of an installation are derived from a file of 32 random bytes: keys, passwords, demo tokens and
-// IDs. So a second start finds the same values without storing them elsewhere, and after removing the file the next
-// installation shares nothing with the former one.
-package seed
+package demo
 
 import (
 	"bytes"
@@ -19,44 +14,37 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-const length = 32
+// seedLength is the length of a seed in bytes.
+const seedLength = 32
 
-// A Seed derives an installation's secrets (HKDF-SHA256, RFC 5869), with one label for each secret.
-type Seed struct{ secret [length]byte }
+// A Seed derives an installation's secrets (HKDF-SHA256, RFC 5869), with one label for each: keys, passwords, demo
+// tokens and IDs. So a second start finds the same values without storing them elsewhere, and after removing the file
+// the next installation shares nothing with the former one.
+type Seed struct{ secret [seedLength]byte }
 
-// Load reads the seed from the file, which the first call creates.
-func Load(path string) (Seed, error) {
+// LoadSeed reads the seed from the file, which the first call creates.
+func LoadSeed(path string) (Seed, error) {
 	var s Seed
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		_, _ = rand.Read(s.secret[:]) // never fails (crypto/rand)
-		return s, s.write(path)
+		// Atomically: data encrypted under half a seed would be lost.
+		return s, localstore.WriteWhole(path, base64.RawURLEncoding.EncodeToString(s.secret[:])+"\n")
 	}
 	if err != nil {
 		return s, fmt.Errorf("read the seed: %w", err)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimSpace(string(content)))
-	if err != nil || len(raw) != length {
+	if err != nil || len(raw) != seedLength {
 		return s, fmt.Errorf("%s is not a seed of 32 bytes in base64url: restore the file, or remove it to start over",
 			path)
 	}
 	copy(s.secret[:], raw)
 	return s, nil
-}
-
-// write writes the file atomically: data encrypted under half a seed would be lost.
-func (s Seed) write(path string) error {
-	temporary := path + ".new"
-	content := []byte(base64.RawURLEncoding.EncodeToString(s.secret[:]) + "\n")
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
-		return fmt.Errorf("write the seed: %w", err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write the seed: %w", err)
-	}
-	return nil
 }
 
 func (s Seed) derive(label string, size int) []byte {

@@ -64,11 +64,7 @@ func torture(ctx context.Context, root, part string) error {
 		names := append(slices.Sorted(maps.Keys(parts())), yearPart, detectorPart)
 		return fmt.Errorf("unknown part: use make torture PART=%s", strings.Join(names, "|"))
 	}
-	if err := dieWithParent(); err != nil {
-		return err
-	}
-	t := newTestRun(root)
-	race, err := t.ensurePackages(ctx)
+	t, race, err := begin(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -94,19 +90,10 @@ func torture(ctx context.Context, root, part string) error {
 		arguments = slices.Concat(arguments, what.folders, []string{"-long"})
 		t.step(ctx, "torture, "+part, endToEnd, nil, "go", arguments...)
 	})
-	if err == nil {
-		err = ctx.Err()
-	}
 	if err != nil {
 		return err
 	}
-	if err := t.addEvidence(ctx, part, lines, began); err != nil {
-		return err
-	}
-	if len(t.failed) > 0 {
-		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
-	}
-	return nil
+	return t.result(t.addEvidence(ctx, part, lines, began))
 }
 
 // detectRaces runs the tests of every package outside e2e with the race detector.
@@ -161,4 +148,43 @@ func (t *testRun) commit(ctx context.Context) string {
 		return strings.TrimSpace(name.String()) + "-dirty"
 	}
 	return strings.TrimSpace(name.String())
+}
+
+// measurements are the parts of `make bench`: the test of each, and its time limit.
+func measurements() map[string][2]string {
+	return map[string][2]string{
+		"speed":   {"^TestSpeed$", "20m"},
+		"growth":  {"^TestGrowth$", "20m"},
+		"soak":    {"^TestSoak$", "20m"},
+		"startup": {"^TestStartup$", "5m"},
+		"floor":   {"^TestFloor$", "5m"},
+		"cluster": {"^TestCluster$", "10m"},
+		"citus":   {"^TestCitus$", "10m"},
+		"landed":  {"^TestLanded$", "15m"},
+	}
+}
+
+const defaultMeasurement = "speed"
+
+// bench measures a part and writes the results to its section of e2e/bench/RESULTS.md. It checks nothing else.
+// PROFILE=1 also writes profiles of the services; SHORT=1 runs everything at a small scale, which measures nothing.
+func bench(ctx context.Context, root, part string) error {
+	what, known := measurements()[part]
+	if !known {
+		return fmt.Errorf("unknown part: use make bench PART=%s",
+			strings.Join(slices.Sorted(maps.Keys(measurements())), "|"))
+	}
+	t, _, err := begin(ctx, root)
+	if err != nil {
+		return err
+	}
+	arguments := []string{"test", "-v", "-count=1", "-timeout=" + what[1], "-run=" + what[0]}
+	if os.Getenv("SHORT") != "" {
+		arguments = append(arguments, "-short")
+	}
+	arguments = append(arguments, "./bench", "-measure")
+	if os.Getenv("PROFILE") != "" {
+		arguments = append(arguments, "-profiles="+filepath.Join(root, ".almoner", "profiles"))
+	}
+	return t.result(t.withServers(ctx, func() { t.step(ctx, "bench, "+part, endToEnd, nil, "go", arguments...) }))
 }

@@ -1,4 +1,4 @@
-package seed
+package demo
 
 import (
 	"os"
@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-func TestLoad_SecretsDependOnTheFile(t *testing.T) {
+func TestLoadSeed_SecretsDependOnTheFile(t *testing.T) {
 	dir := t.TempDir()
 	load := func(name string) Seed {
-		s, err := Load(filepath.Join(dir, name))
+		s, err := LoadSeed(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,9 +40,9 @@ func TestLoad_SecretsDependOnTheFile(t *testing.T) {
 	}
 }
 
-func TestLoad_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
+func TestLoadSeed_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
-	if _, err := Load(path); err != nil {
+	if _, err := LoadSeed(path); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -52,13 +52,13 @@ func TestLoad_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte("short\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(path); err == nil {
+	if _, err := LoadSeed(path); err == nil {
 		t.Error("a damaged seed is accepted")
 	}
 }
 
 func TestPassword_HasReadableForm(t *testing.T) {
-	s, err := Load(filepath.Join(t.TempDir(), "seed"))
+	s, err := LoadSeed(filepath.Join(t.TempDir(), "seed"))
 	if err != nil {
 		t.Fatal(err)
 	}
