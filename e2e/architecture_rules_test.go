@@ -32,7 +32,7 @@ func domain() []string {
 func supportForTests() []string {
 	return []string{
 		"authserver/internal/testing/...",
-		"resourceapi/internal/keys/keystest",
+		"resourceapi/internal/gate/keystest",
 		"resourceapi/internal/store/postgres/postgrestest",
 		"shared/devkit/fuzzkit",
 		"shared/devkit/testkit",
@@ -98,7 +98,6 @@ func pointsUpOrSideways(importer, imported string) string {
 	sharedByEndpoints := []string{
 		"authserver/internal/endpoint/ui",
 		"authserver/internal/endpoint/protocol/token",
-		"resourceapi/internal/endpoint/ui",
 	}
 	// The doctor is not part of the service: it calls a service from outside.
 	forCommands := []string{
@@ -231,9 +230,9 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 		"resourceapi/internal/gate": {
 			"resourceapi/internal/store/postgres",
 			"authserver/internal/oauth/grant",
-			"github.com/lestrrat-go/jwx/v2/jwk",
 			"github.com/modelcontextprotocol/go-sdk/auth",
 		},
+		"resourceapi/internal/endpoint/mcp": {"github.com/lestrrat-go/jwx/v2/jwk"},
 		"authserver/internal/account/workspace": {
 			"authserver/internal/oauth/policy",
 			"authserver/internal/signin/session",

@@ -272,8 +272,8 @@ func brokenServers() []brokenBuild {
 			[]harness.Fault{
 				{
 					File: "shared/contract/apierr/apierr.go",
-					Old:  `map[string]body{"error": {code, e.Message, e.Fields}}`,
-					New:  `map[string]body{"error": {code, e.Error(), e.Fields}}`,
+					Old:  `Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Message, e.Fields}`,
+					New:  `Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Error(), e.Fields}`,
 				},
 			},
 			"TestStoreErrors_AreLoggedNotReturned",

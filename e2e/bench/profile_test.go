@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/server/profile"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // profiles is the directory for profiles of the services, which make bench PROFILE=1 sets; "" for none.
@@ -25,7 +25,7 @@ const (
 
 // requestProfile makes a service (by the name of its files) write its memory figures and then its profiles. It returns
 // the memory figures.
-func requestProfile(t testing.TB, dir, service string, pid int) profile.Memory {
+func requestProfile(t testing.TB, dir, service string, pid int) server.MemoryProfile {
 	t.Helper()
 	file := filepath.Join(dir, service+".memory.json")
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func requestProfile(t testing.TB, dir, service string, pid int) profile.Memory {
 	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	var memory profile.Memory
+	var memory server.MemoryProfile
 	if err := json.Unmarshal(await(t, file), &memory); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (r *report) profileEach(t *testing.T, loads []load, dir string) {
 		}
 		name := service + "-" + strings.NewReplacer(",", "", "'", "", " ", "-").Replace(l.what)
 		requestProfile(t, dir, service, l.at.pids[0])
-		l.run(t, 32, profile.CPUTime)
+		l.run(t, 32, server.ProfileTime)
 		for _, kind := range []string{".cpu.pprof", ".heap.pprof"} {
 			from := filepath.Join(dir, service+kind)
 			content := await(t, from)

@@ -186,6 +186,18 @@ func (o Object) Text(key string) (string, bool) {
 	return text, true
 }
 
+// Flag returns the value if it is a boolean, or nil. It adds to problems if there is another value.
+func (o Object) Flag(key string, problems Problems) *bool {
+	switch string(o[key]) {
+	case "":
+		return nil
+	case "true", "false":
+		return new(string(o[key]) == "true")
+	}
+	problems[key] = "Must be true or false."
+	return nil
+}
+
 // Limits of what a response repeats of a request.
 const (
 	maxNames = 10

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // A Collection describes a list of records of type T, which are shown as R. It is short, as a workspace has at most
@@ -45,11 +43,6 @@ func NewestFirst(created time.Time, id uuid.UUID) string {
 	return fmt.Sprintf("%019d %s", math.MaxInt64-created.UnixMicro(), id)
 }
 
-type meta struct {
-	Count      int    `json:"count"`
-	NextCursor string `json:"nextCursor,omitempty"`
-}
-
 // maxCursor is the length in characters above which a cursor is not opened.
 const maxCursor = 2048
 
@@ -77,20 +70,24 @@ func (l Collection[T, R]) Write(
 	if continues {
 		all = slices.DeleteFunc(all, func(one T) bool { return l.Key(one) <= after })
 	}
-	page := all[:min(limit, len(all))]
-	shown, err := l.Show(page)
+	shown, err := l.Show(all[:min(limit, len(all))])
 	if err != nil {
 		return err
 	}
-	data, err := encodeRecords(shown, fields)
-	if err != nil {
-		return err
+	page := NewJSONPage(func(one R) R { return one }).Only(fields)
+	for _, one := range shown {
+		if !page.Take(one) {
+			break
+		}
 	}
-	m := meta{Count: len(data)}
-	if len(all) > len(page) {
-		m.NextCursor = c.Seal([]byte(name + l.Key(page[len(page)-1])))
+	if err := page.Err(); err != nil {
+		return fmt.Errorf("encode a record: %w", err)
 	}
-	web.JSON(w, http.StatusOK, map[string]any{"data": data, "meta": m})
+	next := ""
+	if len(all) > page.count {
+		next = c.Seal([]byte(name + l.Key(all[page.count-1])))
+	}
+	page.Write(w, next)
 	return nil
 }
 
@@ -104,20 +101,4 @@ func (c *Cursors) openKey(text, list string) (key string, ok bool) {
 		return "", false
 	}
 	return strings.CutPrefix(string(content), list)
-}
-
-// encodeRecords returns the JSON of the records, with these members alone unless fields is nil.
-func encodeRecords[R any](page []R, fields []string) ([]json.RawMessage, error) {
-	data := make([]json.RawMessage, 0, len(page))
-	for _, one := range page {
-		record, err := web.EncodeJSON(one)
-		if err == nil && fields != nil {
-			record, err = Project(nil, record, fields)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("encode a record: %w", err)
-		}
-		data = append(data, record)
-	}
-	return data, nil
 }

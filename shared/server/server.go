@@ -15,29 +15,27 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/server/metrics"
-	"github.com/almonerhq/almoner/shared/server/tracing"
 )
 
 // Instruments are the metrics and traces of a process.
 type Instruments struct {
-	Registry *metrics.Registry
+	Registry *Registry
 
-	http   *metrics.HTTP
-	stores *metrics.Stores
-	traces *tracing.Tracing
+	http   *httpMetrics
+	stores *storeMetrics
+	traces *Tracing
 }
 
 // NewInstruments makes the instruments of a service. Stop sends the remaining traces.
 func NewInstruments(
-	ctx context.Context, service string, settings tracing.Settings, log *slog.Logger,
+	ctx context.Context, service string, settings TraceSettings, log *slog.Logger,
 ) (Instruments, error) {
-	traces, err := tracing.Start(ctx, tracing.Options{Settings: settings, Service: service}, log)
-	registry := metrics.NewRegistry()
+	traces, err := StartTracing(ctx, settings, service, 0, log)
+	registry := NewRegistry()
 	return Instruments{
 		Registry: registry,
-		http:     metrics.NewHTTP(registry),
-		stores:   metrics.NewStores(registry),
+		http:     newHTTPMetrics(registry),
+		stores:   newStoreMetrics(registry),
 		traces:   traces,
 	}, err
 }
@@ -47,12 +45,12 @@ func (i Instruments) Stop() { i.traces.Stop() }
 
 // Statements returns the tracers of statements to Postgres.
 func (i Instruments) Statements() []pgx.QueryTracer {
-	return append(i.traces.Postgres(), i.stores.Postgres())
+	return append(i.traces.Postgres(), statements{i.stores})
 }
 
 // Commands observes the commands to Redis.
 func (i Instruments) Commands(rdb goredis.UniversalClient) error {
-	rdb.AddHook(i.stores.Redis())
+	rdb.AddHook(commands{i.stores})
 	return i.traces.Redis(rdb)
 }
 
@@ -123,7 +121,7 @@ type Process struct {
 	Server   web.Server // if its address is "", the process only works
 	Handler  http.Handler
 	Metrics  string // listen address of the metrics, or ""
-	Registry *metrics.Registry
+	Registry *Registry
 	Log      *slog.Logger
 }
 
@@ -131,7 +129,7 @@ type Process struct {
 // that it gets ends: with ctx or, if outlasting, when no request is left. Run calls ready with the listen address, and
 // returns when all work has ended.
 func (p Process) Run(ctx context.Context, ready func(net.Addr), outlasting bool, works ...func(context.Context)) error {
-	endMetrics, err := metrics.Serve(p.Metrics, p.Registry, p.Log)
+	endMetrics, err := serveMetrics(p.Metrics, p.Registry, p.Log)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/server"
-	"github.com/almonerhq/almoner/shared/server/profile"
 )
 
 // An App is authserver, wired and ready to serve.
@@ -90,7 +89,7 @@ func (a *App) Close() {
 func (a *App) Serve(ctx context.Context) error {
 	defer a.Close()
 	log := a.process.Log
-	profile.OnSignal(ctx, a.config.Profiles, "authserver", log)
+	server.ProfileOnSignal(ctx, a.config.Profiles, "authserver", log)
 	return a.process.Run(ctx, func(address net.Addr) {
 		log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)
 	}, false, a.works...)

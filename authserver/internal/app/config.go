@@ -21,8 +21,7 @@ import (
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
-	"github.com/almonerhq/almoner/shared/server/metrics"
-	"github.com/almonerhq/almoner/shared/server/tracing"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // A Config is the settings of authserver.
@@ -53,7 +52,7 @@ type Config struct {
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 	RetentionSettings
 	brand.Options
-	tracing.Settings
+	server.TraceSettings
 
 	reading envconf.Reading
 }
@@ -95,13 +94,13 @@ func (c *Config) Check() []error {
 	m.Require(c.KeyMaxAge == 0 || c.KeyMaxAge >= minKeyAge, "ALMONER_KEY_MAX_AGE must be 0, or 1h or longer")
 	m.Require(c.Notice >= 0 && c.Notice <= maxNotice, "ALMONER_NOTICE must be between 0 and 10s")
 	m.Valid("ALMONER_STORE_WAIT", pg.CheckWait(c.StoreWait))
-	m.Valid("ALMONER_METRICS_LISTEN", metrics.CheckAddress(c.MetricsListen, c.Listen))
+	m.Valid("ALMONER_METRICS_LISTEN", server.CheckMetricsAddress(c.MetricsListen, c.Listen))
 	_, err = web.ParseProxies(c.TrustedProxies)
 	m.Require(err == nil,
 		"ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
 	m = append(m, c.RetentionSettings.Check()...)
 	m = append(m, c.Options.Check()...)
-	m = append(m, c.Settings.Check()...)
+	m = append(m, c.TraceSettings.Check()...)
 	c.checkDocuments(&m)
 	c.checkWebhooks(&m)
 	c.checkMail(&m)

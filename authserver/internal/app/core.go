@@ -28,7 +28,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/config/secretfile"
-	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/retention"
@@ -36,7 +35,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
 	"github.com/almonerhq/almoner/shared/server/inflight"
-	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
 // A core is what most parts need: the settings, the stores, and what decides about grants and tokens.
@@ -66,7 +64,7 @@ func newCore(ctx context.Context, c Config, o options, log *slog.Logger) (k core
 	if k.proxies, err = web.ParseProxies(c.TrustedProxies); err != nil {
 		return k, err
 	}
-	if k.watch, err = server.NewInstruments(ctx, "authserver", c.Settings, log); err != nil {
+	if k.watch, err = server.NewInstruments(ctx, "authserver", c.TraceSettings, log); err != nil {
 		return k, err
 	}
 	if k.store, k.rdb, k.probe, err = openStores(ctx, c, k.keys, k.watch, log); err != nil {
@@ -158,7 +156,7 @@ func (k core) handlers(b browser, people *membership.Service, uses UsageRecorder
 		metadata:       wellknown.Document(func() ([]byte, error) { return metadata, nil }),
 		account:        account.Routes(),
 		browser:        b,
-		deprecated:     deprecation.All(),
+		deprecated:     rest.Deprecated(),
 		alive:          server.Alive(),
 		withKeys:       func(next http.Handler) http.Handler { return withKeys(k.ring, k.log, next) },
 	}, nil
@@ -182,7 +180,7 @@ func (k core) tokens(uses UsageRecorder) token.Endpoints {
 
 // works returns what runs in the background, besides mail.
 func (k core) works(expired *retention.Store) []func(context.Context) {
-	deleted := metrics.CountDeleted(k.watch.Registry)
+	deleted := server.CountDeleted(k.watch.Registry)
 	return []func(context.Context){
 		secretfile.NewKeys("ALMONER_KEYS", k.config.reading.File("ALMONER_KEYS"), k.config.Keys, k.keys, k.log).Run,
 		func(ctx context.Context) { k.ring.Run(ctx, k.log) },
@@ -248,11 +246,11 @@ func openStores(ctx context.Context, c Config, keys seal.Keys, watch server.Inst
 	if probe, err = redis.ConnectProbe(url); err != nil {
 		return nil, nil, nil, err
 	}
-	metrics.WatchPostgres(watch.Registry, "requests", store.PoolStat)
+	server.WatchPostgres(watch.Registry, "requests", store.PoolStat)
 	if store.HasRefreshPool() {
-		metrics.WatchPostgres(watch.Registry, "refreshes", store.RefreshPoolStat)
+		server.WatchPostgres(watch.Registry, "refreshes", store.RefreshPoolStat)
 	}
-	metrics.WatchRedis(watch.Registry, rdb.PoolStats)
+	server.WatchRedis(watch.Registry, rdb.PoolStats)
 	return store, rdb, probe, watch.Commands(rdb)
 }
 

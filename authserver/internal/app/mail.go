@@ -15,7 +15,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/server"
-	"github.com/almonerhq/almoner/shared/server/metrics"
 )
 
 // sendsMail reports whether the deployment sends mail. Pages show links to their senders where it does not.
@@ -24,7 +23,7 @@ func (c *Config) sendsMail() bool { return c.SMTPURL != "" }
 // newMail makes the store queue mails, and returns what sends them in the background: nothing if the deployment sends
 // none.
 func newMail(
-	c Config, store *postgres.Store, keys seal.Keys, registry *metrics.Registry, now func() time.Time, log *slog.Logger,
+	c Config, store *postgres.Store, keys seal.Keys, registry *server.Registry, now func() time.Time, log *slog.Logger,
 ) ([]func(context.Context), error) {
 	if !c.sendsMail() {
 		return nil, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
 )
 
@@ -48,7 +48,7 @@ type handlers struct {
 	account                        map[string]methods // of workspaces
 	withKeys                       func(http.Handler) http.Handler
 	browser                        browser
-	deprecated                     deprecation.Table
+	deprecated                     rest.Deprecations
 }
 
 func (h handlers) router() http.Handler {
@@ -72,7 +72,7 @@ func (h handlers) router() http.Handler {
 }
 
 // noteRoute records the pattern of the matched route for logs and metrics, and announces deprecated operations.
-func noteRoute(deprecated deprecation.Table) mux.MiddlewareFunc {
+func noteRoute(deprecated rest.Deprecations) mux.MiddlewareFunc {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {

@@ -1,6 +1,6 @@
 // Package metrics counts what happens to tokens and grants.
 //
-// It observes the parts that decide, and counts the outcomes (M1 of package metrics holds: no id, no name). The counts
+// It observes the parts that decide, and counts the outcomes (M1 of shared/server holds: no id, no name). The counts
 // are those of this process since it started.
 package metrics
 
@@ -19,7 +19,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/server/metrics"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // OAuth holds the metrics of tokens and grants.
@@ -35,7 +35,7 @@ type OAuth struct {
 
 // New makes the metrics. Every important label value exists from the start, so that the first event is
 // visible as an increase.
-func New(registry *metrics.Registry) *OAuth {
+func New(registry *server.Registry) *OAuth {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
 	}
@@ -143,7 +143,7 @@ type Mail struct{ mails *prometheus.CounterVec }
 
 // NewMail makes the metrics of mails, and registers the gauges of the queue, which waiting reads at each scrape.
 func NewMail(
-	registry *metrics.Registry, waiting func(ctx context.Context) (count int, oldest time.Duration, err error),
+	registry *server.Registry, waiting func(ctx context.Context) (count int, oldest time.Duration, err error),
 ) *Mail {
 	m := &Mail{mails: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "almoner_mails_total",
@@ -155,7 +155,7 @@ func NewMail(
 	count := prometheus.NewDesc("almoner_mails_waiting", "Mails that are not sent yet.", nil, nil)
 	oldest := prometheus.NewDesc("almoner_mails_oldest_seconds",
 		"How long the oldest mail that is not sent has waited.", nil, nil)
-	metrics.WatchGauges(registry, func(ctx context.Context, set metrics.SetGauge) {
+	server.WatchGauges(registry, func(ctx context.Context, set server.SetGauge) {
 		if mails, age, err := waiting(ctx); err == nil {
 			set(count, float64(mails))
 			set(oldest, age.Seconds())

@@ -20,7 +20,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/server/tracing"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // SourceAddress is the source of the gateway's own connections. It is a loopback address that no other program uses by
@@ -41,7 +41,7 @@ type Backends struct {
 }
 
 // New returns the gateway's handler. Every trace begins here.
-func New(backends Backends, traces *tracing.Tracing, log *slog.Logger) http.Handler {
+func New(backends Backends, traces *server.Tracing, log *slog.Logger) http.Handler {
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{
 			Timeout: dialTimeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(SourceAddress)},

@@ -25,7 +25,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/server/tracing"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // An edge is the running gateway.
@@ -36,20 +36,19 @@ type edge struct {
 	both sync.WaitGroup
 	log  *os.File
 
-	traces *tracing.Tracing
+	traces *server.Tracing
 }
 
 // traceDelay is short, so that traces appear immediately on a developer's machine.
 const traceDelay = 200 * time.Millisecond
 
 // openEdge listens on both loopback addresses, because "localhost" may be either; without IPv6, on one.
-func openEdge(port int, backends gateway.Backends, settings tracing.Settings, logFile string) (*edge, error) {
+func openEdge(port int, backends gateway.Backends, settings server.TraceSettings, logFile string) (*edge, error) {
 	log, file, err := openLog(logFile)
 	if err != nil {
 		return nil, err
 	}
-	traces, err := tracing.Start(context.Background(),
-		tracing.Options{Settings: settings, Service: "gateway", Delay: traceDelay}, log)
+	traces, err := server.StartTracing(context.Background(), settings, "gateway", traceDelay, log)
 	if err != nil {
 		_ = file.Close()
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
-	"github.com/almonerhq/almoner/shared/server/metrics"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // settings are the settings of a service that its commands need too.
@@ -135,7 +135,7 @@ func (s *Stack) observed(service *Service) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	service.Metrics = "http://" + loopback(port) + metrics.Path
+	service.Metrics = "http://" + loopback(port) + server.MetricsPath
 	service.spec.Env = append(service.spec.Env, "ALMONER_METRICS_LISTEN="+loopback(port))
 	return service, nil
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/server/tracing"
+	"github.com/almonerhq/almoner/shared/server"
 )
 
 // A Stack is a running Almoner.
@@ -118,7 +118,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if err := s.startServices(ctx); err != nil {
 		return err
 	}
-	var traces tracing.Settings
+	var traces server.TraceSettings
 	if _, err := envconf.Load(&traces, pairs(s.traceSettings())); err != nil {
 		return err
 	}

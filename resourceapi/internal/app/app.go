@@ -14,7 +14,6 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/config/secretfile"
-	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/retention"
@@ -22,16 +21,11 @@ import (
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
-	"github.com/almonerhq/almoner/shared/server/metrics"
-	"github.com/almonerhq/almoner/shared/server/profile"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/events"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/me"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/wellknown"
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/webhooks"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/keys"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
@@ -67,7 +61,7 @@ type parts struct {
 	proxies    web.Proxies
 	watch      server.Instruments
 	store      *postgres.Store
-	tokens     *keys.Source
+	tokens     *gate.Keys
 	usage      *standing.UsageRecorder
 	atGate     gate.Deps
 	gate       *gate.Gate
@@ -92,7 +86,7 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 	if p.brand, err = c.Options.Read(); err != nil {
 		return p, err
 	}
-	if p.watch, err = server.NewInstruments(ctx, "resourceapi", c.Settings, log); err != nil {
+	if p.watch, err = server.NewInstruments(ctx, "resourceapi", c.TraceSettings, log); err != nil {
 		return p, err
 	}
 	url := secretfile.Postgres("ALMONER_DATABASE_URL", c.reading.File("ALMONER_DATABASE_URL"), c.DatabaseURL, log)
@@ -101,11 +95,11 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 		return p, err
 	}
 	p.usage = p.store.UsageRecorder(log)
-	p.tokens = keys.NewSource(c.JWKSURL, log, time.Now)
+	p.tokens = gate.NewKeys(c.JWKSURL, c.BaseURL, log, time.Now)
 	p.atGate = gate.Deps{
 		Resource:  gate.API,
 		BaseURL:   c.BaseURL,
-		Tokens:    keys.NewVerifier(p.tokens, c.BaseURL),
+		Keys:      p.tokens,
 		Standings: p.store,
 		RecordUse: p.usage.Record,
 		Log:       log,
@@ -143,17 +137,17 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	a := &App{modules: modules(p, engaged), store: p.store, usage: p.usage, limits: p.limits, watch: p.watch}
 	all := []routes{
 		assistants.Routes(),
-		wellknown.Routes(c.BaseURL, p.brand.Name()),
-		apidoc.New(c.BaseURL, p.brand).Routes(),
-		me.Routes(p.gate, p.store),
-		events.Routes(p.gate, p.store, p.lists),
+		gate.MetadataRoutes(c.BaseURL, p.brand.Name()),
+		apidoc.Routes(c.BaseURL, p.brand),
+		p.gate.Me(),
+		webhooks.EventRoutes(p.gate, p.store, p.lists),
 		hooks.endpoint.Routes(),
 		healthRoutes(ready(p.gate, log, needed)),
 	}
 	for _, m := range a.modules {
 		all = append(all, m.routes...)
 	}
-	a.router, a.profiles = newRouter(p.gate, all, deprecation.All()), c.Profiles
+	a.router, a.profiles = newRouter(p.gate, all, rest.Deprecated()), c.Profiles
 	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, lastResort(p.gate))
 	a.serving = server.Process{
 		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: needed.Ready},
@@ -175,7 +169,7 @@ func works(p parts, hooks webhookParts, engaged *engageModule) (serving, process
 	c, log := p.config, p.log
 	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, p.keys, log)
 	expired := p.store.Retention(retention.Days(c.ImportsDays), retention.Days(c.SupportersDays))
-	deleted := metrics.CountDeleted(p.watch.Registry)
+	deleted := server.CountDeleted(p.watch.Registry)
 	processing = []func(context.Context){engaged.worker.Run, worker.Erase(p.store, log)}
 	serving = []func(context.Context){
 		p.tokens.Run,
@@ -192,13 +186,13 @@ func works(p parts, hooks webhookParts, engaged *engageModule) (serving, process
 
 // watchStores measures the stores and the queue in Postgres.
 func (p parts) watchStores() error {
-	metrics.WatchPostgres(p.watch.Registry, "requests", p.store.PoolStat)
-	metrics.WatchPostgres(p.watch.Registry, "searches", p.store.SearchPoolStat)
+	server.WatchPostgres(p.watch.Registry, "requests", p.store.PoolStat)
+	server.WatchPostgres(p.watch.Registry, "searches", p.store.SearchPoolStat)
 	watchQueue(p.watch.Registry, p.store, p.log)
 	if !p.limits.AreShared() {
 		return nil
 	}
-	metrics.WatchRedis(p.watch.Registry, p.limits.PoolStats)
+	server.WatchRedis(p.watch.Registry, p.limits.PoolStats)
 	return p.limits.Watch(p.watch.Commands)
 }
 
@@ -222,7 +216,7 @@ func newAssistants(p parts) (*mcp.Endpoint, error) {
 // Run serves until ctx ends, then completes the requests and the import in progress. It calls ready with the listen
 // address.
 func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
-	profile.OnSignal(ctx, a.profiles, "resourceapi", a.serving.Log)
+	server.ProfileOnSignal(ctx, a.profiles, "resourceapi", a.serving.Log)
 	return a.serving.Run(ctx, ready, true, a.servingWorks...)
 }
 

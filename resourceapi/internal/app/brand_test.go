@@ -9,7 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/keys/keystest"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 

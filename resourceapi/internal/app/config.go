@@ -13,8 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
-	"github.com/almonerhq/almoner/shared/server/metrics"
-	"github.com/almonerhq/almoner/shared/server/tracing"
+	"github.com/almonerhq/almoner/shared/server"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -42,7 +41,7 @@ type Config struct {
 	WebhookCA    string            `env:"ALMONER_WEBHOOK_CA" doc:"For development only: certificates in PEM to trust in addition to the system's when delivering webhooks, which may then go to this machine. Refused unless ALMONER_BASE_URL is an address of this machine."`
 	RetentionSettings
 	brand.Options
-	tracing.Settings
+	server.TraceSettings
 
 	reading    envconf.Reading
 	searchTime time.Duration // limit of a search; 0 means the contract's
@@ -79,7 +78,7 @@ func (c *Config) Check() []error {
 	m.Require(c.JWKSURL == "" || isHTTP(c.JWKSURL), "ALMONER_JWKS_URL must be an http:// or https:// URL")
 	m.Require(c.Connections >= 2 && c.Connections <= 500, "ALMONER_DATABASE_CONNECTIONS must be between 2 and 500")
 	m.Valid("ALMONER_STORE_WAIT", pg.CheckWait(c.StoreWait))
-	m.Valid("ALMONER_METRICS_LISTEN", metrics.CheckAddress(c.Metrics, c.Listen, c.WorkerListen))
+	m.Valid("ALMONER_METRICS_LISTEN", server.CheckMetricsAddress(c.Metrics, c.Listen, c.WorkerListen))
 	_, err = web.ParseProxies(c.Proxies)
 	m.Require(err == nil,
 		"ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
@@ -92,7 +91,7 @@ func (c *Config) Check() []error {
 	m = append(m, c.checkWebhooks()...)
 	m = append(m, c.RetentionSettings.Check()...)
 	m = append(m, c.Options.Check()...)
-	return append(m, c.Settings.Check()...)
+	return append(m, c.TraceSettings.Check()...)
 }
 
 // checkWebhooks reports mistakes in the settings of webhooks.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 // withTexts is allTypes with an introduction, a thank-you text and a language.
@@ -199,10 +199,10 @@ func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	style := ui.Accent(pale)
+	style := pagestyle.Accent(pale)
 	a := s.get(f.path()+"/embed?frame=1&theme=dark&accent=FFE08A", nil)
 	if !strings.Contains(a.Body, "<style>"+style+"</style>") ||
-		!strings.Contains(a.Header.Get("Content-Security-Policy"), "style-src 'self' "+ui.Hash(style)+";") ||
+		!strings.Contains(a.Header.Get("Content-Security-Policy"), "style-src 'self' "+pagestyle.Hash(style)+";") ||
 		!strings.Contains(a.Body, `embed?accent=ffe08a&amp;frame=1&amp;theme=dark"`) {
 		t.Errorf("%v %s", a.Header, a.Body)
 	}

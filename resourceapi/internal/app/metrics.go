@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/almonerhq/almoner/shared/server/metrics"
+	"github.com/almonerhq/almoner/shared/server"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -15,13 +15,13 @@ import (
 
 // watchQueue registers metrics of the queue of submissions, which is queried at each scrape. All processes report the
 // same queue.
-func watchQueue(registry *metrics.Registry, store *postgres.Store, log *slog.Logger) {
+func watchQueue(registry *server.Registry, store *postgres.Store, log *slog.Logger) {
 	jobs := prometheus.NewDesc("almoner_queue_jobs",
 		"Submissions not processed yet, by the state of their job. All processes report the same queue.",
 		[]string{"state"}, nil)
 	oldest := prometheus.NewDesc("almoner_queue_oldest_job_seconds",
 		"How long the oldest runnable job has waited; 0 if none waits.", nil, nil)
-	metrics.WatchGauges(registry, func(ctx context.Context, set metrics.SetGauge) {
+	server.WatchGauges(registry, func(ctx context.Context, set server.SetGauge) {
 		byState, age, err := store.Jobs(ctx)
 		if err != nil {
 			log.Warn("queue not measured", "cause", err)
@@ -37,7 +37,7 @@ func watchQueue(registry *metrics.Registry, store *postgres.Store, log *slog.Log
 // countDeliveries registers metrics of webhooks, of which the number of endpoints by state is read at each scrape. It
 // returns a function that counts one attempt of this process.
 func countDeliveries(
-	registry *metrics.Registry, store *postgres.Webhooks, log *slog.Logger,
+	registry *server.Registry, store *postgres.Webhooks, log *slog.Logger,
 ) func(delivery.Outcome, time.Duration) {
 	deliveries := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "almoner_webhook_deliveries_total",
@@ -56,7 +56,7 @@ func countDeliveries(
 	endpoints := prometheus.NewDesc("almoner_webhook_endpoints",
 		"Webhook endpoints by state: enabled, failing (enabled, and the last attempt failed), disabled. All "+
 			"processes report the same endpoints.", []string{"state"}, nil)
-	metrics.WatchGauges(registry, func(ctx context.Context, set metrics.SetGauge) {
+	server.WatchGauges(registry, func(ctx context.Context, set server.SetGauge) {
 		states, err := store.WebhookStates(ctx)
 		if err != nil {
 			log.Warn("webhook endpoints not counted", "cause", err)

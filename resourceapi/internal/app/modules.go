@@ -37,7 +37,7 @@ type module struct {
 // metrics. The tests of permissions, access and the description (O1) read it too.
 func modules(p parts, engaged *engageModule) []module {
 	return []module{
-		{"programmes", []routes{programmes.New(programmes.Deps{
+		{"programmes", []routes{(&programmes.Endpoint{
 			BaseURL: p.config.BaseURL,
 			Gate:    p.gate,
 			Store:   p.store,
@@ -75,8 +75,8 @@ func newEngage(p parts, webhooks worker.Webhooks) (*engageModule, error) {
 		return nil, err
 	}
 	return &engageModule{
-		forms: forms.New(forms.Deps{BaseURL: p.config.BaseURL, Gate: p.gate, Store: store, Cursors: p.lists}),
-		public: publicforms.New(publicforms.Deps{
+		forms: &forms.Endpoint{BaseURL: p.config.BaseURL, Gate: p.gate, Store: store, Cursors: p.lists},
+		public: &publicforms.Endpoint{
 			BaseURL:        p.config.BaseURL,
 			Brand:          p.brand,
 			Store:          store,
@@ -86,7 +86,7 @@ func newEngage(p parts, webhooks worker.Webhooks) (*engageModule, error) {
 			Count:          p.limits.Count,
 			Refuse:         p.gate.Refuse,
 			LogServerError: p.gate.LogServerError,
-		}),
+		},
 		worker: processor,
 	}, nil
 }
@@ -120,7 +120,7 @@ func newWebhooks(p parts) (webhookParts, error) {
 		return webhookParts{}, err
 	}
 	return webhookParts{
-		endpoint: webhooks.New(webhooks.Deps{
+		endpoint: &webhooks.Endpoint{
 			BaseURL: p.config.BaseURL,
 			Gate:    p.gate,
 			Store:   store,
@@ -128,7 +128,7 @@ func newWebhooks(p parts) (webhookParts, error) {
 			Network: network,
 			Keys:    keys,
 			Answers: answers,
-		}),
+		},
 		Webhooks: store,
 		keys:     keys,
 		log:      p.log,

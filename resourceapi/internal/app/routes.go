@@ -11,19 +11,18 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/deprecation"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
-	"github.com/almonerhq/almoner/resourceapi/internal/keys"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/redis"
 )
 
 // newRouter returns the router of all routes. A path must match exactly as sent: other spellings are neither cleaned
 // nor redirected. Unknown paths and wrong methods are refused before the credential is checked (contract, section 6).
-func newRouter(guard *gate.Gate, all []routes, deprecated deprecation.Table) *mux.Router {
+func newRouter(guard *gate.Gate, all []routes, deprecated rest.Deprecations) *mux.Router {
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
 	router.Use(noteRoute(deprecated))
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "This path does not exist."))
@@ -59,7 +58,7 @@ func probes(ready http.Handler) http.Handler {
 }
 
 // noteRoute records the pattern of the matched route for logs and metrics, and announces deprecated operations.
-func noteRoute(deprecated deprecation.Table) mux.MiddlewareFunc {
+func noteRoute(deprecated rest.Deprecations) mux.MiddlewareFunc {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
@@ -100,10 +99,10 @@ func withSecurityHeaders(next http.Handler) http.Handler {
 
 // partsOfAPI returns the dependencies of the API. Redis is reported but not required: without it each process limits
 // by itself. The keys of access tokens are required until they were read once. Later the cached ones are used
-// (package keys), but a new process that cannot reach the authorization server must not replace one that could. The
+// (gate.Keys), but a new process that cannot reach the authorization server must not replace one that could. The
 // authorization server in turn waits only for its stores.
-func partsOfAPI(store *postgres.Store, source *keys.Source, limits *redis.Limits) server.Parts {
-	parts := append(partsOfWorker(store), server.Part{Name: "keys", Check: source.Ready, Required: true})
+func partsOfAPI(store *postgres.Store, keys *gate.Keys, limits *redis.Limits) server.Parts {
+	parts := append(partsOfWorker(store), server.Part{Name: "keys", Check: keys.Ready, Required: true})
 	if limits.AreShared() {
 		parts = append(parts, server.Part{Name: "redis", Check: limits.Ping})
 	}

@@ -79,7 +79,7 @@ func TestWebhooks_AddReadAndDelete(t *testing.T) {
 		!strings.HasPrefix(made.Secret, "whsec_") {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	second := s.addWebhook(h, "https://hooks.example.invalid/b", webhook.AllTypes()...)
+	second := s.addWebhook(h, "https://hooks.example.invalid/b", webhook.EventTypes()...)
 	for _, path := range []string{webhooksPath, webhooksPath + "/" + made.ID} {
 		if a := s.get(path, h); a.Status != http.StatusOK || strings.Contains(a.Body, "ecret") ||
 			!strings.Contains(a.Body, made.ID) {

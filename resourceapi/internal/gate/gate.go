@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/bearer"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -75,32 +74,19 @@ func ServingAnyQuery(serve func(http.ResponseWriter, *http.Request, Caller) erro
 // Standings reads standings. It returns standing.ErrUnknown if there is no such credential.
 type Standings interface {
 	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
+	// StandingAndProfile reads the standing and the profile of a credential in one round trip.
+	StandingAndProfile(ctx context.Context, q standing.Query) (standing.Standing, standing.Profile, error)
 	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 	// Askable returns the permissions that the client of a grant may request from its user.
 	Askable(ctx context.Context, grant, workspaceID uuid.UUID) (perm.Set, error)
 }
 
-// A Resource is what a gate protects (contract, section 1).
-type Resource struct {
-	path perm.Resource
-	// forAssistants means that the workspace is the credential's own, since hosted connectors cannot send a header;
-	// that LLM integration must be on in the workspace, whatever the credential; and that the tool reports a module
-	// that is off (contract, section 7a).
-	forAssistants bool
-}
-
-// The resources of this service.
-var (
-	API = Resource{path: perm.API}
-	MCP = Resource{path: perm.MCP, forAssistants: true}
-)
-
 // Deps are the dependencies of a Gate.
 type Deps struct {
 	Resource  Resource
 	BaseURL   string // without a trailing slash
-	Tokens    Tokens
+	Keys      *Keys
 	Standings Standings
 	RecordUse func(standing.Standing) // called for each valid credential; must not block
 	Bounds    *Bounds                 // shared by all gates of a process
@@ -121,7 +107,7 @@ func New(d Deps) *Gate {
 	return &Gate{
 		Deps:     d,
 		audience: d.BaseURL + string(d.Resource.path),
-		metadata: d.BaseURL + "/.well-known/oauth-protected-resource" + string(d.Resource.path),
+		metadata: d.BaseURL + metadataPath + string(d.Resource.path),
 		useful:   d.Resource.path.ForConnectors(),
 	}
 }
@@ -129,8 +115,13 @@ func New(d Deps) *Gate {
 // Guard serves admitted requests and refuses the others. The caller needs the permission, and the workspace its module;
 // without a permission, membership of the workspace suffices, whatever its modules.
 func (g *Gate) Guard(need perm.Permission, prepare Prepare) http.Handler {
+	return g.refusing(func(w http.ResponseWriter, r *http.Request) error { return g.serve(w, r, need, prepare) })
+}
+
+// refusing returns a handler that answers the errors of serve.
+func (g *Gate) refusing(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := g.serve(w, r, need, prepare); err != nil {
+		if err := serve(w, r); err != nil {
 			g.Refuse(w, r, err)
 		}
 	})
@@ -184,9 +175,9 @@ func search(ctx context.Context, plan Plan, caller Caller, leave func(error)) (e
 
 // identify is the part of step 1 that needs only the text of the credential.
 func (g *Gate) identify(r *http.Request) (presented, error) {
-	token, err := bearer.Read(r.Header)
+	token, err := rest.BearerToken(r.Header)
 	switch {
-	case errors.Is(err, bearer.ErrMissing):
+	case errors.Is(err, rest.ErrNoToken):
 		return presented{}, g.missing()
 	case err != nil:
 		return presented{}, g.unauthenticated("Send one Authorization header with one bearer token.")

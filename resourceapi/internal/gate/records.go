@@ -29,12 +29,17 @@ func PathID(r *http.Request, notFound error) (uuid.UUID, error) {
 // CursorPurpose is the purpose of the Cursors of the lists. The lists of Engage were the first.
 const CursorPurpose = "engage cursor"
 
-// A List serves one list of records of type T, newest first, a page at a time.
-type List[T any] struct {
+// A Module is what the routes of one module share.
+type Module struct {
 	Gate     *Gate
-	Need     perm.Permission
 	Cursors  *rest.Cursors
 	Refusals rest.Refusals
+}
+
+// A List serves one list of records of type T, newest first, a page at a time.
+type List[T, R any] struct {
+	Module
+	Need perm.Permission
 	// Name identifies the list in its cursors. Each list has its own.
 	Name string
 	// Owner is the error for an unknown record to which the list belongs, and whose id is in the path. If nil, the list
@@ -42,8 +47,6 @@ type List[T any] struct {
 	Owner error
 	// Find checks that the workspace has the record of that id. It is nil if Owner is.
 	Find func(ctx context.Context, workspaceID, id uuid.UUID) error
-	// Fields are the members of a record in its API form, of which the parameter fields selects some.
-	Fields []string
 	// Filters are the query parameters other than cursor, limit and fields.
 	Filters rest.Filters
 	// Read passes the records of a page of the workspace's list to take until it returns false. ReadOf does it for the
@@ -51,12 +54,12 @@ type List[T any] struct {
 	Read   func(ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
 	ReadOf func(ctx context.Context, workspaceID, owner uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
 	// Record returns the record in its API form, and Position its position in the list.
-	Record   func(T) any
+	Record   func(T) R
 	Position func(T) rest.Position
 }
 
 // Handler handles GET.
-func (l List[T]) Handler() http.Handler {
+func (l List[T, R]) Handler() http.Handler {
 	return l.Gate.Guard(l.Need, func(r *http.Request, workspaceID uuid.UUID) (Plan, error) {
 		known := append([]string{"cursor", "limit", "fields"}, l.Filters.Names()...)
 		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
@@ -67,7 +70,7 @@ func (l List[T]) Handler() http.Handler {
 			owner, notFound = PathID(r, l.Owner)
 		}
 		name := l.Name + " of " + owner.String()
-		wanted, err := rest.ReadRange(r.URL.RawQuery, name, l.Cursors, l.Fields, l.Filters)
+		wanted, err := rest.ReadRange(r.URL.RawQuery, name, l.Cursors, rest.FieldsOf[R](), l.Filters)
 		if err != nil {
 			return Plan{}, l.Refusals.Of(err)
 		}
@@ -80,7 +83,7 @@ func (l List[T]) Handler() http.Handler {
 	})
 }
 
-func (l List[T]) serve(
+func (l List[T, R]) serve(
 	w http.ResponseWriter, r *http.Request, caller Caller, owner uuid.UUID, wanted rest.Range,
 ) error {
 	if l.Find != nil {
@@ -112,26 +115,25 @@ func (l List[T]) serve(
 }
 
 // A Record serves one record of type T, whose id is in the path.
-type Record[T any] struct {
-	Gate     *Gate
+type Record[T, R any] struct {
+	Module
 	Need     perm.Permission
-	Refusals rest.Refusals
 	NotFound error // for an id that is no UUID
 	Read     func(ctx context.Context, workspaceID, id uuid.UUID) (T, error)
 	// Check returns an error if the caller may not read the record. It may be nil.
 	Check   func(caller Caller, found T) error
-	Record  func(T) any // returns it in its API form
+	Record  func(T) R   // returns it in its API form
 	Version func(T) int // for its entity tag; nil if it has none
 }
 
 // Handler handles GET.
-func (o Record[T]) Handler() http.Handler {
+func (o Record[T, R]) Handler() http.Handler {
 	return o.Gate.Guard(o.Need, Serving(func(w http.ResponseWriter, r *http.Request, caller Caller) error {
 		return o.Refusals.Of(o.serve(w, r, caller))
 	}))
 }
 
-func (o Record[T]) serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
+func (o Record[T, R]) serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
 	id, err := PathID(r, o.NotFound)
 	if err != nil {
 		return err
@@ -159,8 +161,43 @@ func (o Record[T]) serve(w http.ResponseWriter, r *http.Request, caller Caller) 
 	return conditions.ServeRead(w, o.Version(found), write)
 }
 
-// A Decoder parses a request whose body is content. It does no I/O.
-type Decoder[W any] func(r *http.Request, caller Caller, content []byte) (rest.Effect[W], error)
+// A WriteRequest is an admitted write that a Decoder parses. It keeps the first mistake that is found in it.
+type WriteRequest struct {
+	*http.Request
+	Caller
+	Content []byte // the body
+	mistake error
+}
+
+// Refuse keeps err if it is the first mistake.
+func (w *WriteRequest) Refuse(err error) { w.mistake = cmp.Or(w.mistake, err) }
+
+// Refused reports whether the request has a mistake.
+func (w *WriteRequest) Refused() bool { return w.mistake != nil }
+
+// Object returns the body as a JSON object of one of the types. It is empty if the body is refused.
+func (w *WriteRequest) Object(types ...string) rest.Object {
+	object, err := rest.ParseBody(w.Header, w.Content, types...)
+	w.Refuse(err)
+	return object
+}
+
+// ID returns the id of the path, or refuses the request with notFound.
+func (w *WriteRequest) ID(notFound error) uuid.UUID {
+	id, err := PathID(w.Request, notFound)
+	w.Refuse(err)
+	return id
+}
+
+// Conditions returns the preconditions of the request.
+func (w *WriteRequest) Conditions() rest.Conditions {
+	conditions, err := rest.ReadConditions(w.Header)
+	w.Refuse(err)
+	return conditions
+}
+
+// A Decoder parses a request and returns its effect, which runs unless the request was refused. It does no I/O.
+type Decoder[W any] func(r *WriteRequest) rest.Effect[W]
 
 // A Body reads the body of an admitted request. release is called when the write has ended.
 type Body func(w http.ResponseWriter, r *http.Request, caller Caller) (content []byte, release func(), err error)
@@ -177,23 +214,21 @@ func UpTo(limit int64) Body {
 func Deletes[W any](
 	notFound error, remove func(writer W, ctx context.Context, workspaceID, id, by uuid.UUID) error,
 ) Decoder[W] {
-	return func(r *http.Request, caller Caller, _ []byte) (rest.Effect[W], error) {
-		id, err := PathID(r, notFound)
+	return func(r *WriteRequest) rest.Effect[W] {
+		id := r.ID(notFound)
 		return func(ctx context.Context, writer W) (rest.Answer, error) {
-			err := remove(writer, ctx, caller.WorkspaceID, id, caller.User)
-			return rest.Answer{Status: http.StatusNoContent}, err
-		}, err
+			return rest.Answer{Status: http.StatusNoContent}, remove(writer, ctx, r.WorkspaceID, id, r.User)
+		}
 	}
 }
 
 // Writes serves the writes of one module. Every write takes the same steps: admission, body, Idempotency-Key, decoding,
 // transaction, answer.
 type Writes[W any] struct {
-	Gate *Gate
+	Module
 	Need perm.Permission
 	// Once runs effect in one transaction, or returns the answer already stored under key.
-	Once     func(ctx context.Context, key rest.Key, effect rest.Effect[W]) (rest.Answer, error)
-	Refusals rest.Refusals
+	Once func(ctx context.Context, key rest.Key, effect rest.Effect[W]) (rest.Answer, error)
 }
 
 // Handler handles the writes that decode parses.
@@ -204,7 +239,7 @@ func (s Writes[W]) Handler(body Body, decode Decoder[W]) http.Handler {
 			return err
 		}
 		defer release()
-		answer, err := s.run(r, caller, content, decode)
+		answer, err := s.run(&WriteRequest{Request: r, Caller: caller, Content: content}, decode)
 		if err != nil {
 			return s.Refusals.Of(err)
 		}
@@ -215,23 +250,22 @@ func (s Writes[W]) Handler(body Body, decode Decoder[W]) http.Handler {
 
 // run decodes the request and runs its effect. An invalid request may repeat an answered one, so its error is returned
 // only after the key was looked up.
-func (w Writes[W]) run(r *http.Request, caller Caller, content []byte, decode Decoder[W]) (rest.Answer, error) {
-	scope := rest.KeyScope{WorkspaceID: caller.WorkspaceID, User: caller.User, Route: rest.RouteOf(r)}
-	key, err := rest.ReadKey(r.Header, scope, content)
+func (s Writes[W]) run(r *WriteRequest, decode Decoder[W]) (rest.Answer, error) {
+	scope := rest.KeyScope{WorkspaceID: r.WorkspaceID, User: r.User, Route: rest.RouteOf(r.Request)}
+	key, err := rest.ReadKey(r.Header, scope, r.Content)
 	if err != nil {
 		return rest.Answer{}, err
 	}
-	key.By = rest.Caller{Credential: caller.Credential, Held: caller.Permissions}
-	effect, mistake := decode(r, caller, content)
-	if refused, ok := errors.AsType[*apierr.Error](mistake); ok && refused.Kind == apierr.Forbidden {
-		return rest.Answer{}, mistake // what the caller may not do now is not repeated either
+	key.By = rest.Caller{Credential: r.Credential, Held: r.Permissions}
+	effect := decode(r)
+	if refused, ok := errors.AsType[*apierr.Error](r.mistake); ok && refused.Kind == apierr.Forbidden {
+		return rest.Answer{}, r.mistake // what the caller may not do now is not repeated either
 	}
-	mistake = cmp.Or(rest.UnknownParameters(r.URL.RawQuery), mistake)
-	if mistake != nil {
+	if mistake := cmp.Or(rest.UnknownParameters(r.URL.RawQuery), r.mistake); mistake != nil {
 		if !key.Given() {
 			return rest.Answer{}, mistake
 		}
 		effect = func(context.Context, W) (rest.Answer, error) { return rest.Answer{}, mistake }
 	}
-	return w.Once(r.Context(), key, effect)
+	return s.Once(r.Context(), key, effect)
 }

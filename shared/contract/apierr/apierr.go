@@ -6,6 +6,7 @@
 package apierr
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -119,30 +120,27 @@ func (e *Error) StableCode() string {
 type Shape func(*Error) any
 
 // Nested is {"error":{"code","message"}}, the shape of module endpoints.
-func Nested(e *Error) any {
-	code := e.Code
-	if code == "" {
-		code = kinds[e.Kind].code
-	}
-	type body struct {
-		Code    string            `json:"code"`
-		Message string            `json:"message"`
-		Fields  map[string]string `json:"fields,omitempty"`
-	}
-	return map[string]body{"error": {code, e.Message, e.Fields}}
+func Nested(e *Error) any { return map[string]Detail{"error": e.Detail()} }
+
+// A Detail is the value of error in the nested shape.
+type Detail struct {
+	Code    string            `json:"code"`
+	Message string            `json:"message"`
+	Fields  map[string]string `json:"fields,omitempty"`
+}
+
+// Detail returns the error for the nested shape.
+func (e *Error) Detail() Detail {
+	return Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Message, e.Fields}
 }
 
 // Flat is {"error","error_description"}, the shape of Account endpoints and OAuth errors (RFC 6749, section
 // 5.2).
 func Flat(e *Error) any {
-	code := e.Code
-	if code == "" {
-		code = kinds[e.Kind].flat
-	}
 	return struct {
 		Error       string `json:"error"`
 		Description string `json:"error_description"`
-	}{code, e.Message}
+	}{cmp.Or(e.Code, kinds[e.Kind].flat), e.Message}
 }
 
 // Gateway is {"message"}, the shape of failures of the Account authorizer.

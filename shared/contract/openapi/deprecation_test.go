@@ -3,22 +3,22 @@ package openapi
 import (
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/contract/deprecation"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // The services announce exactly the operations with `deprecated: true`, each with a notice that is long enough.
-func TestTable_MatchesDescription(t *testing.T) {
+func TestDeprecated_MatchesDescription(t *testing.T) {
 	announced := map[string]bool{}
-	for _, one := range deprecation.All() {
+	for _, one := range rest.Deprecated() {
 		announced[one.Method+" "+one.Path] = true
-		if one.Sunset.Sub(one.Since) < deprecation.Notice || one.Link == "" {
+		if one.Sunset.Sub(one.Since) < rest.DeprecationNotice || one.Link == "" {
 			t.Errorf("%s %s: the notice is too short, or has no link", one.Method, one.Path)
 		}
 	}
 	for _, o := range described(t).Operations() {
 		name := o.Method + " " + o.Path
 		if marked := o.Value("deprecated") == true; marked != announced[name] {
-			t.Errorf("%s: deprecated in the description %t, in package deprecation %t", name, marked, announced[name])
+			t.Errorf("%s: deprecated in the description %t, in package rest %t", name, marked, announced[name])
 		}
 		delete(announced, name)
 	}

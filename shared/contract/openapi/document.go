@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 //go:embed parts/*.yaml
@@ -51,7 +53,11 @@ type Operation struct {
 
 // New makes the description of the API at baseURL, which must have no trailing slash.
 func New(baseURL string) (*Document, error) {
-	fill := strings.NewReplacer("{base_url}", baseURL)
+	var permissions []string
+	for _, entry := range perm.All() {
+		permissions = append(permissions, string(entry.ID))
+	}
+	fill := strings.NewReplacer("{base_url}", baseURL, `"{permissions}"`, `["`+strings.Join(permissions, `", "`)+`"]`)
 	root, err := read("base", fill)
 	if err != nil {
 		return nil, err
@@ -120,7 +126,7 @@ func read(name string, fill *strings.Replacer) (Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	part, err := readPart(content, fill)
+	part, err := readPart(fill.Replace(string(content)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

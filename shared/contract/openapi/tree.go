@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/goccy/go-yaml"
-
-	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // An Object is an object whose members are in source order.
@@ -80,36 +77,25 @@ func encode(out *bytes.Buffer, value any) error {
 	return nil
 }
 
-// everyPermission stands for the list of all permissions.
-const everyPermission = "{permissions}"
-
-// readPart parses one file. fill replaces placeholders in every text.
-func readPart(content []byte, fill *strings.Replacer) (Object, error) {
+// readPart parses one file.
+func readPart(content string) (Object, error) {
 	var slice yaml.MapSlice
-	if err := yaml.UnmarshalWithOptions(content, &slice, yaml.UseOrderedMap()); err != nil {
+	if err := yaml.UnmarshalWithOptions([]byte(content), &slice, yaml.UseOrderedMap()); err != nil {
 		return nil, err
 	}
-	read, err := ordered(slice, fill)
+	read, err := ordered(slice)
 	if err != nil {
 		return nil, err
 	}
 	return read.(Object), nil
 }
 
-func permissions() []any {
-	var ids []any
-	for _, entry := range perm.All() {
-		ids = append(ids, string(entry.ID))
-	}
-	return ids
-}
-
-func ordered(value any, fill *strings.Replacer) (any, error) {
+func ordered(value any) (any, error) {
 	switch value := value.(type) {
 	case yaml.MapSlice:
 		out := Object{}
 		for _, item := range value {
-			child, err := ordered(item.Value, fill)
+			child, err := ordered(item.Value)
 			if err != nil {
 				return nil, err
 			}
@@ -123,18 +109,13 @@ func ordered(value any, fill *strings.Replacer) (any, error) {
 	case []any:
 		out := make([]any, len(value))
 		for i, item := range value {
-			child, err := ordered(item, fill)
+			child, err := ordered(item)
 			if err != nil {
 				return nil, err
 			}
 			out[i] = child
 		}
 		return out, nil
-	case string:
-		if value == everyPermission {
-			return permissions(), nil
-		}
-		return fill.Replace(value), nil
 	}
 	return value, nil
 }

@@ -37,9 +37,6 @@ type Maker struct {
 	GrantID *uuid.UUID // the grant of an access token
 }
 
-// ByToken reports whether a credential made the endpoint.
-func (m Maker) ByToken() bool { return m.TokenID != nil || m.GrantID != nil }
-
 // A Cause is the reason for a delivery.
 type Cause string
 

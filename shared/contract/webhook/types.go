@@ -62,8 +62,8 @@ func Subjects() []Subject {
 	}
 }
 
-// AllTypes returns all types.
-func AllTypes() []string {
+// EventTypes returns all types.
+func EventTypes() []string {
 	var all []string
 	for _, s := range Subjects() {
 		all = append(all, s.Types()...)

@@ -108,7 +108,7 @@ func CheckTypes(types []string) string {
 	sorted := slices.Sorted(slices.Values(types))
 	for _, one := range types {
 		if _, known := Need(one); !known {
-			return "Must be types of events: " + strings.Join(AllTypes(), ", ") + "."
+			return "Must be types of events: " + strings.Join(EventTypes(), ", ") + "."
 		}
 	}
 	switch {

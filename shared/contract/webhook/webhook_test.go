@@ -110,7 +110,7 @@ func TestCheckURL(t *testing.T) {
 
 func TestCheckTypes(t *testing.T) {
 	t.Parallel()
-	for _, accepted := range [][]string{{"programme.created"}, AllTypes()} {
+	for _, accepted := range [][]string{{"programme.created"}, EventTypes()} {
 		if message := CheckTypes(accepted); message != "" {
 			t.Errorf("%q: %s", accepted, message)
 		}

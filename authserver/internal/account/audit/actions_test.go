@@ -62,7 +62,7 @@ func TestActions_ElsewhereAreInTheTable(t *testing.T) {
 	check := func(path, content string) {
 		for _, match := range action.FindAllStringSubmatch(content, -1) {
 			name := strings.Trim(match[0], "'")
-			if !nouns[match[1]] || slices.Contains(webhook.AllTypes(), name) { // types of events that integrations read
+			if !nouns[match[1]] || slices.Contains(webhook.EventTypes(), name) { // types that integrations read
 				continue
 			}
 			found++

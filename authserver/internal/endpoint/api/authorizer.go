@@ -8,12 +8,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/bearer"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
@@ -47,7 +47,7 @@ func (d *Deps) authorize(w http.ResponseWriter, r *http.Request, serve func(audi
 func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err error) {
 	refusal, shaped := errors.AsType[*apierr.Error](err)
 	switch {
-	case errors.Is(err, bearer.ErrMissing):
+	case errors.Is(err, rest.ErrNoToken):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+
 			`/.well-known/oauth-protected-resource/v1"`)
 		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
@@ -109,8 +109,8 @@ type presented struct {
 
 // identify parses the credential of the request. It does no I/O.
 func (d *Deps) identify(r *http.Request) (presented, error) {
-	token, err := bearer.Read(r.Header)
-	if errors.Is(err, bearer.ErrEmpty) {
+	token, err := rest.BearerToken(r.Header)
+	if errors.Is(err, rest.ErrEmptyToken) {
 		return presented{}, errCredential
 	}
 	if err != nil {

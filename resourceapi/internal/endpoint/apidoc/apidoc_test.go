@@ -12,16 +12,17 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/page/brand"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 const base = "https://api.example.org"
 
-func served(t *testing.T) *Endpoint {
-	t.Helper()
-	return New(base, brand.Brand{})
-}
+// The handlers of the description, of a deployment without a brand of its own.
+var (
+	served   = Routes(base, brand.Brand{})
+	jsonFile = served[JSONPath]["GET"]
+	pageFile = served[PagePath]["GET"]
+)
 
 func get(handler http.Handler, header ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest("GET", "/", nil)
@@ -34,8 +35,7 @@ func get(handler http.Handler, header ...string) *httptest.ResponseRecorder {
 }
 
 func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
-	e := served(t)
-	for name, handler := range map[string]http.Handler{"JSON": e.JSON(), "page": e.Page()} {
+	for name, handler := range map[string]http.Handler{"JSON": jsonFile, "page": pageFile} {
 		first := get(handler)
 		tag := first.Header().Get("ETag")
 		if first.Code != 200 || tag == "" || first.Header().Get("Cache-Control") != "public, max-age=300" {
@@ -49,7 +49,7 @@ func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
 			t.Errorf("%s: %d", name, other.Code)
 		}
 	}
-	if answer := get(e.JSON()); answer.Header().Get("Access-Control-Allow-Origin") != "*" ||
+	if answer := get(jsonFile); answer.Header().Get("Access-Control-Allow-Origin") != "*" ||
 		answer.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("%v", answer.Header())
 	}
@@ -58,7 +58,7 @@ func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
 // The page loads nothing from other hosts, and its policy would block it. The policy allows the page's own style and
 // script.
 func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
-	answer := get(served(t).Page())
+	answer := get(pageFile)
 	page, policy := answer.Body.String(), answer.Header().Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") ||
 		!strings.Contains(policy, "; connect-src 'self'; img-src 'self'; ") {
@@ -84,7 +84,7 @@ func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
 	for _, element := range []string{"style", "script"} {
 		blocks := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(page, -1)
 		if len(blocks) != 1 || strings.Count(page, "<"+element) != 1 ||
-			!strings.Contains(policy, element+"-src "+ui.Hash(blocks[0][1])+";") {
+			!strings.Contains(policy, element+"-src "+pagestyle.Hash(blocks[0][1])+";") {
 			t.Errorf("the policy does not have the hash of the %s", element)
 		}
 	}
@@ -92,15 +92,15 @@ func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
 
 // The page with all its operations fits a slow connection.
 func TestPage_IsAtMost120KBCompressed(t *testing.T) {
-	answer := get(served(t).Page(), "Accept-Encoding", "gzip")
+	answer := get(pageFile, "Accept-Encoding", "gzip")
 	if answer.Header().Get("Content-Encoding") != "gzip" || answer.Body.Len() > 120_000 {
 		t.Errorf("%v, %d bytes", answer.Header(), answer.Body.Len())
 	}
-	t.Logf("%d bytes compressed, %d without", answer.Body.Len(), get(served(t).Page()).Body.Len())
+	t.Logf("%d bytes compressed, %d without", answer.Body.Len(), get(pageFile).Body.Len())
 }
 
 func TestPage_UsefulOperationsComeFirst(t *testing.T) {
-	page := get(served(t).Page()).Body.String()
+	page := get(pageFile).Body.String()
 	var titles []string
 	for _, found := range regexp.MustCompile(`<h2 id="[^"]+">([^<]+)</h2>\n`).FindAllStringSubmatch(page, -1) {
 		titles = append(titles, found[1])
@@ -119,7 +119,7 @@ func TestPage_ShowsBrandOfDeployment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := get(New(base, b).Page()).Body.String()
+	page := get(Routes(base, b)[PagePath]["GET"]).Body.String()
 	if !strings.Contains(page, "<h1>A&lt;b&gt;&amp;Co API</h1>") || strings.Contains(page, "A<b>") ||
 		!strings.Contains(page, "--brand:#7a1fa2") {
 		t.Error("the page does not show the brand")
@@ -128,7 +128,7 @@ func TestPage_ShowsBrandOfDeployment(t *testing.T) {
 
 // Blocks wider than a phone screen can be scrolled with a keyboard.
 func TestPage_CodeBlocksAreFocusable(t *testing.T) {
-	page := get(served(t).Page()).Body.String()
+	page := get(pageFile).Body.String()
 	if _, rest, found := strings.Cut(page, "<pre"); !found || strings.Contains(rest, "<pre>") ||
 		strings.HasPrefix(rest, ">") {
 		t.Error("a code block cannot take the focus")
@@ -137,7 +137,7 @@ func TestPage_CodeBlocksAreFocusable(t *testing.T) {
 
 // The page shows every operation, parameter and response of the description, but preflights and the files of pages.
 func TestPage_ShowsEveryOperation(t *testing.T) {
-	page := get(served(t).Page()).Body.String()
+	page := get(pageFile).Body.String()
 	d, err := openapi.New(base)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 
 // The first example of each operation can be read without scripts, and the others be opened.
 func TestPage_HasExamplesInFourLanguages(t *testing.T) {
-	page := get(served(t).Page()).Body.String()
+	page := get(pageFile).Body.String()
 	articles := strings.Count(page, "<article ")
 	for language, want := range map[string]string{
 		"curl":       ` open data-language="curl"><summary>curl</summary><pre tabindex="0"><code>curl `,
@@ -194,7 +194,7 @@ func TestPage_HasExamplesInFourLanguages(t *testing.T) {
 }
 
 func TestPage_InternalLinksHaveTargets(t *testing.T) {
-	page := get(served(t).Page()).Body.String()
+	page := get(pageFile).Body.String()
 	var ids []string
 	for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		if slices.Contains(ids, found[1]) {

@@ -22,8 +22,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/page/pagestyle"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 )
 
 // Paths of the description, below the base address.
@@ -32,66 +30,52 @@ const (
 	PagePath = "/v1/docs"
 )
 
-// An Endpoint makes the handlers.
-type Endpoint struct {
-	handlers func() handlers
-}
-
-type handlers struct{ json, page http.Handler }
-
 // logoPath is the path of the logo, which package publicforms serves.
 const logoPath = "/v1/engage/public/logo"
 
-// New describes the API at baseURL, which has no trailing slash. The description is built at the first request, since
-// that takes longer than the rest of the start of a process.
-func New(baseURL string, b brand.Brand) *Endpoint {
-	return &Endpoint{sync.OnceValue(func() handlers {
+// Routes returns the handlers of the description of the API at baseURL, which has no trailing slash, by path and
+// method. The description is built at the first request, since that takes longer than the rest of the start of a
+// process.
+func Routes(baseURL string, b brand.Brand) map[string]map[string]http.Handler {
+	files := sync.OnceValue(func() map[string]http.Handler {
 		built, err := build(baseURL, b)
 		if err != nil {
 			panic(err) // only if the embedded description is invalid
 		}
 		return built
-	})}
+	})
+	routes := map[string]map[string]http.Handler{}
+	for _, path := range []string{JSONPath, PagePath} {
+		routes[path] = map[string]http.Handler{"GET": http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) { files()[path].ServeHTTP(w, r) },
+		)}
+	}
+	return routes
 }
 
-// build returns handlers that serve the description. Scripts of any origin may read the JSON.
-func build(baseURL string, b brand.Brand) (handlers, error) {
+// build returns the handlers of the description by path. Scripts of any origin may read the JSON.
+func build(baseURL string, b brand.Brand) (map[string]http.Handler, error) {
 	document, err := openapi.New(baseURL)
 	if err != nil {
-		return handlers{}, err
+		return nil, err
 	}
 	page, err := render(document, baseURL, b)
 	if err != nil {
-		return handlers{}, err
+		return nil, err
 	}
-	policy := "default-src 'none'; style-src " + ui.Hash(style(b)) + "; script-src " + ui.Hash(script) +
+	policy := "default-src 'none'; style-src " + pagestyle.Hash(style(b)) + "; script-src " + pagestyle.Hash(script) +
 		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	return handlers{
-		json: ui.File(document.JSON(), map[string]string{
+	return map[string]http.Handler{
+		JSONPath: pagestyle.File(document.JSON(), map[string]string{
 			"Content-Type":                "application/json",
 			"Access-Control-Allow-Origin": "*",
 		}),
-		page: ui.File(page, map[string]string{
+		PagePath: pagestyle.File(page, map[string]string{
 			"Content-Type":            "text/html; charset=utf-8",
 			"Content-Security-Policy": policy,
 			"Referrer-Policy":         "no-referrer",
 		}),
 	}, nil
-}
-
-// Routes returns the handlers of the description by path and method.
-func (e *Endpoint) Routes() map[string]map[string]http.Handler {
-	return map[string]map[string]http.Handler{JSONPath: {"GET": e.JSON()}, PagePath: {"GET": e.Page()}}
-}
-
-// JSON handles GET of the JSON description.
-func (e *Endpoint) JSON() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.handlers().json.ServeHTTP(w, r) })
-}
-
-// Page handles GET of the HTML description.
-func (e *Endpoint) Page() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.handlers().page.ServeHTTP(w, r) })
 }
 
 //go:embed assets/page.html
@@ -107,7 +91,7 @@ var script string
 func style(b brand.Brand) string {
 	sheet := pagestyle.Tokens() + pageCSS
 	if colour, own := b.Colour(); own {
-		sheet += ui.Accent(colour)
+		sheet += pagestyle.Accent(colour)
 	}
 	return sheet
 }

@@ -75,7 +75,7 @@ func (r reader) operation(o openapi.Operation) operation {
 	out.Samples = sends.samples()
 	if o.Method == "GET" && strings.HasPrefix(o.Path, "/v1/") &&
 		(sends.access == byBearer || sends.access == byNothing) {
-		out.Try = strings.TrimPrefix(sends.address, r.baseURL)
+		out.Try = strings.TrimPrefix(sends.Address, r.baseURL)
 	}
 	for _, response := range o.Map("responses") {
 		described, _ := response.Value.(openapi.Object)

@@ -1,239 +1,94 @@
 package apidoc
 
 import (
+	"bytes"
+	_ "embed"
 	"encoding/json"
 	gofmt "go/format"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
+
+//go:embed assets/samples.tmpl
+var samplesText string
+
+var samplesTemplate = template.Must(template.New("samples").Funcs(template.FuncMap{
+	"shell": func(parts ...string) string {
+		return "'" + strings.ReplaceAll(strings.Join(parts, ""), "'", `'\''`) + "'"
+	},
+	"quote":      strconv.Quote,
+	"literal":    literal,
+	"goText":     goText,
+	"pythonText": pythonText,
+	"lower":      strings.ToLower,
+	"indented":   func(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }, // not the first line
+}).Parse(samplesText))
 
 // A sample is a request in one language. assets/page.js replaces the placeholders in its text.
 type sample struct{ Language, Text string }
 
 // samples returns the request in each language. Without scripts, the page shows the first one.
 func (r request) samples() []sample {
-	return []sample{{"curl", r.curl()}, {"Go", r.golang()}, {"JavaScript", r.javaScript()}, {"Python", r.python()}}
+	var all []sample
+	for _, language := range []string{"curl", "Go", "JavaScript", "Python"} {
+		var text bytes.Buffer
+		if err := samplesTemplate.ExecuteTemplate(&text, language, r); err != nil {
+			panic(err) // only for a template that does not fit a request
+		}
+		content := text.Bytes()
+		if formatted, err := gofmt.Source(content); err == nil && language == "Go" {
+			content = formatted
+		}
+		all = append(all, sample{language, string(content)})
+	}
+	return all
 }
 
-// curl returns the request as a curl command.
-func (r request) curl() string {
-	var lines []string
-	switch r.access {
-	case byBearer:
-		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
-	case byService:
-		lines = append(lines, `-u "$CLIENT_ID:$CLIENT_SECRET"`)
-	}
-	for _, h := range r.headers {
-		if h.name == tenantHeader {
-			lines = append(lines, `-H "X-Tenant-Id: $WORKSPACE"`)
-			continue
-		}
-		lines = append(lines, quoted("-H", h.name+": "+h.value))
-	}
-	for _, f := range r.form {
-		lines = append(lines, quoted("--data-urlencode", f.name+"="+f.value))
-	}
-	if r.body != "" {
-		lines = append(lines, quoted("-H", "Content-Type: "+r.kind), quoted("--data-binary", r.body))
-	}
-	address := r.address
-	if strings.Contains(address, "?") {
-		address = "'" + address + "'"
-	}
-	if r.method != "GET" && (r.method != "POST" || !r.hasBody()) {
-		address = "-X " + r.method + " " + address
-	}
-	return strings.Join(append([]string{"curl " + address}, lines...), " \\\n  ")
+// literal returns a string literal that is valid in JSON, JavaScript and Python.
+func literal(text string) (string, error) {
+	encoded, err := web.EncodeJSON(text)
+	return string(encoded), err
 }
 
-func quoted(option, text string) string {
-	return option + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+// goText returns a string literal of Go, on several lines if that is possible.
+func goText(text string) string {
+	if strings.Contains(text, "`") {
+		return strconv.Quote(text)
+	}
+	return "`" + text + "`"
 }
 
-// golang returns the request as statements of Go.
-func (r request) golang() string {
-	var out strings.Builder
-	body := "nil"
-	switch {
-	case len(r.form) > 0:
-		out.WriteString("form := url.Values{\n")
-		for _, f := range r.form {
-			out.WriteString("\t" + strconv.Quote(f.name) + ": {" + strconv.Quote(f.value) + "},\n")
-		}
-		out.WriteString("}\n")
-		body = "strings.NewReader(form.Encode())"
-	case r.body != "":
-		text := "`" + r.body + "`"
-		if strings.Contains(r.body, "`") {
-			text = strconv.Quote(r.body)
-		}
-		out.WriteString("body := strings.NewReader(" + text + ")\n")
-		body = "body"
-	}
-	out.WriteString("request, err := http.NewRequest(" + strconv.Quote(r.method) + ", " + strconv.Quote(r.address) +
-		", " + body + ")\nif err != nil {\n\treturn err\n}\n")
-	set := func(name, value string) {
-		out.WriteString("request.Header.Set(" + strconv.Quote(name) + ", " + value + ")\n")
-	}
-	switch r.access {
-	case byBearer:
-		set("Authorization", `"Bearer "+os.Getenv("TOKEN")`)
-	case byService:
-		out.WriteString(`request.SetBasicAuth(os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET"))` + "\n")
-	}
-	for _, h := range r.headers {
-		value := strconv.Quote(h.value)
-		if h.name == tenantHeader {
-			value = `os.Getenv("WORKSPACE")`
-		}
-		set(h.name, value)
-	}
-	switch {
-	case len(r.form) > 0:
-		set("Content-Type", `"application/x-www-form-urlencoded"`)
-	case r.body != "":
-		set("Content-Type", strconv.Quote(r.kind))
-	}
-	out.WriteString("response, err := http.DefaultClient.Do(request)\nif err != nil {\n\treturn err\n}\n" +
-		"defer response.Body.Close()")
-	formatted, err := gofmt.Source([]byte(out.String()))
-	if err != nil { // a test formats every example
-		return out.String()
-	}
-	return string(formatted)
-}
-
-// javaScript returns the request for Node.js.
-func (r request) javaScript() string {
-	var headers []string
-	add := func(name, value string) { headers = append(headers, "    "+literal(name)+": "+value) }
-	switch r.access {
-	case byBearer:
-		add("Authorization", `"Bearer " + process.env.TOKEN`)
-	case byService:
-		add("Authorization", `"Basic " + btoa(process.env.CLIENT_ID + ":" + process.env.CLIENT_SECRET)`)
-	}
-	for _, h := range r.headers {
-		value := literal(h.value)
-		if h.name == tenantHeader {
-			value = "process.env.WORKSPACE"
-		}
-		add(h.name, value)
-	}
-	var options []string
-	if r.method != "GET" {
-		options = append(options, "  method: "+literal(r.method))
-	}
-	if r.body != "" {
-		add("Content-Type", literal(r.kind))
-	}
-	if len(headers) > 0 {
-		options = append(options, "  headers: {\n"+strings.Join(headers, ",\n")+",\n  }")
-	}
-	switch {
-	case len(r.form) > 0:
-		var fields []string
-		for _, f := range r.form {
-			fields = append(fields, "    "+literal(f.name)+": "+literal(f.value))
-		}
-		options = append(options, "  body: new URLSearchParams({\n"+strings.Join(fields, ",\n")+",\n  })")
-	case r.isObject():
-		options = append(options, "  body: JSON.stringify("+indented(r.body, "  ")+")")
-	case r.body != "":
-		options = append(options, "  body: "+literal(r.body))
-	}
-	call := "fetch(" + literal(r.address)
-	if len(options) > 0 {
-		call += ", {\n" + strings.Join(options, ",\n") + ",\n}"
-	}
-	return "const response = await " + call + ");\nconsole.log(response.status, await response.text());"
-}
-
-// python returns the request for Python's requests.
-func (r request) python() string {
-	arguments := []string{literal(r.address)}
-	var headers []string
-	add := func(name, value string) { headers = append(headers, "        "+literal(name)+": "+value) }
-	switch r.access {
-	case byBearer:
-		add("Authorization", `"Bearer " + os.environ["TOKEN"]`)
-	case byService:
-		arguments = append(arguments, `auth=(os.environ["CLIENT_ID"], os.environ["CLIENT_SECRET"])`)
-	}
-	for _, h := range r.headers {
-		value := literal(h.value)
-		if h.name == tenantHeader {
-			value = `os.environ["WORKSPACE"]`
-		}
-		add(h.name, value)
-	}
-	if r.body != "" {
-		add("Content-Type", literal(r.kind))
-	}
-	if len(headers) > 0 {
-		arguments = append(arguments, "headers={\n"+strings.Join(headers, ",\n")+",\n    }")
-	}
-	switch {
-	case len(r.form) > 0:
-		var fields []string
-		for _, f := range r.form {
-			fields = append(fields, "        "+literal(f.name)+": "+literal(f.value))
-		}
-		arguments = append(arguments, "data={\n"+strings.Join(fields, ",\n")+",\n    }")
-	case r.body != "":
-		arguments = append(arguments, "data="+pythonText(r.body)+".encode()")
-	}
-	imports := "import requests\n\n"
-	call := "requests." + strings.ToLower(r.method) + "(\n    " + strings.Join(arguments, ",\n    ") + ",\n)"
-	if strings.Contains(call, "os.environ") {
-		imports = "import os\nimport requests\n\n"
-	}
-	return imports + "response = " + call + "\nprint(response.status_code, response.text)"
-}
-
-// pythonText returns a string literal, on several lines if that is easier to read.
-func pythonText(text string) string {
+// pythonText returns a string literal of Python, on several lines if that is easier to read.
+func pythonText(text string) (string, error) {
 	if strings.ContainsAny(text, `\'`) {
 		return literal(text)
 	}
-	return "'''" + text + "'''"
-}
-
-// isObject reports whether the body is JSON.
-func (r request) isObject() bool {
-	return strings.HasSuffix(r.kind, "json") && json.Valid([]byte(r.body))
-}
-
-// indented indents all lines except the first.
-func indented(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
-
-// literal returns a string literal that is valid in JSON, JavaScript and Python.
-func literal(text string) string {
-	encoded, err := web.EncodeJSON(text)
-	if err != nil { // not possible for a string
-		return `""`
-	}
-	return strings.TrimSpace(string(encoded))
+	return "'''" + text + "'''", nil
 }
 
 // A request is an example request. The page shows it in several languages.
 type request struct {
-	method  string
-	address string // absolute, with the query
-	access  string
-	headers []pair
-	body    string // in the content type kind; empty if there is none
-	kind    string // content type
-	form    []pair // fields of a form, instead of body
+	Method  string
+	Address string // absolute, with the query
+	Headers []pair
+	Body    string
+	Form    []pair // fields of a form, instead of Body
+	Type    string // content type of Body or Form, empty without either
+
+	access string
 }
 
 // A pair is a name with its value.
-type pair struct{ name, value string }
+type pair struct{ Name, Value string }
+
+// IsWorkspace reports whether the pair is the header that names the workspace. Each client has its own value.
+func (p pair) IsWorkspace() bool { return p.Name == "X-Tenant-Id" }
 
 const (
 	byBearer  = "Bearer token"
@@ -259,49 +114,81 @@ func access(o openapi.Operation) string {
 	return byNothing
 }
 
-const tenantHeader = "X-Tenant-Id"
+// WithToken reports whether the request has a bearer token.
+func (r request) WithToken() bool { return r.access == byBearer }
+
+// WithSecret reports whether the request has the credentials of a service.
+func (r request) WithSecret() bool { return r.access == byService }
+
+// CurlMethod returns the method, or "" if curl chooses it.
+func (r request) CurlMethod() string {
+	if r.Method == "GET" || r.Method == "POST" && r.Type != "" {
+		return ""
+	}
+	return r.Method
+}
+
+// ShellAddress returns the address, in quotes if it needs them.
+func (r request) ShellAddress() string {
+	if strings.Contains(r.Address, "?") {
+		return "'" + r.Address + "'"
+	}
+	return r.Address
+}
+
+// HasOptions reports whether fetch needs more than the address.
+func (r request) HasOptions() bool {
+	return r.Method != "GET" || r.WithToken() || r.WithSecret() || len(r.Headers) > 0
+}
+
+// UsesEnvironment reports whether the example reads an environment variable.
+func (r request) UsesEnvironment() bool {
+	return r.WithToken() || r.WithSecret() || slices.ContainsFunc(r.Headers, pair.IsWorkspace)
+}
+
+// IsJSON reports whether the body is JSON.
+func (r request) IsJSON() bool {
+	return strings.HasSuffix(r.Type, "json") && json.Valid([]byte(r.Body))
+}
 
 // request returns the example request of an operation, with the first of its bodies.
 func (r reader) request(o openapi.Operation, parameters []openapi.Object, bodies []body) request {
-	out := request{method: o.Method, access: access(o)}
+	out := request{Method: o.Method, access: access(o)}
 	path, query := o.Path, url.Values{}
 	for _, p := range parameters {
-		name := p.Text("name")
+		header := pair{Name: p.Text("name")}
 		value, has := r.document.Example(p)
-		text, _ := value.(string)
+		header.Value, _ = value.(string)
 		switch {
-		case name == tenantHeader:
-			out.headers = append(out.headers, pair{name: name}) // each client has its own value
-		case !has || text == "":
+		case header.IsWorkspace():
+			out.Headers = append(out.Headers, header)
+		case !has || header.Value == "":
 		// An example of a read omits optional parameters, so that it returns everything.
 		case p.Value("required") != true && (o.Method == "GET" || p.Text("in") == "query"):
 		case p.Text("in") == "path":
-			path = strings.ReplaceAll(path, "{"+name+"}", text)
+			path = strings.ReplaceAll(path, "{"+header.Name+"}", header.Value)
 		case p.Text("in") == "query":
-			query.Set(name, text)
+			query.Set(header.Name, header.Value)
 		default:
-			out.headers = append(out.headers, pair{name, text})
+			out.Headers = append(out.Headers, header)
 		}
 	}
-	out.address = r.baseURL + path
+	out.Address = r.baseURL + path
 	if len(query) > 0 {
-		out.address += "?" + query.Encode()
+		out.Address += "?" + query.Encode()
 	}
 	if len(bodies) == 0 || len(bodies[0].Examples) == 0 {
 		return out
 	}
 	text := bodies[0].Examples[0].Text
-	if bodies[0].Type == "application/x-www-form-urlencoded" {
-		for field := range strings.SplitSeq(text, "\n&") {
-			name, value, _ := strings.Cut(field, "=")
-			out.form = append(out.form, pair{name, value})
-		}
+	out.Type, _, _ = strings.Cut(bodies[0].Type, " or ")
+	if out.Type != "application/x-www-form-urlencoded" {
+		out.Body = text
 		return out
 	}
-	out.kind, _, _ = strings.Cut(bodies[0].Type, " or ")
-	out.body = text
+	for field := range strings.SplitSeq(text, "\n&") {
+		name, value, _ := strings.Cut(field, "=")
+		out.Form = append(out.Form, pair{name, value})
+	}
 	return out
 }
-
-// hasBody reports whether the request sends anything.
-func (r request) hasBody() bool { return r.body != "" || len(r.form) > 0 }

@@ -3,7 +3,6 @@ package forms
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -17,34 +16,23 @@ var formMembers = []string{
 	"title", "introduction", "thankYou", "lang", "fields", "allowedOrigins", "enabled", "retentionMonths",
 }
 
-// ReadForm reads the definition of a form in JSON. It applies the rules of POST.
+// ReadForm reads the definition of a form in JSON. It applies the rules of POST. The error is an *apierr.Error or
+// rest.Problems.
 func ReadForm(content []byte) (engage.Form, error) {
-	return readForm(http.Header{"Content-Type": {"application/json"}}, content)
-}
-
-// readForm reads the body of POST. enabled defaults to true, lang to engage.DefaultLanguage, retentionMonths to 24, and
-// introduction and thankYou to "". The error is an *apierr.Error or rest.Problems.
-func readForm(h http.Header, content []byte) (engage.Form, error) {
-	object, err := rest.ParseBody(h, content, "application/json")
+	object, err := rest.ParseObject(content)
 	if err != nil {
 		return engage.Form{}, err
 	}
-	problems := rest.UnknownMembers(object, formMembers...)
-	enabled := readEnabled(object, problems)
-	definition, err := readDefinition(object, problems)
-	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
+	return readForm(object)
 }
 
-// readEnabled returns nil if object has no member "enabled".
-func readEnabled(object rest.Object, problems rest.Problems) *bool {
-	if !object.Has("enabled") {
-		return nil
-	}
-	enabled := string(object["enabled"]) == "true"
-	if !enabled && string(object["enabled"]) != "false" {
-		problems["enabled"] = "Must be true or false."
-	}
-	return &enabled
+// readForm reads the body of POST. enabled defaults to true, lang to engage.DefaultLanguage, retentionMonths to 24, and
+// introduction and thankYou to "". The error is a rest.Problems.
+func readForm(object rest.Object) (engage.Form, error) {
+	problems := rest.UnknownMembers(object, formMembers...)
+	enabled := object.Flag("enabled", problems)
+	definition, err := readDefinition(object, problems)
+	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
 }
 
 // readRetention returns nil if object has no member "retentionMonths", and 0, which is not valid, if the member is not
@@ -119,12 +107,8 @@ func orElse(text *string, otherwise string) string {
 	return *text
 }
 
-// readChange reads the body of PATCH, whose members are all optional. The error is an *apierr.Error or rest.Problems.
-func readChange(h http.Header, content []byte) (engage.Change, error) {
-	object, err := rest.ParseBody(h, content, "application/json", "application/merge-patch+json")
-	if err != nil {
-		return engage.Change{}, err
-	}
+// readChange reads the body of PATCH, whose members are all optional. The error is a rest.Problems.
+func readChange(object rest.Object) (engage.Change, error) {
 	var change engage.Change
 	problems := rest.UnknownMembers(object, formMembers...)
 	if object.Has("fields") {
@@ -142,7 +126,7 @@ func readChange(h http.Header, content []byte) (engage.Change, error) {
 				"cannot use the form."
 		}
 	}
-	change.Enabled = readEnabled(object, problems)
+	change.Enabled = object.Flag("enabled", problems)
 	change.RetentionMonths = readRetention(object)
 	return change, problems.Join(change.Check())
 }

@@ -47,19 +47,13 @@ type Store interface {
 	Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error)
 }
 
-// Deps are the dependencies of an Endpoint.
-type Deps struct {
+// An Endpoint makes the handlers.
+type Endpoint struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
 	Cursors *rest.Cursors
 }
-
-// An Endpoint makes the handlers.
-type Endpoint struct{ Deps }
-
-// New returns an Endpoint.
-func New(d Deps) *Endpoint { return &Endpoint{d} }
 
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
@@ -84,6 +78,10 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		SupportersPath + "/erase": {"POST": e.write(perm.EngageWriteSubmissions, e.decodeErase)},
 		ErasuresPath + "/{id}":    {"GET": e.readErasure()},
 	}
+}
+
+func (e *Endpoint) module() gate.Module {
+	return gate.Module{Gate: e.Gate, Cursors: e.Cursors, Refusals: refusals}
 }
 
 // formRecord is a form as returned to its workspace.
@@ -120,77 +118,66 @@ func recordOf(f engage.Form) formRecord {
 
 // list handles GET: one page of the workspace's forms, newest first.
 func (e *Endpoint) list() http.Handler {
-	return gate.List[engage.Form]{
-		Gate:     e.Gate,
+	return gate.List[engage.Form, formRecord]{
+		Module:   e.module(),
 		Need:     perm.EngageReadForms,
-		Cursors:  e.Cursors,
-		Refusals: refusals,
 		Name:     "forms",
-		Fields:   rest.FieldsOf[formRecord](),
 		Read:     e.Store.Forms,
-		Record:   func(f engage.Form) any { return recordOf(f) },
+		Record:   recordOf,
 		Position: func(f engage.Form) rest.Position { return rest.Position{CreatedAt: f.CreatedAt, ID: f.ID} },
 	}.Handler()
 }
 
 // read handles GET of one form, with the entity tag for If-Match.
 func (e *Endpoint) read() http.Handler {
-	return gate.Record[engage.Form]{
-		Gate:     e.Gate,
+	return gate.Record[engage.Form, formRecord]{
+		Module:   e.module(),
 		Need:     perm.EngageReadForms,
-		Refusals: refusals,
 		NotFound: engage.ErrNotFound,
 		Read:     e.Store.Form,
-		Record:   func(f engage.Form) any { return recordOf(f) },
+		Record:   recordOf,
 		Version:  func(f engage.Form) int { return f.Version },
 	}.Handler()
 }
 
 // submissions handles GET of one form's submissions: one page, newest first.
 func (e *Endpoint) submissions() http.Handler {
-	return gate.List[engage.Submission]{
-		Gate:     e.Gate,
-		Need:     perm.EngageReadSubmissions,
-		Cursors:  e.Cursors,
-		Refusals: refusals,
-		Name:     "submissions",
-		Owner:    engage.ErrNotFound,
+	return gate.List[engage.Submission, engage.SubmissionRecord]{
+		Module: e.module(),
+		Need:   perm.EngageReadSubmissions,
+		Name:   "submissions",
+		Owner:  engage.ErrNotFound,
 		// The form belongs to the caller's workspace, so its submissions do too.
 		Find: func(ctx context.Context, workspaceID, form uuid.UUID) error {
 			_, err := e.Store.Form(ctx, workspaceID, form)
 			return err
 		},
-		Fields:   rest.FieldsOf[engage.SubmissionRecord](),
 		Filters:  rest.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
 		ReadOf:   e.Store.Submissions,
-		Record:   func(s engage.Submission) any { return s.Record() },
+		Record:   engage.Submission.Record,
 		Position: func(s engage.Submission) rest.Position { return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID} },
 	}.Handler()
 }
 
 // readSubmission handles GET of one submission.
 func (e *Endpoint) readSubmission() http.Handler {
-	return gate.Record[engage.Submission]{
-		Gate:     e.Gate,
+	return gate.Record[engage.Submission, engage.SubmissionRecord]{
+		Module:   e.module(),
 		Need:     perm.EngageReadSubmissions,
-		Refusals: refusals,
 		NotFound: engage.ErrNoSubmission,
 		Read:     e.Store.Submission,
-		Record:   func(s engage.Submission) any { return s.Record() },
+		Record:   engage.Submission.Record,
 	}.Handler()
 }
 
 // supporters handles GET of the workspace's supporters: one page, newest first.
 func (e *Endpoint) supporters() http.Handler {
-	return gate.List[engage.StoredSupporter]{
-		Gate:     e.Gate,
-		Need:     perm.EngageReadSubmissions,
-		Cursors:  e.Cursors,
-		Refusals: refusals,
-		Name:     "supporters",
-		Fields:   rest.FieldsOf[engage.SupporterRecord](),
-		Read:     e.Store.Supporters,
-		Record:   func(s engage.StoredSupporter) any { return s.Record() },
+	return gate.List[engage.StoredSupporter, engage.SupporterRecord]{
+		Module: e.module(),
+		Need:   perm.EngageReadSubmissions,
+		Name:   "supporters",
+		Read:   e.Store.Supporters,
+		Record: engage.StoredSupporter.Record,
 		Position: func(s engage.StoredSupporter) rest.Position {
 			return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 		},
@@ -199,13 +186,12 @@ func (e *Endpoint) supporters() http.Handler {
 
 // readSupporter handles GET of one supporter.
 func (e *Endpoint) readSupporter() http.Handler {
-	return gate.Record[engage.StoredSupporter]{
-		Gate:     e.Gate,
+	return gate.Record[engage.StoredSupporter, engage.SupporterRecord]{
+		Module:   e.module(),
 		Need:     perm.EngageReadSubmissions,
-		Refusals: refusals,
 		NotFound: engage.ErrNoSupporter,
 		Read:     e.Store.Supporter,
-		Record:   func(s engage.StoredSupporter) any { return s.Record() },
+		Record:   engage.StoredSupporter.Record,
 	}.Handler()
 }
 
@@ -218,10 +204,9 @@ type erasureState struct {
 
 // readErasure handles GET of an erasure that a worker does, for callers who may erase such a record.
 func (e *Endpoint) readErasure() http.Handler {
-	return gate.Record[engage.Erasure]{
-		Gate:     e.Gate,
+	return gate.Record[engage.Erasure, erasureState]{
+		Module:   e.module(),
 		Need:     perm.EngageWriteSubmissions,
-		Refusals: refusals,
 		NotFound: engage.ErrNoErasure,
 		Read:     e.Store.Erasure,
 		Check: func(caller gate.Caller, erasure engage.Erasure) error {
@@ -231,7 +216,7 @@ func (e *Endpoint) readErasure() http.Handler {
 			}
 			return nil
 		},
-		Record: func(erasure engage.Erasure) any {
+		Record: func(erasure engage.Erasure) erasureState {
 			return erasureState{erasure.ID, erasure.Status, erasure.Deleted}
 		},
 	}.Handler()

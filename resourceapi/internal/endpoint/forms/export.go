@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func (e *Endpoint) export() http.Handler {
 		if err != nil {
 			return gate.Plan{}, refusals.Of(err)
 		}
-		newEncoder, err := readFormat(r.URL.RawQuery)
+		format, err := readFormat(r.URL.RawQuery)
 		if err != nil {
 			return gate.Plan{}, err
 		}
@@ -59,13 +60,12 @@ func (e *Endpoint) export() http.Handler {
 				return refusals.Of(err)
 			}
 			if r.Method != http.MethodHead {
-				encode := newEncoder(form)
-				err = e.Store.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, encode.extension())
+				err = e.Store.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, format.extension)
 				if err != nil {
 					return err
 				}
 			}
-			return e.stream(w, r, newEncoder(form), rest.Range{Limit: rest.MaxLimit, Filter: filter}, form)
+			return e.stream(w, r, format, rest.Range{Limit: rest.MaxLimit, Filter: filter}, form)
 		}}, nil
 	})
 }
@@ -74,20 +74,20 @@ func (e *Endpoint) export() http.Handler {
 // no status can report it. stream then aborts the connection, so that the client notices that the response is
 // incomplete.
 func (e *Endpoint) stream(
-	w http.ResponseWriter, r *http.Request, encode encoder, wanted rest.Range, form engage.Form,
+	w http.ResponseWriter, r *http.Request, format exportFormat, wanted rest.Range, form engage.Form,
 ) error {
 	most := shortPart
 	if gate.ByteReserver(r.Context())(longPart) {
 		most = longPart
 	}
-	part := encode.header()
-	more, err := e.readPart(r.Context(), form, &wanted, encode, &part, most)
+	part := format.header(form.Fields)
+	more, err := e.readPart(r.Context(), form, &wanted, format, &part, most)
 	if err != nil {
 		return refusals.Of(err)
 	}
-	w.Header().Set("Content-Type", encode.contentType())
+	w.Header().Set("Content-Type", format.contentType)
 	w.Header().Set("Content-Disposition",
-		`attachment; filename="submissions-`+form.ID.String()+"."+encode.extension()+`"`)
+		`attachment; filename="submissions-`+form.ID.String()+"."+format.extension+`"`)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method == http.MethodHead {
@@ -101,7 +101,7 @@ func (e *Endpoint) stream(
 		}
 		part = part[:0]
 		if err = gate.StillAdmitted(r.Context()); err == nil {
-			more, err = e.readPart(r.Context(), form, &wanted, encode, &part, most)
+			more, err = e.readPart(r.Context(), form, &wanted, format, &part, most)
 		}
 		if err != nil {
 			if r.Context().Err() == nil && apierr.Of(err).Status() >= http.StatusInternalServerError {
@@ -114,7 +114,7 @@ func (e *Endpoint) stream(
 
 // readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
-	ctx context.Context, form engage.Form, wanted *rest.Range, encode encoder, part *[]byte, most int,
+	ctx context.Context, form engage.Form, wanted *rest.Range, format exportFormat, part *[]byte, most int,
 ) (more bool, err error) {
 	for more = true; more && len(*part) < most && err == nil; {
 		var end rest.End
@@ -124,7 +124,7 @@ func (e *Endpoint) readPart(
 				if len(*part) >= most {
 					return false
 				}
-				*part, err = encode.append(*part, s)
+				*part, err = format.append(*part, form.Fields, s)
 				after = &rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
 				return err == nil
 			})
@@ -139,60 +139,51 @@ func (e *Endpoint) readPart(
 	return more, err
 }
 
-// An encoder is a format of an export.
-type encoder interface {
-	contentType() string
-	extension() string
-	header() []byte
-	append(b []byte, s engage.Submission) ([]byte, error)
+// An exportFormat is a format of an export.
+type exportFormat struct {
+	extension   string // also the value of the parameter format
+	contentType string
+	header      func(fields []engage.Field) []byte
+	append      func(b []byte, fields []engage.Field, s engage.Submission) ([]byte, error)
 }
 
-// readFormat returns the encoder that the parameter format selects.
-func readFormat(raw string) (func(engage.Form) encoder, error) {
+// exportFormats are the formats of an export: one submission per row (RFC 4180), with a column for each field of the
+// form, or one per line, as in the list.
+var exportFormats = []exportFormat{
+	{"csv", "text/csv; charset=utf-8; header=present", csvHeader, appendCSV},
+	{"jsonl", "application/jsonl; charset=utf-8", func([]engage.Field) []byte { return nil }, appendLine},
+}
+
+// readFormat returns the format that the parameter format selects.
+func readFormat(raw string) (exportFormat, error) {
 	p := rest.ReadParameters(raw, "format")
+	text, _ := p.Text("format")
+	at := slices.IndexFunc(exportFormats, func(f exportFormat) bool { return f.extension == text })
+	if at < 0 && len(p.Problems) == 0 {
+		p.Problems["format"] = "Must be csv or jsonl."
+	}
 	if err := p.Problems.OrNil(); err != nil {
-		return nil, refusals.Of(err)
+		return exportFormat{}, refusals.Of(err)
 	}
-	switch format, _ := p.Text("format"); format {
-	case "csv":
-		return newCSV, nil
-	case "jsonl":
-		return func(engage.Form) encoder { return jsonLines{} }, nil
-	}
-	return nil, refusals.Of(rest.Problems{"format": "Must be csv or jsonl."})
+	return exportFormats[at], nil
 }
 
-// jsonLines writes one submission per line, as in the list.
-type jsonLines struct{}
-
-func (jsonLines) contentType() string { return "application/jsonl; charset=utf-8" }
-func (jsonLines) extension() string   { return "jsonl" }
-func (jsonLines) header() []byte      { return nil }
-
-func (jsonLines) append(b []byte, s engage.Submission) ([]byte, error) {
+func appendLine(b []byte, _ []engage.Field, s engage.Submission) ([]byte, error) {
 	content, err := web.EncodeJSON(s.Record())
 	return append(append(b, content...), '\n'), err
 }
 
-// csvTable writes one submission per row (RFC 4180), with a column for each field of the form.
-type csvTable struct{ fields []engage.Field }
-
-func newCSV(f engage.Form) encoder { return csvTable{f.Fields} }
-
-func (csvTable) contentType() string { return "text/csv; charset=utf-8; header=present" }
-func (csvTable) extension() string   { return "csv" }
-
-func (c csvTable) header() []byte {
+func csvHeader(fields []engage.Field) []byte {
 	names := []string{"id", "status", "reasons", "supporterId", "createdAt", "updatedAt", "finishedAt"}
-	for _, field := range c.fields {
+	for _, field := range fields {
 		names = append(names, "answers."+field.Name)
 	}
 	b, _ := appendRow([]byte(spreadsheet.ByteOrderMark), names) // writing to memory cannot fail
 	return b
 }
 
-func (c csvTable) append(b []byte, s engage.Submission) ([]byte, error) {
-	answers, err := engage.CellsOf(c.fields, s.StoredAnswers)
+func appendCSV(b []byte, fields []engage.Field, s engage.Submission) ([]byte, error) {
+	answers, err := engage.CellsOf(fields, s.StoredAnswers)
 	if err != nil {
 		return b, err
 	}

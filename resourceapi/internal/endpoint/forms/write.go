@@ -27,108 +27,87 @@ const (
 type effect = rest.Effect[engage.Writer]
 
 func (e *Endpoint) write(need perm.Permission, decode gate.Decoder[engage.Writer]) http.Handler {
-	return gate.Writes[engage.Writer]{
-		Gate:     e.Gate,
-		Need:     need,
-		Once:     e.Store.Once,
-		Refusals: refusals,
-	}.Handler(gate.UpTo(maxBody), decode)
+	return gate.Writes[engage.Writer]{Module: e.module(), Need: need, Once: e.Store.Once}.
+		Handler(gate.UpTo(maxBody), decode)
 }
 
 // decodeCreate parses POST: 201 with the new form.
-func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	form, err := readForm(r.Header, content)
-	if err != nil {
-		return nil, err
-	}
+func (e *Endpoint) decodeCreate(r *gate.WriteRequest) effect {
+	form, err := readForm(r.Object("application/json"))
+	r.Refuse(err)
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		embedKey, err := credential.EmbedKey.New(rand.Reader)
 		if err != nil {
 			return rest.Answer{}, err
 		}
 		made := form
-		made.ID, made.WorkspaceID, made.EmbedKey = identity.New(), caller.WorkspaceID, embedKey.Reveal()
-		if made, err = writer.CreateForm(ctx, made, caller.User); err != nil {
-			return rest.Answer{}, err
-		}
-		answer, err := answerWith(http.StatusCreated, made)
+		made.ID, made.WorkspaceID, made.EmbedKey = identity.New(), r.WorkspaceID, embedKey.Reveal()
+		made, err = writer.CreateForm(ctx, made, r.User)
+		answer, err := answerWith(http.StatusCreated, made, err)
 		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
 		return answer, err
-	}, nil
+	}
 }
 
 // decodeChange parses PATCH of one form: 200, or 412 if If-Match names another version.
-func decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	change, err := readChange(r.Header, content)
-	if err != nil {
-		return nil, err
+func decodeChange(r *gate.WriteRequest) effect {
+	change, err := readChange(r.Object("application/json", "application/merge-patch+json"))
+	r.Refuse(err)
+	if change.RetentionMonths != nil && !r.Permissions.Has(perm.EngageWriteSubmissions) {
+		r.Refuse(apierr.New(apierr.Forbidden, "Changing retentionMonths deletes submissions earlier or later, "+
+			"which requires the permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential."))
 	}
-	if change.RetentionMonths != nil && !caller.Permissions.Has(perm.EngageWriteSubmissions) {
-		return nil, apierr.New(apierr.Forbidden, "Changing retentionMonths deletes submissions earlier or later, "+
-			"which requires the permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
-	}
-	conditions, err := rest.ReadConditions(r.Header)
-	if err != nil {
-		return nil, err
-	}
-	id, err := gate.PathID(r, engage.ErrNotFound)
-	if err != nil {
-		return nil, err
-	}
+	conditions := r.Conditions()
+	id := r.ID(engage.ErrNotFound)
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
-		form, err := writer.ReplaceForm(ctx, caller.WorkspaceID, id, func(f engage.Form) (engage.Form, error) {
+		form, err := writer.ReplaceForm(ctx, r.WorkspaceID, id, func(f engage.Form) (engage.Form, error) {
 			return change.Apply(f), conditions.CheckChange(f.Version)
 		})
-		if err != nil {
-			return rest.Answer{}, err
-		}
-		return answerWith(http.StatusOK, form)
-	}, nil
+		return answerWith(http.StatusOK, form, err)
+	}
 }
 
-func answerWith(status int, f engage.Form) (rest.Answer, error) {
-	answer, err := rest.JSON(status, recordOf(f), nil)
+func answerWith(status int, f engage.Form, err error) (rest.Answer, error) {
+	answer, err := rest.JSON(status, recordOf(f), err)
 	answer.ETag = rest.Tag(f.Version)
 	return answer, err
 }
 
 // decodeDelete parses DELETE of a form with its submissions: 200 with their number, or 202 if a worker erases them.
-func (e *Endpoint) decodeDelete(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
-	if !caller.Permissions.Has(perm.EngageWriteSubmissions) {
-		return nil, apierr.New(apierr.Forbidden, "Deleting a form deletes its submissions, which requires the "+
-			"permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential.")
+func (e *Endpoint) decodeDelete(r *gate.WriteRequest) effect {
+	if !r.Permissions.Has(perm.EngageWriteSubmissions) {
+		r.Refuse(apierr.New(apierr.Forbidden, "Deleting a form deletes its submissions, which requires the "+
+			"permission "+string(perm.EngageWriteSubmissions)+" of the user and of the credential."))
 	}
-	id, err := gate.PathID(r, engage.ErrNotFound)
+	id := r.ID(engage.ErrNotFound)
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
-		return e.erased(writer.EraseForm(ctx, caller.WorkspaceID, id, caller.User))
-	}, err
+		return e.erased(writer.EraseForm(ctx, r.WorkspaceID, id, r.User))
+	}
 }
 
 // decodeDeleteSupporter parses DELETE of a supporter with all that they sent: 200 with the number of submissions, or
 // 202.
-func (e *Endpoint) decodeDeleteSupporter(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
-	id, err := gate.PathID(r, engage.ErrNoSupporter)
+func (e *Endpoint) decodeDeleteSupporter(r *gate.WriteRequest) effect {
+	id := r.ID(engage.ErrNoSupporter)
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
-		return e.erased(writer.EraseSupporter(ctx, caller.WorkspaceID, id, caller.User))
-	}, err
+		return e.erased(writer.EraseSupporter(ctx, r.WorkspaceID, id, r.User))
+	}
 }
 
 // decodeErase parses POST …/erase, which erases the supporter with an e-mail address: 200 with the number of
 // submissions, 0 if the address is unknown, or 202.
-func (e *Endpoint) decodeErase(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := rest.ParseBody(r.Header, content, "application/json")
-	if err != nil {
-		return nil, err
-	}
+func (e *Endpoint) decodeErase(r *gate.WriteRequest) effect {
+	object := r.Object("application/json")
 	problems := rest.UnknownMembers(object, "email")
 	email, _ := object.Text("email")
 	email = spelling.Key(email)
 	if !strings.Contains(email, "@") || len(email) > maxEmail || strings.ContainsRune(email, 0) {
 		problems["email"] = "Must be an e-mail address."
 	}
+	r.Refuse(problems.OrNil())
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
-		return e.erased(writer.EraseAddress(ctx, caller.WorkspaceID, email, caller.User))
-	}, problems.OrNil()
+		return e.erased(writer.EraseAddress(ctx, r.WorkspaceID, email, r.User))
+	}
 }
 
 // An acceptedErasure is the response to an erasure that a worker does; statusUrl returns its status (contract, section

@@ -22,11 +22,10 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// A tool is one tool that an assistant may call.
+// A tool is one tool that an assistant may call. tools.json has its name, title, description and schemas.
 type tool struct {
-	definition sdk.Tool
-	need       perm.Permission // empty if membership suffices
-	arguments  []string        // the names of all arguments
+	need      perm.Permission // empty if membership suffices
+	arguments []string        // the names of all arguments
 	// read parses the arguments without store access. Its error is reported to the assistant.
 	read func(arguments rest.Object, workspaceID uuid.UUID) (call, error)
 }
@@ -63,7 +62,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			return gate.Plan{}, err
 		}
 		if !isJSON(r.Header) {
-			return gate.Plan{Serve: e.serveWithoutCalls(content)}, nil
+			return e.plan(&batch{}, "", content, nil), nil // the SDK refuses the Content-Type
 		}
 		messages, faulty := readMessages(content)
 		if other := checkVersion(r.Header, messages, faulty); other != nil {
@@ -94,7 +93,8 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 	}
 }
 
-// plan answers the calls, as a search if one of them searches, and passes the answers to the SDK.
+// plan answers the calls, as a search if one of them searches, and passes the answers to the SDK with the request. id
+// is the id for refusals.
 func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.RawMessage) gate.Plan {
 	var given answers
 	answer := func(ctx context.Context, caller gate.Caller) (err error) {
@@ -111,25 +111,12 @@ func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.
 				return err
 			}
 		}
-		e.serveSDK(w, r, content, given, id)
+		r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
+		r.Body = io.NopCloser(bytes.NewReader(content))
+		e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: id}, r)
 		return nil
 	}
 	return plan
-}
-
-// serveSDK passes the request, its answers and the id for refusals to the SDK.
-func (e *Endpoint) serveSDK(w http.ResponseWriter, r *http.Request, content []byte, given answers, id json.RawMessage) {
-	r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
-	r.Body = io.NopCloser(bytes.NewReader(content))
-	e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: id}, r)
-}
-
-// serveWithoutCalls is for a body that the SDK refuses for its Content-Type. No call is answered.
-func (e *Endpoint) serveWithoutCalls(content []byte) func(http.ResponseWriter, *http.Request, gate.Caller) error {
-	return func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
-		e.serveSDK(w, r, content, nil, nil)
-		return nil
-	}
 }
 
 // accepted is the plan for a message that is accepted and has no effect.
@@ -149,20 +136,17 @@ func (f *fault) plan() gate.Plan {
 // assistant reads results and can correct the call.
 func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
 	c, err := t.readArguments(arguments, workspaceID)
-	return call{
-		readStanding: c.readStanding,
-		needsRead:    c.needsRead,
-		searches:     c.searches,
-		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
-			switch {
-			case t.need != "" && caller.Module != nil:
-				return failed(caller.Module.Message), nil
-			case err != nil:
-				return failed(err.Error()), nil
-			}
-			return c.answer(ctx, caller)
-		},
+	answer := c.answer
+	c.answer = func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+		switch {
+		case t.need != "" && caller.Module != nil:
+			return failed(caller.Module.Message), nil
+		case err != nil:
+			return failed(err.Error()), nil
+		}
+		return answer(ctx, caller)
 	}
+	return c
 }
 
 func (t tool) readArguments(arguments json.RawMessage, workspaceID uuid.UUID) (call, error) {

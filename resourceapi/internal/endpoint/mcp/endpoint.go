@@ -26,6 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/rest"
 
@@ -60,22 +61,23 @@ type Deps struct {
 
 // An Endpoint makes the handlers of the path.
 type Endpoint struct {
-	gate     *gate.Gate
-	store    Store
-	cursors  *rest.Cursors
-	origins  Origins
+	Deps
 	tools    map[string]tool
 	protocol http.Handler // the SDK's
 }
 
 // New returns an Endpoint.
 func New(d Deps) *Endpoint {
-	e := &Endpoint{gate: d.Gate, store: d.Store, cursors: d.Cursors, origins: d.Origins}
-	e.tools = map[string]tool{}
-	for _, t := range []tool{e.whoami(), e.listProgrammes(), e.getProgramme()} {
-		e.tools[t.definition.Name] = t
+	e := &Endpoint{Deps: d, protocol: newProtocol(d.Brand)}
+	e.tools = map[string]tool{
+		"whoami": {read: e.readWhoami},
+		"list_programmes": {
+			need:      perm.ProgrammesRead,
+			arguments: []string{"limit", "cursor", "status", "q"},
+			read:      e.readList,
+		},
+		"get_programme": {need: perm.ProgrammesRead, arguments: []string{"id"}, read: e.readGet},
 	}
-	e.protocol = newProtocol(d.Brand, e.tools)
 	return e
 }
 
@@ -83,28 +85,21 @@ func New(d Deps) *Endpoint {
 //
 // Some clients send the path with a slash at its end. It is answered alike (contract, section 7a).
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
-	all := map[string]http.Handler{
-		"POST": e.Post(), "GET": e.NoSession(), "DELETE": e.NoSession(), "OPTIONS": e.Preflight(),
-	}
+	post := e.fromAllowedOrigin(func(w http.ResponseWriter, r *http.Request) {
+		e.Gate.Guard("", e.prepare(w)).ServeHTTP(w, r)
+	})
+	noSession := e.fromAllowedOrigin(e.Gate.Guard("", gate.ServingAnyQuery(refuseSession)).ServeHTTP)
+	preflight := e.fromAllowedOrigin(servePreflight)
+	all := map[string]http.Handler{"POST": post, "GET": noSession, "DELETE": noSession, "OPTIONS": preflight}
 	return map[string]map[string]http.Handler{Path: all, Path + "/": all}
 }
 
-// Post handles messages from clients: one, or several if the protocol revision has batches.
-func (e *Endpoint) Post() http.Handler {
-	return e.fromAllowedOrigin(func(w http.ResponseWriter, r *http.Request) {
-		e.gate.Guard("", e.prepare(w)).ServeHTTP(w, r)
-	})
-}
-
-// NoSession handles GET and DELETE, with which clients open a stream and end a session. Neither is supported. A
+// refuseSession handles GET and DELETE, with which clients open a stream and end a session. Neither is supported. A
 // caller without a valid credential is challenged instead, since some clients start with GET.
-func (e *Endpoint) NoSession() http.Handler {
-	refuse := gate.ServingAnyQuery(func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
-		w.Header().Set("Allow", "OPTIONS, POST")
-		return apierr.New(apierr.MethodNotAllowed,
-			"This server has no sessions and no streams. Send each message with POST.")
-	})
-	return e.fromAllowedOrigin(e.gate.Guard("", refuse).ServeHTTP)
+func refuseSession(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+	w.Header().Set("Allow", "OPTIONS, POST")
+	return apierr.New(apierr.MethodNotAllowed,
+		"This server has no sessions and no streams. Send each message with POST.")
 }
 
 // loopback in the list allows pages of this machine: any port of localhost, 127.0.0.0/8 and [::1].
@@ -171,8 +166,8 @@ func (e *Endpoint) fromAllowedOrigin(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Origin")
 		if origins := r.Header.Values("Origin"); len(origins) > 0 {
-			if len(origins) > 1 || !e.origins.allow(origins[0]) {
-				e.gate.Refuse(w, r, apierr.New(apierr.Forbidden,
+			if len(origins) > 1 || !e.Origins.allow(origins[0]) {
+				e.Gate.Refuse(w, r, apierr.New(apierr.Forbidden,
 					"This server does not allow web pages of this origin. The operator of the server can add "+
 						"the origin to ALMONER_MCP_ORIGINS."))
 				return
@@ -184,12 +179,10 @@ func (e *Endpoint) fromAllowedOrigin(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// Preflight handles OPTIONS, for which browsers send no credential.
-func (e *Endpoint) Preflight() http.Handler {
-	return e.fromAllowedOrigin(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-		w.Header().Set("Access-Control-Allow-Headers", sendable)
-		w.Header().Set("Access-Control-Max-Age", "600") // seconds
-		w.WriteHeader(http.StatusNoContent)
-	})
+// servePreflight handles OPTIONS, for which browsers send no credential.
+func servePreflight(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	w.Header().Set("Access-Control-Allow-Headers", sendable)
+	w.Header().Set("Access-Control-Max-Age", "600") // seconds
+	w.WriteHeader(http.StatusNoContent)
 }

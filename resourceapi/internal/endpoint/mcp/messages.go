@@ -41,26 +41,18 @@ type fault struct {
 }
 
 var (
-	notMessage = &fault{
-		code: jsonrpc.CodeInvalidRequest,
-		message: "The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, without duplicate keys and " +
-			"with \"jsonrpc\":\"2.0\".",
-	}
-	notID = &fault{
-		code:    jsonrpc.CodeInvalidRequest,
-		message: "The id of a message must be a string or an integer below 2^53.",
-	}
-	notJSON   = &fault{code: jsonrpc.CodeParseError, message: "The body is not valid JSON."}
-	overBatch = &fault{code: jsonrpc.CodeInvalidRequest, message: "A batch must have 1 to 10 messages."}
-	sameID    = &fault{
-		code:    jsonrpc.CodeInvalidRequest,
-		message: "Two requests of the batch have the same id. Give each request a unique id.",
-	}
-	mixedBatch = &fault{
-		code:    jsonrpc.CodeInvalidRequest,
-		message: "The calls of the batch require different permissions. Send them separately.",
-	}
+	notMessage = invalid("The body must be a JSON-RPC 2.0 message: one JSON object in UTF-8, without duplicate " +
+		`keys and with "jsonrpc":"2.0".`)
+	notID      = invalid("The id of a message must be a string or an integer below 2^53.")
+	notJSON    = &fault{code: jsonrpc.CodeParseError, message: "The body is not valid JSON."}
+	overBatch  = invalid("A batch must have 1 to 10 messages.")
+	sameID     = invalid("Two requests of the batch have the same id. Give each request a unique id.")
+	mixedBatch = invalid("The calls of the batch require different permissions. Send them separately.")
 )
+
+func invalid(message string) *fault {
+	return &fault{code: jsonrpc.CodeInvalidRequest, message: message}
+}
 
 // otherVersion returns the fault of a request with an unsupported protocol revision.
 func otherVersion(id json.RawMessage, requested string) *fault {
@@ -132,10 +124,8 @@ func readMessages(content []byte) ([]message, *fault) {
 	for i, raw := range batch {
 		var f *fault
 		if messages[i], f = readMessage(raw); f != nil {
-			return nil, &fault{
-				code:    jsonrpc.CodeInvalidRequest,
-				message: fmt.Sprintf("Message %d of the batch: %s", i+1, f.message),
-			} // no message of the batch was processed
+			// No message of the batch was processed.
+			return nil, invalid(fmt.Sprintf("Message %d of the batch: %s", i+1, f.message))
 		}
 		if m := messages[i]; m.id != nil && m.method != "" {
 			id := valueOf(m.id)

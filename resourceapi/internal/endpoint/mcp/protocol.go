@@ -33,14 +33,14 @@ var errUnprepared = errors.New("the call cannot be answered")
 
 // newProtocol returns the SDK's handler. The handler returns prepared answers and has no store access. brand is the
 // name of the deployment.
-func newProtocol(brand string, tools map[string]tool) http.Handler {
+func newProtocol(brand string) http.Handler {
 	server := sdk.NewServer(&sdk.Implementation{Name: name, Title: brand, Description: description, Version: version},
 		&sdk.ServerOptions{
 			Instructions: brand + instructions,
 			Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		})
-	for _, t := range tools {
-		server.AddTool(&t.definition, prepared)
+	for _, t := range definitions() {
+		server.AddTool(&t, prepared)
 	}
 	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server },
 		&sdk.StreamableHTTPOptions{

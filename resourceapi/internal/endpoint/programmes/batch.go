@@ -9,7 +9,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/identity"
-	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -22,33 +21,29 @@ const maxBatchBody = 2 << 20
 // An itemResult is the result of one item of a batch: the status that a request for it alone would have, with the id of
 // the programme or the error.
 type itemResult struct {
-	Status int             `json:"status"`
-	ID     *uuid.UUID      `json:"id,omitempty"`
-	Error  json.RawMessage `json:"error,omitempty"`
+	Status int            `json:"status"`
+	ID     *uuid.UUID     `json:"id,omitempty"`
+	Error  *apierr.Detail `json:"error,omitempty"`
 }
 
 // decodeBatch parses POST …/batch: 200 with a result for each item, in order. A bad item stops no other.
-func decodeBatch(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	return decodeItems(r.Header, content, readUpsert,
+func decodeBatch(r *gate.WriteRequest) effect {
+	return decodeItems(r, readUpsert,
 		func(ctx context.Context, writer programme.Writer, all []programme.Upsert) ([]programme.Upserted, error) {
-			return writer.Upsert(ctx, caller.WorkspaceID, all)
+			return writer.Upsert(ctx, r.WorkspaceID, all)
 		})
 }
 
 // decodeItems reads each item of a batch with read. The effect runs the valid ones together.
 func decodeItems[T any](
-	h http.Header,
-	content []byte,
+	r *gate.WriteRequest,
 	read func(rest.Object) (T, error),
 	run func(context.Context, programme.Writer, []T) ([]programme.Upserted, error),
-) (effect, error) {
-	object, err := rest.ParseBody(h, content, "application/json")
-	if err != nil {
-		return nil, err
-	}
-	items, err := readItems(object)
-	if err != nil {
-		return nil, err
+) effect {
+	items, err := readItems(r.Object("application/json"))
+	r.Refuse(err)
+	if r.Refused() { // perhaps with far too many items to read them
+		return nil
 	}
 	failures := make([]error, len(items))
 	var valid []T
@@ -64,7 +59,7 @@ func decodeItems[T any](
 			return rest.Answer{}, err
 		}
 		return answerItems(failures, all)
-	}, nil
+	}
 }
 
 func readItem[T any](item json.RawMessage, read func(rest.Object) (T, error)) (one T, err error) {
@@ -84,10 +79,7 @@ func answerItems(failures []error, all []programme.Upserted) (rest.Answer, error
 		if failure == nil {
 			one, all = all[0], all[1:]
 		}
-		var err error
-		if results[i], err = resultOf(one); err != nil {
-			return rest.Answer{}, err
-		}
+		results[i] = resultOf(one)
 	}
 	return rest.JSON(http.StatusOK, map[string]any{"data": results}, nil)
 }
@@ -102,38 +94,24 @@ func readItems(object rest.Object) ([]json.RawMessage, error) {
 	return items, problems.OrNil()
 }
 
-func resultOf(one programme.Upserted) (itemResult, error) {
+func resultOf(one programme.Upserted) itemResult {
 	if one.Err != nil {
 		refusal := apierr.Of(refusals.Of(one.Err))
-		nested, err := nestedError(refusal)
-		return itemResult{Status: refusal.Status(), Error: nested}, err
+		return itemResult{Status: refusal.Status(), Error: new(refusal.Detail())}
 	}
 	status := http.StatusOK
 	if one.Created {
 		status = http.StatusCreated
 	}
-	return itemResult{Status: status, ID: &one.Programme.ID}, nil
-}
-
-// nestedError returns the error of an item, as error of the nested shape.
-func nestedError(refusal *apierr.Error) (json.RawMessage, error) {
-	content, err := web.EncodeJSON(apierr.Nested(refusal))
-	if err != nil {
-		return nil, err
-	}
-	var shape struct {
-		Error json.RawMessage `json:"error"`
-	}
-	err = json.Unmarshal(content, &shape)
-	return shape.Error, err
+	return itemResult{Status: status, ID: &one.Programme.ID}
 }
 
 // decodeMoves parses POST …/transitions: 200 with a result for each item, in order. An error of one item does not
 // affect the others.
-func decodeMoves(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	return decodeItems(r.Header, content, readMoveItem,
+func decodeMoves(r *gate.WriteRequest) effect {
+	return decodeItems(r, readMoveItem,
 		func(ctx context.Context, writer programme.Writer, all []programme.Move) ([]programme.Upserted, error) {
-			return writer.Move(ctx, caller.WorkspaceID, all)
+			return writer.Move(ctx, r.WorkspaceID, all)
 		})
 }
 

@@ -36,34 +36,23 @@ type Store interface {
 	Once(ctx context.Context, key rest.Key, effect rest.Effect[programme.Writer]) (rest.Answer, error)
 }
 
-// Deps are the dependencies of an Endpoint.
-type Deps struct {
+// An Endpoint makes the handlers of the module.
+type Endpoint struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
 	Cursors *rest.Cursors
 }
 
-// An Endpoint makes the handlers of the module.
-type Endpoint struct {
-	Deps
-	collection string // absolute URL of the collection
-	imports    slots  // bounds the imports received at once
-}
-
-// New returns an Endpoint.
-func New(d Deps) *Endpoint {
-	return &Endpoint{d, d.BaseURL + Path, newSlots(importsAtOnce, importsOfWorkspace, importWait)}
-}
-
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
+	imports := newSlots(importsAtOnce, importsOfWorkspace, importWait) // bounds the imports received at once
 	return map[string]map[string]http.Handler{
 		Path: {
 			"GET":  e.Gate.Guard(perm.ProgrammesRead, e.prepareList),
 			"POST": e.write(gate.UpTo(maxJSON), e.decodeCreate),
 		},
-		Path + "/imports":      {"POST": e.write(e.imports.upTo(maxCSV), e.decodeImport)},
+		Path + "/imports":      {"POST": e.write(imports.upTo(maxCSV), e.decodeImport)},
 		Path + "/imports/{id}": {"GET": e.readImport()},
 		Path + "/{id}": {
 			"GET":    e.Gate.Guard(perm.ProgrammesRead, e.prepareRead),
@@ -122,7 +111,9 @@ func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page 
 	found.Write(w, next)
 }
 
-func encodeRecord(b []byte, p programme.Programme) ([]byte, error) { return appendRecord(b, p), nil }
+func encodeRecord(b []byte, p programme.Programme) ([]byte, error) {
+	return programme.AppendRecord(b, p), nil
+}
 
 // prepareRead handles GET of one programme, with the entity tag for If-Match. It reads the programme in the round trip
 // of the standing.
@@ -148,7 +139,7 @@ func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 			if found == nil {
 				return refusals.Of(programme.ErrNotFound)
 			}
-			serve := func() { rest.Answer{Status: http.StatusOK, Body: appendRecord(nil, *found)}.Serve(w) }
+			serve := func() { rest.Answer{Status: http.StatusOK, Body: programme.AppendRecord(nil, *found)}.Serve(w) }
 			return refusals.Of(conditions.ServeRead(w, found.Version, serve))
 		},
 	}, nil
@@ -164,13 +155,12 @@ type importState struct {
 // readImport handles GET of one import: accepted, processed or rejected. It needs the write permission only, since a
 // caller who may write may see the result.
 func (e *Endpoint) readImport() http.Handler {
-	return gate.Record[programme.Import]{
-		Gate:     e.Gate,
+	return gate.Record[programme.Import, importState]{
+		Module:   gate.Module{Gate: e.Gate, Refusals: refusals},
 		Need:     perm.ProgrammesWrite,
-		Refusals: refusals,
 		NotFound: programme.ErrNotFound,
 		Read:     e.Store.Import,
-		Record:   func(i programme.Import) any { return importState{i.ID, i.Status, i.Imported, i.Errors} },
+		Record:   func(i programme.Import) importState { return importState{i.ID, i.Status, i.Imported, i.Errors} },
 	}.Handler()
 }
 

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/rest"
 
@@ -23,66 +21,42 @@ const (
 type effect = rest.Effect[programme.Writer]
 
 func (e *Endpoint) write(body gate.Body, decode gate.Decoder[programme.Writer]) http.Handler {
-	return gate.Writes[programme.Writer]{
-		Gate:     e.Gate,
-		Need:     perm.ProgrammesWrite,
-		Once:     e.Store.Once,
-		Refusals: refusals,
-	}.Handler(body, decode)
+	module := gate.Module{Gate: e.Gate, Refusals: refusals}
+	return gate.Writes[programme.Writer]{Module: module, Need: perm.ProgrammesWrite, Once: e.Store.Once}.
+		Handler(body, decode)
 }
 
 // decodeCreate parses POST: 201 with the new programme.
-func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := readJSON(r, content)
-	if err != nil {
-		return nil, err
-	}
-	details, err := readDetails(object)
-	if err != nil {
-		return nil, err
-	}
+func (e *Endpoint) decodeCreate(r *gate.WriteRequest) effect {
+	details, err := readDetails(readJSON(r))
+	r.Refuse(err)
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		p, err := writer.Create(ctx, caller.WorkspaceID, details)
-		if err != nil {
-			return rest.Answer{}, err
-		}
-		return e.created(p), nil
-	}, nil
+		p, err := writer.Create(ctx, r.WorkspaceID, details)
+		return e.created(p), err
+	}
 }
 
 // decodeChange parses PATCH of one programme: 200, or 412 if If-Match names another version.
-func decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := readJSON(r, content)
-	if err != nil {
-		return nil, err
-	}
-	change, err := readChange(object)
-	if err != nil {
-		return nil, err
-	}
-	replace, err := replacing(r, caller.WorkspaceID, change.Apply)
-	if err != nil || change.ExternalID == nil {
-		return replace, err
+func decodeChange(r *gate.WriteRequest) effect {
+	change, err := readChange(readJSON(r))
+	r.Refuse(err)
+	replace := replacing(r, change.Apply)
+	if change.ExternalID == nil {
+		return replace
 	}
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		if err := writer.LockExternalIDs(ctx, caller.WorkspaceID); err != nil {
+		if err := writer.LockExternalIDs(ctx, r.WorkspaceID); err != nil {
 			return rest.Answer{}, err
 		}
 		return replace(ctx, writer)
-	}, nil
+	}
 }
 
 // decodeMove parses POST …/transitions: 200 with the programme, or 409.
-func decodeMove(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := readJSON(r, content)
-	if err != nil {
-		return nil, err
-	}
-	to, err := readMove(object)
-	if err != nil {
-		return nil, err
-	}
-	return replacing(r, caller.WorkspaceID, func(p programme.Programme) (programme.Programme, error) {
+func decodeMove(r *gate.WriteRequest) effect {
+	to, err := readMove(readJSON(r))
+	r.Refuse(err)
+	return replacing(r, func(p programme.Programme) (programme.Programme, error) {
 		if !p.Status.CanBecome(to) {
 			return p, programme.ErrTransition
 		}
@@ -92,99 +66,70 @@ func decodeMove(r *http.Request, caller gate.Caller, content []byte) (effect, er
 }
 
 // replacing edits the programme of the path if the request's conditions allow its version.
-func replacing(
-	r *http.Request, workspaceID uuid.UUID, edit func(programme.Programme) (programme.Programme, error),
-) (effect, error) {
-	conditions, err := rest.ReadConditions(r.Header)
-	if err != nil {
-		return nil, err
-	}
-	id, err := gate.PathID(r, programme.ErrNotFound)
-	if err != nil {
-		return nil, err
-	}
+func replacing(r *gate.WriteRequest, edit func(programme.Programme) (programme.Programme, error)) effect {
+	conditions := r.Conditions()
+	id := r.ID(programme.ErrNotFound)
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		p, err := writer.Replace(ctx, workspaceID, id, func(p programme.Programme) (programme.Programme, error) {
+		p, err := writer.Replace(ctx, r.WorkspaceID, id, func(p programme.Programme) (programme.Programme, error) {
 			if err := conditions.CheckChange(p.Version); err != nil {
 				return p, err
 			}
 			return edit(p)
 		})
-		if err != nil {
-			return rest.Answer{}, err
-		}
-		return answerWith(http.StatusOK, p), nil
-	}, nil
+		return answerWith(http.StatusOK, p), err
+	}
 }
 
 // decodeImport parses POST …/imports: 202 with the URL of the import's status.
-func (e *Endpoint) decodeImport(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	if err := rest.CheckType(r.Header, "text/csv"); err != nil {
-		return nil, err
+func (e *Endpoint) decodeImport(r *gate.WriteRequest) effect {
+	r.Refuse(rest.CheckType(r.Header, "text/csv"))
+	if r.Refused() {
+		return nil
 	}
-	text := string(content)
-	if err := programme.CheckImport(text); err != nil {
-		return nil, err
-	}
+	text := string(r.Content)
+	r.Refuse(programme.CheckImport(text))
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		id, err := writer.AcceptImport(ctx, caller.WorkspaceID, caller.User, text)
-		if err != nil {
-			return rest.Answer{}, err
-		}
-		status := e.collection + "/imports/" + id.String()
+		id, err := writer.AcceptImport(ctx, r.WorkspaceID, r.User, text)
+		status := e.BaseURL + Path + "/imports/" + id.String()
 		accepted := map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status}
-		answer, err := rest.JSON(http.StatusAccepted, accepted, nil)
+		answer, err := rest.JSON(http.StatusAccepted, accepted, err)
 		answer.Location = status
 		return answer, err
-	}, nil
+	}
 }
 
-func readJSON(r *http.Request, content []byte) (rest.Object, error) {
-	return rest.ParseBody(r.Header, content, "application/json", "application/merge-patch+json")
+func readJSON(r *gate.WriteRequest) rest.Object {
+	return r.Object("application/json", "application/merge-patch+json")
 }
 
 func answerWith(status int, p programme.Programme) rest.Answer {
-	return rest.Answer{Status: status, ETag: rest.Tag(p.Version), Body: appendRecord(nil, p)}
+	return rest.Answer{Status: status, ETag: rest.Tag(p.Version), Body: programme.AppendRecord(nil, p)}
 }
 
 func (e *Endpoint) created(p programme.Programme) rest.Answer {
 	answer := answerWith(http.StatusCreated, p)
-	answer.Location = e.collection + "/" + p.ID.String()
+	answer.Location = e.BaseURL + Path + "/" + p.ID.String()
 	return answer
 }
 
 // decodePut parses PUT of the programme with an external id: 201 if it is new, else 200.
-func (e *Endpoint) decodePut(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := readJSON(r, content)
-	if err != nil {
-		return nil, err
-	}
-	id, err := pathExternalID(r, object)
-	if err != nil {
-		return nil, err
-	}
+func (e *Endpoint) decodePut(r *gate.WriteRequest) effect {
+	object := readJSON(r)
+	id, err := pathExternalID(r.Request, object)
+	r.Refuse(err)
 	wanted, err := readUpsert(object)
-	if err != nil {
-		return nil, err
-	}
-	conditions, err := rest.ReadConditions(r.Header)
-	if err != nil {
-		return nil, err
-	}
-	wanted.New.ExternalID, wanted.Check = id, conditions.CheckChange
+	r.Refuse(err)
+	wanted.New.ExternalID, wanted.Check = id, r.Conditions().CheckChange
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		all, err := writer.Upsert(ctx, caller.WorkspaceID, []programme.Upsert{wanted})
-		if err != nil {
+		all, err := writer.Upsert(ctx, r.WorkspaceID, []programme.Upsert{wanted})
+		switch {
+		case err != nil:
 			return rest.Answer{}, err
+		case all[0].Created:
+			return e.created(all[0].Programme), all[0].Err
 		}
-		if all[0].Err != nil {
-			return rest.Answer{}, all[0].Err
-		}
-		if !all[0].Created {
-			return answerWith(http.StatusOK, all[0].Programme), nil
-		}
-		return e.created(all[0].Programme), nil
-	}, nil
+		return answerWith(http.StatusOK, all[0].Programme), all[0].Err
+	}
 }
 
 // pathExternalID reads the external id of the path, which the body may repeat. The path has it percent-encoded.

@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -45,8 +46,8 @@ type Store interface {
 	Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error)
 }
 
-// Deps are the dependencies of an Endpoint.
-type Deps struct {
+// An Endpoint makes the handlers.
+type Endpoint struct {
 	BaseURL string // without a trailing slash
 	Brand   brand.Brand
 	Store   Store
@@ -61,12 +62,6 @@ type Deps struct {
 	// LogServerError logs the cause of a server error that is answered with a page.
 	LogServerError func(r *http.Request, err *apierr.Error)
 }
-
-// An Endpoint makes the handlers.
-type Endpoint struct{ Deps }
-
-// New returns an Endpoint.
-func New(d Deps) *Endpoint { return &Endpoint{d} }
 
 // handle turns the error of a handler into JSON.
 func (e *Endpoint) handle(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
@@ -113,16 +108,17 @@ func (e *Endpoint) checkRate(r *http.Request, form engage.FormState) error {
 // Routes returns the handlers of the public side of Engage by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	const form = FormsPath + "/{embedKey}"
+	preflight, logo := e.handle(e.servePreflight), e.Brand.Logo()
 	return map[string]map[string]http.Handler{
-		form:                      {"GET": e.Definition(), "OPTIONS": e.Preflight()},
-		form + "/submissions":     {"POST": e.Submit(), "OPTIONS": e.Preflight()},
-		form + "/embed":           {"GET": e.Page(), "POST": e.Send()},
-		SubmissionsPath + "/{id}": {"GET": e.Status()},
-		Root + "/embed.js":        {"GET": e.Script()},
-		Root + "/embed.css":       {"GET": e.Style()},
-		Root + "/form.js":         {"GET": e.FormScript()},
-		Root + "/height.js":       {"GET": e.Height()},
-		Root + "/logo":            {"GET": e.Logo()},
+		form:                      {"GET": e.handle(e.serveDefinition), "OPTIONS": preflight},
+		form + "/submissions":     {"POST": e.handle(e.submit), "OPTIONS": preflight},
+		form + "/embed":           {"GET": e.page(e.servePage), "POST": e.page(e.send)},
+		SubmissionsPath + "/{id}": {"GET": e.handle(e.serveStatus)},
+		Root + "/embed.js":        {"GET": asset("text/javascript; charset=utf-8", embedJS, "")},
+		Root + "/embed.css":       {"GET": asset("text/css; charset=utf-8", []byte(pagestyle.Tokens()+embedCSS), "")},
+		Root + "/form.js":         {"GET": asset("text/javascript; charset=utf-8", formJS, "")},
+		Root + "/height.js":       {"GET": asset("text/javascript; charset=utf-8", heightJS, "")},
+		Root + "/logo":            {"GET": asset(logo.ContentType, logo.Content, logoPolicy)},
 	}
 }
 
@@ -164,25 +160,28 @@ func allowOrigin(w http.ResponseWriter, r *http.Request, form engage.Form) error
 	return nil
 }
 
-// Preflight handles OPTIONS: what a script of an allowed origin may send.
-func (e *Endpoint) Preflight() http.Handler {
-	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
-		form, err := e.find(r)
-		if err != nil {
-			return err
-		}
-		if err := checkOpen(form); err != nil {
-			return err
-		}
-		if err := allowOrigin(w, r, form.Form); err != nil {
-			return err
-		}
-		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
-		w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
-		w.Header().Set("Access-Control-Max-Age", "600")
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	})
+// openForm reads the open form of the path's embed key, for scripts of an allowed origin.
+func (e *Endpoint) openForm(w http.ResponseWriter, r *http.Request) (engage.FormState, error) {
+	form, err := e.find(r)
+	if err == nil {
+		err = checkOpen(form)
+	}
+	if err == nil {
+		err = allowOrigin(w, r, form.Form)
+	}
+	return form, err
+}
+
+// servePreflight handles OPTIONS: what a script of an allowed origin may send.
+func (e *Endpoint) servePreflight(w http.ResponseWriter, r *http.Request) error {
+	if _, err := e.openForm(w, r); err != nil {
+		return err
+	}
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
+	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
+	w.Header().Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // publicForm is a form as the public sees it.
@@ -192,25 +191,17 @@ type publicForm struct {
 	SubmissionToken string         `json:"submissionToken"`
 }
 
-// Definition handles GET of a form: its fields, and a token for a submission.
-func (e *Endpoint) Definition() http.Handler {
-	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
-		form, err := e.find(r)
-		if err != nil {
-			return err
-		}
-		if err := checkOpen(form); err != nil {
-			return err
-		}
-		if err := allowOrigin(w, r, form.Form); err != nil {
-			return err
-		}
-		if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
-			return err
-		}
-		web.JSON(w, http.StatusOK, publicForm{form.Title, form.Fields, e.Tokens.ForSubmission(form.ID, e.Now())})
-		return nil
-	})
+// serveDefinition handles GET of a form: its fields, and a token for a submission.
+func (e *Endpoint) serveDefinition(w http.ResponseWriter, r *http.Request) error {
+	form, err := e.openForm(w, r)
+	if err != nil {
+		return err
+	}
+	if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
+		return err
+	}
+	web.JSON(w, http.StatusOK, publicForm{form.Title, form.Fields, e.Tokens.ForSubmission(form.ID, e.Now())})
+	return nil
 }
 
 // submissionState is the state of a submission, as its sender sees it.
@@ -220,30 +211,28 @@ type submissionState struct {
 	Reasons []string      `json:"reasons"`
 }
 
-// Status handles GET of a submission for a caller with its token. Other callers do not learn whether it exists.
-func (e *Endpoint) Status() http.Handler {
-	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
-		s, err := e.submission(r, r.PathValue("id"))
-		if errors.Is(err, engage.ErrNotFound) {
-			return apierr.New(apierr.NotFound,
-				"The submission does not exist, or its status token is not valid or is older than a day.")
-		}
-		if err != nil {
-			return err
-		}
-		form, err := e.Store.Form(r.Context(), s.WorkspaceID, s.Form)
-		if err != nil {
-			return err
-		}
-		if err := allowOrigin(w, r, form); err != nil {
-			return err
-		}
-		if err := rest.UnknownParameters(r.URL.RawQuery, "token"); err != nil {
-			return err
-		}
-		web.JSON(w, http.StatusOK, submissionState{s.ID, s.Status, s.Reasons})
-		return nil
-	})
+// serveStatus handles GET of a submission for a caller with its token. Other callers do not learn whether it exists.
+func (e *Endpoint) serveStatus(w http.ResponseWriter, r *http.Request) error {
+	s, err := e.submission(r, r.PathValue("id"))
+	if errors.Is(err, engage.ErrNotFound) {
+		return apierr.New(apierr.NotFound,
+			"The submission does not exist, or its status token is not valid or is older than a day.")
+	}
+	if err != nil {
+		return err
+	}
+	form, err := e.Store.Form(r.Context(), s.WorkspaceID, s.Form)
+	if err != nil {
+		return err
+	}
+	if err := allowOrigin(w, r, form); err != nil {
+		return err
+	}
+	if err := rest.UnknownParameters(r.URL.RawQuery, "token"); err != nil {
+		return err
+	}
+	web.JSON(w, http.StatusOK, submissionState{s.ID, s.Status, s.Reasons})
+	return nil
 }
 
 // submission returns the submission with the given id if the query's token is for it.

@@ -24,48 +24,46 @@ type accepted struct {
 	StatusURL string        `json:"statusUrl"`
 }
 
-// Submit handles POST: 202, or an error. A repeated Idempotency-Key is looked up first, so that a sender who lost the
+// submit handles POST: 202, or an error. A repeated Idempotency-Key is looked up first, so that a sender who lost the
 // first answer gets it even if the form has been closed since (contract, section 6). For any other key the answer for
 // a closed form is byte-identical to that for an unknown form, whatever the request contains.
-func (e *Endpoint) Submit() http.Handler {
-	return e.handle(func(w http.ResponseWriter, r *http.Request) error {
-		content, mistake := rest.ReadBody(w, r, maxBody)
-		form, err := e.find(r)
-		if err != nil {
-			return err
-		}
-		key := rest.Key{}
-		if mistake == nil {
-			scope := rest.KeyScope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}
-			key, mistake = rest.ReadKey(r.Header, scope, content)
-		}
-		closed := checkOpen(form)
-		first, known, err := e.firstAnswer(r.Context(), key)
-		if closed != nil && !known && err == nil {
-			return closed
-		}
-		foreign := allowOrigin(w, r, form.Form)
-		if known {
-			first.Serve(w)
-			return nil
-		}
-		if err := cmp.Or(err, mistake, foreign, rest.UnknownParameters(r.URL.RawQuery)); err != nil {
-			return err
-		}
-		if err := e.checkRate(r, form); err != nil {
-			return err
-		}
-		submission, err := e.readSubmission(r.Header, content, form.Form)
-		if err != nil {
-			return err
-		}
-		answer, err := e.accept(r.Context(), key, submission)
-		if err != nil {
-			return err
-		}
-		answer.Serve(w)
+func (e *Endpoint) submit(w http.ResponseWriter, r *http.Request) error {
+	content, mistake := rest.ReadBody(w, r, maxBody)
+	form, err := e.find(r)
+	if err != nil {
+		return err
+	}
+	key := rest.Key{}
+	if mistake == nil {
+		scope := rest.KeyScope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}
+		key, mistake = rest.ReadKey(r.Header, scope, content)
+	}
+	closed := checkOpen(form)
+	first, known, err := e.firstAnswer(r.Context(), key)
+	if closed != nil && !known && err == nil {
+		return closed
+	}
+	foreign := allowOrigin(w, r, form.Form)
+	if known {
+		first.Serve(w)
 		return nil
-	})
+	}
+	if err := cmp.Or(err, mistake, foreign, rest.UnknownParameters(r.URL.RawQuery)); err != nil {
+		return err
+	}
+	if err := e.checkRate(r, form); err != nil {
+		return err
+	}
+	submission, err := e.readSubmission(r.Header, content, form.Form)
+	if err != nil {
+		return err
+	}
+	answer, err := e.accept(r.Context(), key, submission)
+	if err != nil {
+		return err
+	}
+	answer.Serve(w)
+	return nil
 }
 
 func (e *Endpoint) firstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {

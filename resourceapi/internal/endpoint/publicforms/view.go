@@ -17,9 +17,9 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 	"github.com/almonerhq/almoner/shared/rest"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
@@ -220,8 +220,8 @@ func (e *Endpoint) render(w http.ResponseWriter, status int, origins []string, v
 		colour, own = *v.accent, true
 	}
 	if own {
-		accent := ui.Accent(colour)
-		v.Accent, hash = template.CSS(accent), ui.Hash(accent) // consists of parsed colours, so it is safe
+		accent := pagestyle.Accent(colour)
+		v.Accent, hash = template.CSS(accent), pagestyle.Hash(accent) // consists of parsed colours, so it is safe
 	}
 	var page bytes.Buffer
 	if err := pageTemplate.Execute(&page, v); err != nil {
@@ -329,29 +329,24 @@ func (e *Endpoint) page(serve func(http.ResponseWriter, *http.Request, engage.Fo
 	})
 }
 
-// errorPage returns the text of the page for a kind of error, and whether reopening the form may help.
-func errorPage(words engage.Pages, kind apierr.Kind) (text engage.PageText, again, known bool) {
-	switch kind {
-	case apierr.NotFound:
-		return words.NotFound, false, true
-	case apierr.Forbidden:
-		return words.Forbidden, false, true
-	case apierr.Conflict:
-		return words.Conflict, true, true
-	case apierr.RateLimited:
-		return words.RateLimited, false, true
-	case apierr.TooLarge:
-		return words.TooLarge, false, true
-	case apierr.Invalid:
-		return words.Invalid, true, true
-	case apierr.NotProvisioned:
-		return words.NotProvisioned, false, true
-	case apierr.Unavailable:
-		return words.Unavailable, true, true
-	case apierr.Internal:
-		return words.Internal, true, true
+// An errorPage is the page for a kind of error.
+type errorPage struct {
+	engage.PageText
+	again bool // reopening the form may help
+}
+
+func errorPages(words engage.Pages) map[apierr.Kind]errorPage {
+	return map[apierr.Kind]errorPage{
+		apierr.NotFound:       {words.NotFound, false},
+		apierr.Forbidden:      {words.Forbidden, false},
+		apierr.Conflict:       {words.Conflict, true},
+		apierr.RateLimited:    {words.RateLimited, false},
+		apierr.TooLarge:       {words.TooLarge, false},
+		apierr.Invalid:        {words.Invalid, true},
+		apierr.NotProvisioned: {words.NotProvisioned, false},
+		apierr.Unavailable:    {words.Unavailable, true},
+		apierr.Internal:       {words.Internal, true},
 	}
-	return engage.PageText{}, false, false
 }
 
 // maxKeptFields is how many fields are returned with the page: more than the longest form has.
@@ -381,13 +376,13 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 	answer := apierr.Of(refusal(err))
 	style := styleOf(r)
 	words := style.language(ofForm)
-	text, again, known := errorPage(words.Pages, answer.Kind)
+	page, known := errorPages(words.Pages)[answer.Kind]
 	if !known {
 		e.Refuse(w, r, answer)
 		return
 	}
-	view := &view{pageStyle: style, Words: words, Title: text.Title, Problem: text.Text}
-	if again {
+	view := &view{pageStyle: style, Words: words, Title: page.Title, Problem: page.Text}
+	if page.again {
 		view.Action = style.action(r.PathValue("embedKey"))
 	}
 	// The browser may have discarded the answers when the user goes back, since the form's page is not cached.

@@ -1,5 +1,5 @@
-// Package webhooks serves the endpoints with which a workspace manages its webhooks, under /v1/webhooks (contract,
-// section 6a).
+// Package webhooks serves the events of a workspace, and the endpoints with which it manages its webhooks, under
+// /v1/webhooks (contract, section 6a).
 package webhooks
 
 import (
@@ -36,8 +36,8 @@ type Store interface {
 	Once(ctx context.Context, key rest.Key, effect rest.Effect[delivery.Writer]) (rest.Answer, error)
 }
 
-// Deps are the dependencies of an Endpoint.
-type Deps struct {
+// An Endpoint makes the handlers.
+type Endpoint struct {
 	BaseURL string // without a trailing slash
 	Gate    *gate.Gate
 	Store   Store
@@ -49,12 +49,6 @@ type Deps struct {
 
 // NewAnswers returns a Box that seals stored answers.
 func NewAnswers(keys seal.Keys) (*seal.Box, error) { return seal.NewBox(keys, "webhook answer") }
-
-// An Endpoint makes the handlers.
-type Endpoint struct{ Deps }
-
-// New returns an Endpoint.
-func New(d Deps) *Endpoint { return &Endpoint{d} }
 
 // Routes returns the handlers by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
@@ -74,50 +68,47 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	}
 }
 
+func (e *Endpoint) module() gate.Module {
+	return gate.Module{Gate: e.Gate, Cursors: e.Cursors, Refusals: refusals}
+}
+
 // list handles GET: one page of the workspace's endpoints, newest first.
 func (e *Endpoint) list() http.Handler {
-	return gate.List[webhook.Endpoint]{
-		Gate:     e.Gate,
+	return gate.List[webhook.Endpoint, record]{
+		Module:   e.module(),
 		Need:     perm.AccountAPIAccess,
-		Cursors:  e.Cursors,
-		Refusals: refusals,
 		Name:     "webhooks",
-		Fields:   rest.FieldsOf[record](),
 		Read:     e.Store.Webhooks,
-		Record:   func(e webhook.Endpoint) any { return recordOf(e) },
+		Record:   recordOf,
 		Position: func(e webhook.Endpoint) rest.Position { return rest.Position{CreatedAt: e.CreatedAt, ID: e.ID} },
 	}.Handler()
 }
 
 // read handles GET of one endpoint.
 func (e *Endpoint) read() http.Handler {
-	return gate.Record[webhook.Endpoint]{
-		Gate:     e.Gate,
+	return gate.Record[webhook.Endpoint, record]{
+		Module:   e.module(),
 		Need:     perm.AccountAPIAccess,
-		Refusals: refusals,
 		NotFound: webhook.ErrNotFound,
 		Read:     e.Store.Webhook,
-		Record:   func(e webhook.Endpoint) any { return recordOf(e) },
+		Record:   recordOf,
 	}.Handler()
 }
 
 // deliveries handles GET of the log of one endpoint: one page, newest first.
 func (e *Endpoint) deliveries() http.Handler {
-	return gate.List[webhook.Delivery]{
-		Gate:     e.Gate,
-		Need:     perm.AccountAPIAccess,
-		Cursors:  e.Cursors,
-		Refusals: refusals,
-		Name:     "webhook deliveries",
-		Owner:    webhook.ErrNotFound,
+	return gate.List[webhook.Delivery, deliveryRecord]{
+		Module: e.module(),
+		Need:   perm.AccountAPIAccess,
+		Name:   "webhook deliveries",
+		Owner:  webhook.ErrNotFound,
 		// The endpoint belongs to the caller's workspace, so its deliveries do too.
 		Find: func(ctx context.Context, workspaceID, id uuid.UUID) error {
 			_, err := e.Store.Webhook(ctx, workspaceID, id)
 			return err
 		},
-		Fields:   rest.FieldsOf[deliveryRecord](),
 		ReadOf:   e.Store.Deliveries,
-		Record:   func(d webhook.Delivery) any { return deliveryRecordOf(d) },
+		Record:   deliveryRecordOf,
 		Position: func(d webhook.Delivery) rest.Position { return rest.Position{CreatedAt: d.CreatedAt, ID: d.ID} },
 	}.Handler()
 }

@@ -1,13 +1,11 @@
 package webhooks
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -36,12 +34,8 @@ type added struct {
 type once = func(context.Context, rest.Key, rest.Effect[delivery.Writer]) (rest.Answer, error)
 
 func (e *Endpoint) write(decode gate.Decoder[delivery.Writer], once once) http.Handler {
-	return gate.Writes[delivery.Writer]{
-		Gate:     e.Gate,
-		Need:     perm.AccountAPIAccess,
-		Once:     once,
-		Refusals: refusals,
-	}.Handler(gate.UpTo(maxBody), decode)
+	return gate.Writes[delivery.Writer]{Module: e.module(), Need: perm.AccountAPIAccess, Once: once}.
+		Handler(gate.UpTo(maxBody), decode)
 }
 
 // onceSealed is like Store.Once, but seals the stored answer, which contains a secret.
@@ -69,28 +63,23 @@ func (e *Endpoint) newSecret(id uuid.UUID) (credential.Secret, webhook.Sealed, e
 }
 
 // decodeCreate parses POST: 201 with the new endpoint and its secret.
-func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := rest.ParseBody(r.Header, content, "application/json")
-	if err != nil {
-		return nil, err
+func (e *Endpoint) decodeCreate(r *gate.WriteRequest) effect {
+	object := r.Object("application/json")
+	types, problems := readTypes(r, object)
+	if r.Refused() { // before the name of the host is resolved
+		return nil
 	}
-	wish, types, err := readTypes(object, caller)
-	if err != nil {
-		return nil, err
-	}
-	optionalFlag(object, "includePersonalData", wish)
+	object.Flag("includePersonalData", problems)
 	address, _ := object.Text("url")
 	if message := webhook.CheckURL(r.Context(), e.Network, address); message != "" {
-		wish["url"] = message
+		problems["url"] = message
 	}
-	if err := wish.OrNil(); err != nil {
-		return nil, err
-	}
+	r.Refuse(problems.OrNil())
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		made := webhook.Endpoint{
 			ID:          identity.New(),
-			WorkspaceID: caller.WorkspaceID,
-			Maker:       makerOf(caller),
+			WorkspaceID: r.WorkspaceID,
+			Maker:       makerOf(r.Caller),
 			URL:         address,
 			Types:       types,
 		}
@@ -98,32 +87,29 @@ func (e *Endpoint) decodeCreate(r *http.Request, caller gate.Caller, content []b
 		if err != nil {
 			return rest.Answer{}, err
 		}
-		if made, err = writer.Add(ctx, made, sealed); err != nil {
-			return rest.Answer{}, err
-		}
-		answer, err := rest.JSON(http.StatusCreated, added{recordOf(made), secret.Reveal()}, nil)
+		made, err = writer.Add(ctx, made, sealed)
+		answer, err := rest.JSON(http.StatusCreated, added{recordOf(made), secret.Reveal()}, err)
 		answer.Needs = webhook.Needs(types)
 		answer.Location = e.BaseURL + Path + "/" + made.ID.String()
 		return answer, err
-	}, nil
+	}
 }
 
-// readTypes reads the member types. It checks the permissions for the types before it reports invalid fields (contract,
-// section 6).
-func readTypes(object rest.Object, caller gate.Caller) (rest.Problems, []string, error) {
-	problems := rest.Problems(rest.UnknownMembers(object, "url", "types", "includePersonalData"))
+// readTypes reads the member types. It checks the permissions for the types before invalid fields are reported
+// (contract, section 6).
+func readTypes(r *gate.WriteRequest, object rest.Object) ([]string, rest.Problems) {
+	problems := rest.UnknownMembers(object, "url", "types", "includePersonalData")
 	var types []string
 	if err := json.Unmarshal(object["types"], &types); err != nil || !strings.HasPrefix(string(object["types"]), "[") {
 		problems["types"] = "Must be a list of types of events."
-		return problems, nil, nil
+		return nil, problems
 	}
-	if err := cmp.Or(needsOf(caller, types...), refusePersonalData(object)); err != nil {
-		return nil, nil, err
-	}
+	r.Refuse(needsOf(r.Caller, types...))
+	r.Refuse(refusePersonalData(object))
 	if message := webhook.CheckTypes(types); message != "" {
 		problems["types"] = message
 	}
-	return problems, types, nil
+	return types, problems
 }
 
 // makerOf returns the caller as the maker of an endpoint.
@@ -156,39 +142,32 @@ func needsOf(caller gate.Caller, types ...string) error {
 }
 
 // decodeChange parses PATCH of one endpoint, which enables or disables it, or omits personal data: 200.
-func (e *Endpoint) decodeChange(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	object, err := rest.ParseBody(r.Header, content, "application/json")
-	if err != nil {
-		return nil, err
-	}
-	if err := refusePersonalData(object); err != nil {
-		return nil, err
-	}
-	problems := rest.Problems(rest.UnknownMembers(object, "enabled", "includePersonalData"))
-	enable := optionalFlag(object, "enabled", problems)
-	include := optionalFlag(object, "includePersonalData", problems)
+func (e *Endpoint) decodeChange(r *gate.WriteRequest) effect {
+	object := r.Object("application/json")
+	r.Refuse(refusePersonalData(object))
+	problems := rest.UnknownMembers(object, "enabled", "includePersonalData")
+	enable := object.Flag("enabled", problems)
+	include := object.Flag("includePersonalData", problems)
 	if enable == nil && include == nil && len(problems) == 0 {
 		problems["enabled"] = "Must be true or false, unless includePersonalData is given."
 	}
-	id, notFound := gate.PathID(r, webhook.ErrNotFound)
-	if err := cmp.Or(problems.OrNil(), notFound); err != nil {
-		return nil, err
-	}
+	r.Refuse(problems.OrNil())
+	id := r.ID(webhook.ErrNotFound)
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		var made webhook.Endpoint
 		var err error
 		if enable != nil {
-			made, err = setEnabled(ctx, writer, caller, id, *enable)
+			made, err = setEnabled(ctx, writer, r.Caller, id, *enable)
 		}
 		if err == nil && include != nil {
-			made, err = writer.OmitPersonalData(ctx, caller.WorkspaceID, id, caller.User)
+			made, err = writer.OmitPersonalData(ctx, r.WorkspaceID, id, r.User)
 		}
 		answer, err := rest.JSON(http.StatusOK, recordOf(made), err)
 		if (enable != nil && *enable) || (include != nil && *include) {
 			answer.Needs = webhook.Needs(made.Types)
 		}
 		return answer, err
-	}, nil
+	}
 }
 
 // setEnabled enables or disables an endpoint. To enable it, the caller must be permitted to read its events.
@@ -205,89 +184,56 @@ func setEnabled(
 	return made, err
 }
 
-// optionalFlag returns the member with this name, or nil if it is missing. It adds to problems if it is not a boolean.
-func optionalFlag(object rest.Object, name string, problems rest.Problems) *bool {
-	switch string(object[name]) {
-	case "":
-		return nil
-	case "true", "false":
-		return new(string(object[name]) == "true")
-	}
-	problems[name] = "Must be true or false."
-	return nil
-}
-
 // decodeReplaceSecret parses POST …/secret: 200 with the endpoint and its new secret. Events are signed with both
 // secrets for 24 hours, unless expireOld is true.
-func (e *Endpoint) decodeReplaceSecret(r *http.Request, caller gate.Caller, content []byte) (effect, error) {
-	id, err := gate.PathID(r, webhook.ErrNotFound)
-	if err != nil {
-		return nil, err
-	}
-	overlap, err := readOverlap(r.Header, content)
-	if err != nil {
-		return nil, err
+func (e *Endpoint) decodeReplaceSecret(r *gate.WriteRequest) effect {
+	id := r.ID(webhook.ErrNotFound)
+	overlap := webhook.SecretOverlap
+	if len(r.Content) > 0 { // the body is optional
+		object := r.Object("application/json")
+		problems := rest.UnknownMembers(object, "expireOld")
+		if expire := object.Flag("expireOld", problems); expire != nil && *expire {
+			overlap = 0
+		}
+		r.Refuse(problems.OrNil())
 	}
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		secret, sealed, err := e.newSecret(id)
 		if err != nil {
 			return rest.Answer{}, err
 		}
-		changed, err := writer.ReplaceSecret(ctx, caller.WorkspaceID, id, caller.User, sealed, overlap)
+		changed, err := writer.ReplaceSecret(ctx, r.WorkspaceID, id, r.User, sealed, overlap)
 		if err == nil {
-			err = needsOf(caller, changed.Types...) // the secret signs these events
+			err = needsOf(r.Caller, changed.Types...) // the secret signs these events
 		}
-		if err != nil {
-			return rest.Answer{}, err
-		}
-		answer, err := rest.JSON(http.StatusOK, added{recordOf(changed), secret.Reveal()}, nil)
+		answer, err := rest.JSON(http.StatusOK, added{recordOf(changed), secret.Reveal()}, err)
 		answer.Needs = webhook.Needs(changed.Types)
 		return answer, err
-	}, nil
-}
-
-// readOverlap reads the optional body, which may have expireOld.
-func readOverlap(h http.Header, content []byte) (time.Duration, error) {
-	if len(content) == 0 {
-		return webhook.SecretOverlap, nil
 	}
-	object, err := rest.ParseBody(h, content, "application/json")
-	if err != nil {
-		return 0, err
-	}
-	problems := rest.Problems(rest.UnknownMembers(object, "expireOld"))
-	overlap := webhook.SecretOverlap
-	if expire := optionalFlag(object, "expireOld", problems); expire != nil && *expire {
-		overlap = 0
-	}
-	return overlap, problems.OrNil()
 }
 
 // decodeTest parses POST …/test, which sends a test event soon: 202 with the delivery.
-func decodeTest(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
-	id, err := gate.PathID(r, webhook.ErrNotFound)
+func decodeTest(r *gate.WriteRequest) effect {
+	id := r.ID(webhook.ErrNotFound)
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
-		d, err := writer.Test(ctx, caller.WorkspaceID, id)
+		d, err := writer.Test(ctx, r.WorkspaceID, id)
 		return rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
-	}, err
+	}
 }
 
 // decodeResend parses POST …/deliveries/{delivery}/resend, which sends the event of an earlier delivery again: 202 with
 // the new delivery.
-func decodeResend(r *http.Request, caller gate.Caller, _ []byte) (effect, error) {
-	id, err := gate.PathID(r, webhook.ErrNotFound)
-	if err != nil {
-		return nil, err
-	}
+func decodeResend(r *gate.WriteRequest) effect {
+	id := r.ID(webhook.ErrNotFound)
 	former, err := identity.Parse(r.PathValue("delivery"))
 	if err != nil {
-		return nil, webhook.ErrNotFound
+		r.Refuse(webhook.ErrNotFound)
 	}
-	need := func(eventType string) error { return needsOf(caller, eventType) }
+	need := func(eventType string) error { return needsOf(r.Caller, eventType) }
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
-		d, err := writer.Resend(ctx, caller.WorkspaceID, id, former, need)
+		d, err := writer.Resend(ctx, r.WorkspaceID, id, former, need)
 		answer, err := rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
 		answer.Needs = webhook.Needs([]string{d.Type})
 		return answer, err
-	}, nil
+	}
 }

@@ -1,4 +1,4 @@
-package tracing
+package server
 
 import (
 	"log/slog"
@@ -34,16 +34,16 @@ func TestSettings_CheckReportsMistakes(t *testing.T) {
 		{share, "NaN"},
 		{share, "hush"},
 	} {
-		_, err := envconf.Load(&Settings{}, []string{wrong[0] + "=" + wrong[1]})
+		_, err := envconf.Load(&TraceSettings{}, []string{wrong[0] + "=" + wrong[1]})
 		if err == nil || !strings.HasPrefix(err.Error(), wrong[0]) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s=%s: %v", wrong[0], wrong[1], err)
 		}
 	}
-	reading, _ := envconf.Load(&Settings{}, []string{endpoint + "=hush", headers + "=hush", share + "=2"})
+	reading, _ := envconf.Load(&TraceSettings{}, []string{endpoint + "=hush", headers + "=hush", share + "=2"})
 	if len(reading.Mistakes) != 3 {
 		t.Errorf("not all mistakes reported: %q", reading.Mistakes)
 	}
-	for _, good := range []Settings{
+	for _, good := range []TraceSettings{
 		{},
 		{Endpoint: "https://collector.internal", Share: 1},
 		{Endpoint: "http://[::1]:4318/otlp/", Headers: "a=b, c=d%20e%3D", Share: 0.1},
@@ -65,9 +65,9 @@ func TestStart_SendsTracesAccordingToSettings(t *testing.T) {
 	received := make(chan *http.Request, 8)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r }))
 	defer collector.Close()
-	trace := func(s Settings) *http.Request {
+	trace := func(s TraceSettings) *http.Request {
 		t.Helper()
-		tracing, err := Start(t.Context(), Options{Settings: s, Service: "trial"}, slog.New(slog.DiscardHandler))
+		tracing, err := StartTracing(t.Context(), s, "trial", 0, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,20 +91,21 @@ func TestStart_SendsTracesAccordingToSettings(t *testing.T) {
 			return nil
 		}
 	}
-	if r := trace(Settings{Endpoint: collector.URL, Headers: "X-Key=a%20key", Share: 1}); r == nil ||
+	if r := trace(TraceSettings{Endpoint: collector.URL, Headers: "X-Key=a%20key", Share: 1}); r == nil ||
 		r.URL.Path != "/v1/traces" ||
 		r.Header.Get("X-Key") != "a key" {
 		t.Fatalf("received %+v", r)
 	}
-	if r := trace(Settings{Endpoint: collector.URL + "/otlp/", Share: 1}); r == nil || r.URL.Path != "/otlp/v1/traces" {
+	if r := trace(TraceSettings{Endpoint: collector.URL + "/otlp/", Share: 1}); r == nil ||
+		r.URL.Path != "/otlp/v1/traces" {
 		t.Errorf("received %+v", r)
 	}
-	if r := trace(Settings{Endpoint: collector.URL, Share: 0}); r != nil {
+	if r := trace(TraceSettings{Endpoint: collector.URL, Share: 0}); r != nil {
 		t.Errorf("request to %s with share 0", r.URL)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL+"/traces-alone")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Key=alone")
-	for _, s := range []Settings{{Share: 1}, {Endpoint: "http://127.0.0.1:9", Headers: "X-Key=hush", Share: 1}} {
+	for _, s := range []TraceSettings{{Share: 1}, {Endpoint: "http://127.0.0.1:9", Headers: "X-Key=hush", Share: 1}} {
 		if r := trace(s); r == nil || r.URL.Path != "/traces-alone" || r.Header.Get("X-Key") != "alone" {
 			t.Errorf("received %+v", r)
 		}

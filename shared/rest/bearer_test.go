@@ -1,4 +1,4 @@
-package bearer
+package rest
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzBearer checks that Read accepts only a single token of the b64token alphabet and returns it unchanged.
+// FuzzBearer checks that BearerToken accepts only a single token of the b64token alphabet and returns it unchanged.
 func FuzzBearer(f *testing.F) {
 	for _, seed := range []string{
 		"",
@@ -33,9 +33,9 @@ func FuzzBearer(f *testing.F) {
 		if both {
 			h.Add("Authorization", second)
 		}
-		token, err := Read(h)
+		token, err := BearerToken(h)
 		if err != nil {
-			if token != "" || !errors.Is(err, ErrMissing) && !errors.Is(err, ErrMalformed) {
+			if token != "" || !errors.Is(err, ErrNoToken) && !errors.Is(err, ErrMalformedToken) {
 				t.Errorf("returned %d characters of a token with the error %v", len(token.Reveal()), err)
 			}
 			return

@@ -1,4 +1,4 @@
-package deprecation
+package rest
 
 import (
 	"net/http"
@@ -8,7 +8,7 @@ import (
 
 func TestAnnounce_AppliesOnlyToDeprecatedOperations(t *testing.T) {
 	t.Parallel()
-	table := Table{{
+	table := Deprecations{{
 		Method: "GET",
 		Path:   "/v1/things/{id}",
 		Since:  time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),

@@ -1,15 +1,4 @@
-// Package tracing records OpenTelemetry traces.
-//
-// It sends them by OTLP over HTTP to the collector in the Settings; without a collector it does nothing.
-// Invariants:
-//
-//   - T1 No span has a query string, a User-Agent, an untrusted X-Forwarded-For, a statement's arguments, or a Redis
-//     command's key or arguments.
-//   - T2 Only a trusted proxy can choose a trace's id or decide that it is recorded.
-//   - T3 A trace begins with a request: background work of the process makes none.
-//
-// A nil *Tracing is off.
-package tracing
+package server
 
 import (
 	"context"
@@ -44,36 +33,38 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Tracing makes spans. It is safe for concurrent use.
+// Tracing makes OpenTelemetry spans and sends them by OTLP over HTTP to the collector in the TraceSettings. A nil
+// *Tracing is off. It is safe for concurrent use. Invariants:
+//
+//   - T1 No span has a query string, a User-Agent, an untrusted X-Forwarded-For, a statement's arguments, or a Redis
+//     command's key or arguments.
+//   - T2 Only a trusted proxy can choose a trace's id or decide that it is recorded.
+//   - T3 A trace begins with a request: background work of the process makes none.
 type Tracing struct {
 	provider *sdk.TracerProvider
 	headers  propagation.TraceContext // W3C trace context; baggage is not propagated
 }
 
-// Options configures Start.
-type Options struct {
-	Settings
-	Service string        // the service name; OTEL_SERVICE_NAME overrides it
-	Delay   time.Duration // maximum delay before sending; 0 means OTEL_BSP_SCHEDULE_DELAY or five seconds
-}
-
-// Start starts tracing, or returns nil if no endpoint is configured. It does not connect: an unreachable
-// collector loses its traces and affects nothing else. Settings for traces only in the environment
-// (OTEL_EXPORTER_OTLP_TRACES_…) override the settings, as the standard requires; the library reads them.
-func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
+// StartTracing starts tracing, or returns nil if no endpoint is configured. OTEL_SERVICE_NAME overrides the name of the
+// service. delay is the longest time before spans are sent; 0 means OTEL_BSP_SCHEDULE_DELAY or five seconds. It does
+// not connect: an unreachable collector loses its traces and affects nothing else. Settings for traces only in the
+// environment (OTEL_EXPORTER_OTLP_TRACES_…) override the settings, as the standard requires; the library reads them.
+func StartTracing(
+	ctx context.Context, s TraceSettings, service string, delay time.Duration, log *slog.Logger,
+) (*Tracing, error) {
 	ownEndpoint := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 	ownHeaders := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS") != ""
-	if o.Endpoint == "" && !ownEndpoint {
+	if s.Endpoint == "" && !ownEndpoint {
 		return nil, nil
 	}
-	headers, err := o.headers()
+	headers, err := s.headers()
 	if err != nil {
 		return nil, err
 	}
-	otel.SetLogger(logr.New(complaints{log})) // before anything reads a setting
+	otel.SetLogger(logr.New(settingErrors{log})) // before anything reads a setting
 	var where []otlptracehttp.Option
 	if !ownEndpoint {
-		where = append(where, otlptracehttp.WithEndpointURL(strings.TrimSuffix(o.Endpoint, "/")+"/v1/traces"))
+		where = append(where, otlptracehttp.WithEndpointURL(strings.TrimSuffix(s.Endpoint, "/")+"/v1/traces"))
 	}
 	if !ownHeaders && headers != nil {
 		where = append(where, otlptracehttp.WithHeaders(headers))
@@ -82,44 +73,44 @@ func Start(ctx context.Context, o Options, log *slog.Logger) (*Tracing, error) {
 	if err != nil {
 		return nil, errors.New("traces: the OTEL_EXPORTER_OTLP_… settings cannot be used")
 	}
-	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service),
+	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service),
 		attribute.String("service.version", version.Number)), resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
 		return nil, errors.New("traces: OTEL_RESOURCE_ATTRIBUTES cannot be read")
 	}
 	var batch []sdk.BatchSpanProcessorOption
-	if o.Delay > 0 {
-		batch = append(batch, sdk.WithBatchTimeout(o.Delay))
+	if delay > 0 {
+		batch = append(batch, sdk.WithBatchTimeout(delay))
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces not sent", "error", err) }))
-	log.Info("sending traces", "service", o.Service, "share", o.Share)
+	log.Info("sending traces", "service", service, "share", s.Share)
 	return newTracing(sdk.WithBatcher(exporter, batch...), sdk.WithResource(who),
-		sdk.WithSampler(sampler(o.Share))), nil
+		sdk.WithSampler(sampler(s.Share))), nil
 }
 
-// complaints logs OpenTelemetry's messages without their values, because a header or an address may contain a
+// settingErrors logs OpenTelemetry's messages without their values, because a header or an address may contain a
 // secret.
-type complaints struct{ log *slog.Logger }
+type settingErrors struct{ log *slog.Logger }
 
 // Init implements logr.LogSink.
-func (complaints) Init(logr.RuntimeInfo) {}
+func (settingErrors) Init(logr.RuntimeInfo) {}
 
 // Enabled implements logr.LogSink.
-func (complaints) Enabled(int) bool { return false }
+func (settingErrors) Enabled(int) bool { return false }
 
 // Info implements logr.LogSink.
-func (complaints) Info(int, string, ...any) {}
+func (settingErrors) Info(int, string, ...any) {}
 
 // Error implements logr.LogSink.
-func (c complaints) Error(_ error, words string, _ ...any) {
-	c.log.Warn("invalid OTEL_… setting", "where", words)
+func (s settingErrors) Error(_ error, words string, _ ...any) {
+	s.log.Warn("invalid OTEL_… setting", "where", words)
 }
 
 // WithValues implements logr.LogSink.
-func (c complaints) WithValues(...any) logr.LogSink { return c }
+func (s settingErrors) WithValues(...any) logr.LogSink { return s }
 
 // WithName implements logr.LogSink.
-func (c complaints) WithName(string) logr.LogSink { return c }
+func (s settingErrors) WithName(string) logr.LogSink { return s }
 
 func newTracing(options ...sdk.TracerProviderOption) *Tracing {
 	return &Tracing{provider: sdk.NewTracerProvider(options...)}
@@ -158,16 +149,15 @@ func (r requestsAlone) Description() string {
 	return fmt.Sprintf("Requests{%s}", r.Sampler.Description())
 }
 
-// Settings are the tracing settings of each program, with their standard names. Its configuration embeds
-// them.
-type Settings struct {
+// TraceSettings are the tracing settings of each program, with their standard names. Its configuration embeds them.
+type TraceSettings struct {
 	Endpoint string            `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the collector to send traces to, by OTLP over HTTP, like http://collector.internal:4318. Empty: no traces."`
 	Headers  credential.Secret `env:"OTEL_EXPORTER_OTLP_HEADERS" doc:"Headers for the collector: name=value, the value percent-encoded, separated by commas."`
 	Share    float64           `env:"OTEL_TRACES_SAMPLER_ARG" envDefault:"1" doc:"Share of requests to trace, 0 to 1. The decision of a trusted proxy takes precedence."`
 }
 
 // Check reports mistakes that the types cannot show. It quotes no value.
-func (s *Settings) Check() []error {
+func (s *TraceSettings) Check() []error {
 	var mistakes []error
 	if s.Endpoint != "" && !isEndpoint(s.Endpoint) {
 		mistakes = append(
@@ -194,7 +184,7 @@ func isEndpoint(text string) bool {
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // headers parses the headers as specified for OpenTelemetry exporters. It returns nil if there are none.
-func (s *Settings) headers() (map[string]string, error) {
+func (s *TraceSettings) headers() (map[string]string, error) {
 	if s.Headers == "" {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package programmes
+package programme
 
 import (
 	"testing"
@@ -8,11 +8,9 @@ import (
 
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
-// FuzzRecord checks that appendRecord writes the same bytes as package web.
+// FuzzRecord checks that AppendRecord writes the same bytes as package web.
 func FuzzRecord(f *testing.F) {
 	f.Add("Warm Homes", "Advice", int64(1772355600123456), int64(20000), true)
 	f.Add("", "\x00\x1f\x7f\u2028<&>\"\\\xff", int64(-1), int64(-1), false)
@@ -21,32 +19,32 @@ func FuzzRecord(f *testing.F) {
 		if micros < -6e16 || micros > 2.5e17 || day < -700_000 || day > 2_900_000 { // years 0001 to 9999
 			return
 		}
-		p := programme.Programme{
+		p := Programme{
 			ID:        uuid.NewSHA1(uuid.Nil, []byte(name)),
-			Details:   programme.Details{Name: name, Summary: summary, Status: programme.Active},
+			Details:   Details{Name: name, Summary: summary, Status: Active},
 			CreatedAt: time.UnixMicro(micros),
 			UpdatedAt: time.UnixMicro(micros + 1),
 		}
 		var startsOn *string
 		if dated {
-			d := programme.DateOf(time.Unix(day*86400, 0))
+			d := DateOf(time.Unix(day*86400, 0))
 			text := d.String()
 			p.StartsOn, startsOn = &d, &text
 		}
 		want, err := web.EncodeJSON(struct {
-			ID        uuid.UUID        `json:"id"`
-			Name      string           `json:"name"`
-			Summary   string           `json:"summary"`
-			Status    programme.Status `json:"status"`
-			StartsOn  *string          `json:"startsOn"`
-			EndsOn    *string          `json:"endsOn"`
-			CreatedAt rest.Time        `json:"createdAt"`
-			UpdatedAt rest.Time        `json:"updatedAt"`
+			ID        uuid.UUID `json:"id"`
+			Name      string    `json:"name"`
+			Summary   string    `json:"summary"`
+			Status    Status    `json:"status"`
+			StartsOn  *string   `json:"startsOn"`
+			EndsOn    *string   `json:"endsOn"`
+			CreatedAt rest.Time `json:"createdAt"`
+			UpdatedAt rest.Time `json:"updatedAt"`
 		}{p.ID, name, summary, p.Status, startsOn, nil, rest.Time(p.CreatedAt), rest.Time(p.UpdatedAt)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := appendRecord(nil, p); string(got) != string(want) {
+		if got := AppendRecord(nil, p); string(got) != string(want) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	})

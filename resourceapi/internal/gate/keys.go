@@ -1,15 +1,4 @@
-// Package keys verifies access tokens with the authorization server's public keys.
-//
-// The keys come from its JWKS. Every failure to get them leads to a refusal:
-//
-//   - No keys yet: tokens cannot be verified, and the response is 503. Personal access tokens need no keys.
-//   - The JWKS is not available: the last keys are used for a day.
-//   - A token of an unknown key: the keys are fetched again, but rarely, so that forged tokens cannot cause unlimited
-//     requests. Keys are published before they sign, so this rarely happens for a valid token.
-//
-// A valid signature does not mean that the key is still published: an administrator may have removed it since the
-// fetch. The standing query contains the token's key identifier, and Postgres refuses removed keys.
-package keys
+package gate
 
 import (
 	"context"
@@ -41,9 +30,20 @@ const (
 	maxJWKSLength = 64 << 10
 )
 
-// A Source fetches and caches the keys of one JWKS. It is safe for concurrent use.
-type Source struct {
+// Keys verify access tokens with the authorization server's public keys. They are safe for concurrent use.
+//
+// The keys come from its JWKS. Every failure to get them leads to a refusal:
+//
+//   - No keys yet: tokens cannot be verified, and the response is 503. Personal access tokens need no keys.
+//   - The JWKS is not available: the last keys are used for a day.
+//   - A token of an unknown key: the keys are fetched again, but rarely, so that forged tokens cannot cause unlimited
+//     requests. Keys are published before they sign, so this rarely happens for a valid token.
+//
+// A valid signature does not mean that the key is still published: an administrator may have removed it since the
+// fetch. The standing query contains the token's key identifier, and Postgres refuses removed keys.
+type Keys struct {
 	url     string
+	issuer  string
 	client  *http.Client
 	log     *slog.Logger
 	now     func() time.Time
@@ -59,12 +59,13 @@ type keySet struct {
 	fetched time.Time
 }
 
-// NewSource returns a source without keys. now is the clock.
-func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
-	return &Source{
-		url: url,
-		log: log,
-		now: now,
+// NewKeys returns the keys of issuer at the URL of its JWKS, before the first fetch. now is the clock.
+func NewKeys(url, issuer string, log *slog.Logger, now func() time.Time) *Keys {
+	return &Keys{
+		url:    url,
+		issuer: issuer,
+		log:    log,
+		now:    now,
 		client: &http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return errors.New("the JWKS URL redirects")
 		}},
@@ -74,13 +75,13 @@ func NewSource(url string, log *slog.Logger, now func() time.Time) *Source {
 }
 
 // Run refreshes the keys until ctx ends.
-func (s *Source) Run(ctx context.Context) {
+func (k *Keys) Run(ctx context.Context) {
 	retry := retryEvery
 	for {
 		wait := refreshEvery
-		if err := s.fetch(ctx, nil); err != nil {
-			s.log.WarnContext(ctx, "signing keys not fetched", "url", s.url, "cause", err)
-			if s.current() == nil {
+		if err := k.fetch(ctx, nil); err != nil {
+			k.log.WarnContext(ctx, "signing keys not fetched", "url", k.url, "cause", err)
+			if k.current() == nil {
 				wait, retry = retry, min(2*retry, unknownEvery)
 			}
 		}
@@ -93,19 +94,19 @@ func (s *Source) Run(ctx context.Context) {
 }
 
 // Ready returns nil once keys have been fetched. Until then it fetches them, as Verify would.
-func (s *Source) Ready(ctx context.Context) error {
-	if s.kept.Load() != nil {
+func (k *Keys) Ready(ctx context.Context) error {
+	if k.kept.Load() != nil {
 		return nil
 	}
 	fetched := make(chan error, 1)
-	go func() { fetched <- s.fetch(ctx, s.none) }()
+	go func() { fetched <- k.fetch(ctx, k.none) }()
 	var cause error
 	select {
 	case cause = <-fetched:
 	case <-ctx.Done():
 		cause = ctx.Err()
 	}
-	if s.kept.Load() != nil {
+	if k.kept.Load() != nil {
 		return nil
 	}
 	return &apierr.Error{
@@ -115,10 +116,38 @@ func (s *Source) Ready(ctx context.Context) error {
 	}
 }
 
+// Verify returns the claims of a token, one of accesstoken's errors, or an *apierr.Error of kind Unavailable if there
+// are no keys. A malformed token is refused without a fetch.
+func (k *Keys) Verify(ctx context.Context, text string) (accesstoken.Claims, error) {
+	claims, err := k.verify(text)
+	if !errors.Is(err, accesstoken.ErrUnknownKey) {
+		return claims, err
+	}
+	allowance := k.unknown
+	if k.current() == nil {
+		allowance = k.none
+	}
+	fetchErr := k.fetch(ctx, allowance)
+	if k.current() == nil {
+		return accesstoken.Claims{}, &apierr.Error{Kind: apierr.Unavailable, Cause: fetchErr,
+			Message: "Access tokens cannot be checked at the moment. Try again in a few seconds."}
+	}
+	return k.verify(text)
+}
+
+// verify checks a token with the current keys.
+func (k *Keys) verify(text string) (accesstoken.Claims, error) {
+	now, kept := k.now(), k.current()
+	if kept == nil {
+		return accesstoken.Verify(text, jwk.NewSet(), k.issuer, now) // ErrUnknownKey for every well-formed token
+	}
+	return kept.Verify(text, k.issuer, now)
+}
+
 // current returns the keys if they are recent enough to use, or nil.
-func (s *Source) current() *keySet {
-	kept := s.kept.Load()
-	if kept == nil || s.now().Sub(kept.fetched) > keepFor {
+func (k *Keys) current() *keySet {
+	kept := k.kept.Load()
+	if kept == nil || k.now().Sub(kept.fetched) > keepFor {
 		return nil
 	}
 	return kept
@@ -128,29 +157,29 @@ var errFetchedRecently = errors.New("the JWKS was fetched a moment ago")
 
 // fetch replaces the keys if allowance has a token left; a nil allowance always permits. Concurrent callers wait for
 // the same fetch and use no token. The fetch outlives the request that started it, because others wait too.
-func (s *Source) fetch(ctx context.Context, allowance *rate.Limiter) error {
-	_, err, _ := s.flight.Do("", func() (any, error) {
-		if allowance != nil && !allowance.AllowN(s.now(), 1) {
+func (k *Keys) fetch(ctx context.Context, allowance *rate.Limiter) error {
+	_, err, _ := k.flight.Do("", func() (any, error) {
+		if allowance != nil && !allowance.AllowN(k.now(), 1) {
 			return nil, errFetchedRecently
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
-		set, err := s.download(ctx)
+		set, err := k.download(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.kept.Store(&keySet{accesstoken.NewKeys(set), s.now()})
+		k.kept.Store(&keySet{accesstoken.NewKeys(set), k.now()})
 		return nil, nil
 	})
 	return err
 }
 
-func (s *Source) download(ctx context.Context) (jwk.Set, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+func (k *Keys) download(ctx context.Context) (jwk.Set, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("fetch the JWKS: %w", err)
 	}
-	response, err := s.client.Do(request)
+	response, err := k.client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("fetch the JWKS: %w", err)
 	}

@@ -1,5 +1,4 @@
-// Package events serves GET /v1/events: what changed in a workspace within the last 30 days (contract, section 6a).
-package events
+package webhooks
 
 import (
 	"cmp"
@@ -18,11 +17,8 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// Path is the path, below the base address.
-const Path = "/v1/events"
-
-// Store reads events.
-type Store interface {
+// Events reads events.
+type Events interface {
 	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It returns the
 	// sequence after which more may follow, or 0.
 	Events(
@@ -35,34 +31,37 @@ type Store interface {
 	) (next int64, err error)
 }
 
-// record is an event as returned to the workspace.
-type record struct {
+// eventRecord is an event as returned to the workspace.
+type eventRecord struct {
 	Sequence  int64           `json:"sequence"`
 	Type      string          `json:"type"`
 	Timestamp rest.Time       `json:"timestamp"`
 	Data      json.RawMessage `json:"data"`
 }
 
-func recordOf(e delivery.Event) record { return record{e.Sequence, e.Type, rest.Time(e.At), e.Data} }
-
-// Routes returns the handler by path and method.
-func Routes(guard *gate.Gate, store Store, cursors *rest.Cursors) map[string]map[string]http.Handler {
-	return map[string]map[string]http.Handler{Path: {"GET": read(guard, store, cursors)}}
+func eventRecordOf(e delivery.Event) eventRecord {
+	return eventRecord{e.Sequence, e.Type, rest.Time(e.At), e.Data}
 }
 
-// read needs membership alone: the response leaves out the events that the caller may not read.
-func read(guard *gate.Gate, store Store, cursors *rest.Cursors) http.Handler {
+// EventRoutes returns the handler of GET /v1/events by path and method: what changed in the workspace within the last
+// 30 days (contract, section 6a).
+func EventRoutes(guard *gate.Gate, events Events, cursors *rest.Cursors) map[string]map[string]http.Handler {
+	return map[string]map[string]http.Handler{"/v1/events": {"GET": listEvents(guard, events, cursors)}}
+}
+
+// listEvents needs membership alone: the response leaves out the events that the caller may not read.
+func listEvents(guard *gate.Gate, events Events, cursors *rest.Cursors) http.Handler {
 	return guard.Guard("", func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-		wanted, after, err := readRange(r.URL.RawQuery, "events "+workspaceID.String(), cursors)
+		wanted, after, err := readEventRange(r.URL.RawQuery, "events "+workspaceID.String(), cursors)
 		if err != nil {
 			return gate.Plan{}, rest.Refusals(nil).Of(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			page := rest.NewJSONPage(recordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
+			page := rest.NewJSONPage(eventRecordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
 			var resume int64
 			err := gate.ReadInTurn(r.Context(), func() (err error) {
 				subjects := webhook.ReadableSubjects(caller.Permissions)
-				resume, err = store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
+				resume, err = events.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
 				return err
 			})
 			if err := cmp.Or(err, page.Err()); err != nil {
@@ -70,7 +69,7 @@ func read(guard *gate.Gate, store Store, cursors *rest.Cursors) http.Handler {
 			}
 			next := ""
 			if resume > 0 {
-				next = cursors.SealPosition(wanted.List, positionOf(resume))
+				next = cursors.SealPosition(wanted.List, eventPosition(resume))
 			}
 			page.Write(w, next)
 			return nil
@@ -78,13 +77,13 @@ func read(guard *gate.Gate, store Store, cursors *rest.Cursors) http.Handler {
 	})
 }
 
-// readRange reads the query parameters after, limit, cursor and fields. A cursor continues behind the
+// readEventRange reads the query parameters after, limit, cursor and fields. A cursor continues behind the
 // event that it names, and never at or before after.
-func readRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range, after int64, err error) {
+func readEventRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range, after int64, err error) {
 	if err := rest.UnknownParameters(raw, "after", "limit", "cursor", "fields"); err != nil {
 		return rest.Range{}, 0, err
 	}
-	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[record](), rest.Filters{})
+	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[eventRecord](), rest.Filters{})
 	if err != nil {
 		return rest.Range{}, 0, err
 	}
@@ -101,7 +100,7 @@ func readRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range, afte
 	return wanted, after, p.Problems.OrNil()
 }
 
-// positionOf returns the position of an event in its list, which is ordered by sequence.
-func positionOf(sequence int64) rest.Position {
+// eventPosition returns the position of an event in its list, which is ordered by sequence.
+func eventPosition(sequence int64) rest.Position {
 	return rest.Position{CreatedAt: time.UnixMicro(sequence)}
 }

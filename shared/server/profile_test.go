@@ -1,4 +1,4 @@
-package profile
+package server
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
-	OnSignal(ctx, dir, "child", slog.New(slog.DiscardHandler))
+	ProfileOnSignal(ctx, dir, "child", slog.New(slog.DiscardHandler))
 	_, _ = os.Stdout.WriteString("ready\n")
 	_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
 }
@@ -50,7 +50,7 @@ func startChild(t *testing.T, dir string) *exec.Cmd {
 	return child
 }
 
-func TestOnSignal_WritesProfiles(t *testing.T) {
+func TestProfileOnSignal_WritesProfiles(t *testing.T) {
 	dir := t.TempDir()
 	child := startChild(t, dir)
 	t.Cleanup(func() { _, _ = child.Process.Kill(), child.Wait() })
@@ -70,7 +70,7 @@ func TestOnSignal_WritesProfiles(t *testing.T) {
 			}
 			continue
 		}
-		var memory Memory
+		var memory MemoryProfile
 		if err := json.Unmarshal(content, &memory); err != nil || memory.HeapAlloc == 0 ||
 			memory.HeapInuse < memory.HeapAlloc ||
 			memory.Sys < memory.HeapInuse {

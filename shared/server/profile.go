@@ -1,9 +1,4 @@
-// Package profile writes CPU and memory profiles of the process on a signal.
-//
-// It does not listen on a network: a user that may send the process a signal (its own user and root) sends
-// SIGUSR1, and the files appear in a directory named by the configuration. Without a directory the signal has
-// no effect. Profiles contain function names and no data.
-package profile
+package server
 
 import (
 	"context"
@@ -19,11 +14,11 @@ import (
 	"time"
 )
 
-// CPUTime is the duration of a CPU profile.
-const CPUTime = 10 * time.Second
+// ProfileTime is the duration of a CPU profile.
+const ProfileTime = 10 * time.Second
 
-// Memory holds the garbage collector's numbers right after a collection, in bytes.
-type Memory struct {
+// MemoryProfile holds the garbage collector's numbers right after a collection, in bytes.
+type MemoryProfile struct {
 	HeapAlloc  uint64 `json:"heapAlloc"` // live objects
 	HeapInuse  uint64 `json:"heapInuse"` // spans that contain live objects
 	Sys        uint64 `json:"sys"`       // obtained from the system
@@ -31,14 +26,17 @@ type Memory struct {
 }
 
 // The files of one signal. Each is renamed to its final name when it is complete. The CPU profile is complete
-// CPUTime later.
+// ProfileTime later.
 func memoryFile(dir, name string) string { return filepath.Join(dir, name+".memory.json") }
 func heapFile(dir, name string) string   { return filepath.Join(dir, name+".heap.pprof") }
 func cpuFile(dir, name string) string    { return filepath.Join(dir, name+".cpu.pprof") }
 
-// OnSignal writes profiles into dir at each SIGUSR1 until ctx ends: NAME.memory.json and NAME.heap.pprof,
-// both after a collection, and NAME.cpu.pprof. It returns at once. If dir is "", the signal has no effect.
-func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
+// ProfileOnSignal writes profiles into dir at each SIGUSR1 until ctx ends: NAME.memory.json and NAME.heap.pprof, both
+// after a collection, and NAME.cpu.pprof. It returns at once. If dir is "", the signal has no effect.
+//
+// It does not listen on a network: a user that may send the process a signal (its own user and root) sends SIGUSR1, and
+// the files appear in a directory named by the configuration. Profiles contain function names and no data.
+func ProfileOnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 	if dir == "" {
 		signal.Ignore(syscall.SIGUSR1) // the default action would end the process
 		return
@@ -52,7 +50,7 @@ func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 			case <-ctx.Done():
 				return
 			case <-asked:
-				if err := write(ctx, dir, name); err != nil {
+				if err := writeProfiles(ctx, dir, name); err != nil {
 					log.WarnContext(ctx, "profile not written", "cause", err.Error())
 				}
 			}
@@ -60,7 +58,7 @@ func OnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 	}()
 }
 
-func write(ctx context.Context, dir, name string) error {
+func writeProfiles(ctx context.Context, dir, name string) error {
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
@@ -68,7 +66,7 @@ func write(ctx context.Context, dir, name string) error {
 	if err == nil {
 		err = whole(memoryFile(dir, name), func(file *os.File) error {
 			return json.NewEncoder(file).
-				Encode(Memory{stats.HeapAlloc, stats.HeapInuse, stats.Sys, runtime.NumGoroutine()})
+				Encode(MemoryProfile{stats.HeapAlloc, stats.HeapInuse, stats.Sys, runtime.NumGoroutine()})
 		})
 	}
 	if err != nil {
@@ -81,7 +79,7 @@ func write(ctx context.Context, dir, name string) error {
 		defer pprof.StopCPUProfile()
 		select {
 		case <-ctx.Done():
-		case <-time.After(CPUTime):
+		case <-time.After(ProfileTime):
 		}
 		return nil
 	})

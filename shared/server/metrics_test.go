@@ -1,4 +1,4 @@
-package metrics
+package server
 
 import (
 	"context"
@@ -21,13 +21,13 @@ import (
 func page(t *testing.T, registry *Registry) string {
 	t.Helper()
 	var log strings.Builder
-	stop, err := Serve("127.0.0.1:0", registry, slog.New(slog.NewTextHandler(&log, nil)))
+	stop, err := serveMetrics("127.0.0.1:0", registry, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	_, address, _ := strings.Cut(strings.TrimSpace(log.String()), "address=")
-	response, err := http.Get("http://" + address + Path)
+	response, err := http.Get("http://" + address + MetricsPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestHTTP_CountsRequestsByRoute(t *testing.T) {
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
-	}), slog.New(slog.DiscardHandler), lastResort, NewHTTP(registry))
+	}), slog.New(slog.DiscardHandler), lastResort, newHTTPMetrics(registry))
 	for _, path := range []string{"/things/1", "/things/2", "/panic", "/secret-7"} {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
 	}
@@ -94,12 +94,12 @@ func TestHTTP_CountsRequestsByRoute(t *testing.T) {
 func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	t.Parallel()
 	registry, database, server := NewRegistry(), testkit.NewDatabase(t), testkit.NewRedis(t)
-	stores := NewStores(registry)
+	stores := newStoreMetrics(registry)
 	config, err := pgxpool.ParseConfig(database.Owner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.Tracer = stores.Postgres()
+	config.ConnConfig.Tracer = statements{stores}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	options.MaxRetries, options.DialerRetries = -1, 1
 	rdb := goredis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	rdb.AddHook(stores.Redis())
+	rdb.AddHook(commands{stores})
 	WatchPostgres(registry, "requests", pool.Stat)
 	WatchRedis(registry, rdb.PoolStats)
 
@@ -151,7 +151,7 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	}
 }
 
-func TestCheckAddress_RefusesPortOfService(t *testing.T) {
+func TestCheckMetricsAddress_RefusesPortOfService(t *testing.T) {
 	for address, good := range map[string]bool{
 		"":               true,
 		"127.0.0.1:9090": true,
@@ -162,23 +162,23 @@ func TestCheckAddress_RefusesPortOfService(t *testing.T) {
 		"9090":           false,
 		"127.0.0.1:":     false,
 	} {
-		if err := CheckAddress(address, "0.0.0.0:8081", ""); (err == nil) != good {
+		if err := CheckMetricsAddress(address, "0.0.0.0:8081", ""); (err == nil) != good {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	stop, err := Serve("", NewRegistry(), slog.New(slog.DiscardHandler))
+	stop, err := serveMetrics("", NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	if _, err := Serve("256.0.0.1:1", NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := serveMetrics("256.0.0.1:1", NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("no error for an address that cannot be used")
 	}
 }
 
 // The cost of watching a request: compare with BenchmarkObserve of package web.
 func BenchmarkWatchedRequest(b *testing.B) {
-	for name, watchers := range map[string][]web.Watcher{"unwatched": nil, "watched": {NewHTTP(NewRegistry())}} {
+	for name, watchers := range map[string][]web.Watcher{"unwatched": nil, "watched": {newHTTPMetrics(NewRegistry())}} {
 		b.Run(name, func(b *testing.B) {
 			handler := web.Observe(
 				http.HandlerFunc(
@@ -198,7 +198,7 @@ func BenchmarkWatchedRequest(b *testing.B) {
 
 // The cost of measuring a statement, without the statement.
 func BenchmarkMeasuredStatement(b *testing.B) {
-	one := statements{NewStores(NewRegistry())}
+	one := statements{newStoreMetrics(NewRegistry())}
 	b.ReportAllocs()
 	for b.Loop() {
 		one.end(one.begin(context.Background(), operation("select 1")), nil)

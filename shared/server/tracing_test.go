@@ -1,4 +1,4 @@
-package tracing
+package server
 
 import (
 	"log/slog"
@@ -167,7 +167,7 @@ func TestT3_BackgroundWorkMakesNoTrace(t *testing.T) {
 
 func TestStart_IsOffWithoutCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
-	off, err := Start(t.Context(), Options{Service: "x"}, slog.New(slog.DiscardHandler))
+	off, err := StartTracing(t.Context(), TraceSettings{}, "x", 0, slog.New(slog.DiscardHandler))
 	if off != nil || err != nil {
 		t.Fatal(off, err)
 	}
@@ -203,7 +203,7 @@ func TestStart_LogsMistakesWithoutSecrets(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://user:hush@host:port:x")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "Authorization Bearer hush, x=%zzhush")
 	var said strings.Builder
-	tracing, err := Start(t.Context(), Options{Service: "trial"}, slog.New(slog.NewJSONHandler(&said, nil)))
+	tracing, err := StartTracing(t.Context(), TraceSettings{}, "trial", 0, slog.New(slog.NewJSONHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
