@@ -94,8 +94,8 @@ func brokenTokens() []brokenBuild {
 		{"PKCE optional", []harness.Fault{
 			{
 				File: "authserver/internal/oauth/engine/granttypes.go",
-				Old:  `traits.PKCERequired && x.request.Parameters["code_verifier"] == ""`,
-				New:  `traits.PKCERequired && x.request.Parameters["code_verifier"] == "?"`,
+				Old:  `traits.PKCERequired && verifier == ""`,
+				New:  `traits.PKCERequired && verifier == "?"`,
 			},
 			{
 				File: "authserver/internal/store/redis/lua/exchange.lua",

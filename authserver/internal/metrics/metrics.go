@@ -55,31 +55,15 @@ func New(registry *server.Registry) *OAuth {
 			"Refusals answered with 429, counted per client or per grant."), []string{"counted"}),
 	}
 	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)
+	outcomes := []string{
+		ok, unavailable, failed, "invalid_request", "invalid_client", "invalid_grant", "invalid_target",
+	}
 	for _, grantType := range engine.GrantTypes() {
-		for _, outcome := range []string{
-			ok,
-			unavailable,
-			failed,
-			"invalid_request",
-			"invalid_client",
-			"invalid_grant",
-			"invalid_target",
-		} {
+		for _, outcome := range outcomes {
 			m.requests.WithLabelValues(grantType, outcome)
 		}
 	}
-	for _, reason := range []grant.Reason{
-		grant.Replayed,
-		grant.CodeReused,
-		grant.CodeGuessed,
-		grant.ByUser,
-		grant.ByClient,
-		grant.ByAdmin,
-		grant.MembershipOver,
-		grant.ClientDeleted,
-		grant.ByPolicy,
-		grant.AddressProven,
-	} {
+	for _, reason := range grant.Reasons() {
 		m.revocations.WithLabelValues(string(reason))
 	}
 	for _, counted := range []string{ratelimit.OfClient, ratelimit.OfGrant} {

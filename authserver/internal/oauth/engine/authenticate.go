@@ -12,7 +12,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/identity"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -24,15 +23,15 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	t, _ := grantTypeOf(r.GrantType)
 	if t.presents != "" {
 		var err error
-		x.token, err = e.Grants.ReadToken(t.kind, r.Parameters[t.presents])
+		x.asked.Token, err = e.Grants.ReadToken(t.kind, r.Parameters[t.presents])
 		x.forged = err != nil
 	}
-	web.RecordGrant(ctx, x.token.GrantID)
+	web.RecordGrant(ctx, x.asked.Token.GrantID)
 	id, err := identity.OfClient(r.ClientID)
 	if err != nil {
 		return nil, unknownClient(r)
 	}
-	if c, ok := e.knownClient(x, id); ok && t.presents != "" && !e.refused.Contains(x.token.GrantID) {
+	if c, ok := e.knownClient(x, id); ok && t.presents != "" && !e.refused.Contains(x.asked.Token.GrantID) {
 		x.snapshot, x.direct = grant.Snapshot{Client: c}, true
 	} else if err := e.identify(ctx, x, id); err != nil {
 		return nil, err
@@ -67,10 +66,7 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 	if !e.hasPublicID(r.ClientID, x.snapshot.Client) {
 		return unknownClient(r)
 	}
-	if err := checkClient(r, *x.snapshot.Client); err != nil {
-		return err
-	}
-	if err := e.verifyAssertion(ctx, r, *x.snapshot.Client); err != nil {
+	if err := e.verify(ctx, r, *x.snapshot.Client); err != nil {
 		return err
 	}
 	if x.snapshot.Client.AuthMethod == client.AuthNone {
@@ -94,7 +90,7 @@ func (e *exchange) recordCaller(ctx context.Context) {
 // flood of reads.
 func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
-		return e.Grants.SnapshotWithSecret(ctx, id, x.token.Key(), client.SecretHash(x.request.ClientSecret))
+		return e.Grants.SnapshotWithSecret(ctx, id, x.asked.Token.Key(), client.SecretHash(x.request.ClientSecret))
 	}
 	c, err := e.Clients.RecentClient(ctx, id)
 	if errors.Is(err, client.ErrUnknown) {
@@ -120,17 +116,15 @@ func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
 	return refused
 }
 
-// checkClient checks that the request has the form required for its kind of client, and authenticates the client.
+// checkClient checks the form of the request, and authenticates a client that does not sign.
 func checkClient(r TokenRequest, c client.Client) error {
 	traits := c.Kind.Traits()
 	switch {
 	case !traits.Authorizes && !c.SecretMatches(r.ClientSecret):
 		return unknownClient(r)
 	case !traits.Authorizes:
-		return tokenError(
-			"unauthorized_client",
-			"A service client has no grants. It can introspect tokens, but cannot exchange or revoke them.",
-		)
+		return tokenError("unauthorized_client",
+			"A service client has no grants. It can introspect tokens, but cannot exchange or revoke them.")
 	case traits.Public && r.Basic:
 		return tokenError("invalid_request", "A connector has no secret. Remove the Authorization header.")
 	case traits.Public && r.Dialect == JSON:
@@ -189,33 +183,21 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if errors.Is(err, client.ErrUnknown) || (err == nil && !e.hasPublicID(r.ClientID, &c)) {
 		return client.Client{}, unknownClient(r)
 	}
+	if err == nil {
+		err = e.verify(ctx, r, c)
+	}
 	if err != nil {
-		return client.Client{}, err
-	}
-	if err := checkClient(r, c); err != nil {
-		return client.Client{}, err
-	}
-	if err := e.verifyAssertion(ctx, r, c); err != nil {
 		return client.Client{}, err
 	}
 	return c, nil
 }
 
-// An AssertionVerifier verifies the signed assertions of clients. *clientassertion.Verifier implements it.
-type AssertionVerifier interface {
-	// ClaimedClient returns the client that an assertion claims to be from, unverified.
-	ClaimedClient(assertion credential.Secret) string
-	// Verify verifies an assertion. Its errors are *client.AssertionError, or wrap store.ErrUnavailable.
-	Verify(ctx context.Context, c client.Client, assertion credential.Secret) error
-}
-
-// noAssertions is the AssertionVerifier of a deployment without clients that sign.
-type noAssertions struct{}
-
-func (noAssertions) ClaimedClient(credential.Secret) string { return "" }
-
-func (noAssertions) Verify(context.Context, client.Client, credential.Secret) error {
-	return &client.AssertionError{Message: "private_key_jwt is not supported."}
+// verify checks that the request has the form required for its kind of client, and authenticates the client.
+func (e *Engine) verify(ctx context.Context, r TokenRequest, c client.Client) error {
+	if err := checkClient(r, c); err != nil {
+		return err
+	}
+	return e.verifyAssertion(ctx, r, c)
 }
 
 // jwtBearer is the only supported assertion type (RFC 7523, section 2.2).
@@ -235,10 +217,8 @@ func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.C
 		return nil
 	}
 	if r.Assertion == "" || r.AssertionType != jwtBearer {
-		return tokenError(
-			"invalid_client",
-			"This client must authenticate with client_assertion and client_assertion_type "+jwtBearer+".",
-		)
+		return tokenError("invalid_client",
+			"This client must authenticate with client_assertion and client_assertion_type "+jwtBearer+".")
 	}
 	err := e.Assertions.Verify(ctx, c, r.Assertion)
 	if refused, ok := errors.AsType[*client.AssertionError](err); ok {
@@ -263,15 +243,6 @@ type Documents interface {
 	Client(ctx context.Context, address string) (client.Client, error)
 	// Serves reports whether clients with a document at this address are accepted. It does no I/O.
 	Serves(address string) bool
-}
-
-// noDocuments is used by a deployment that accepts no such client.
-type noDocuments struct{}
-
-func (noDocuments) Serves(string) bool { return false }
-
-func (noDocuments) Client(context.Context, string) (client.Client, error) {
-	return client.Client{}, client.ErrNotServed
 }
 
 // Serves reports whether a stored client is still accepted. The domain of a client with a document may have been

@@ -20,6 +20,7 @@ import (
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 )
@@ -38,8 +39,8 @@ type Deps struct {
 	RESTResource string   // {base_url}/v1, the resource of confidential clients
 	Resources    []string // resources that a client known by its document may request
 	Clients      Clients
-	Documents    Documents         // nil if no client is known by a document
-	Assertions   AssertionVerifier // nil if no client signs
+	Documents    Documents
+	Assertions   *clientassertion.Verifier
 	Grants       *grant.Service
 	Signer       Signer
 }
@@ -69,12 +70,6 @@ const (
 // New configures fosite: exact scope comparison, no audience parameter, no entropy rule for state, and at the token
 // endpoint only the client authentication and the handlers of this package.
 func New(d Deps) *Engine {
-	if d.Documents == nil {
-		d.Documents = noDocuments{}
-	}
-	if d.Assertions == nil {
-		d.Assertions = noAssertions{}
-	}
 	known, _ := lru.New[uuid.UUID, *client.Client](maxKnown) // fails only if the size is not positive
 	refused, _ := lru.New[uuid.UUID, struct{}](maxRefused)
 	e := &Engine{Deps: d, known: known, refused: refused}

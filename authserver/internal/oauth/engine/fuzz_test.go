@@ -32,6 +32,15 @@ func (c twoClients) RecentClient(ctx context.Context, id uuid.UUID) (client.Clie
 	return c.Client(ctx, id)
 }
 
+// noDocuments serves no client that has a metadata document.
+type noDocuments struct{}
+
+func (noDocuments) Serves(string) bool { return false }
+
+func (noDocuments) Client(context.Context, string) (client.Client, error) {
+	return client.Client{}, client.ErrNotServed
+}
+
 // FuzzAuthorizeQuery checks that any query leads to a page, to a redirect with an error code of the RFC, or to a
 // request for no more than its client may have, with all values taken from the query as net/url parses it.
 func FuzzAuthorizeQuery(f *testing.F) {
@@ -55,6 +64,7 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			RESTResource: rest,
 			Resources:    []string{rest, mcp},
 			Clients:      twoClients{connector.ID: connector, confidential.ID: confidential},
+			Documents:    noDocuments{},
 		},
 	)
 	good := url.Values{

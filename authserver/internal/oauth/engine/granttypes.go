@@ -29,10 +29,9 @@ type grantType struct {
 	kind     grant.TokenKind
 
 	mayUse func(client.Traits) bool
-	// check refuses requests that the kind of client cannot make. It reads and changes no store.
-	check func(*exchange) error
-	// terms returns what the request says about its code or token.
-	terms func(*Engine, *exchange) grant.CodeTerms
+	// check refuses requests that the kind of client cannot make, and reads what the request says about its code or
+	// token. It reads and changes no store.
+	check func(*Engine, *exchange) error
 }
 
 // grantTypes are the supported grant types. The first is the default of JSON requests.
@@ -87,13 +86,8 @@ func (g grantType) missing(r TokenRequest) string {
 	return ""
 }
 
-// A TokenReader verifies codes and refresh tokens without a query to a store. *grant.Service implements it.
-type TokenReader interface {
-	ReadToken(kind grant.TokenKind, text credential.Secret) (grant.Token, error)
-}
-
 // Presented returns the code or token that the request presents if this server issued it.
-func Presented(tokens TokenReader, r TokenRequest) (grant.Token, bool) {
+func Presented(tokens *grant.Service, r TokenRequest) (grant.Token, bool) {
 	for _, t := range slices.Backward(grantTypes) {
 		if t.presents == "" {
 			continue
@@ -130,7 +124,7 @@ func (g grantHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester)
 
 // HandleTokenEndpointRequest makes the checks before the decision.
 func (g grantHandler) HandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) error {
-	return g.check(exchangeOf(r))
+	return g.check(g.Engine, exchangeOf(r))
 }
 
 // PopulateTokenEndpointResponse decides and issues the tokens.
@@ -177,9 +171,9 @@ func (g grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, e
 	}
 	issued, err := g.executeAfterSnapshot(ctx, x)
 	if err == nil {
-		g.refused.Remove(x.token.GrantID)
+		g.refused.Remove(x.asked.Token.GrantID)
 	} else if !errors.Is(err, store.ErrUnavailable) {
-		g.refused.Add(x.token.GrantID, struct{}{})
+		g.refused.Add(x.asked.Token.GrantID, struct{}{})
 	}
 	return issued, err
 }
@@ -190,16 +184,11 @@ func (g grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (gr
 		if err := g.identify(ctx, x, x.snapshot.Client.ID); err != nil {
 			return grant.Issued{}, err
 		}
-		if err := g.check(x); err != nil {
+		if err := g.check(g.Engine, x); err != nil {
 			return grant.Issued{}, err
 		}
 	}
 	return g.Grants.Exchange(ctx, x.snapshot, g.present(x))
-}
-
-// present returns the request for the grant service.
-func (g grantHandler) present(x *exchange) grant.Request {
-	return grant.Request{Token: x.token, Terms: g.terms(g.Engine, x), Scope: x.scope, Sender: g.sender(x)}
 }
 
 // authorizationCode redeems the code of a consent (RFC 6749, section 4.1.3).
@@ -211,43 +200,37 @@ var authorizationCode = grantType{
 	kind:     grant.Code,
 	mayUse:   func(client.Traits) bool { return true },
 	check:    checkCode,
-	terms:    codeTerms,
 }
 
-func checkCode(x *exchange) error {
+func checkCode(e *Engine, x *exchange) error {
 	traits := x.snapshot.Client.Kind.Traits()
+	resource, verifier := x.request.Parameters["resource"], x.request.Parameters["code_verifier"]
 	switch {
-	case traits.ResourceNeeded && x.request.Parameters["resource"] == "":
+	case traits.ResourceNeeded && resource == "":
 		return tokenError("invalid_request", "resource is required."+librariesHelp)
-	case traits.PKCERequired && x.request.Parameters["code_verifier"] == "":
+	case traits.PKCERequired && verifier == "":
 		return tokenError("invalid_request", "code_verifier is required."+librariesHelp)
 	case x.forged:
 		return tokenError("invalid_grant", "The authorization code is unknown.")
+	}
+	if resource == "" && x.snapshot.Client.Kind == client.Confidential {
+		resource = credential.Secret(e.RESTResource)
+	}
+	challenge := grant.ChallengeOf(verifier)
+	if verifier != "" && !verifierPattern.MatchString(verifier.Reveal()) {
+		challenge = "malformed" // matches no challenge, and counts as a wrong attempt
+	}
+	x.asked.Terms = grant.CodeTerms{
+		ClientID:    x.snapshot.Client.ID,
+		RedirectURI: x.request.Parameters["redirect_uri"].Reveal(),
+		Resource:    resource.Reveal(),
+		Challenge:   challenge,
 	}
 	return nil
 }
 
 // A code verifier has 43 to 128 unreserved characters (RFC 7636, section 4.1).
 var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
-
-// codeTerms returns what the request says about its code.
-func codeTerms(e *Engine, x *exchange) grant.CodeTerms {
-	resource := x.request.Parameters["resource"].Reveal()
-	if resource == "" && x.snapshot.Client.Kind == client.Confidential {
-		resource = e.RESTResource
-	}
-	verifier := x.request.Parameters["code_verifier"]
-	challenge := grant.ChallengeOf(verifier)
-	if verifier != "" && !verifierPattern.MatchString(verifier.Reveal()) {
-		challenge = "malformed" // matches no challenge, and counts as a wrong attempt
-	}
-	return grant.CodeTerms{
-		ClientID:    x.snapshot.Client.ID,
-		RedirectURI: x.request.Parameters["redirect_uri"].Reveal(),
-		Resource:    resource,
-		Challenge:   challenge,
-	}
-}
 
 // RefreshToken is the grant type that rotates a refresh token.
 const RefreshToken = "refresh_token"
@@ -262,27 +245,22 @@ var refreshToken = grantType{
 	kind:     grant.Refresh,
 	mayUse:   func(t client.Traits) bool { return t.Refreshes },
 	check:    checkRefresh,
-	terms:    refreshTerms,
-}
-
-func refreshTerms(_ *Engine, x *exchange) grant.CodeTerms {
-	return grant.CodeTerms{ClientID: x.snapshot.Client.ID, Resource: x.request.Parameters["resource"].Reveal()}
 }
 
 // checkRefresh also reads scope, which narrows the access token (RFC 6749, section 6). Without a permission in it, it
 // is as if it were missing.
-func checkRefresh(x *exchange) error {
-	x.scope = perm.ParseScope(x.request.Parameters["scope"].Reveal()).Without(perm.NewSet(offlineAccess))
+func checkRefresh(_ *Engine, x *exchange) error {
+	resource := x.request.Parameters["resource"]
 	switch {
 	case !x.snapshot.Client.Kind.Traits().Refreshes:
-		return tokenError(
-			"unauthorized_client",
-			"This client has no refresh tokens. Send the user to the consent page again.",
-		)
-	case x.request.Parameters["resource"] == "":
+		return tokenError("unauthorized_client",
+			"This client has no refresh tokens. Send the user to the consent page again.")
+	case resource == "":
 		return tokenError("invalid_request", "resource is required."+librariesHelp)
 	case x.forged:
 		return tokenError("invalid_grant", "The refresh token is unknown.")
 	}
+	x.asked.Terms = grant.CodeTerms{ClientID: x.snapshot.Client.ID, Resource: resource.Reveal()}
+	x.asked.Scope = perm.ParseScope(x.request.Parameters["scope"].Reveal()).Without(perm.NewSet(offlineAccess))
 	return nil
 }

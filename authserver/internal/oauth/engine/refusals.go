@@ -80,7 +80,7 @@ func (r *refusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 		return nil
 	}
 	snapshot := x.snapshot
-	if snapshot.Now.IsZero() || x.token.GrantID != presented.GrantID { // refused before anything was read
+	if snapshot.Now.IsZero() || x.asked.Token.GrantID != presented.GrantID { // refused before anything was read
 		key := r.refusal(presented.GrantID, caller.String()+refused.Description)
 		if r.recent.Contains(key) {
 			return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -75,10 +74,9 @@ func tokenError(code, description string) *TokenError {
 type exchange struct {
 	fosite.DefaultSession
 	request  TokenRequest
-	token    grant.Token // the code or refresh token
-	forged   bool        // this server did not issue it
+	asked    grant.Request // what the request asks of the grant service; check reads its terms
+	forged   bool          // this server did not issue the code or refresh token
 	snapshot grant.Snapshot
-	scope    perm.Set               // what a refresh asks for; empty for all of the grant's permissions
 	direct   bool                   // snapshot has only a client that authenticated before
 	key      accesstoken.SigningKey // that signs the access token
 	ended    grant.Reason           // why the grant ended, by this request or before
@@ -186,10 +184,10 @@ func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 		expires = ends // no access token outlives its grant (G4)
 	}
 	scope := g.Permissions
-	if len(x.scope) > 0 {
-		scope = scope.Intersect(x.scope)
+	if len(x.asked.Scope) > 0 {
+		scope = scope.Intersect(x.asked.Scope)
 	}
-	if len(scope) < len(x.scope) { // a repeated request whose grant was narrowed meanwhile
+	if len(scope) < len(x.asked.Scope) { // a repeated request whose grant was narrowed meanwhile
 		return tokenError("invalid_scope", "scope must contain only permissions that the grant has.")
 	}
 	access, err := accesstoken.Sign(x.key, accesstoken.Claims{
@@ -235,18 +233,17 @@ func checkKey(keys []credential.Secret) error {
 			!strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
 	}
 	if !valid {
-		return tokenError(
-			"invalid_request",
-			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.",
-		)
+		return tokenError("invalid_request",
+			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.")
 	}
 	return nil
 }
 
-// sender returns the sender of the request. Its proof is the Idempotency-Key or, without a key, the signature of a
-// private_key_jwt client (G11).
-func (e *Engine) sender(x *exchange) grant.Sender {
-	sender := grant.Sender{
+// present returns what the request asks of the grant service. The proof of its sender is the Idempotency-Key or,
+// without a key, the signature of a private_key_jwt client (G11).
+func (e *Engine) present(x *exchange) grant.Request {
+	asked := x.asked
+	asked.Sender = grant.Sender{
 		Network:   x.request.Network,
 		UserAgent: x.request.UserAgent,
 		LoadKey: func(ctx context.Context, keyIDs []string) (err error) {
@@ -256,10 +253,9 @@ func (e *Engine) sender(x *exchange) grant.Sender {
 	}
 	switch {
 	case len(x.request.IdempotencyKeys) > 0:
-		sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0])
+		asked.Sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0]).For(asked.Scope)
 	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
-		sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID())
+		asked.Sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID()).For(asked.Scope)
 	}
-	sender.Proof = sender.Proof.For(x.scope)
-	return sender
+	return asked
 }

@@ -248,9 +248,11 @@ func (u *undoQueue) has(id uuid.UUID) bool {
 // add undoes a step.
 func (u *undoQueue) add(ctx context.Context, step Step) {
 	u.mu.Lock()
-	pending, first := u.grants[step.GrantID], false
-	if pending == nil {
-		pending, first = u.begin(step.GrantID), true
+	pending := u.grants[step.GrantID]
+	first := pending == nil
+	if first {
+		pending = &pendingUndo{done: make(chan struct{})}
+		u.grants[step.GrantID] = pending
 	}
 	pending.steps = append(pending.steps, step)
 	u.mu.Unlock()
@@ -267,13 +269,6 @@ func (u *undoQueue) add(ctx context.Context, step Step) {
 			time.Sleep(cancelPause)
 		}
 	}()
-}
-
-// begin is called with mu held.
-func (u *undoQueue) begin(id uuid.UUID) *pendingUndo {
-	pending := &pendingUndo{done: make(chan struct{})}
-	u.grants[id] = pending
-	return pending
 }
 
 // undoAll reverts steps in Postgres, and reports whether all steps of the grant are undone.

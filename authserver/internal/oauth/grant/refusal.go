@@ -2,6 +2,8 @@ package grant
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -54,6 +56,9 @@ var reasonWords = map[Reason]string{
 	ByPolicy:       "The workspace's connector policy ended this connection",
 	AddressProven:  "The user confirmed the address of the account, which ended its earlier connections",
 }
+
+// Reasons returns the reasons, in no order.
+func Reasons() []Reason { return slices.Collect(maps.Keys(reasonWords)) }
 
 // Words tells the client why and when a grant ended.
 func (r Reason) Words(at *time.Time) string {

@@ -3,7 +3,6 @@ package redis
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -14,25 +13,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-)
-
-var (
-	//go:embed lua/issue.lua
-	issueSource string
-	//go:embed lua/withdraw.lua
-	withdrawSource string
-	//go:embed lua/exchange.lua
-	exchangeSource string
-	//go:embed lua/rotate.lua
-	rotateSource string
-	//go:embed lua/undo.lua
-	undoSource string
-	//go:embed lua/superseded.lua
-	supersededSource string
-	//go:embed lua/revoke.lua
-	revokeSource string
-	//go:embed lua/repair.lua
-	repairSource string
 )
 
 // Grants implements grant.RotationStore.
@@ -48,14 +28,14 @@ var _ grant.RotationStore = (*Grants)(nil)
 func NewGrants(rdb goredis.UniversalClient) *Grants {
 	return &Grants{
 		scripts:    newScripts(rdb),
-		issue:      newUrgentScript(issueSource),
-		withdraw:   newScript(withdrawSource),
-		exchange:   newUrgentScript(exchangeSource),
-		rotate:     newUrgentScript(rotateSource),
-		undo:       newScript(undoSource),
-		superseded: newUrgentScript(supersededSource),
-		revoke:     newScript(revokeSource),
-		repair:     newUrgentScript(repairSource),
+		issue:      newUrgentScript("issue"),
+		withdraw:   newScript("withdraw"),
+		exchange:   newUrgentScript("exchange"),
+		rotate:     newUrgentScript("rotate"),
+		undo:       newScript("undo"),
+		superseded: newUrgentScript("superseded"),
+		revoke:     newScript("revoke"),
+		repair:     newUrgentScript("repair"),
 	}
 }
 

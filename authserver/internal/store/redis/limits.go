@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,9 +16,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-//go:embed lua/slidingwindow.lua
-var slidingWindowLua string
-
 // LoginCounters counts events within sliding windows, across all processes that share this Redis. Each key is
 // a sorted set with up to limit members, and expires a window after its last event. The limit holds for any
 // window, wherever it begins (contract, section 7); a refilling bucket such as RateLimits (redis_rate) allows
@@ -33,7 +29,7 @@ var _ session.RateCounter = (*LoginCounters)(nil)
 
 // NewLoginCounters returns LoginCounters stored in client.
 func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
-	return &LoginCounters{scripts: newScripts(client), script: newScript(slidingWindowLua)}
+	return &LoginCounters{scripts: newScripts(client), script: newScript("slidingwindow")}
 }
 
 // Count implements session.RateCounter.
@@ -79,9 +75,6 @@ func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (ti
 // rateKey returns the key of a rate. The limiter adds the prefix "rate:".
 func rateKey(key string) string { return "{" + key + "}" }
 
-//go:embed lua/once.lua
-var onceSource string
-
 // ReplayCache records values that may be accepted only once, across all processes that share this Redis.
 type ReplayCache struct {
 	scripts *scripts
@@ -90,7 +83,7 @@ type ReplayCache struct {
 
 // NewReplayCache returns a ReplayCache stored in client.
 func NewReplayCache(client goredis.UniversalClient) *ReplayCache {
-	return &ReplayCache{newScripts(client), newUrgentScript(onceSource)}
+	return &ReplayCache{newScripts(client), newUrgentScript("once")}
 }
 
 // First reports whether key is new, and records it for life. It retries a lost response with the same nonce,

@@ -2,7 +2,7 @@ package redis
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,8 +15,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/prelude.lua
-var prelude string
+//go:embed lua/*.lua
+var sources embed.FS
 
 // wrapping adds the prelude to a script, refuses a call whose deadline has passed before the script reads
 // anything (grants.md, G10), and appends Redis' time and the mark of the call to the result.
@@ -36,11 +36,20 @@ type script struct {
 	urgent bool
 }
 
-func newScript(source string) script {
-	return script{goredis.NewScript(fmt.Sprintf(wrapping, prelude, source)), false}
+// newScript returns the script of a file in lua.
+func newScript(name string) script {
+	return script{Script: goredis.NewScript(fmt.Sprintf(wrapping, source("prelude"), source(name)))}
 }
 
-func newUrgentScript(source string) script { return script{newScript(source).Script, true} }
+func newUrgentScript(name string) script { return script{newScript(name).Script, true} }
+
+func source(name string) string {
+	content, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // only for a name without a file
+	}
+	return string(content)
+}
 
 // late is the result of a script that ran after its deadline and changed nothing.
 const late = "late"
@@ -58,11 +67,8 @@ type scripts struct {
 	clock   script
 }
 
-//go:embed lua/clock.lua
-var clockSource string
-
 func newScripts(rdb goredis.UniversalClient) *scripts {
-	return &scripts{rdb: rdb, clock: newScript(clockSource)}
+	return &scripts{rdb: rdb, clock: newScript("clock")}
 }
 
 // run runs a script on one key. reached reports whether Redis may have received the call. While the server does not
