@@ -108,16 +108,14 @@ func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason s
 		if err != nil || s == nil {
 			return err
 		}
-		return reject(ctx, tx, *s, reason)
+		return finish(ctx, tx, s, engage.Rejected, nil, reason)
 	})
 }
 
 // end runs work, which finishes the submission, in a transaction and in a turn of the submission's workspace, because
 // submissions and writes of one workspace wait for each other in Postgres.
 func (e *Engage) end(
-	ctx context.Context,
-	workspaceID, id uuid.UUID,
-	work func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error,
+	ctx context.Context, workspaceID, id uuid.UUID, work func(context.Context, pgx.Tx, uuid.UUID) error,
 ) error {
 	ctx, cancel := bounded(ctx, workTimeout)
 	defer cancel()
@@ -181,24 +179,13 @@ func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
 		return err
 	}
 	if s.Trapped {
-		return reject(ctx, tx, *s, engage.ReasonTrapped)
+		return finish(ctx, tx, s, engage.Rejected, nil, engage.ReasonTrapped)
 	}
 	supporter, err := ensureSupporter(ctx, tx, workspaceID, sender)
 	if err != nil {
 		return err
 	}
-	at, err := nextMoment(ctx, tx, workspaceID, submissionsList(s.Form), 1)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `
-		update resource.submissions set status = 'processed', supporter_id = $4, finished_at = $5
-		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
-		workspaceID, id, s.CreatedAt, supporter, at)
-	if err != nil {
-		return fmt.Errorf("finish a submission: %w", err)
-	}
-	return nil
+	return finish(ctx, tx, s, engage.Processed, &supporter)
 }
 
 // senderOf finds the sender in the answers of a submission. A trapped one has none.
@@ -218,17 +205,21 @@ func senderOf(ctx context.Context, tx pgx.Tx, s *engage.Submission) (sender enga
 	return engage.SupporterOf(fields, s.Answers), nil
 }
 
-func reject(ctx context.Context, tx pgx.Tx, s engage.Submission, reason string) error {
+// finish ends a submission, which has no supporter and no reasons yet.
+func finish(
+	ctx context.Context, tx pgx.Tx, s *engage.Submission, status engage.Status, supporter *uuid.UUID,
+	reasons ...string,
+) error {
 	at, err := nextMoment(ctx, tx, s.WorkspaceID, submissionsList(s.Form), 1)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-		update resource.submissions set status = 'rejected', reasons = $4, finished_at = $5
+		update resource.submissions set status = $4, supporter_id = $5, reasons = $6, finished_at = $7
 		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
-		s.WorkspaceID, s.ID, s.CreatedAt, []string{reason}, at)
+		s.WorkspaceID, s.ID, s.CreatedAt, string(status), supporter, append([]string{}, reasons...), at)
 	if err != nil {
-		return fmt.Errorf("reject a submission: %w", err)
+		return fmt.Errorf("finish a submission: %w", err)
 	}
 	return nil
 }

@@ -71,9 +71,7 @@ func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (enga
 
 // lockPerson locks an address in its canonical spelling, unless it is empty, and then locks and returns its supporters.
 // Earlier releases stored one supporter for each spelling. The index supporters_as_typed contains only these rows.
-func (w *writing) lockPerson(
-	ctx context.Context, workspaceID uuid.UUID, email string,
-) (person []uuid.UUID, err error) {
+func (w *writing) lockPerson(ctx context.Context, workspaceID uuid.UUID, email string) (person []uuid.UUID, err error) {
 	if email == "" {
 		return nil, nil
 	}
