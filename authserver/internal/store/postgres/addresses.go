@@ -313,9 +313,8 @@ func (s *Store) takeOver(
 	if err != nil {
 		return nil, err
 	}
-	_, err = tx.Exec(ctx, `update account.users set password_hash = null, email_proven_at = now(), email_proven_by = $2
-		where id = $1`, user, by)
-	if err != nil {
+	if _, err := tx.Exec(ctx, `update account.users set password_hash = null, email_proven_at = now(),
+		email_proven_by = $2 where id = $1`, user, by); err != nil {
 		return nil, err
 	}
 	event.Action, event.Subject, event.UserID = audit.UserEmailProven, "user:"+user.String(), &user
