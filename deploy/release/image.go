@@ -34,6 +34,14 @@ type content struct {
 	data []byte
 }
 
+func (c content) write(to *tar.Writer) error {
+	if err := to.WriteHeader(header(c.name, tar.TypeReg, c.mode, int64(len(c.data)))); err != nil {
+		return err
+	}
+	_, err := to.Write(c.data)
+	return err
+}
+
 // writeImage writes the image of a program for all architectures as an OCI archive: a tar file of an OCI image layout.
 // It returns the digest of the image's index, which is the digest that a registry will have.
 func writeImage(program, commit string, files map[string]string, licences []byte, archive string) (string, error) {
@@ -146,10 +154,7 @@ func layerOf(contents []content) (v1.Layer, error) {
 				return nil, err
 			}
 		}
-		if err := writer.WriteHeader(header(c.name, tar.TypeReg, c.mode, int64(len(c.data)))); err != nil {
-			return nil, err
-		}
-		if _, err := writer.Write(c.data); err != nil {
+		if err := c.write(writer); err != nil {
 			return nil, err
 		}
 	}
@@ -209,11 +214,7 @@ func archiveOf(dir, archive string) error {
 		if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o100 != 0 {
 			mode = 0o755
 		}
-		if err := writer.WriteHeader(header(name, tar.TypeReg, mode, int64(len(data)))); err != nil {
-			return err
-		}
-		_, err = writer.Write(data)
-		return err
+		return content{name, mode, data}.write(writer)
 	})
 	if err != nil {
 		_ = file.Close()

@@ -13,12 +13,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 func main() {
@@ -62,4 +69,199 @@ func findRoot() (string, error) {
 			return "", errors.New("run this in the repository: there is no go.work here or in a directory above")
 		}
 	}
+}
+
+// sums is the file with the checksums of all others.
+const sums = "SHA256SUMS"
+
+// A release is what make release writes into a directory: programs, images, bills of materials, and the files of deploy
+// that an installation uses.
+type release struct {
+	root   string
+	commit string
+	out    string
+	say    func(string)
+}
+
+// writeRelease writes the release of the repository at root, which must have this version and no changes.
+func writeRelease(ctx context.Context, root, number string) error {
+	changelog, err := os.ReadFile(filepath.Join(root, "deploy", "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(number); err != nil {
+		return err
+	}
+	if !isDated(string(changelog), number) {
+		fmt.Fprintf(os.Stderr, "this is a trial: deploy/CHANGELOG.md has no section [%s] with a date\n", number)
+	}
+	commit, err := commitOf(ctx, root)
+	if err != nil {
+		return err
+	}
+	out := filepath.Join(root, ".almoner", "release", number)
+	if err := os.RemoveAll(out); err != nil {
+		return err
+	}
+	r := release{
+		root:   root,
+		commit: commit,
+		out:    out,
+		say:    func(line string) { fmt.Fprintln(os.Stderr, line) },
+	}
+	return r.write(ctx, builds())
+}
+
+// write writes everything, with these programs.
+func (r release) write(ctx context.Context, all []build) error {
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for _, b := range all {
+		began := time.Now()
+		files[b.file()] = filepath.Join(r.out, b.file())
+		if err := b.compile(ctx, r.root, r.commit, files[b.file()]); err != nil {
+			return err
+		}
+		if err := r.writeBillOf(files[b.file()]); err != nil {
+			return err
+		}
+		r.say(fmt.Sprintf("%s (%s)", b.file(), time.Since(began).Round(time.Second)))
+	}
+	licences, err := os.ReadFile(filepath.Join(r.root, "deploy", "LICENCES.txt"))
+	if err != nil {
+		return err
+	}
+	digests := map[string]string{}
+	for _, program := range programs() {
+		name := fmt.Sprintf("%s-%s-image.tar", program, version.Number)
+		digest, err := writeImage(program, r.commit, files, licences, filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		digests[program] = digest
+		r.say(name + " " + digest)
+	}
+	if err := r.writeDeploy(ctx, digests); err != nil {
+		return err
+	}
+	return r.writeSums()
+}
+
+func (r release) writeBillOf(program string) error {
+	var bill bytes.Buffer
+	if err := writeBill(&bill, program); err != nil {
+		return err
+	}
+	return os.WriteFile(program+".cdx.json", bill.Bytes(), 0o644)
+}
+
+// writeDeploy writes the committed files of deploy that an installation uses, with the digests of the images in the
+// kustomize base.
+func (r release) writeDeploy(ctx context.Context, digests map[string]string) error {
+	dir, err := os.MkdirTemp("", "almoner-deploy-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	archive := filepath.Join(dir, "source.tar")
+	pack := append([]string{"archive", "--output", archive, "HEAD"}, shipped()...)
+	if _, err := git(ctx, r.root, pack...); err != nil {
+		return err
+	}
+	into := filepath.Join(dir, "almoner-"+version.Number)
+	if err := os.Mkdir(into, 0o755); err != nil {
+		return err
+	}
+	unpack := exec.CommandContext(ctx, "tar", "-x", "-C", into, "--strip-components=1", "-f", archive)
+	if out, err := unpack.CombinedOutput(); err != nil {
+		return fmt.Errorf("unpack: %w: %s", err, out)
+	}
+	if err := os.Remove(archive); err != nil {
+		return err
+	}
+	if err := nameImages(filepath.Join(into, "kubernetes"), digests); err != nil {
+		return err
+	}
+	return archiveOf(dir, filepath.Join(r.out, fmt.Sprintf("almoner-deploy-%s.tar", version.Number)))
+}
+
+// shipped returns the paths of the repository that are in the archive.
+func shipped() []string {
+	var all []string
+	for _, name := range []string{
+		"CHANGELOG.md",
+		"LICENCES.md",
+		"LICENCES.txt",
+		"README.md",
+		"SCALING.md",
+		"SETTINGS.md",
+		"UPGRADING.md",
+		"citus",
+		"compose/redis-authserver.acl",
+		"compose/redis-resourceapi.acl",
+		"compose/roles.sql",
+		"docs",
+		"gateway/Caddyfile",
+		"gateway/nginx.conf",
+		"kubernetes",
+		"observability",
+		"runbooks",
+		"setup.sh",
+		"systemd",
+	} {
+		all = append(all, "deploy/"+name)
+	}
+	return all
+}
+
+// nameImages adds the digests of the images to the base, and removes the tags of the example: an overlay names only the
+// registry.
+func nameImages(kubernetes string, digests map[string]string) error {
+	var images strings.Builder
+	images.WriteString("images:\n")
+	for _, program := range programs() {
+		if digests[program] == "" {
+			return errors.New("there is no image of " + program)
+		}
+		fmt.Fprintf(&images, "  - name: almoner/%s\n    digest: %s\n", program, digests[program])
+	}
+	base := filepath.Join(kubernetes, "base", "kustomization.yaml")
+	content, err := os.ReadFile(base)
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(content, []byte("\nimages:")) {
+		return errors.New("the base names images already")
+	}
+	if err := os.WriteFile(base, append(content, images.String()...), 0o644); err != nil {
+		return err
+	}
+	example := filepath.Join(kubernetes, "example", "kustomization.yaml")
+	if content, err = os.ReadFile(example); err != nil {
+		return err
+	}
+	tag := []byte("    newTag: " + version.Number + "\n")
+	if bytes.Count(content, tag) != len(programs()) {
+		return errors.New("the example does not name the tag " + version.Number + " of each image")
+	}
+	return os.WriteFile(example, bytes.ReplaceAll(content, tag, nil), 0o644)
+}
+
+// writeSums writes the checksums of all files, in the format of sha256sum.
+func (r release) writeSums() error {
+	entries, err := os.ReadDir(r.out) // sorted by name
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(r.out, entry.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&lines, "%x  %s\n", sha256.Sum256(content), entry.Name())
+	}
+	return os.WriteFile(filepath.Join(r.out, sums), []byte(lines.String()), 0o644)
 }
