@@ -15,6 +15,7 @@ func domain() []string {
 	return []string{
 		"authserver/internal/account/audit",
 		"authserver/internal/account/pat",
+		"authserver/internal/account/useraccount",
 		"authserver/internal/account/workspace",
 		"authserver/internal/oauth/client",
 		"authserver/internal/oauth/connectionlog",

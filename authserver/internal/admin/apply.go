@@ -16,7 +16,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // A ClientChange creates or changes one client.
@@ -182,11 +181,11 @@ func (s *Service) applyClients(ctx context.Context, clients []client.Client, dry
 			one.Action = actionChange
 		}
 		if change.New && !dryRun {
-			secret, err := newSecret(&change)
+			secret, hash, err := client.NewSecret(c.Kind, rand.Reader)
 			if err != nil {
 				return Applied{}, err
 			}
-			one.Secret = secret.Reveal()
+			one.Secret, change.SecretHash = secret.Reveal(), hash
 		}
 		if one.Action != actionNone {
 			pending = append(pending, change)
@@ -224,17 +223,4 @@ func clientEvent(action audit.Action, c client.Client) audit.Event {
 		e.WorkspaceID = &c.WorkspaceID
 	}
 	return e
-}
-
-// newSecret gives a new client its first secret, unless it is public.
-func newSecret(change *ClientChange) (credential.Secret, error) {
-	if change.Client.Kind.Traits().Public {
-		return "", nil
-	}
-	secret, err := credential.ClientSecret.New(rand.Reader)
-	if err != nil {
-		return "", fmt.Errorf("create client secret: %w", err)
-	}
-	change.SecretHash = credential.Hash(secret.Reveal())
-	return secret, nil
 }

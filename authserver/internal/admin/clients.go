@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -37,17 +35,8 @@ type Clients interface {
 	// ChangeClients creates and changes clients in one transaction. It returns a *Refusal for the id of a deleted
 	// client and for an unknown workspace.
 	ChangeClients(ctx context.Context, changes []ClientChange) error
-	// ReplaceSecret gives a client a new secret. The previous one stays valid for overlap.
-	ReplaceSecret(
-		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
-	) error
 	// EveryClient lists the clients of one workspace, or all clients and services.
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
-	// DeleteClient deletes a client of any kind and, for an operator, any workspace and ends its grants, in one
-	// transaction. It returns the grants that it revoked, and whether the servers revoke others.
-	DeleteClient(
-		ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
-	) (ended []grant.Grant, more bool, err error)
 }
 
 func (Client) columns() []string {
@@ -185,9 +174,6 @@ func (c SetClient) run(ctx context.Context, s *Service) (Result, error) {
 	return s.applyClients(ctx, []client.Client{changed}, false)
 }
 
-// secretOverlap is how long a replaced secret still works (contract, section 5).
-const secretOverlap = 24 * time.Hour
-
 // ReplaceClientSecret gives a confidential client or a service a new secret. The previous one works for 24 hours more,
 // unless ExpireOld is set.
 type ReplaceClientSecret struct {
@@ -201,22 +187,13 @@ func (c ReplaceClientSecret) run(ctx context.Context, s *Service) (Result, error
 		return nil, err
 	}
 	known, err := s.Store.Client(ctx, parsed)
-	if err == nil && known.Kind.Traits().Public {
+	if err != nil {
+		return nil, err
+	}
+	if known.Kind.Traits().Public {
 		return nil, refuse("a connector is a public client and has no secret")
 	}
-	change := ClientChange{Client: known}
-	var secret credential.Secret
-	if err == nil {
-		secret, err = newSecret(&change)
-	}
-	overlap := secretOverlap
-	if c.ExpireOld {
-		overlap = 0
-	}
-	if err == nil {
-		replaced := clientEvent(audit.ClientSecretReplaced, known)
-		err = s.Store.ReplaceSecret(ctx, known.WorkspaceID, parsed, change.SecretHash, overlap, replaced)
-	}
+	secret, err := s.Clients.ReplaceSecret(ctx, audit.ByOperator(), known, c.ExpireOld, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -247,14 +224,14 @@ func (c DeleteClient) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	deleted := event(audit.ClientDeleted, "client", parsed)
-	ended, more, err := s.Store.DeleteClient(ctx, uuid.Nil, parsed, deleted)
+	ended, err := s.Clients.Delete(ctx, audit.ByOperator(), parsed, nil)
 	if err != nil {
 		return nil, err
 	}
-	s.PropagateRevocation(ctx, ended)
-	return Outcome{"Deleted the client. Revoked: " + plural(len(ended), "grant", "grants") + "." + others(more),
-		map[string]any{"clientId": parsed, "revokedGrants": len(ended), "more": more}}, nil
+	return Outcome{
+		"Deleted the client. Revoked: " + plural(len(ended.Grants), "grant", "grants") + "." + others(ended.More),
+		map[string]any{"clientId": parsed, "revokedGrants": len(ended.Grants), "more": ended.More},
+	}, nil
 }
 
 // A ClientSpec describes a registered client or a service: the arguments of clients add, or an entry of a clients

@@ -9,6 +9,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -67,11 +68,7 @@ func parsePermissions(texts []string) (perm.Set, error) {
 		return perm.Set{}, nil
 	}
 	if len(texts) == 1 && texts[0] == "all" {
-		var all []perm.Permission
-		for _, entry := range perm.All() {
-			all = append(all, entry.ID)
-		}
-		return perm.NewSet(all...), nil
+		return allPermissions(), nil
 	}
 	if len(texts) == 0 {
 		return nil, refuse("give permissions, or all, or none")
@@ -79,18 +76,19 @@ func parsePermissions(texts []string) (perm.Set, error) {
 	set := perm.FromStrings(texts)
 	for _, p := range set {
 		if !perm.Known(p) {
-			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), known()))
+			known := list(allPermissions().Strings())
+			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), known))
 		}
 	}
 	return set, nil
 }
 
-func known() string {
-	var names []string
+func allPermissions() perm.Set {
+	var all []perm.Permission
 	for _, entry := range perm.All() {
-		names = append(names, string(entry.ID))
+		all = append(all, entry.ID)
 	}
-	return list(names)
+	return perm.NewSet(all...)
 }
 
 // AddMember makes a user a member of a workspace.
@@ -182,7 +180,7 @@ func (c RemoveMember) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.propagate(ctx, ended.Grants)
+	s.PropagateRevocation(ctx, Revoked(ended.Grants, grant.MembershipOver))
 	return Outcome{
 		fmt.Sprintf("Removed the member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
 			plural(ended.Tokens, "personal access token", "personal access tokens")) + others(ended.More),

@@ -81,7 +81,8 @@ type Store interface {
 
 // Deps are the dependencies of a Service.
 type Deps struct {
-	Store Store
+	Store   Store
+	Clients *client.Registry
 	// Keyring is nil if ALMONER_KEYS is not set.
 	Keyring *keyring.Keyring
 	Keys    interface {
@@ -152,13 +153,13 @@ func workspaceEvent(action audit.Action, id uuid.UUID, detail map[string]any) au
 	return entry
 }
 
-// propagate propagates the ends of grants of a user to Redis.
-func (s *Service) propagate(ctx context.Context, ended []useraccount.EndedGrant) {
+// Revoked returns the grants that ended for the reason.
+func Revoked(ended []useraccount.EndedGrant, reason grant.Reason) []grant.Grant {
 	grants := make([]grant.Grant, len(ended))
 	for i, g := range ended {
-		grants[i] = grant.Grant{ID: g.ID, Ends: g.Ends, Reason: grant.MembershipOver}
+		grants[i] = grant.Grant{ID: g.ID, Ends: g.Ends, Reason: reason}
 	}
-	s.PropagateRevocation(ctx, grants)
+	return grants
 }
 
 func parseID(what, text string) (uuid.UUID, error) {

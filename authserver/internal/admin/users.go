@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
@@ -335,7 +336,7 @@ func (c DeleteUser) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.propagate(ctx, ended.Grants)
+	s.PropagateRevocation(ctx, Revoked(ended.Grants, grant.MembershipOver))
 	return deletion("Deleted the user.", id, ended.Summary, true), nil
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,7 +10,9 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
@@ -68,15 +71,24 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	if config.BaseURL != "" {
 		resources = perm.Identifiers(config.BaseURL)
 	}
+	revoke := propagateRevocation(rdb, log)
 	return admin.New(admin.Deps{
-		Store:               store,
+		Store: store,
+		Clients: client.NewRegistry(client.Deps{
+			Store: store,
+			PropagateRevocation: func(ctx context.Context, ended []useraccount.EndedGrant) {
+				revoke(ctx, admin.Revoked(ended, grant.ClientDeleted))
+			},
+			Now:    time.Now,
+			Random: rand.Reader,
+		}),
 		Keys:                store,
 		Keyring:             ring,
 		AppURL:              config.AppURL,
 		Resources:           resources,
 		Retention:           store.Retention(config.RetentionSettings.periods()),
 		Audit:               store,
-		PropagateRevocation: propagateRevocation(rdb, log),
+		PropagateRevocation: revoke,
 	}), done, nil
 }
 

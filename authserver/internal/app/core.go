@@ -19,6 +19,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/wellknown"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	oauthmetrics "github.com/almonerhq/almoner/authserver/internal/metrics"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -51,6 +52,7 @@ type core struct {
 	probe     goredis.UniversalClient // for probes alone
 	ring      *keyring.Keyring
 	grants    *grant.Service
+	clients   *client.Registry
 	documents *clientmetadata.Resolver
 	engine    *engine.Engine
 	limiter   *ratelimit.Limiter // of refusals
@@ -80,6 +82,7 @@ func newCore(ctx context.Context, c Config, o options, log *slog.Logger) (k core
 	}
 	k.grants = grant.NewService(k.store, redis.NewGrants(k.rdb), codec, log)
 	k.grants.WaitForStores(c.StoreWait)
+	k.clients = clientsOf(k.store, k.grants, o.now)
 	if k.documents, err = newDocuments(c, k.store, o.now, log); err != nil {
 		return k, err
 	}
@@ -139,11 +142,9 @@ func (k core) handlers(b browser, people *membership.Service, uses UsageRecorder
 		Keys:      k.ring.Public,
 		Uses:      uses,
 		Bounds:    inflight.NewCredentials(0),
+		Clients:   k.clients,
 		Members:   people,
 		Store:     k.store,
-		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason) {
-			postgres.AfterCommit(ctx, func() { k.grants.PropagateRevocation(ctx, id, ends, reason) })
-		},
 		Variables: mux.Vars,
 		Cursors:   lists,
 		Now:       k.now,
@@ -203,6 +204,22 @@ func (k core) parts(b browser, expired *retention.Store) Parts {
 		Failures:  k.limiter,
 		Retention: expired,
 	}
+}
+
+// clientsOf returns the service of registered clients.
+func clientsOf(store *postgres.Store, grants *grant.Service, now func() time.Time) *client.Registry {
+	return client.NewRegistry(client.Deps{
+		Store: store,
+		PropagateRevocation: func(ctx context.Context, ended []useraccount.EndedGrant) {
+			postgres.AfterCommit(ctx, func() {
+				for _, g := range ended {
+					grants.PropagateRevocation(ctx, g.ID, g.Ends, grant.ClientDeleted)
+				}
+			})
+		},
+		Now:    now,
+		Random: rand.Reader,
+	})
 }
 
 // membersOf returns the service of members and invitations.

@@ -28,6 +28,7 @@ func newSettings(
 	}
 	return settings.New(settings.Deps{
 		Store:     d.store,
+		Clients:   d.clients,
 		Members:   d.members,
 		Accounts:  d.accounts,
 		Grants:    d.grants,

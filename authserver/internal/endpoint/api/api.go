@@ -34,7 +34,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -53,16 +52,7 @@ type Store interface {
 	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
 
-	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
-	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	DeleteClient(
-		ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
-	) (ended []grant.Grant, more bool, err error)
-	ReplaceSecret(
-		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
-	) error
-
 	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
@@ -77,19 +67,19 @@ type UsageRecorder interface {
 
 // Deps are the dependencies of the endpoints.
 type Deps struct {
-	Issuer              string
-	Resource            string // {base_url}/v1
-	Resources           []string
-	Keys                func() *accesstoken.Keys
-	Uses                UsageRecorder
-	Bounds              *inflight.Credentials // limits the concurrent requests of one credential
-	Members             *membership.Service
-	Store               Store
-	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time, reason grant.Reason)
-	Variables           func(*http.Request) map[string]string // of the path
-	Cursors             *rest.Cursors
-	Now                 func() time.Time
-	Log                 *slog.Logger
+	Issuer    string
+	Resource  string // {base_url}/v1
+	Resources []string
+	Keys      func() *accesstoken.Keys
+	Uses      UsageRecorder
+	Bounds    *inflight.Credentials // limits the concurrent requests of one credential
+	Clients   *client.Registry
+	Members   *membership.Service
+	Store     Store
+	Variables func(*http.Request) map[string]string // of the path
+	Cursors   *rest.Cursors
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // Routes returns the handlers by path and method.

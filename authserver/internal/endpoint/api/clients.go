@@ -1,17 +1,12 @@
 package api
 
 import (
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -31,21 +26,8 @@ func (r *request) registerClient() (rest.Answer, error) {
 		return rest.Answer{}, apierr.New(apierr.Forbidden, "You can only require permissions that you and "+
 			"your credential have. Missing: "+c.Required.Without(r.by.Permissions).Scope()+".")
 	}
-	c.ID, c.WorkspaceID, c.CreatedBy = uuid.New(), r.by.WorkspaceID, &r.by.UserID
-	c.CreatedAt = r.Now().UTC().Truncate(time.Microsecond)
-	var secret credential.Secret
-	var hash []byte
-	if !c.Kind.Traits().Public {
-		if secret, err = credential.ClientSecret.New(rand.Reader); err != nil {
-			return rest.Answer{}, fmt.Errorf("create client secret: %w", err)
-		}
-		hash = credential.Hash(secret.Reveal())
-	}
-	registered := r.by.Event(audit.ClientRegistered, "client:"+c.ID.String(), nil, c.Required)
-	saved, err := r.Store.SaveClient(r.http.Context(), c, hash, registered)
-	if err == nil && !saved {
-		err = errors.New("the id of the new client is already in use") // its secret must not be shown
-	}
+	c.ID = uuid.New()
+	c, secret, err := r.Clients.Register(r.http.Context(), r.by, c, nil)
 	if err != nil {
 		return rest.Answer{}, err
 	}
@@ -77,11 +59,7 @@ func (r *request) ownClient() (client.Client, error) {
 	if err != nil {
 		return client.Client{}, err
 	}
-	c, err := r.Store.Client(r.http.Context(), id)
-	if err == nil && c.WorkspaceID != r.by.WorkspaceID {
-		err = client.ErrUnknown
-	}
-	return c, err
+	return r.Clients.Own(r.http.Context(), r.by, id)
 }
 
 func (r *request) readClient() error {
@@ -97,19 +75,9 @@ func (r *request) deleteClient() (rest.Answer, error) {
 	if err != nil {
 		return rest.Answer{}, err
 	}
-	deleted := r.by.Event(audit.ClientDeleted, "client:"+id.String(), nil, nil)
-	ended, _, err := r.Store.DeleteClient(r.http.Context(), r.by.WorkspaceID, id, deleted)
-	if err != nil {
-		return rest.Answer{}, err
-	}
-	for _, g := range ended {
-		r.PropagateRevocation(r.http.Context(), g.ID, g.Ends, grant.ClientDeleted)
-	}
-	return rest.Answer{Status: http.StatusNoContent}, nil
+	_, err = r.Clients.Delete(r.http.Context(), r.by, id, nil)
+	return rest.Answer{Status: http.StatusNoContent}, err
 }
-
-// overlap is how long a replaced secret still works (contract, section 5).
-const overlap = 24 * time.Hour
 
 func (r *request) replaceSecret() (rest.Answer, error) {
 	if _, err := r.id("clientId", client.ErrUnknown); err != nil {
@@ -125,20 +93,8 @@ func (r *request) replaceSecret() (rest.Answer, error) {
 	if err != nil {
 		return rest.Answer{}, err
 	}
-	if c.Kind.Traits().Public {
-		return rest.Answer{}, &client.Refusal{Message: "A connector is a public client and has no secret."}
-	}
-	secret, err := credential.ClientSecret.New(rand.Reader)
+	secret, err := r.Clients.ReplaceSecret(r.http.Context(), r.by, c, body.ExpireOld, nil)
 	if err != nil {
-		return rest.Answer{}, fmt.Errorf("create client secret: %w", err)
-	}
-	old := overlap
-	if body.ExpireOld {
-		old = 0
-	}
-	replaced := r.by.Event(audit.ClientSecretReplaced, "client:"+c.ID.String(), nil, nil)
-	hash := credential.Hash(secret.Reveal())
-	if err = r.Store.ReplaceSecret(r.http.Context(), r.by.WorkspaceID, c.ID, hash, old, replaced); err != nil {
 		return rest.Answer{}, err
 	}
 	answer, err := rest.JSONLine(http.StatusOK, showClient(c, secret))

@@ -1,9 +1,7 @@
 package settings
 
 import (
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,14 +11,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // An applicationsView is the page of the OAuth applications of one workspace.
@@ -181,8 +176,18 @@ func registration(form url.Values) client.Registration {
 // saveApplication stores a client and shows its identifier and, only this time, its secret. The form's key names the
 // client, so the same form sent again does not create another.
 func (s *Settings) saveApplication(r *request, c client.Client) error {
-	c.ID, c.WorkspaceID, c.CreatedBy = r.key.Makes, r.here.Workspace.ID, &r.user.User.ID
-	c.CreatedAt = s.Now().UTC().Truncate(time.Microsecond)
+	c.ID = r.key.Makes
+	c, secret, err := s.Clients.Register(r.ctx(), r.actor(), c, named(c))
+	switch {
+	case errors.Is(err, client.ErrTooMany):
+		r.refuse(http.StatusConflict, notRegistered, applicationProblem("name",
+			"This workspace has 1,000 applications, which is the maximum. Delete one first."))
+		return s.showTyped(r)
+	case errors.Is(err, client.ErrExists):
+		return s.showRegisteredBefore(r, r.key.Makes)
+	case err != nil:
+		return err
+	}
 	result := &formResult{
 		Heading: c.Name + " was registered",
 		ID:      c.ID.String(),
@@ -190,35 +195,16 @@ func (s *Settings) saveApplication(r *request, c client.Client) error {
 		Label:   "Client secret",
 		Text:    "A connector has no secret. The platform needs only the client id.",
 	}
-	var hash []byte
-	if !c.Kind.Traits().Public {
-		secret, err := credential.ClientSecret.New(rand.Reader)
-		if err != nil {
-			return fmt.Errorf("create client secret: %w", err)
-		}
-		hash, result.Value = credential.Hash(secret.Reveal()), secret.Reveal()
+	if secret != "" {
+		result.Value = secret.Reveal()
 		result.Text = "The secret is shown only once. Store it like a password, and never in a repository."
-	}
-	event := r.clientEvent(audit.ClientRegistered, c, c.Required...)
-	saved, err := s.Store.SaveClient(r.ctx(), c, hash, event)
-	if errors.Is(err, client.ErrTooMany) {
-		r.refuse(http.StatusConflict, notRegistered, applicationProblem("name",
-			"This workspace has 1,000 applications, which is the maximum. Delete one first."))
-		return s.showTyped(r)
-	}
-	if err != nil {
-		return err
-	}
-	if !saved {
-		return s.showRegisteredBefore(r, c.ID)
 	}
 	s.addSteps(result, c)
 	return s.listApplications(r, result)
 }
 
-func (r *request) clientEvent(action audit.Action, c client.Client, more ...perm.Permission) audit.Event {
-	return r.eventHere(action, "client:"+c.ID.String(), map[string]any{"name": c.Name}, more...)
-}
+// named returns the detail of the events of a client.
+func named(c client.Client) map[string]any { return map[string]any{"name": c.Name} }
 
 // addSteps tells the person who registered an application what to do next.
 func (s *Settings) addSteps(result *formResult, c client.Client) {
@@ -289,9 +275,6 @@ func (s *Settings) showSecretReplacement(r *request) error {
 	return s.showReplacement(r, &replacementView{ID: c.ID.String(), Name: c.Name, Secret: true})
 }
 
-// overlap is how long a replaced secret still works (contract, section 5).
-const overlap = 24 * time.Hour
-
 // replaceSecret takes id and expire_old.
 func (s *Settings) replaceSecret(r *request) error {
 	c, err := s.ownApplication(r)
@@ -311,18 +294,13 @@ func (s *Settings) replaceSecret(r *request) error {
 		view := &replacementView{ID: c.ID.String(), Name: c.Name, Secret: true, ExpireOld: expire}
 		return s.showReplacement(r, view)
 	}
-	secret, err := credential.ClientSecret.New(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("create client secret: %w", err)
-	}
-	old, text := overlap, "It is shown only once. The old secret keeps working for 24 hours."
-	if expire {
-		old, text = 0, "It is shown only once. The old secret no longer works."
-	}
-	err = s.Store.ReplaceSecret(r.ctx(), r.here.Workspace.ID, c.ID, credential.Hash(secret.Reveal()), old,
-		r.clientEvent(audit.ClientSecretReplaced, c))
+	secret, err := s.Clients.ReplaceSecret(r.ctx(), r.actor(), c, expire, named(c))
 	if err != nil {
 		return err
+	}
+	text := "It is shown only once. The old secret keeps working for 24 hours."
+	if expire {
+		text = "It is shown only once. The old secret no longer works."
 	}
 	return s.listApplications(r, &formResult{
 		Heading: "New secret of " + c.Name,
@@ -340,12 +318,9 @@ func (s *Settings) deleteApplication(r *request) error {
 	if err != nil {
 		return err
 	}
-	ended, _, err := s.Store.DeleteClient(r.ctx(), r.here.Workspace.ID, c.ID, r.clientEvent(audit.ClientDeleted, c))
+	_, err = s.Clients.Delete(r.ctx(), r.actor(), c.ID, named(c))
 	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return err
-	}
-	for _, g := range ended {
-		s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, grant.ClientDeleted)
 	}
 	return r.done(c.Name + " was deleted and disconnected for everyone.")
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -88,6 +89,7 @@ func Subsections() []ui.Section {
 // Deps are the dependencies of Settings.
 type Deps struct {
 	Store     Store
+	Clients   *client.Registry
 	Members   *membership.Service
 	Accounts  *useraccount.Service
 	Grants    *grant.Service

@@ -85,13 +85,6 @@ type credentials interface {
 	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
-	SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error)
-	DeleteClient(
-		ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
-	) (ended []grant.Grant, more bool, err error)
-	ReplaceSecret(
-		ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
-	) error
 }
 
 // webhooks stores webhook endpoints. Its errors are those of package webhook, audit.ErrNotAuthorized, or wrap

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -178,7 +179,7 @@ on conflict (id) do nothing`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant"
 // others; or client.ErrUnknown.
 func (s *Store) DeleteClient(
 	ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
-) (ended []grant.Grant, more bool, err error) {
+) (ended useraccount.EndedCredentials, err error) {
 	err = s.change(ctx, "delete client", &event, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1
 			and deleted_at is null and ($3 or tenant_id = $2) returning tenant_id`, id, workspaceID,
@@ -197,10 +198,10 @@ func (s *Store) DeleteClient(
 		}
 		e := ending{client: &id, reason: grant.ClientDeleted, actor: event.Actor}
 		p, err := e.beginIn(ctx, tx, workspaces)
-		ended, more = p.ended, p.more
+		ended = p.credentials()
 		return err
 	})
-	return ended, more, err
+	return ended, err
 }
 
 // ReplaceSecret gives a confidential client of the workspace a new secret. The previous secret stays valid

@@ -156,15 +156,15 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 		t.Fatal("a copied grant is not accepted")
 	}
 	other := l.consented(l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead), 0)
-	ended, _, err := l.DeleteClient(t.Context(), l.fixture.WorkspaceID, app.ID, l.event(audit.ClientDeleted))
-	if err != nil || len(ended) == 0 {
-		t.Fatal(len(ended), err)
+	ended, err := l.DeleteClient(t.Context(), l.fixture.WorkspaceID, app.ID, l.event(audit.ClientDeleted))
+	if err != nil || len(ended.Grants) == 0 {
+		t.Fatal(len(ended.Grants), err)
 	}
 	l.wantLeftOver(all, grant.ClientDeleted)
 	if n, err := l.LiveConnectors(t.Context(), l.fixture.WorkspaceID); err != nil || n != 1 {
 		t.Errorf("%d connections are counted: %v", n, err)
 	}
-	if apps, err := l.ConnectedApps(t.Context(), other.UserID); err != nil || len(apps) != 1+len(ended) &&
+	if apps, err := l.ConnectedApps(t.Context(), other.UserID); err != nil || len(apps) != 1+len(ended.Grants) &&
 		len(apps) != 500 {
 		t.Errorf("%d connections are listed: %v", len(apps), err)
 	}
@@ -245,9 +245,9 @@ func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 		insert into account.grants select one.* from account.grants original, added,
 			jsonb_populate_record(original, jsonb_build_object('id', gen_random_uuid(), 'tenant_id', added.id)) one
 		where original.id = $1`, g.ID, workspaces, g.WorkspaceID)
-	ended, more, err := l.DeleteClient(t.Context(), uuid.Nil, app.ID, l.event(audit.ClientDeleted))
-	if err != nil || !more || len(ended) == 0 || len(ended) > workspaces {
-		t.Fatal(len(ended), more, err)
+	ended, err := l.DeleteClient(t.Context(), uuid.Nil, app.ID, l.event(audit.ClientDeleted))
+	if err != nil || !ended.More || len(ended.Grants) == 0 || len(ended.Grants) > workspaces {
+		t.Fatal(len(ended.Grants), ended.More, err)
 	}
 	rows, err := l.fixture.Owner.Query(t.Context(),
 		`select tenant_id, id from account.grants where client_id = $1`, app.ID)
