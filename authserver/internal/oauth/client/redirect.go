@@ -28,7 +28,7 @@ var (
 	forbiddenPrefixes = []string{"web+", "ms-", "chrome-", "x-apple"}
 )
 
-func checkRedirects(kind Kind, uris []string) error {
+func checkRedirects(kind Kind, uris []string) *Refusal {
 	if len(uris) == 0 || len(uris) > maxRedirects {
 		return &Refusal{Redirect: true, Field: "redirectUris", Message: "Enter 1 to 20 redirect URIs."}
 	}
@@ -136,4 +136,21 @@ func loopback(host string) bool {
 	}
 	address, err := netip.ParseAddr(host)
 	return err == nil && address.IsLoopback()
+}
+
+// loopbackPattern splits a loopback redirect URI into the host, the port and the rest.
+var loopbackPattern = regexp.MustCompile(`^(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}))?((?:[/?].*)?)$`)
+
+// loopbackButForPort reports whether two redirect URIs are loopback URIs that differ at most in the port. A native
+// application cannot know in advance which port is free (RFC 8252, section 7.3).
+func loopbackButForPort(listed, requested string) bool {
+	a, b := loopbackPattern.FindStringSubmatch(listed), loopbackPattern.FindStringSubmatch(requested)
+	if a == nil || b == nil || a[1] != b[1] || a[3] != b[3] {
+		return false
+	}
+	if b[2] == "" {
+		return true
+	}
+	port, err := strconv.Atoi(b[2])
+	return err == nil && port >= 1 && port <= 65535
 }

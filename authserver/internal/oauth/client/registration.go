@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +38,8 @@ func (r *Refusal) Error() string {
 	return r.Message
 }
 
+func refuse(field, message string) *Refusal { return &Refusal{Field: field, Message: message} }
+
 // platforms are the values of connectorPlatform.
 var platforms = []string{"claude", "chatgpt"}
 
@@ -63,73 +64,51 @@ func (r Registration) Check(resources []string) (Client, []*Refusal) {
 		Redirects: r.Redirects,
 	}
 	if message := displayname.CheckApplication(c.Name); message != "" {
-		refusals = append(refusals, &Refusal{Field: "name", Message: message})
+		refusals = append(refusals, refuse("name", message))
 	}
 	if r.Connector || r.Platform != "" || r.Resource != "" {
 		c.Kind = Connector
 	}
-	if refusal, refused := errors.AsType[*Refusal](checkRedirects(c.Kind, r.Redirects)); refused {
+	if refusal := checkRedirects(c.Kind, r.Redirects); refusal != nil {
 		refusals = append(refusals, refusal)
 	}
-	for _, check := range []func(*Client, []string) *Refusal{r.platform, r.resource, r.permissions, r.authMethod} {
-		if refusal := check(&c, resources); refusal != nil {
+	if c.Kind == Connector && !slices.Contains(platforms, r.Platform) {
+		refusals = append(refusals,
+			refuse("connectorPlatform", "connectorPlatform must be claude or chatgpt, and requires resource."))
+	}
+	if c.Kind == Connector && !slices.Contains(resources, r.Resource) {
+		refusals = append(refusals, refuse("resource", "resource must be one of: "+strings.Join(resources, ", ")+"."))
+	}
+	for _, refusal := range []*Refusal{r.permissions(&c, resources), r.authMethod(&c)} {
+		if refusal != nil {
 			refusals = append(refusals, refusal)
 		}
 	}
 	return c, refusals
 }
 
-func (r Registration) platform(c *Client, _ []string) *Refusal {
-	if c.Kind != Connector {
-		return nil
-	}
-	if !slices.Contains(platforms, r.Platform) {
-		return &Refusal{
-			Field:   "connectorPlatform",
-			Message: "connectorPlatform must be claude or chatgpt, and requires resource.",
-		}
-	}
-	return nil
-}
-
-func (r Registration) resource(c *Client, resources []string) *Refusal {
-	if c.Kind == Connector && !slices.Contains(resources, r.Resource) {
-		return &Refusal{Field: "resource", Message: "resource must be one of: " + strings.Join(resources, ", ") + "."}
-	}
-	return nil
-}
-
 func (r Registration) permissions(c *Client, resources []string) *Refusal {
 	if len(r.Required) == 0 {
-		return &Refusal{Field: "requiredPermissions", Message: "requiredPermissions must have at least one permission."}
+		return refuse("requiredPermissions", "requiredPermissions must have at least one permission.")
 	}
 	for i, text := range r.Required {
 		if !perm.Known(perm.Permission(text)) {
-			return &Refusal{
-				Field: "requiredPermissions",
-				Message: fmt.Sprintf("requiredPermissions[%d] is not a known permission. Known permissions: "+
-					"%s.", i, c.grantable()),
-			}
+			return refuse("requiredPermissions", fmt.Sprintf("requiredPermissions[%d] is not a known permission. "+
+				"Known permissions: %s.", i, c.grantable()))
 		}
 	}
 	c.Required = perm.FromStrings(r.Required)
 	for _, p := range c.Required {
 		if entry, _ := perm.Describe(p); c.Kind == Connector && !entry.Connector {
-			return &Refusal{Field: "requiredPermissions", Message: string(p) + " is not available to connectors."}
+			return refuse("requiredPermissions", string(p)+" is not available to connectors.")
 		}
 	}
 	if c.Kind == Connector && !slices.Contains(resources, r.Resource) {
 		return nil // which permissions an unknown resource uses is unknown too
 	}
 	if surplus := c.Required.Without(c.At(c.Resource).Required); len(surplus) > 0 {
-		return &Refusal{
-			Field: "requiredPermissions",
-			Message: fmt.Sprintf(
-				"This resource does not use %s. A connector for this resource can require: %s.",
-				surplus[0],
-				c.grantable(),
-			),
-		}
+		return refuse("requiredPermissions", fmt.Sprintf("This resource does not use %s. A connector for this "+
+			"resource can require: %s.", surplus[0], c.grantable()))
 	}
 	return nil
 }
@@ -144,13 +123,11 @@ func (c Client) grantable() string {
 	return strings.Join(c.At(c.Resource).Required.Strings(), ", ")
 }
 
-func (r Registration) authMethod(c *Client, _ []string) *Refusal {
+func (r Registration) authMethod(c *Client) *Refusal {
 	if c.Kind == Connector {
 		if r.AuthMethod != "" && AuthMethod(r.AuthMethod) != AuthNone {
-			return &Refusal{
-				Field:   "tokenEndpointAuthMethod",
-				Message: "A connector is a public client. Omit tokenEndpointAuthMethod or set it to none.",
-			}
+			return refuse("tokenEndpointAuthMethod",
+				"A connector is a public client. Omit tokenEndpointAuthMethod or set it to none.")
 		}
 		c.AuthMethod = AuthNone
 		return nil
@@ -161,10 +138,8 @@ func (r Registration) authMethod(c *Client, _ []string) *Refusal {
 	case SecretJSON, SecretPost, SecretBasic:
 		c.AuthMethod = method
 	default:
-		return &Refusal{
-			Field:   "tokenEndpointAuthMethod",
-			Message: "tokenEndpointAuthMethod must be client_secret_json, client_secret_post or client_secret_basic.",
-		}
+		return refuse("tokenEndpointAuthMethod",
+			"tokenEndpointAuthMethod must be client_secret_json, client_secret_post or client_secret_basic.")
 	}
 	return nil
 }
