@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/page/pagestyle"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
-// Colours and sizes of all pages are declared in one place: tokens.css and dark.css of shared/page/pagestyle.
+// Colours and sizes of all pages are declared in one place: tokens.css and dark.css of shared/page/brand.
 
 var (
 	comment     = regexp.MustCompile(`(?s)/\*.*?\*/`)
@@ -30,7 +30,7 @@ var sized = regexp.MustCompile(
 // faultsOf returns the declarations of a style sheet that have a colour or a size of their own, or use a custom
 // property that is not declared.
 func faultsOf(sheet string) (faults []string) {
-	tokens := pagestyle.Tokens()
+	tokens := brand.Tokens()
 	for _, match := range declaration.FindAllStringSubmatch(comment.ReplaceAllString(sheet, ""), -1) {
 		property, value := match[1], match[2]
 		fault := rawColour.MatchString(value) ||

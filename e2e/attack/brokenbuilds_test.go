@@ -155,11 +155,6 @@ func brokenPages() []brokenBuild {
 				Old:  "\t\"html/template\"\n",
 				New:  "\t\"text/template\"\n",
 			},
-			{
-				File: "authserver/internal/endpoint/ui/functions.go",
-				Old:  "\t\"html/template\"\n",
-				New:  "\t\"text/template\"\n",
-			},
 		}, "TestMarkup_StoredNamesAreEscaped", "onerror"},
 		{
 			"framing allowed",
@@ -177,11 +172,11 @@ func brokenPages() []brokenBuild {
 			"open redirect by return",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/endpoint/ui/localpath.go",
+					File: "authserver/internal/endpoint/ui/form.go",
 					Old:  `if len(text) > 1 && text[1] == '/' {`,
 					New:  `if len(text) > 99 && text[1] == '/' {`,
 				},
-				{File: "authserver/internal/endpoint/ui/localpath.go", Old: ` || parsed.Host != ""`, New: ``},
+				{File: "authserver/internal/endpoint/ui/form.go", Old: ` || parsed.Host != ""`, New: ``},
 			},
 			"TestPages_DoNotRedirectOutOfTheApp",
 			`redirects to "//evil.example"`,

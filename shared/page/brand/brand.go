@@ -1,4 +1,5 @@
-// Package brand has the name, the colour and the logo of a deployment, which its pages show.
+// Package brand has the name, the colour and the logo of a deployment, which its pages show, and the sizes, colours and
+// fonts of the pages of both services.
 //
 // Both services embed Options in their configuration and call Read at startup. Pages use the colour of a deployment or
 // a website only through Accent, which ensures enough contrast.
@@ -36,25 +37,37 @@ type Options struct {
 
 // Check reports settings that are not valid, without quoting their values. An empty setting means Almoner's default.
 func (o *Options) Check() []error {
-	var mistakes []error
+	_, mistakes := o.read()
+	return mistakes
+}
+
+// Read returns the brand. It reads the file of the logo.
+func (o *Options) Read() (Brand, error) {
+	b, mistakes := o.read()
+	return b, errors.Join(mistakes...)
+}
+
+func (o *Options) read() (b Brand, mistakes []error) {
+	b.name = o.BrandName
 	if message := displayname.Check(o.BrandName, maxName); o.BrandName != "" && message != "" {
 		mistakes = append(mistakes, errors.New("ALMONER_BRAND_NAME is not valid: "+message))
 	}
-	if colour, err := Parse(o.BrandColour); o.BrandColour == "" {
-		// Almoner's
-	} else if err != nil {
-		mistakes = append(mistakes, errors.New("ALMONER_BRAND_COLOUR must be a colour like #1f5f54"))
-	} else if Contrast(colour, white) < minContrast {
-		mistakes = append(
-			mistakes,
-			errors.New("ALMONER_BRAND_COLOUR is too light: white text on it must have a contrast of at least 4.5:1. "+
-				"Choose a darker colour"),
-		)
+	if o.BrandColour != "" && o.BrandColour != defaultColour {
+		colour, err := Parse(o.BrandColour)
+		b.colour = &colour
+		if err != nil {
+			mistakes = append(mistakes, errors.New("ALMONER_BRAND_COLOUR must be a colour like #1f5f54"))
+		} else if Contrast(colour, white) < minContrast {
+			mistakes = append(mistakes, errors.New("ALMONER_BRAND_COLOUR is too light: white text on it must have a "+
+				"contrast of at least 4.5:1. Choose a darker colour"))
+		}
 	}
-	if _, err := o.readLogo(); err != nil {
+	logo, err := o.readLogo()
+	if err != nil {
 		mistakes = append(mistakes, err)
 	}
-	return mistakes
+	b.logo = logo
+	return b, mistakes
 }
 
 // A Brand is what the pages of a deployment show. The zero value is the brand of Almoner.
@@ -68,21 +81,6 @@ type Brand struct {
 type Logo struct {
 	Content     []byte
 	ContentType string
-}
-
-// Read returns the brand. It reads the file of the logo.
-func (o *Options) Read() (Brand, error) {
-	b := Brand{name: o.BrandName}
-	if o.BrandColour != "" && o.BrandColour != defaultColour {
-		colour, err := Parse(o.BrandColour)
-		if err != nil {
-			return Brand{}, err
-		}
-		b.colour = &colour
-	}
-	var err error
-	b.logo, err = o.readLogo()
-	return b, err
 }
 
 // Name returns the name of the deployment.
@@ -246,4 +244,21 @@ func (c Colour) Accent(ground Colour) Accent {
 		a.Ink = c.mix(away, float64(step)/steps)
 	}
 	return a
+}
+
+//go:embed tokens.css
+var tokens string
+
+//go:embed dark.css
+var dark string
+
+// Tokens returns the style sheet that defines the custom properties of every page. A page's own styles follow it.
+func Tokens() string { return strings.ReplaceAll(tokens, "@dark;", strings.TrimRight(dark, "\n")) }
+
+// Override returns a style sheet that sets the custom properties of light, and in the dark scheme those of dark. It
+// must follow Tokens.
+func Override(light, dark string) string {
+	inDark := "{" + dark + "}"
+	return ":root{" + light + "}@media (prefers-color-scheme:dark){:root:not([data-theme=light])" + inDark +
+		"}:root[data-theme=dark]" + inDark
 }

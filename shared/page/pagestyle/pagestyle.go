@@ -1,11 +1,10 @@
-// Package pagestyle has the sizes, colours and fonts of the pages of both services, and serves the files of pages.
+// Package pagestyle serves the style sheets and other files of pages.
 package pagestyle
 
 import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
@@ -16,32 +15,15 @@ import (
 	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
-//go:embed tokens.css
-var tokens string
-
-//go:embed dark.css
-var dark string
-
-// Tokens returns the style sheet that defines the custom properties of every page. A page's own styles follow it.
-func Tokens() string { return strings.ReplaceAll(tokens, "@dark;", strings.TrimRight(dark, "\n")) }
-
-// Override returns a style sheet that sets the custom properties of light, and in the dark scheme those of dark. It
-// must follow Tokens.
-func Override(light, dark string) string {
-	inDark := "{" + dark + "}"
-	return ":root{" + light + "}@media (prefers-color-scheme:dark){:root:not([data-theme=light])" + inDark +
-		"}:root[data-theme=dark]" + inDark
-}
-
 // Accent returns a style sheet that sets the colour of buttons to c, and the colour of links and borders to a readable
-// shade of c. It must follow Tokens.
+// shade of c. It must follow brand.Tokens.
 func Accent(c brand.Colour) string {
 	declare := func(ground brand.Colour) string {
 		a := c.Accent(ground)
 		return "--link:" + a.Ink.String() + ";--brand:" + a.Fill.String() +
 			";--brand-strong:" + a.Strong.String() + ";--on-brand:" + a.On.String()
 	}
-	return Override(declare(brand.LightGround), declare(brand.DarkGround))
+	return brand.Override(declare(brand.LightGround), declare(brand.DarkGround))
 }
 
 // minCompressed is the minimum length, in bytes, of a file to compress.

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,8 +25,6 @@ type appsView struct {
 	Former  listPage // of the ended approvals
 }
 
-func (*appsView) Template() string { return "apps" }
-
 // A connectedApp has the approvals of the user for one client.
 type connectedApp struct {
 	ID, Name  string
@@ -32,23 +32,15 @@ type connectedApp struct {
 	All       int        // approvals on all pages
 }
 
-// An approval is one grant.
+// An approval is one grant. Only one that has ended has how and when it ended; only an active one has the others.
 type approval struct {
-	ID                     string
-	Application, Workspace string
-	Permissions            perm.Set
-	Since                  time.Time
-	LastUsed               *time.Time
-	Ends                   time.Time
-	Narrowed               *time.Time // when the connector policy last narrowed it
-	Ended                  string     // how it ended, or "" while it is active
-	EndedAt                time.Time
-	Paused                 string   // why the connection has no access now, or ""
-	Without                perm.Set // permissions that the user lost, unless the connection is paused
-	Ask                    *ui.Ask  // for what it lacks; nil if an administrator cannot give it
-	Alarming               bool     // it ended because a used code or token was presented
-	Explained              bool     // Ended says whether that looks like theft
-	Home                   string   // where the user can connect the application again, or ""
+	consent.Connection
+	Ended    string // how it ended
+	EndedAt  time.Time
+	Alarming bool     // it ended because a used code or token was presented
+	Paused   string   // why the connection has no access now, or ""
+	Lost     perm.Set // permissions that the user lost, unless the connection is paused
+	Ask      *ui.Ask  // for what it lacks; nil if an administrator cannot give it
 }
 
 // endedShown is how many ended approvals a page shows, and mostAsks limits its buttons that ask an administrator.
@@ -68,29 +60,28 @@ func (s *Settings) showApps(r *request) error {
 		if c.Live(s.Now()) {
 			live = append(live, c)
 		} else {
-			view.Ended = append(view.Ended, approvalView(c, endedGrant(c)))
+			view.Ended = append(view.Ended, endedApproval(c))
 		}
 	}
 	view.Ended, view.Former = listing[approval]{
 		Of:        "ended approvals",
-		Path:      r.section.Path(),
 		Parameter: "ended",
 		Size:      endedShown,
-	}.Select(r.query(), view.Ended)
+	}.Select(r, view.Ended)
 	if err := s.addLive(r, view, live); err != nil {
 		return err
 	}
-	return r.show(view)
+	return r.show("apps", view)
 }
 
 // addLive adds the page of live connections that the URL selects.
 func (s *Settings) addLive(r *request, view *appsView, live []consent.Connection) error {
 	live, count := byApplication(live)
-	live, view.List = listing[consent.Connection]{Of: "approvals", Path: r.section.Path()}.Select(r.query(), live)
+	live, view.List = listing[consent.Connection]{Of: "approvals"}.Select(r, live)
 	for i, c := range live {
-		one := approvalView(c, "")
-		if one.Paused = whyPaused(c); one.Paused == "" {
-			one.Without = c.Without()
+		one := approval{Connection: c, Paused: whyPaused(c)}
+		if one.Paused == "" {
+			one.Lost = c.Without()
 		}
 		var err error
 		if one.Ask, err = r.askForApp(c, i); err != nil {
@@ -140,26 +131,12 @@ func (r *request) askForApp(c consent.Connection, n int) (*ui.Ask, error) {
 	return &ask, err
 }
 
-func approvalView(c consent.Connection, ended string) approval {
-	out := approval{
-		ID:          c.Grant.ID.String(),
-		Application: c.Application,
-		Workspace:   c.Workspace,
-		Permissions: c.Grant.Permissions,
-		Since:       c.Grant.Created,
-		LastUsed:    c.Grant.LastUsed,
-		Ends:        c.Grant.Ends,
-		Ended:       ended,
-		EndedAt:     c.Grant.Ends,
-		Narrowed:    c.NarrowedAt,
-		Alarming:    looksStolen(c.Grant.Reason),
-		Explained:   c.Grant.Ending != nil,
-		Home:        c.Home,
-	}
+func endedApproval(c consent.Connection) approval {
+	at := c.Grant.Ends
 	if c.Grant.State == grant.Revoked && c.Grant.RevokedAt != nil {
-		out.EndedAt = *c.Grant.RevokedAt
+		at = *c.Grant.RevokedAt
 	}
-	return out
+	return approval{Connection: c, Ended: howEnded(c), EndedAt: at, Alarming: looksStolen(c.Grant.Reason)}
 }
 
 // looksStolen reports whether a grant ended because a used code or token was presented.
@@ -182,8 +159,8 @@ func whyPaused(c consent.Connection) string {
 	return ""
 }
 
-// endedGrant tells the user why a connection ended.
-func endedGrant(c consent.Connection) string {
+// howEnded tells the user why a connection ended.
+func howEnded(c consent.Connection) string {
 	if c.Grant.State != grant.Revoked {
 		return "The access that you gave to " + c.Application + " has expired."
 	}
@@ -206,44 +183,118 @@ func endedGrant(c consent.Connection) string {
 
 // disconnectApp takes id, of one approval.
 func (s *Settings) disconnectApp(r *request) error {
-	ended, err := s.revokeGrants(r, func(c consent.Connection) bool {
+	return s.revokeGrants(r, "", func(c consent.Connection) bool {
 		return c.Grant.ID == r.id() && c.Grant.State != grant.Revoked
 	})
-	if ended == nil {
-		return r.outcome(err, notConnected, nil)
-	}
-	return r.outcome(err, ended.Application+" was disconnected from "+ended.Workspace+".", nil)
 }
 
 // disconnectAll takes id, of an application, and ends every approval of it. If the store fails in between, the user can
 // send the form again for the others.
 func (s *Settings) disconnectAll(r *request) error {
-	ended, err := s.revokeGrants(r, func(c consent.Connection) bool {
+	return s.revokeGrants(r, "all workspaces", func(c consent.Connection) bool {
 		return c.Grant.ClientID == r.id() && c.Live(s.Now())
 	})
-	if ended == nil {
-		return r.outcome(err, notConnected, nil)
-	}
-	return r.outcome(err, ended.Application+" was disconnected from all workspaces.", nil)
 }
 
 const notConnected = "The application is no longer connected."
 
-// revokeGrants revokes those of the user's grants, and returns the last one.
-func (s *Settings) revokeGrants(r *request, which func(consent.Connection) bool) (*consent.Connection, error) {
+// revokeGrants revokes those of the user's grants, and says from where the application was disconnected: from the
+// workspace of the grant if from is "".
+func (s *Settings) revokeGrants(r *request, from string, which func(consent.Connection) bool) error {
 	connections, err := s.Store.ConnectedApps(r.ctx(), r.user.User.ID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var last *consent.Connection
+	notice := notConnected
 	for _, c := range connections {
 		if !which(c) {
 			continue
 		}
 		if err := s.Grants.Revoke(r.ctx(), c.Grant, grant.ByUser, r.user.Actor()); err != nil {
-			return nil, err
+			return err
 		}
-		last = &c
+		notice = c.Application + " was disconnected from " + cmp.Or(from, c.Workspace) + "."
 	}
-	return last, nil
+	return r.done(notice)
+}
+
+// An assistantsView is Settings → Connect an assistant. It tells a user how.
+type assistantsView struct {
+	page
+	Address    string // of the MCP endpoint
+	Workspaces []place
+}
+
+// A place is what an assistant can do in one workspace.
+type place struct {
+	workspace.Workspace
+	Manages bool     // the user may change what connectors may do there
+	Enables bool     // the user may switch the LLM integration on
+	Without string   // why an assistant cannot do what is allowed, or ""
+	Allowed perm.Set // what the user can let an assistant do
+	Refused []string // platforms that the workspace does not allow
+	Ask     *ui.Ask  // nil if the LLM integration is on, or the user may switch it on
+}
+
+// mostPlacesAsk limits the buttons of the page that ask an administrator.
+const mostPlacesAsk = 20
+
+func (s *Settings) showAssistants(r *request) error {
+	memberships, err := r.workspaces()
+	if err != nil {
+		return err
+	}
+	modules, err := s.Store.Modules(r.ctx(), r.user.User.ID)
+	if err != nil {
+		return err
+	}
+	view := &assistantsView{Address: s.BaseURL + "/mcp"}
+	for i, m := range memberships {
+		one := placeOf(m, view.Address)
+		one.Without = missingModule(one.Allowed, modules[m.Workspace.ID])
+		if !one.LLMIntegration && !one.Enables && i < mostPlacesAsk {
+			ask, err := r.offer(m, nil, "", r.section.Path())
+			if err != nil {
+				return err
+			}
+			one.Ask = &ask
+		}
+		view.Workspaces = append(view.Workspaces, one)
+	}
+	return r.show("connect", view)
+}
+
+func placeOf(m workspace.Membership, address string) place {
+	policy := m.Workspace.Connectors
+	out := place{
+		Workspace: m.Workspace,
+		Manages:   m.Permissions.Has(perm.AccountAPIAccess),
+		Allowed:   m.Permissions.Intersect(policy.Permissions).Usable(address),
+	}
+	out.Enables = out.Manages && m.Permissions.Has(perm.AccountWriteMembers)
+	for _, platform := range workspace.Platforms() {
+		if !slices.Contains(policy.Platforms, platform) {
+			out.Refused = append(out.Refused, platform.Name())
+		}
+	}
+	return out
+}
+
+// missingModule says which module of the permissions cannot be used, or returns "".
+func missingModule(allowed perm.Set, states map[string]workspace.ModuleState) string {
+	for _, p := range allowed {
+		if !p.OfModule() {
+			continue
+		}
+		state, name := states[p.Module()], strings.ToUpper(p.Module()[:1])+p.Module()[1:]
+		switch {
+		case !state.Enabled:
+			return "The module " + name + " is off in this workspace, so assistants cannot use it. Ask the person " +
+				"who runs this service to enable it."
+		case !state.Provisioned:
+			return "The module " + name + " is not set up in this workspace yet, so assistants cannot use it. Ask " +
+				"the person who runs this service to set it up."
+		}
+	}
+	return ""
 }

@@ -33,8 +33,6 @@ type authenticatorView struct {
 	Again    string       // local path of the reauthentication that returns to this page
 }
 
-func (*authenticatorView) Template() string { return "authenticator" }
-
 // A setup is a new secret that no code has confirmed. It is sealed into the form and not stored.
 type setup struct {
 	User    uuid.UUID            `json:"u"`
@@ -42,33 +40,35 @@ type setup struct {
 	Expires time.Time            `json:"x"`
 }
 
-func (s *Settings) showAuthenticator(r *request) error {
-	view, err := s.authenticator(r)
-	if err != nil {
-		return err
+// onApp returns the handler of the page, or of one of its forms, that gets the view.
+func (s *Settings) onApp(handle func(*request, *authenticatorView) error) handler {
+	return func(r *request) error {
+		status, err := s.Store.Authenticator(r.ctx(), r.user.User.ID)
+		if err != nil {
+			return err
+		}
+		next, here := ui.LocalPath(r.http.FormValue("return"), ""), r.section.Path()
+		if next != "" {
+			here += "?return=" + url.QueryEscape(next)
+		}
+		return handle(r, &authenticatorView{
+			Status:  status,
+			Return:  next,
+			Again:   "/login/again?return=" + url.QueryEscape(here),
+			Confirm: !r.user.MayChangeFactors(s.Now()),
+		})
 	}
+}
+
+func (s *Settings) showApp(r *request, view *authenticatorView) error {
 	if view.Confirm || view.Status.Active {
-		return r.show(view)
+		return r.show("authenticator", view)
 	}
 	secret, err := authenticator.NewSecret(s.Random)
 	if err != nil {
 		return err
 	}
 	return s.showSetup(r, view, setup{r.user.User.ID, secret, s.Now().Add(setupLife)})
-}
-
-func (s *Settings) authenticator(r *request) (*authenticatorView, error) {
-	status, err := s.Store.Authenticator(r.ctx(), r.user.User.ID)
-	next, here := ui.LocalPath(r.http.FormValue("return"), ""), r.section.Path()
-	if next != "" {
-		here += "?return=" + url.QueryEscape(next)
-	}
-	return &authenticatorView{
-		Status:  status,
-		Return:  next,
-		Again:   "/login/again?return=" + url.QueryEscape(here),
-		Confirm: !r.user.MayChangeFactors(s.Now()),
-	}, err
 }
 
 // showSetup shows the page with a new secret.
@@ -83,15 +83,11 @@ func (s *Settings) showSetup(r *request, view *authenticatorView, fresh setup) e
 	}
 	view.Setup, view.Key32 = s.setups.Seal(content), fresh.Secret.Text()
 	view.QR = template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(image))
-	return r.show(view)
+	return r.show("authenticator", view)
 }
 
 // addAuthenticator takes setup and code.
-func (s *Settings) addAuthenticator(r *request) error {
-	view, err := s.authenticator(r)
-	if err != nil {
-		return err
-	}
+func (s *Settings) addAuthenticator(r *request, view *authenticatorView) error {
 	fresh, ok := s.openSetup(r)
 	if view.Confirm || view.Status.Active || !ok {
 		return r.done("Nothing was changed. Please start again.")
@@ -128,14 +124,10 @@ func (r *request) showCodes(view *authenticatorView, codes []credential.Secret) 
 	for _, code := range codes {
 		view.Codes = append(view.Codes, code.Reveal())
 	}
-	return r.show(view)
+	return r.show("authenticator", view)
 }
 
-func (s *Settings) replaceCodes(r *request) error {
-	view, err := s.authenticator(r)
-	if err != nil {
-		return err
-	}
+func (s *Settings) replaceCodes(r *request, view *authenticatorView) error {
 	if view.Confirm {
 		return r.done(confirmFirst)
 	}

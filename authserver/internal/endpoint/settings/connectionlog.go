@@ -7,44 +7,50 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 )
 
 // A connectionLogView is the connection log of one workspace.
 type connectionLogView struct {
 	logPage
-	Attempts []foundAttempt
+	Attempts []attempt
 	Of       string // name of the only connector, or ""
 }
 
-func (*connectionLogView) Template() string { return "connectionlog" }
-
-// A foundAttempt is an attempt with its connector.
-type foundAttempt struct {
-	connectionAttempt
-	Application string
-	Host        string
-	Live        bool // it led to a connection that can be disconnected
+// An attempt is an attempt to connect, with its connector.
+type attempt struct {
+	connectionlog.Attempt
+	Connector connector
 }
 
-// A connectionAttempt is one attempt to connect.
-type connectionAttempt struct {
-	ID        string
-	At        time.Time
-	Person    string // "" if unknown
-	Steps     []step
-	Outcome   string // waiting, working, refused, denied, ended: the style
-	Word      string // the same in words
-	Reason    string
-	RequestID string
+// Steps returns the names of the steps, in their order.
+func (a attempt) Steps() []string {
+	return []string{
+		connectionlog.Requested: "Requested",
+		connectionlog.Consented: "Approved",
+		connectionlog.Exchanged: "Code exchanged",
+		connectionlog.Called:    "First call",
+		connectionlog.Refreshed: "Refreshed",
+	}
 }
 
-// A step is one step of an attempt.
-type step struct {
-	Name  string
-	Taken bool
+// Word returns the outcome in words.
+func (a attempt) Word() string {
+	return map[connectionlog.Outcome]string{
+		connectionlog.Waiting: "Waiting",
+		connectionlog.Working: "Connected",
+		connectionlog.Refused: "Refused",
+		connectionlog.Denied:  "Denied",
+		connectionlog.Ended:   "Ended",
+	}[a.Outcome]
+}
+
+// Why returns the reason of the outcome, or "".
+func (a attempt) Why() string {
+	if a.Orphan {
+		return "This token request does not belong to a known approval. " + a.Reason
+	}
+	return a.Reason
 }
 
 func (s *Settings) connectionLog() workspaceLog[connectionlog.Found] {
@@ -70,17 +76,12 @@ func (s *Settings) showConnectionLog(r *request) error {
 	}
 	view := &connectionLogView{logPage: common}
 	for _, f := range found {
-		view.Attempts = append(view.Attempts, foundAttempt{
-			connectionAttempt: attemptView(f.Attempt),
-			Application:       f.Connector.Name,
-			Host:              hostOf(f.Connector),
-			Live:              f.Attempt.Live,
-		})
+		view.Attempts = append(view.Attempts, attempt{f.Attempt, connector{f.Connector}})
 	}
-	if view.Search.Client != "" && len(view.Attempts) > 0 {
-		view.Of = view.Attempts[0].Application
+	if view.Search.Client != "" && len(found) > 0 {
+		view.Of = found[0].Connector.Name
 	}
-	return r.show(view)
+	return r.show("connectionlog", view)
 }
 
 // A connectionLine is the exported JSON of one attempt.
@@ -115,60 +116,7 @@ func connectionLineOf(f connectionlog.Found) connectionLine {
 func connectionCells(f connectionlog.Found) []string {
 	l := connectionLineOf(f)
 	return []string{
-		l.At.Format(time.RFC3339),
-		l.Application,
-		l.Platform,
-		l.Person,
-		l.Email,
-		l.Outcome,
-		l.Reason,
-		l.RequestID,
-		l.ClientID.String(),
-		l.ID.String(),
+		l.At.Format(time.RFC3339), l.Application, l.Platform, l.Person, l.Email, l.Outcome, l.Reason, l.RequestID,
+		l.ClientID.String(), l.ID.String(),
 	}
-}
-
-// hostOf returns the host of a connector's metadata document or its callback, or "".
-func hostOf(c connectionlog.Connector) string {
-	host := (client.Client{Address: c.Address}).Domain()
-	if host == "" && len(c.Redirects) > 0 {
-		host = consent.Callback{URI: c.Redirects[0]}.Host()
-	}
-	return host
-}
-
-var stepNames = [...]string{
-	connectionlog.Requested: "Requested",
-	connectionlog.Consented: "Approved",
-	connectionlog.Exchanged: "Code exchanged",
-	connectionlog.Called:    "First call",
-	connectionlog.Refreshed: "Refreshed",
-}
-
-var outcomeWords = map[connectionlog.Outcome]string{
-	connectionlog.Waiting: "Waiting",
-	connectionlog.Working: "Connected",
-	connectionlog.Refused: "Refused",
-	connectionlog.Denied:  "Denied",
-	connectionlog.Ended:   "Ended",
-}
-
-func attemptView(a connectionlog.Attempt) connectionAttempt {
-	out := connectionAttempt{
-		ID:        a.ID.String(),
-		At:        a.At,
-		Person:    a.Person,
-		Outcome:   string(a.Outcome),
-		Word:      outcomeWords[a.Outcome],
-		Reason:    a.Reason,
-		RequestID: a.RequestID,
-	}
-	if a.Orphan {
-		out.Reason = "This token request does not belong to a known approval. " + a.Reason
-		return out
-	}
-	for i, taken := range a.Taken {
-		out.Steps = append(out.Steps, step{Name: stepNames[i], Taken: taken})
-	}
-	return out
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,8 +12,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
@@ -23,20 +28,17 @@ type connectorsView struct {
 	page
 	LLM         llmForm
 	Policy      policyForm
-	PolicyNow   string // what the stored policy allows, in short
-	Warning     *policyWarning
+	PolicyNow   string   // what the stored policy allows, in short
+	Warning     []string // the effects of a lower policy on existing connections, which the user must confirm
 	Grantable   perm.Set // every permission that connectors may have
 	Connections connectionList
 	Connectors  []connector
 	Pages       pager // of the connectors
 }
 
-func (*connectorsView) Template() string { return "connectors" }
-
 // An llmForm switches the workspace's LLM integration.
 type llmForm struct {
 	On      bool // the LLM integration is on
-	Changes bool // the user may change it
 	Confirm bool // the page asks whether to switch it off
 	Live    int  // connections that lose their access if it is switched off
 	Ask     ui.Ask
@@ -58,12 +60,6 @@ type platformChoice struct {
 	Chosen             bool
 }
 
-// A policyWarning is the effect of a lower policy on existing connections, which the user must confirm.
-type policyWarning struct {
-	Effects []string // in words
-	Policy  policyForm
-}
-
 func (s *Settings) showConnectors(r *request) error { return s.connectorsPage(r, &connectorsView{}) }
 
 func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) {
@@ -74,8 +70,7 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 		return err
 	}
 	view.LLM.On = r.here.Workspace.LLMIntegration
-	view.LLM.Changes = r.here.Permissions.Has(perm.AccountWriteMembers)
-	if !view.LLM.On && !view.LLM.Changes {
+	if !view.LLM.On && !r.here.Permissions.Has(perm.AccountWriteMembers) {
 		if view.LLM.Ask, err = r.offer(r.here, nil, "", r.path(r.section)); err != nil {
 			return err
 		}
@@ -85,7 +80,7 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 		view.Policy = now
 	}
 	view.PolicyNow, view.Grantable = now.summary(), perm.ForConnectors()
-	return r.show(view)
+	return r.show("connectors", view)
 }
 
 func storedPolicy(p workspace.ConnectorPolicy) policyForm {
@@ -170,7 +165,7 @@ func (s *Settings) setPolicy(r *request) error {
 		}
 		if !effect.None() {
 			ends := effectWords(effect, "will end immediately", "will lose permissions", "will expire sooner")
-			return s.connectorsPage(r, &connectorsView{Policy: typed, Warning: &policyWarning{ends, typed}})
+			return s.connectorsPage(r, &connectorsView{Policy: typed, Warning: ends})
 		}
 	}
 	err = s.savePolicy(r, seen, wanted)
@@ -237,4 +232,151 @@ func (s *Settings) setLLM(r *request) error {
 		map[string]any{"feature": feature, "state": state}, perm.AccountWriteMembers)
 	err := s.Store.SetFeature(r.ctx(), r.here.Workspace.ID, feature, state == "on", event)
 	return r.outcome(err, "The LLM integration of "+name+" is now "+state+".", nil)
+}
+
+const connectionsShown = 25
+
+// A connection is one active grant of a member.
+type connection struct{ consent.Connection }
+
+// Paused says why the connection has no access now, or is "". The page shows elsewhere that the LLM integration is off.
+func (c connection) Paused() string {
+	if c.Blocked() != grant.PermissionsLost {
+		return ""
+	}
+	return "No access: " + c.Person + " no longer has any of these permissions."
+}
+
+// A connectionList is a page of the workspace's connections.
+type connectionList struct {
+	Rows   []connection
+	Words  string // search text, or ""
+	Before bool   // this is not the first page
+	More   string // path to the next page, or ""
+}
+
+// connections returns the page of the workspace's connections that the URL selects.
+func (s *Settings) connections(r *request) (connectionList, error) {
+	list := connectionList{Words: readWords(r.query(), "q")}
+	wanted := consent.ConnectionPage{Words: list.Words, Limit: connectionsShown + 1}
+	if before, err := identity.Parse(r.query().Get("before")); err == nil {
+		wanted.Before, list.Before = &before, true
+	}
+	var found []consent.Connection
+	read := func() (err error) {
+		found, err = s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, wanted)
+		return err
+	}
+	if err := r.bounded(list.Words, read); err != nil {
+		return connectionList{}, err
+	}
+	if len(found) > connectionsShown {
+		found = found[:connectionsShown]
+		list.More = r.path(r.section) + "&before=" + found[connectionsShown-1].Grant.ID.String()
+		if list.Words != "" {
+			list.More += "&q=" + url.QueryEscape(list.Words)
+		}
+		list.More += "#connections"
+	}
+	for _, c := range found {
+		list.Rows = append(list.Rows, connection{c})
+	}
+	return list, nil
+}
+
+// bounded runs read. A search may read every connection of the workspace, so it has the same limits as the searches of
+// logs.
+func (r *request) bounded(words string, read func() error) error {
+	if words == "" {
+		return read()
+	}
+	return r.logTurn(func() error { return r.readLog(r.ctx(), read) })
+}
+
+// disconnect takes id and ends a connection of any member of the workspace. from is log if the form is on the page with
+// the connection log.
+func (s *Settings) disconnect(r *request) error {
+	back, id := r.path(r.section), r.id()
+	if r.form.Get("from") == "log" {
+		back = r.path(logSection)
+	}
+	only := consent.ConnectionPage{Only: &id, Limit: 1}
+	found, err := s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, only)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return r.doneAt(back, notConnected)
+	}
+	c, reason := found[0], grant.ByAdmin
+	if c.Grant.UserID == r.user.User.ID {
+		reason = grant.ByUser
+	}
+	event := r.eventHere(audit.GrantRevoked, "grant:"+id.String(), nil)
+	ended, err := s.Store.EndConnection(r.ctx(), r.here.Workspace.ID, id, reason, event)
+	if err == nil {
+		for _, g := range ended {
+			s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, reason)
+		}
+	}
+	return r.outcomeAt(back, err, c.Application+" was disconnected from the account of "+c.Person+".", nil)
+}
+
+// A connector is one connector of a workspace, with its latest attempt to connect.
+type connector struct{ connectionlog.Connector }
+
+// PlatformName returns the display name of the platform.
+func (c connector) PlatformName() string { return workspace.PlatformOf(c.Platform).Name() }
+
+// LatestAttempt returns nil if there is none.
+func (c connector) LatestAttempt() *attempt {
+	if c.Latest == nil {
+		return nil
+	}
+	return &attempt{*c.Latest, c}
+}
+
+// Host returns the host of its metadata document or its callback, or "".
+func (c connector) Host() string {
+	host := (client.Client{Address: c.Address}).Domain()
+	if host == "" && len(c.Redirects) > 0 {
+		host = consent.Callback{URI: c.Redirects[0]}.Host()
+	}
+	return host
+}
+
+// connectorsShown is how many connectors a page shows, and maxPage keeps the offset of a page within an integer of the
+// store.
+const (
+	connectorsShown = 25
+	maxPage         = 1_000_000
+)
+
+// A pager has the paths of the pages before and after a page of connectors, or "".
+type pager struct{ Previous, Next string }
+
+// connectors returns the page of the workspace's connectors that the URL selects.
+func (s *Settings) connectors(r *request) ([]connector, pager, error) {
+	number, err := strconv.Atoi(r.query().Get("page"))
+	if err != nil || number < 1 || number > maxPage {
+		number = 1
+	}
+	offset := (number - 1) * connectorsShown
+	found, err := s.Store.Connectors(r.ctx(), r.here.Workspace.ID, offset, connectorsShown+1)
+	if err != nil {
+		return nil, pager{}, err
+	}
+	path := func(number int) string { return r.path(r.section) + "&page=" + strconv.Itoa(number) + "#log" }
+	var pages pager
+	if number > 1 {
+		pages.Previous = path(number - 1)
+	}
+	if len(found) > connectorsShown {
+		found, pages.Next = found[:connectorsShown], path(number+1)
+	}
+	out := make([]connector, len(found))
+	for i, c := range found {
+		out[i] = connector{c}
+	}
+	return out, pages, nil
 }

@@ -25,8 +25,6 @@ type inviteView struct {
 	Invited bool       // the address has an open invitation, which the form replaces
 }
 
-func (*inviteView) Template() string { return "invite" }
-
 // showInvite shows the form, filled in for the user who asked for access, unless that user was invited since.
 func (s *Settings) showInvite(r *request) error {
 	asked, err := s.askedBy(r, r.form.Get("asked"))
@@ -54,7 +52,7 @@ func (s *Settings) inviteForm(r *request, view *inviteView) error {
 			view.Presets = append(view.Presets, preset)
 		}
 	}
-	return r.show(view)
+	return r.show("invite", view)
 }
 
 // invite takes email and permissions; replace is the address whose open invitation the new one replaces. With preset,
@@ -71,7 +69,14 @@ func (s *Settings) invite(r *request) error {
 		return s.inviteForm(r, typed)
 	}
 	const notSent = "The invitation was not sent."
-	checkInvitation(r, email, permissions)
+	// Both fields are checked here, so that the page shows both errors.
+	_, noEmail := membership.ParseEmail(email)
+	_, noPermissions := membership.ParsePermissions(permissions)
+	for _, err := range []error{noEmail, noPermissions} {
+		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
+			r.reject(inviteProblem(*refusal))
+		}
+	}
 	if r.rejected(notSent) {
 		return s.inviteForm(r, typed)
 	}
@@ -97,17 +102,6 @@ func (s *Settings) invite(r *request) error {
 	}
 	r.setRetryAfter(err)
 	return s.inviteForm(r.refuse(status, notSent, inviteProblem(refusal)), typed)
-}
-
-// checkInvitation rejects all fields that can be checked without the database.
-func checkInvitation(r *request, email string, permissions []string) {
-	_, noEmail := membership.ParseEmail(email)
-	_, noPermissions := membership.ParsePermissions(permissions)
-	for _, err := range []error{noEmail, noPermissions} {
-		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
-			r.reject(inviteProblem(*refusal))
-		}
-	}
 }
 
 func inviteProblem(r membership.Refusal) ui.Problem {
@@ -145,9 +139,9 @@ func refusedField(err error) (membership.Refusal, int) {
 
 // limitWords says which limit was reached and when one more invitation can be sent, rounded up.
 func limitWords(limited *membership.LimitError) string {
-	wait := count(max(1, int((limited.Wait+time.Minute-1)/time.Minute)), "minute")
+	wait := ui.Count(max(1, int((limited.Wait+time.Minute-1)/time.Minute)), "minute")
 	if hours := int((limited.Wait + time.Hour - 1) / time.Hour); hours > 1 {
-		wait = count(hours, "hour")
+		wait = ui.Count(hours, "hour")
 	}
 	return limited.Text + " Try again in " + wait + "."
 }
@@ -188,14 +182,13 @@ func (s *Settings) renewInvitation(r *request) error {
 		return s.showSent(r, sent)
 	}
 	if missing, notHeld := errors.AsType[*membership.NotHeld](err); notHeld {
-		r.refuse(http.StatusForbidden, "The invitation was not sent again. "+notHeldWords(missing))
-		return s.listMembers(r, nil)
+		words := "The invitation was not sent again. " + notHeldWords(missing)
+		return s.listMembers(r.refuse(http.StatusForbidden, words), nil)
 	}
 	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
 		r.setRetryAfter(err)
-		r.refuse(http.StatusTooManyRequests,
-			"The invitation was not sent again, and its link still works. "+limitWords(limited))
-		return s.listMembers(r, nil)
+		words := "The invitation was not sent again, and its link still works. " + limitWords(limited)
+		return s.listMembers(r.refuse(http.StatusTooManyRequests, words), nil)
 	}
 	return r.outcome(err, "", refusals{
 		membership.ErrNoInvitation: "The invitation was already sent again, answered or withdrawn." + s.linkOnce(),

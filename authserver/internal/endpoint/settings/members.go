@@ -3,11 +3,14 @@ package settings
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -17,7 +20,6 @@ import (
 // A membersView is Settings → Members, for one workspace.
 type membersView struct {
 	page
-	Writes      bool // the user may change members
 	Members     []memberRow
 	List        listPage // of the members
 	Invitations []invitationRow
@@ -26,8 +28,6 @@ type membersView struct {
 
 	SecondFactor secondFactorForm
 }
-
-func (*membersView) Template() string { return "members" }
 
 // A secondFactorForm switches whether members need a second factor.
 type secondFactorForm struct {
@@ -57,7 +57,7 @@ type sentInvitation struct{ Email, Link string }
 // showMembers shows the list. The mails about requests for access link to it with asked.
 func (s *Settings) showMembers(r *request) error {
 	if asked, err := identity.Parse(r.form.Get("asked")); err == nil {
-		redirect(r.w, r.path(inviteSection)+"&asked="+asked.String())
+		ui.Redirect(r.w, r.path(inviteSection)+"&asked="+asked.String())
 		return nil
 	}
 	return s.listMembers(r, nil)
@@ -73,12 +73,11 @@ func (s *Settings) listMembers(r *request, sent *sentInvitation) error {
 		return err
 	}
 	listed, list := listing[membership.ListedMember]{
-		Of:   "members",
-		Path: r.path(membersSection),
+		Of: "members",
 		Matches: func(m membership.ListedMember, words string) bool {
 			return contains(words, m.Name, m.Email, strings.Join(m.Permissions.Strings(), " "))
 		},
-	}.Select(r.query(), all)
+	}.Select(r, all)
 	members, err := s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
 	if err != nil {
 		return err
@@ -93,8 +92,7 @@ func (s *Settings) listMembers(r *request, sent *sentInvitation) error {
 			factor.Without++
 		}
 	}
-	view := &membersView{List: list, Writes: r.here.Permissions.Has(perm.AccountWriteMembers), Sent: sent}
-	view.SecondFactor = factor
+	view := &membersView{List: list, Sent: sent, SecondFactor: factor}
 	for _, m := range members {
 		view.Members = append(view.Members, memberRow{m, m.UserID == r.user.User.ID})
 	}
@@ -103,11 +101,10 @@ func (s *Settings) listMembers(r *request, sent *sentInvitation) error {
 	}
 	view.Invitations, view.Invited = listing[invitationRow]{
 		Of:        "invitations",
-		Path:      r.path(membersSection),
 		Parameter: "invitations",
 		Size:      invitationsShown,
-	}.Select(r.query(), view.Invitations)
-	return r.show(view)
+	}.Select(r, view.Invitations)
+	return r.show("members", view)
 }
 
 // changesMembers returns the handler of a form that only a user who may change the members of the workspace may send.
@@ -144,8 +141,8 @@ func (s *Settings) setSecondFactor(r *request) error {
 	case "off":
 		notice = "Members of " + r.here.Workspace.Name + " no longer need a second factor."
 	default:
-		r.refuse(http.StatusBadRequest, "Choose whether members need a second factor. Nothing was changed.")
-		return s.listMembers(r, nil)
+		return s.listMembers(r.refuse(http.StatusBadRequest,
+			"Choose whether members need a second factor. Nothing was changed."), nil)
 	}
 	event := r.eventHere(audit.SecondFactorChanged, "tenant:"+r.here.Workspace.ID.String(),
 		map[string]any{"state": state}, perm.AccountWriteMembers)
@@ -176,4 +173,221 @@ func (s *Settings) askedBy(r *request, id string) (*askedView, error) {
 		return nil, err
 	}
 	return &askedView{*asked, asked.Permissions.Without(r.here.Permissions)}, nil
+}
+
+// A memberView is the page of one member.
+type memberView struct {
+	page
+	Member  memberRow
+	Choices perm.Set // permissions that the user may leave or give
+	Chosen  perm.Set
+	Seen    string     // the permissions that the page showed, as a scope
+	Asked   *askedView // the request that selected permissions, or nil
+	Mails   bool       // the deployment sends mail
+}
+
+// An endView shows what ends with a membership, before it ends.
+type endView struct {
+	page
+	Heading string
+	Effects []string
+	Action  string // local path of the form
+	ID      string // of the member
+	Button  string
+	Back    string
+}
+
+const noMember = "This person is no longer a member."
+
+// lastHolder is the response to a change of the last person with a permission (contract, section 7: 409).
+const lastHolder = "This is the last person with one of these permissions: Manage API access, See members, Manage " +
+	"members. Give that permission to another member first. Nothing was changed."
+
+// showMember shows a member as stored, or as typed if the permissions were refused. With asked in the URL, the
+// permissions that the member asked for are selected.
+func (s *Settings) showMember(r *request) (err error) {
+	var asked *askedView
+	if r.http.Method != http.MethodPost && r.form.Get("asked") != "" {
+		if asked, err = s.askedBy(r, r.id().String()); err != nil {
+			return err
+		}
+	}
+	m, err := s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, r.id())
+	if errors.Is(err, membership.ErrNoMember) {
+		return r.done(noMember)
+	}
+	if err != nil {
+		return err
+	}
+	view := &memberView{
+		Member:  memberRow{m, m.UserID == r.user.User.ID},
+		Choices: r.here.Permissions.Union(m.Permissions),
+		Chosen:  m.Permissions,
+		Seen:    m.Permissions.Scope(),
+		Mails:   s.Members.Mailed(),
+	}
+	view.Title = m.Name
+	if r.problems.Of("permissions") != "" {
+		view.Chosen = perm.FromStrings(r.form["permissions"])
+		view.Seen = perm.ParseScope(r.form.Get("seen")).Scope()
+	}
+	if asked != nil && !m.Permissions.HasAll(asked.Permissions) {
+		view.Asked, view.Chosen = asked, view.Chosen.Union(asked.Permissions.Intersect(view.Choices))
+	}
+	return r.show("member", view)
+}
+
+// setPermissions takes id, permissions and seen. It applies only to the permissions that the page showed.
+func (s *Settings) setPermissions(r *request) error {
+	wanted, err := membership.ParsePermissions(r.form["permissions"])
+	var m membership.Member
+	if err == nil {
+		seen := perm.ParseScope(r.form.Get("seen"))
+		m, err = s.Members.ChangePermissions(r.ctx(), r.actor(), r.id(), wanted, &seen)
+	}
+	refusal, status := refusedField(err)
+	switch {
+	case refusal.Field != "":
+		r.refuse(status, "Nothing was changed.", permissionsProblem("permissions", refusal.Message))
+	case errors.Is(err, membership.ErrChanged):
+		r.refuse(http.StatusConflict,
+			"The permissions were changed after you opened this page. Your changes were not saved.")
+	case errors.Is(err, membership.ErrLastHolder):
+		r.refuse(http.StatusConflict, lastHolder)
+	case errors.Is(err, membership.ErrUnproven):
+		r.refuse(http.StatusConflict,
+			"You cannot add a permission while the e-mail address is not confirmed. Nothing was changed.")
+	case err == nil && r.id() == r.user.User.ID && !wanted.Has(perm.AccountReadMembers):
+		return r.doneAt(userSection.Path(), "Your permissions were saved.")
+	default:
+		saved := "The permissions of " + m.Name + " were saved."
+		return r.outcome(err, saved, refusals{membership.ErrNoMember: noMember})
+	}
+	return s.showMember(r)
+}
+
+// removeMember takes id and confirm. It first shows what ends.
+func (s *Settings) removeMember(r *request) error {
+	m, err := s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, r.id())
+	if err == nil && r.form.Get("confirm") == "yes" {
+		var ended membership.Removal
+		if ended, err = s.Members.Remove(r.ctx(), r.actor(), r.id()); err == nil {
+			return s.removed(r, m, ended)
+		}
+	}
+	if errors.Is(err, membership.ErrLastHolder) {
+		return s.showMember(r.refuse(http.StatusConflict, lastHolder))
+	}
+	if err != nil {
+		return r.outcome(err, "", refusals{membership.ErrNoMember: noMember})
+	}
+	return s.showEnd(r, r.here, m, &endView{
+		Heading: "Remove " + m.Name + " from " + r.here.Workspace.Name + "?",
+		Effects: []string{
+			m.Name + " loses access to the workspace immediately. The account stays.",
+			"Invitations that " + m.Name + " sent and that are still open are withdrawn.",
+		},
+		Action: membersSection.Path() + "/remove",
+		ID:     r.id().String(),
+		Button: "Remove " + m.Name,
+		Back:   r.path(membersSection),
+	})
+}
+
+func (s *Settings) removed(r *request, m membership.Member, ended membership.Removal) error {
+	notice := m.Name + " was removed."
+	if ends := ending(len(ended.Grants), ended.Tokens); ends != "" {
+		notice += " This ended " + ends + "."
+	}
+	if ended.More {
+		notice += " Other connections and tokens of " + m.Name + " no longer work either."
+	}
+	if m.UserID == r.user.User.ID {
+		return r.doneAt(userSection.Path(), "You left "+r.here.Workspace.Name+".")
+	}
+	return r.done(notice)
+}
+
+// ending returns the connections and tokens that end, in words, or "" if there are none.
+func ending(connections, tokens int) string {
+	var ends []string
+	if connections > 0 {
+		ends = append(ends, ui.Count(connections, "connection"))
+	}
+	if tokens > 0 {
+		ends = append(ends, ui.Count(tokens, "personal access token"))
+	}
+	return strings.Join(ends, " and ")
+}
+
+// showEnd shows what ends with a membership. The view has the first and the last of its effects; the last one applies
+// to a member with open invitations.
+func (s *Settings) showEnd(r *request, in workspace.Membership, m membership.Member, view *endView) error {
+	invitations, err := s.Store.Invitations(r.ctx(), in.Workspace.ID)
+	if err != nil {
+		return err
+	}
+	sent := func(i membership.Invitation) bool { return i.InviterID == m.UserID && !i.Expired(s.Now()) }
+	if !slices.ContainsFunc(invitations, sent) {
+		view.Effects = view.Effects[:1]
+	}
+	if ends := ending(m.Connections, m.Tokens); ends != "" {
+		view.Effects = slices.Insert(view.Effects, 1, "Ends: "+ends+".")
+	}
+	return r.show("memberend", view)
+}
+
+// leave takes tenant and confirm. Each member may leave, and first sees what ends.
+func (s *Settings) leave(r *request) error {
+	memberships, err := r.workspaces()
+	if err != nil {
+		return err
+	}
+	named := func(m workspace.Membership) bool { return m.Workspace.ID.String() == r.form.Get("tenant") }
+	at := slices.IndexFunc(memberships, named)
+	if at < 0 {
+		return r.doneAt(userSection.Path(), "You are not a member of this workspace.")
+	}
+	own, name := memberships[at], memberships[at].Workspace.Name
+	if r.form.Get("confirm") == "yes" {
+		actor := r.actor()
+		actor.WorkspaceID = own.Workspace.ID
+		_, err = s.Members.Leave(r.ctx(), actor)
+		if errors.Is(err, membership.ErrLastHolder) {
+			s.Pages.ShowError(r.w, r.http, cannotLeave(name))
+			return nil
+		}
+		return r.outcomeAt(userSection.Path(), err, "You left "+name+".", nil)
+	}
+	if r.user.SecondFactor.MustConfirm() {
+		return session.ErrSecondFactor
+	}
+	m, err := s.Store.WorkspaceMember(r.ctx(), own.Workspace.ID, r.user.User.ID)
+	if err != nil {
+		return err
+	}
+	r.section = ui.Section{Name: userSection.Name, Title: "Leave " + name}
+	view := &endView{
+		Heading: "Leave " + name + "?",
+		Effects: []string{
+			"You lose access immediately. To come back, you need a new invitation.",
+			"Invitations that you sent and that are still open are withdrawn.",
+		},
+		Action: membersSection.Path() + "/leave",
+		Button: "Leave this workspace",
+		Back:   userSection.Path(),
+	}
+	view.Workspace = ui.Workspace{ID: own.Workspace.ID.String(), Name: name}
+	return s.showEnd(r, own, m, view)
+}
+
+// cannotLeave is the response to the last person with a permission of account (contract, section 7: 409).
+func cannotLeave(workspace string) *ui.Message {
+	return &ui.Message{
+		Status:  http.StatusConflict,
+		Heading: "You cannot leave yet",
+		Text: "You are the last person in " + workspace + " with one of these permissions: Manage API access, See " +
+			"members, Manage members.",
+		Next: "Give that permission to another member before you leave.",
+	}
 }

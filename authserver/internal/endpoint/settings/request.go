@@ -36,6 +36,7 @@ type request struct {
 	problem  string      // why the form was refused, or ""
 	problems ui.Problems // the fields that the problem is about, if any
 	ask      *ui.Ask     // the button of a problem that an administrator can solve
+	result   *formResult // what the form did, if the page shows it
 }
 
 // A handler serves a page or a form: it shows a page, or redirects to one.
@@ -50,18 +51,23 @@ type view interface {
 // page is what every page has. show fills it in, except for a title that is not the section's.
 type page struct {
 	ui.Frame
+	template  string
 	Key       string       // proves that a form came from this page
 	Workspace ui.Workspace // empty if the page shows no single workspace
+	Writes    bool         // the user may change the members of the workspace
 }
 
 func (p *page) head() *page { return p }
+
+// Template implements ui.View.
+func (p *page) Template() string { return p.template }
 
 // page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
 func (s *Settings) page(section ui.Section, show handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
 		if err == nil && !signedIn {
-			redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
+			ui.Redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
 			return
 		}
 		opened := &request{Settings: s, w: w, http: r, user: current, section: section, form: r.URL.Query()}
@@ -96,7 +102,7 @@ func (s *Settings) submitted(section ui.Section, act handler) http.Handler {
 		case err != nil:
 			sent.finish(err)
 		case !signedIn:
-			redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
+			ui.Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
 		case !sent.openKey():
 			message := outdated(back)
 			message.Frame = sent.errorFrame()
@@ -149,16 +155,16 @@ func (r *request) openKey() bool {
 	return r.key.SignIn == r.user.SignInID
 }
 
-// show writes a page, with the flash message for it and the problem of the form.
-func (r *request) show(v view) error {
+// show writes the page of a template, with the flash message for it and the problem of the form.
+func (r *request) show(template string, v view) error {
 	head := v.head()
-	head.Title = cmp.Or(head.Title, r.section.Title)
+	head.template, head.Title = template, cmp.Or(head.Title, r.section.Title)
 	if err := r.read(&head.Frame); err != nil {
 		return err
 	}
 	head.Key = r.newKey(r.user)
 	if r.here.Workspace.ID != uuid.Nil {
-		head.Workspace = workspaceView(r.here)
+		head.Workspace, head.Writes = workspaceView(r.here), r.here.Permissions.Has(perm.AccountWriteMembers)
 	}
 	head.Problem, head.Problems, head.ProblemAsk = r.problem, r.problems, r.ask
 	r.Pages.Show(r.w, r.http, cmp.Or(r.status, http.StatusOK), v)
@@ -222,6 +228,15 @@ func (r *request) rejected(what string) bool {
 	return len(r.problems) > 0
 }
 
+// after makes the next page show what the form did. It returns the request.
+func (r *request) after(result formResult) *request {
+	r.result = &result
+	return r
+}
+
+// made reports whether the form made what has this id: it comes first in its list.
+func (r *request) made(id uuid.UUID) bool { return r.result != nil && r.result.ID == id }
+
 // done redirects to the page of the request, which shows notice.
 func (r *request) done(notice string) error { return r.doneAt(r.path(r.section), notice) }
 
@@ -230,13 +245,8 @@ func (r *request) doneAt(path, notice string) error {
 	if err := r.Sessions.Flash(r.w, r.http, notice); err != nil {
 		return err
 	}
-	redirect(r.w, path)
+	ui.Redirect(r.w, path)
 	return nil
-}
-
-// gone redirects like doneAt, because what the form names does not exist. It returns errAnswered or an error.
-func (r *request) gone(path, notice string) error {
-	return cmp.Or(r.doneAt(path, notice), errAnswered)
 }
 
 // refusals are the errors of an act that users are told about, in words.

@@ -146,7 +146,7 @@ type route struct {
 
 // Routes returns the pages and their forms.
 func (s *Settings) Routes() Routes {
-	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { redirect(w, userSection.Path()) })
+	home := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { ui.Redirect(w, userSection.Path()) })
 	routes := Routes{"/": {"GET": home}, "/settings": {"GET": home}}
 	for _, one := range slices.Concat(s.userRoutes(), s.workspaceRoutes()) {
 		if routes[one.path] == nil {
@@ -170,7 +170,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/user", userSection, s.showUser, nil},
 		{"/settings/user/name", userSection, nil, s.setName},
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
-		{"/settings/user/delete", deletionSection, s.showDeletion, s.deleteAccount},
+		{"/settings/user/delete", deletionSection, s.onDeletion(s.showDeletion), s.onDeletion(s.deleteAccount)},
 		{"/settings/connect", assistantsSection, s.showAssistants, nil},
 		{"/settings/apps", appsSection, s.showApps, nil},
 		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
@@ -180,10 +180,10 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/security/tokens/revoke", securitySection, nil, s.revokeAnyToken},
 		{"/settings/security/sign-out", securitySection, nil, s.signOut},
 		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
-		{"/settings/security/password", passwordSection, s.showPassword, s.changePassword},
-		{"/settings/security/password/remove", passwordSection, nil, s.removePassword},
-		{"/settings/security/authenticator", authenticatorSection, s.showAuthenticator, s.addAuthenticator},
-		{"/settings/security/authenticator/codes", authenticatorSection, nil, s.replaceCodes},
+		{"/settings/security/password", passwordSection, s.onPassword(s.showPassword), s.onPassword(s.changePassword)},
+		{"/settings/security/password/remove", passwordSection, nil, s.onPassword(s.removePassword)},
+		{"/settings/security/authenticator", authenticatorSection, s.onApp(s.showApp), s.onApp(s.addAuthenticator)},
+		{"/settings/security/authenticator/codes", authenticatorSection, nil, s.onApp(s.replaceCodes)},
 		{"/settings/security/authenticator/remove", authenticatorSection, nil, s.removeAuthenticator},
 	}
 }
@@ -203,25 +203,25 @@ func (s *Settings) workspaceRoutes() []route {
 		{"/settings/members/leave", leaveSection, nil, s.leave},
 		{"/settings/developers", developersSection, s.showTokens, nil},
 		{"/settings/developers/new", developersSection, s.showNewToken, nil},
-		{"/settings/developers/replace", developersSection, s.showTokenReplacement, nil},
+		{"/settings/developers/replace", developersSection, s.onToken(s.showTokenReplacement), nil},
 		{"/settings/developers/tokens", developersSection, nil, s.createToken},
-		{"/settings/developers/tokens/replace", developersSection, nil, s.replaceToken},
-		{"/settings/developers/tokens/revoke", developersSection, nil, s.revokeToken},
+		{"/settings/developers/tokens/replace", developersSection, nil, s.onToken(s.replaceToken)},
+		{"/settings/developers/tokens/revoke", developersSection, nil, s.onToken(s.revokeToken)},
 		{"/settings/applications", applicationsSection, s.showApplications, nil},
 		{"/settings/applications/new", applicationsSection, s.showNewApplication, nil},
-		{"/settings/applications/secret", applicationsSection, s.showSecretReplacement, nil},
+		{"/settings/applications/secret", applicationsSection, s.onApplication(s.showSecretReplacement), nil},
 		{"/settings/developers/apps", applicationsSection, nil, s.register},
-		{"/settings/developers/apps/secret", applicationsSection, nil, s.replaceSecret},
-		{"/settings/developers/apps/delete", applicationsSection, nil, s.deleteApplication},
+		{"/settings/developers/apps/secret", applicationsSection, nil, s.onApplication(s.replaceSecret)},
+		{"/settings/developers/apps/delete", applicationsSection, nil, s.onApplication(s.deleteApplication)},
 		{"/settings/webhooks", webhooksSection, s.showWebhooks, nil},
 		{"/settings/webhooks/new", webhooksSection, s.showNewWebhook, nil},
 		{"/settings/developers/webhook", developersSection, s.showWebhook, nil},
 		{"/settings/developers/webhooks", webhooksSection, nil, s.addWebhook},
 		{"/settings/developers/webhooks/delete", webhooksSection, nil, s.deleteWebhook},
 		{"/settings/developers/webhooks/disable", webhooksSection, nil, s.disableWebhook},
-		{"/settings/developers/webhooks/enable", webhooksSection, nil, s.enableWebhook},
-		{"/settings/developers/webhooks/personal-data", webhooksSection, nil, s.changePersonalData},
-		{"/settings/developers/webhooks/secret", webhooksSection, nil, s.replaceWebhookSecret},
+		{"/settings/developers/webhooks/enable", webhooksSection, nil, s.onWebhook(s.enableWebhook)},
+		{"/settings/developers/webhooks/personal-data", webhooksSection, nil, s.onWebhook(s.changePersonalData)},
+		{"/settings/developers/webhooks/secret", webhooksSection, nil, s.onWebhook(s.replaceWebhookSecret)},
 		{"/settings/developers/webhooks/test", webhooksSection, nil, s.testWebhook},
 		{"/settings/developers/webhooks/resend", webhooksSection, nil, s.resendWebhook},
 		{"/settings/connectors", connectorsSection, s.showConnectors, nil},
@@ -252,12 +252,16 @@ func (s *Settings) declinePasskey(r *request) error {
 	if err := s.Sessions.DeclinePasskey(r.w, r.http); err != nil {
 		return err
 	}
-	section, found := s.Pages.SectionNamed(r.form.Get("section"))
-	if !found {
-		section = userSection
-	}
-	redirect(r.w, section.Path())
+	ui.Redirect(r.w, r.shownSection().Path())
 	return nil
+}
+
+// shownSection returns the section that the form names, on whose page it was.
+func (r *request) shownSection() ui.Section {
+	if section, found := r.Pages.SectionNamed(r.form.Get("section")); found {
+		return section
+	}
+	return userSection
 }
 
 // chooseWorkspace takes tenant and section. It stores the workspace and shows the section again.
@@ -273,15 +277,12 @@ func (s *Settings) chooseWorkspace(r *request) error {
 			return err
 		}
 	}
-	section, found := s.Pages.SectionNamed(r.form.Get("section"))
-	switch {
-	case !found:
-		redirect(r.w, userSection.Path())
-	case section.Needs == "" || err != nil:
-		redirect(r.w, section.Path())
-	default:
-		redirect(r.w, section.Path()+"?tenant="+id.String())
+	section := r.shownSection()
+	path := section.Path()
+	if section.Needs != "" && err == nil {
+		path += "?tenant=" + id.String()
 	}
+	ui.Redirect(r.w, path)
 	return nil
 }
 
@@ -364,11 +365,4 @@ func (r *request) finish(err error) {
 	}
 	message.Frame = r.errorFrame()
 	r.Pages.ShowError(r.w, r.http, message)
-}
-
-// redirect writes a 303 to a local path.
-func redirect(w http.ResponseWriter, path string) {
-	w.Header().Set("Location", path)
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusSeeOther)
 }

@@ -29,15 +29,9 @@ type Store interface {
 	// StillAllowed returns audit.ErrNotAuthorized if it has ended.
 	StillAllowed(ctx context.Context, a *audit.Authorization) error
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
-	users
-	members
-	credentials
-	webhooks
-	connectors
-}
 
-// users stores what belongs to one user.
-type users interface {
+	// What belongs to one user.
+
 	session.Users
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
@@ -63,10 +57,9 @@ type users interface {
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 	// Modules reads which modules the workspaces of a user can use.
 	Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error)
-}
 
-// members stores members and invitations.
-type members interface {
+	// Members and invitations.
+
 	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
@@ -75,21 +68,18 @@ type members interface {
 	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
 	// LastAccessRequest reads the last request of a user in the workspace, or returns nil.
 	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*membership.SentRequest, error)
-}
 
-// credentials stores personal access tokens and OAuth clients. The error for an unknown client is client.ErrUnknown.
-type credentials interface {
+	// Personal access tokens and OAuth clients. The error for an unknown client is client.ErrUnknown.
+
 	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
 	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event) (bool, error)
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
-}
 
-// webhooks stores webhook endpoints. Its errors are those of package webhook, audit.ErrNotAuthorized, or wrap
-// store.ErrUnavailable.
-type webhooks interface {
+	// Webhook endpoints. The errors are those of package webhook, audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
+
 	Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error)
 	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
 	WebhookDeliveries(ctx context.Context, workspaceID, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
@@ -107,11 +97,10 @@ type webhooks interface {
 		ctx context.Context, workspaceID, id, former, delivery uuid.UUID, allowed *audit.Authorization,
 		need func(eventType string) error,
 	) error
-}
 
-// connectors stores the connector policies, which are read with the membership (workspace.Workspace), the connections
-// and the logs of workspaces.
-type connectors interface {
+	// The connector policies, which are read with the membership (workspace.Workspace), the connections and the logs of
+	// workspaces.
+
 	ConnectorPolicyEffect(
 		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
 	) (policy.Effect, error)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -23,52 +23,12 @@ type webhooksView struct {
 	Webhooks []endpoint
 }
 
-func (*webhooksView) Template() string { return "webhooks" }
-
 // An endpoint is a webhook endpoint as a page shows it.
-type endpoint struct {
-	ID, URL      string
-	Types        []string
-	PersonalData bool   // events are sent with personal data
-	State        string // working, waiting, refused: the style
-	Word         string // the same in words
-	Enabled      bool
-	Created      time.Time
-	Note         *stateNote // nil unless it is failing or disabled
-}
+type endpoint struct{ webhook.Endpoint }
 
-// A stateNote is a sentence about a failing or disabled endpoint, with a time between its parts.
-type stateNote struct {
-	Before string
-	Since  time.Time
-	After  string
-}
-
-func endpointView(e webhook.Endpoint) endpoint {
-	out := endpoint{
-		ID:           e.ID.String(),
-		URL:          e.URL,
-		Types:        e.Types,
-		PersonalData: e.PersonalData,
-		State:        "working",
-		Word:         "Enabled",
-		Enabled:      e.Enabled,
-		Created:      e.CreatedAt,
-	}
-	switch {
-	case !e.Enabled:
-		out.State, out.Word = "refused", "Disabled"
-		out.Note = &stateNote{"Disabled on", *e.DisabledAt, whyDisabled(e.Reason)}
-	case e.FailingSince != nil:
-		out.State, out.Word = "waiting", "Failing"
-		after := ". After three days, the endpoint is disabled."
-		out.Note = &stateNote{"All deliveries have failed since", *e.FailingSince, after}
-	}
-	return out
-}
-
-func whyDisabled(reason webhook.Reason) string {
-	switch reason {
+// WhyDisabled ends the sentence about a disabled endpoint.
+func (e endpoint) WhyDisabled() string {
+	switch e.Reason {
 	case webhook.Failing:
 		return ", because all deliveries failed for three days."
 	case webhook.Gone:
@@ -80,20 +40,17 @@ func whyDisabled(reason webhook.Reason) string {
 	return "."
 }
 
-func (s *Settings) showWebhooks(r *request) error { return s.listWebhooks(r, nil) }
-
-// listWebhooks shows the endpoints, and what a form did.
-func (s *Settings) listWebhooks(r *request, result *formResult) error {
+// showWebhooks shows the endpoints, and what a form did.
+func (s *Settings) showWebhooks(r *request) error {
 	endpoints, err := s.Store.Webhooks(r.ctx(), r.here.Workspace.ID)
 	if err != nil {
 		return err
 	}
 	view := &webhooksView{}
-	view.Outcome = result
 	for _, e := range endpoints {
-		view.Webhooks = append(view.Webhooks, endpointView(e))
+		view.Webhooks = append(view.Webhooks, endpoint{e})
 	}
-	return s.showDeveloper(r, view)
+	return s.showDeveloper(r, "webhooks", view)
 }
 
 // A newWebhookView is the page with the form for a new endpoint.
@@ -103,8 +60,6 @@ type newWebhookView struct {
 	Groups       []eventGroup
 	PersonalData bool
 }
-
-func (*newWebhookView) Template() string { return "newwebhook" }
 
 // An eventGroup is the checkboxes of the types of events about one subject.
 type eventGroup struct {
@@ -136,7 +91,7 @@ func (s *Settings) showNewWebhook(r *request) error {
 		}
 		view.Groups = append(view.Groups, group)
 	}
-	return s.showDeveloper(r, view)
+	return s.showDeveloper(r, "newwebhook", view)
 }
 
 const notAdded = "The endpoint was not added."
@@ -154,17 +109,13 @@ func (s *Settings) addWebhook(r *request) error {
 		PersonalData: r.form.Get("personal") == "yes",
 	}
 	s.checkWebhook(r, e)
-	if err := s.reauthenticate(r, "webhook"); err != nil {
+	if err := s.confirm(r, "webhook", notAdded, s.showNewWebhook); err != nil {
 		return err
-	}
-	if r.rejected(notAdded) {
-		return s.showNewWebhook(r)
 	}
 	secret, sealed, err := s.newWebhookSecret(r, e.ID)
 	if errors.Is(err, webhook.ErrNotReady) {
-		r.refuse(http.StatusServiceUnavailable, notAdded,
-			urlProblem("Webhooks are not available yet: the API has not started. Please try again in a minute."))
-		return s.showNewWebhook(r)
+		return s.showNewWebhook(r.refuse(http.StatusServiceUnavailable, notAdded,
+			urlProblem("Webhooks are not available yet: the API has not started. Please try again in a minute.")))
 	}
 	if err != nil {
 		return err
@@ -173,25 +124,24 @@ func (s *Settings) addWebhook(r *request) error {
 	err = s.Store.AddWebhook(r.ctx(), e, sealed, event)
 	switch {
 	case errors.Is(err, webhook.ErrTooMany):
-		r.refuse(http.StatusConflict, notAdded,
-			urlProblem("This workspace has 20 endpoints, which is the maximum. Delete one first."))
-		return s.showNewWebhook(r)
+		return s.showNewWebhook(r.refuse(http.StatusConflict, notAdded,
+			urlProblem("This workspace has 20 endpoints, which is the maximum. Delete one first.")))
 	case errors.Is(err, webhook.ErrTaken):
-		return s.listWebhooks(r, &formResult{
+		return s.showWebhooks(r.after(formResult{
 			Heading: "This endpoint was already added",
 			Text: "Its secret was shown once and cannot be shown again. If you did not save it, delete the " +
 				"endpoint and add it again.",
-		})
+		}))
 	case err != nil:
 		return err
 	}
-	return s.listWebhooks(r, &formResult{
+	return s.showWebhooks(r.after(formResult{
 		Heading: "The endpoint was added",
 		Label:   "Signing secret",
 		Value:   secret.Reveal(),
 		Text: "Your server verifies each request with this secret (Standard Webhooks). It is shown only once. " +
 			"Store it like a password, and never in a repository.",
-	})
+	}))
 }
 
 // checkWebhook rejects the fields of an endpoint that are not valid.
@@ -230,4 +180,199 @@ func (s *Settings) newWebhookSecret(r *request, id uuid.UUID) (credential.Secret
 
 func (r *request) webhookEvent(action audit.Action, id uuid.UUID, more perm.Set) audit.Event {
 	return r.eventHere(action, "webhook:"+id.String(), nil, more...)
+}
+
+// deliveriesShown is how many deliveries the log of an endpoint shows.
+const deliveriesShown = 50
+
+// A webhookView is the page of one endpoint with its log.
+type webhookView struct {
+	developerPage
+	Endpoint   endpoint
+	Deliveries []delivery
+	Waiting    bool // some delivery waits
+}
+
+// A delivery is one delivery in the log.
+type delivery struct {
+	webhook.Delivery
+	Why   string // "" for the first attempts of an event
+	Again bool   // it can be sent again
+}
+
+func (s *Settings) showWebhook(r *request) error {
+	e, err := s.Store.Webhook(r.ctx(), r.here.Workspace.ID, r.id())
+	if errors.Is(err, webhook.ErrNotFound) {
+		s.Pages.ShowError(r.w, r.http, &ui.Message{
+			Status:  http.StatusNotFound,
+			Heading: "There is no such endpoint",
+			Text:    "It was deleted, or it belongs to another workspace.",
+			Links:   []ui.Link{{Href: r.path(webhooksSection), Text: "Back to the webhooks"}},
+		})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.section = webhooksSection
+	return s.webhookPage(r, e)
+}
+
+// webhookPage shows an endpoint, and what a form did.
+func (s *Settings) webhookPage(r *request, e webhook.Endpoint) error {
+	deliveries, err := s.Store.WebhookDeliveries(r.ctx(), e.WorkspaceID, e.ID, deliveriesShown)
+	if err != nil {
+		return err
+	}
+	view := &webhookView{Endpoint: endpoint{e}}
+	view.Title = e.URL
+	for _, d := range deliveries {
+		why := map[webhook.Cause]string{webhook.ByResend: "Sent again", webhook.ByTest: "Test event"}[d.Cause]
+		again := d.TriedAt != nil && (e.Enabled || d.Sequence == nil)
+		view.Deliveries = append(view.Deliveries, delivery{d, why, again})
+		view.Waiting = view.Waiting || d.TriedAt == nil
+	}
+	return s.showDeveloper(r, "webhook", view)
+}
+
+// onWebhook returns the handler of a form that gets the endpoint that the form names.
+func (s *Settings) onWebhook(handle func(*request, webhook.Endpoint) error) handler {
+	return func(r *request) error {
+		e, err := s.Store.Webhook(r.ctx(), r.here.Workspace.ID, r.id())
+		if err != nil {
+			return r.webhookChanged(err, "")
+		}
+		return handle(r, e)
+	}
+}
+
+const noEndpoint = "The endpoint no longer exists."
+
+// webhookChanged redirects to the page of the endpoint that the form names, or to the list if there is none.
+func (r *request) webhookChanged(err error, notice string) error {
+	if errors.Is(err, webhook.ErrNotFound) {
+		return r.done(noEndpoint)
+	}
+	path := strings.Replace(r.path(developersSection), "?", "/webhook?", 1) + "&id=" + r.id().String()
+	return r.outcomeAt(path, err, notice, refusals{
+		webhook.ErrDisabled: "Nothing was sent, because the endpoint is disabled. Enable it first.",
+		webhook.ErrTests: "Nothing was sent, because 60 test events were sent within an hour. Please try again " +
+			"later.",
+		webhook.ErrWaiting: "Nothing was sent, because 10 requested deliveries are still waiting. Please try again " +
+			"in a minute.",
+	})
+}
+
+// deleteWebhook takes id, as do the other forms of an endpoint.
+func (s *Settings) deleteWebhook(r *request) error {
+	event := r.webhookEvent(audit.WebhookDeleted, r.id(), nil)
+	err := s.Store.DeleteWebhook(r.ctx(), r.here.Workspace.ID, r.id(), event)
+	return r.outcome(err, "The endpoint was deleted.", refusals{webhook.ErrNotFound: noEndpoint})
+}
+
+func (s *Settings) disableWebhook(r *request) error {
+	event := r.webhookEvent(audit.WebhookDisabled, r.id(), nil)
+	err := s.Store.DisableWebhook(r.ctx(), r.here.Workspace.ID, r.id(), event)
+	return r.webhookChanged(err, "The endpoint was disabled.")
+}
+
+// enableWebhook makes the endpoint get what this user may read from then on, without personal data if another user
+// asked for it.
+func (s *Settings) enableWebhook(r *request, e webhook.Endpoint) error {
+	needs := webhook.Needs(e.Types)
+	if !r.here.Permissions.HasAll(needs) {
+		return r.webhookChanged(nil,
+			"The endpoint was not enabled. It gets events that you may not read in this workspace.")
+	}
+	event := r.webhookEvent(audit.WebhookEnabled, e.ID, needs)
+	err := s.Store.EnableWebhook(r.ctx(), r.here.Workspace.ID, e.ID, r.user.User.ID, event)
+	return r.webhookChanged(err, "The endpoint was enabled. It gets the events that it missed.")
+}
+
+// testWebhook sends a test event. The page of the endpoint shows the result.
+func (s *Settings) testWebhook(r *request) error {
+	// The same form sent again sends nothing more; the forms of other endpoints on the page do.
+	id := r.id()
+	makes := uuid.NewSHA1(r.key.Makes, id[:])
+	err := s.Store.TestWebhook(r.ctx(), r.here.Workspace.ID, id, makes, r.authorization())
+	return r.webhookChanged(err,
+		"A test event is on its way. The list of deliveries shows its result in a few seconds.")
+}
+
+// resendWebhook takes delivery, too.
+func (s *Settings) resendWebhook(r *request) error {
+	former, err := uuid.Parse(r.form.Get("delivery"))
+	if err != nil {
+		return r.webhookChanged(webhook.ErrNotFound, "")
+	}
+	need := func(eventType string) error {
+		if need, known := webhook.Need(eventType); known && r.here.Permissions.Has(need) {
+			return nil
+		}
+		return audit.ErrNotAuthorized
+	}
+	makes := uuid.NewSHA1(r.key.Makes, former[:])
+	err = s.Store.ResendWebhook(r.ctx(), r.here.Workspace.ID, r.id(), former, makes, r.authorization(), need)
+	return r.webhookChanged(err,
+		"The event is on its way. The list of deliveries shows the result in a few seconds.")
+}
+
+// authorization returns what allows the user to act in the workspace of the page.
+func (r *request) authorization() *audit.Authorization { return r.eventHere("", "", nil).Authorization }
+
+// changePersonalData takes personal: yes to include the personal data of events. From then on, the endpoint gets what
+// this user may read. Omitting it needs no reauthentication.
+func (s *Settings) changePersonalData(r *request, e webhook.Endpoint) error {
+	include, notice := r.form.Get("personal") == "yes", "Events are now sent without personal data."
+	var needs perm.Set
+	if include {
+		needs, notice = webhook.Needs(e.Types), "Events are now sent with personal data."
+		if !r.here.Permissions.HasAll(needs) {
+			return r.webhookChanged(nil,
+				"Nothing was changed. The endpoint gets events that you may not read in this workspace.")
+		}
+		again := func(r *request) error { return s.webhookPage(r, e) }
+		if err := s.confirm(r, "personal", "Nothing was changed.", again); err != nil {
+			return err
+		}
+	}
+	event := r.webhookEvent(audit.WebhookChanged, e.ID, needs)
+	err := s.Store.SetWebhookPersonalData(r.ctx(), r.here.Workspace.ID, e.ID, r.user.User.ID, include, event)
+	return r.webhookChanged(err, notice)
+}
+
+// replaceWebhookSecret shows the new secret, only this time. The form's key identifies the replacement, so submitting
+// the same form again does not replace the secret again.
+func (s *Settings) replaceWebhookSecret(r *request, e webhook.Endpoint) error {
+	needs := webhook.Needs(e.Types)
+	if !r.here.Permissions.HasAll(needs) {
+		return r.done("The secret was not replaced. It signs events that you may not read in this workspace.")
+	}
+	again := func(r *request) error { return s.webhookPage(r, e) }
+	if err := s.confirm(r, "secret", "The secret was not replaced.", again); err != nil {
+		return err
+	}
+	secret, sealed, err := s.newWebhookSecret(r, e.ID)
+	if err != nil {
+		return err
+	}
+	event := r.webhookEvent(audit.WebhookSecretReplaced, e.ID, needs)
+	err = s.Store.ReplaceWebhookSecret(r.ctx(), r.here.Workspace.ID, e.ID, r.key.Makes, sealed, event)
+	if errors.Is(err, webhook.ErrReplaced) {
+		return s.webhookPage(r.after(formResult{
+			Heading: "The secret was already replaced",
+			Text: "The new secret was shown once and cannot be shown again. If you did not save it, replace the " +
+				"secret again.",
+		}), e)
+	}
+	if err != nil {
+		return err
+	}
+	return s.webhookPage(r.after(formResult{
+		Heading: "The secret was replaced",
+		Label:   "Signing secret",
+		Value:   secret.Reveal(),
+		Text: "For 24 hours, requests are signed with both secrets, and then only with the new one. The new " +
+			"secret is shown only once. Store it like a password, and never in a repository.",
+	}), e)
 }

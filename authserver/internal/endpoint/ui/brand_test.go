@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/shared/page/brand"
-	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
@@ -80,7 +79,7 @@ func TestStyle_StartsWithTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(files[sheetFile].content), pagestyle.Tokens()) {
+	if !strings.HasPrefix(string(files[sheetFile].content), brand.Tokens()) {
 		t.Error("the style sheet does not define the custom properties")
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/almonerhq/almoner/shared/page/brand"
-	"github.com/almonerhq/almoner/shared/page/pagestyle"
 )
 
 //go:embed static/*
@@ -43,7 +42,7 @@ func readStatic() (map[string]staticFile, error) {
 			return nil, fmt.Errorf("read static file: %w", err)
 		}
 		if entry.Name() == sheetFile {
-			content = append([]byte(pagestyle.Tokens()), content...)
+			content = append([]byte(brand.Tokens()), content...)
 		}
 		files[entry.Name()] = newStaticFile(content)
 	}
@@ -111,5 +110,5 @@ func accent(c brand.Colour) string {
 		return "--brand:" + ink.String() + ";--brand-strong:" + button.Strong.String() + ";--on-brand:" +
 			button.On.String() + ";--link:" + ink.String()
 	}
-	return pagestyle.Override(declare(brand.LightGround), declare(brand.DarkGround))
+	return brand.Override(declare(brand.LightGround), declare(brand.DarkGround))
 }

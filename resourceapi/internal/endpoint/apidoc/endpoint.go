@@ -89,7 +89,7 @@ var script string
 
 // style returns the style sheet of the page.
 func style(b brand.Brand) string {
-	sheet := pagestyle.Tokens() + pageCSS
+	sheet := brand.Tokens() + pageCSS
 	if colour, own := b.Colour(); own {
 		sheet += pagestyle.Accent(colour)
 	}

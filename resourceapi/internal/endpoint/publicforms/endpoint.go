@@ -18,7 +18,6 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
-	"github.com/almonerhq/almoner/shared/page/pagestyle"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -115,7 +114,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 		form + "/embed":           {"GET": e.page(e.servePage), "POST": e.page(e.send)},
 		SubmissionsPath + "/{id}": {"GET": e.handle(e.serveStatus)},
 		Root + "/embed.js":        {"GET": asset("text/javascript; charset=utf-8", embedJS, "")},
-		Root + "/embed.css":       {"GET": asset("text/css; charset=utf-8", []byte(pagestyle.Tokens()+embedCSS), "")},
+		Root + "/embed.css":       {"GET": asset("text/css; charset=utf-8", []byte(brand.Tokens()+embedCSS), "")},
 		Root + "/form.js":         {"GET": asset("text/javascript; charset=utf-8", formJS, "")},
 		Root + "/height.js":       {"GET": asset("text/javascript; charset=utf-8", heightJS, "")},
 		Root + "/logo":            {"GET": asset(logo.ContentType, logo.Content, logoPolicy)},

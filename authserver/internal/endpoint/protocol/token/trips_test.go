@@ -199,7 +199,7 @@ func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 	if before, after := probe(b.secret), probe(next); before != "invalid_client" || after != "invalid_grant" {
 		t.Errorf("with a new secret: %s by the old one, %s by the new", before, after)
 	}
-	if _, _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed); err != nil {
+	if _, err := b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe(next); got != "invalid_client" {

@@ -1,4 +1,4 @@
-package pagestyle
+package brand
 
 import (
 	"compress/gzip"
@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // pairs are the colours that meet on a page, with the minimum contrast: 4.5 for text, 3 for the outline of a control
@@ -53,11 +51,11 @@ var pairs = []struct {
 
 var property = regexp.MustCompile(`--([a-z-]+): ?(#[0-9a-f]{6})`)
 
-func colours(t *testing.T, text string) map[string]brand.Colour {
+func colours(t *testing.T, text string) map[string]Colour {
 	t.Helper()
-	out := map[string]brand.Colour{}
+	out := map[string]Colour{}
 	for _, match := range property.FindAllStringSubmatch(text, -1) {
-		colour, err := brand.Parse(match[2])
+		colour, err := Parse(match[2])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,15 +70,15 @@ func TestTokens_ColoursHaveContrastInBothSchemes(t *testing.T) {
 		have := colours(t, text)
 		for _, pair := range pairs {
 			front, back := have[pair.front], have[pair.back]
-			if got := brand.Contrast(front, back); got < pair.least {
+			if got := Contrast(front, back); got < pair.least {
 				t.Errorf("%s: %s on %s has %.2f, less than %.1f", name, pair.front, pair.back, got, pair.least)
 			}
 		}
 	}
-	if got := colours(t, light)["sunken"]; got != brand.LightGround {
+	if got := colours(t, light)["sunken"]; got != LightGround {
 		t.Errorf("the darkest light ground is %v", got)
 	}
-	if got := colours(t, dark)["sunken"]; got != brand.DarkGround {
+	if got := colours(t, dark)["sunken"]; got != DarkGround {
 		t.Errorf("the lightest dark ground is %v", got)
 	}
 	if strings.Contains(Tokens(), "@dark") || strings.Count(Tokens(), "--ink: #e9eeeb") != 2 {
