@@ -74,14 +74,14 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	revoke := propagateRevocation(rdb, log)
 	return admin.New(admin.Deps{
 		Store: store,
-		Clients: client.NewRegistry(client.Deps{
+		Clients: &client.Registry{
 			Store: store,
 			PropagateRevocation: func(ctx context.Context, ended []useraccount.EndedGrant) {
 				revoke(ctx, admin.Revoked(ended, grant.ClientDeleted))
 			},
 			Now:    time.Now,
 			Random: rand.Reader,
-		}),
+		},
 		Keys:                store,
 		Keyring:             ring,
 		AppURL:              config.AppURL,

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/gorilla/mux"
 	goredis "github.com/redis/go-redis/v9"
 
@@ -82,7 +81,12 @@ func newCore(ctx context.Context, c Config, o options, log *slog.Logger) (k core
 	}
 	k.grants = grant.NewService(k.store, redis.NewGrants(k.rdb), codec, log)
 	k.grants.WaitForStores(c.StoreWait)
-	k.clients = clientsOf(k.store, k.grants, o.now)
+	k.clients = &client.Registry{
+		Store:               k.store,
+		PropagateRevocation: propagate(k.grants, grant.ClientDeleted),
+		Now:                 o.now,
+		Random:              rand.Reader,
+	}
 	if k.documents, err = newDocuments(c, k.store, o.now, log); err != nil {
 		return k, err
 	}
@@ -206,43 +210,35 @@ func (k core) parts(b browser, expired *retention.Store) Parts {
 	}
 }
 
-// clientsOf returns the service of registered clients.
-func clientsOf(store *postgres.Store, grants *grant.Service, now func() time.Time) *client.Registry {
-	return client.NewRegistry(client.Deps{
-		Store: store,
-		PropagateRevocation: func(ctx context.Context, ended []useraccount.EndedGrant) {
-			postgres.AfterCommit(ctx, func() {
-				for _, g := range ended {
-					grants.PropagateRevocation(ctx, g.ID, g.Ends, grant.ClientDeleted)
-				}
-			})
-		},
-		Now:    now,
-		Random: rand.Reader,
-	})
+// propagate returns a function that revokes in Redis what ended for the reason, when the transaction of its context is
+// committed.
+func propagate(grants *grant.Service, reason grant.Reason) func(context.Context, []useraccount.EndedGrant) {
+	return func(ctx context.Context, ended []useraccount.EndedGrant) {
+		postgres.AfterCommit(ctx, func() {
+			for _, g := range ended {
+				grants.PropagateRevocation(ctx, g.ID, g.Ends, reason)
+			}
+		})
+	}
 }
 
 // membersOf returns the service of members and invitations.
 func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membership.Service {
 	return membership.New(membership.Deps{
-		Store: store,
-		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
-			postgres.AfterCommit(ctx, func() { grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver) })
-		},
-		AppURL: c.AppURL,
-		Mails:  c.sendsMail(),
-		Random: rand.Reader,
+		Store:               store,
+		PropagateRevocation: propagate(grants, grant.MembershipOver),
+		AppURL:              c.AppURL,
+		Mails:               c.sendsMail(),
+		Random:              rand.Reader,
 	})
 }
 
 // accountsOf returns the service that changes and deletes accounts.
 func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Service {
 	return useraccount.New(useraccount.Deps{
-		Store: store,
-		PropagateRevocation: func(ctx context.Context, id uuid.UUID, ends time.Time) {
-			grants.PropagateRevocation(ctx, id, ends, grant.MembershipOver)
-		},
-		Random: rand.Reader,
+		Store:               store,
+		PropagateRevocation: propagate(grants, grant.MembershipOver),
+		Random:              rand.Reader,
 	})
 }
 

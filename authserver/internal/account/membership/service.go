@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -74,8 +75,8 @@ type Deps struct {
 		Invitations
 		Answers
 	}
-	// PropagateRevocation propagates the end of a grant to Redis.
-	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time)
+	// PropagateRevocation propagates the ends of grants to Redis.
+	PropagateRevocation func(ctx context.Context, ended []useraccount.EndedGrant)
 	AppURL              string
 	Mails               bool // the store queues mails, which the deployment sends
 	Random              io.Reader
@@ -140,9 +141,7 @@ func (s *Service) end(ctx context.Context, workspaceID, user uuid.UUID, event au
 	if err != nil {
 		return Removal{}, err
 	}
-	for _, g := range ended.Grants {
-		s.PropagateRevocation(ctx, g.ID, g.Ends)
-	}
+	s.PropagateRevocation(ctx, ended.Grants)
 	return ended, nil
 }
 

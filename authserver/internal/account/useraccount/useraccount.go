@@ -113,8 +113,8 @@ type Deps struct {
 		Deletions
 		EmailChanges
 	}
-	// PropagateRevocation propagates the end of a grant to Redis.
-	PropagateRevocation func(ctx context.Context, id uuid.UUID, ends time.Time)
+	// PropagateRevocation propagates the ends of grants to Redis.
+	PropagateRevocation func(ctx context.Context, ended []EndedGrant)
 	Random              io.Reader
 }
 
@@ -135,9 +135,7 @@ func (s *Service) Delete(ctx context.Context, user uuid.UUID, event audit.Event)
 	if err != nil {
 		return err
 	}
-	for _, g := range ended.Grants {
-		s.PropagateRevocation(ctx, g.ID, g.Ends)
-	}
+	s.PropagateRevocation(ctx, ended.Grants)
 	return nil
 }
 

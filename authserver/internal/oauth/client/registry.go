@@ -34,20 +34,14 @@ type Store interface {
 	) (useraccount.EndedCredentials, error)
 }
 
-// Deps are the dependencies of a Registry.
-type Deps struct {
+// A Registry registers and changes the clients of workspaces, for users and operators. It is safe for concurrent use.
+type Registry struct {
 	Store Store
 	// PropagateRevocation propagates the ends of grants to Redis.
 	PropagateRevocation func(ctx context.Context, ended []useraccount.EndedGrant)
 	Now                 func() time.Time
 	Random              io.Reader
 }
-
-// A Registry registers and changes the clients of workspaces, for users and operators. It is safe for concurrent use.
-type Registry struct{ Deps }
-
-// NewRegistry returns a Registry.
-func NewRegistry(d Deps) *Registry { return &Registry{d} }
 
 // ErrExists reports that the identifier of a new client is in use, or was. Nothing was changed, and the secret must not
 // be shown.

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -35,7 +35,7 @@ func newMemberTest(t *testing.T) *memberTest {
 		workspaceID: l.fixture.Workspace("Hillside Youth Club"),
 		Service: membership.New(membership.Deps{
 			Store:               l.Store,
-			PropagateRevocation: func(context.Context, uuid.UUID, time.Time) {},
+			PropagateRevocation: func(context.Context, []useraccount.EndedGrant) {},
 			AppURL:              "https://app.example.org",
 			Random:              rand.Reader,
 		}),
