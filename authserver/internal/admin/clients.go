@@ -28,8 +28,8 @@ type Client struct {
 	Created     rest.Time  `json:"createdAt"`
 }
 
-// Clients stores OAuth clients.
-type Clients interface {
+// ClientStore stores OAuth clients.
+type ClientStore interface {
 	// Client reads a client without its secrets, or returns client.ErrUnknown.
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	// ChangeClients creates and changes clients in one transaction. It returns a *Refusal for the id of a deleted

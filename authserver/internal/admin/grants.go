@@ -38,8 +38,8 @@ type GrantFilter struct {
 	IssuedBefore              *time.Time // time of the consent
 }
 
-// Grants reads and revokes grants.
-type Grants interface {
+// GrantStore reads and revokes grants.
+type GrantStore interface {
 	// EveryGrant lists the latest grants, up to limit.
 	EveryGrant(ctx context.Context, filter GrantFilter, limit int) ([]Grant, error)
 	// EndGrant revokes one grant. false means that it had already ended, and nothing changed.

@@ -23,8 +23,8 @@ type Member struct {
 	Disabled    bool      `json:"disabled"`
 }
 
-// Members stores memberships.
-type Members interface {
+// MemberStore stores memberships.
+type MemberStore interface {
 	AddMember(ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event) error
 	Members(ctx context.Context, workspaceID uuid.UUID) ([]Member, error)
 	membership.Members

@@ -16,8 +16,8 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-// Policies stores connector policies.
-type Policies interface {
+// PolicyStore stores connector policies.
+type PolicyStore interface {
 	ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error)
 	// ConnectorPolicyEffect counts the connections that a policy would change now.
 	ConnectorPolicyEffect(

@@ -68,15 +68,16 @@ var (
 	ErrNoGrant    = refuse("there is no grant with that id")
 )
 
-// Store is the database of the commands. Its errors are the refusals above, or wrap store.ErrUnavailable.
-type Store interface {
-	Workspaces
-	Users
-	Accounts
-	Members
-	Clients
-	Grants
-	Policies
+// A Store is the database of the commands. Its errors are the refusals above, or wrap store.ErrUnavailable.
+type Store struct {
+	WorkspaceStore
+	UserStore
+	SignInStore
+	AccountStore
+	MemberStore
+	ClientStore
+	GrantStore
+	PolicyStore
 }
 
 // Deps are the dependencies of a Service.

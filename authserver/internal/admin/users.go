@@ -38,8 +38,8 @@ type User struct {
 	Created       rest.Time         `json:"createdAt"`
 }
 
-// Users stores users.
-type Users interface {
+// UserStore stores users.
+type UserStore interface {
 	AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error
 	Users(ctx context.Context) ([]User, error)
 	// DuplicateUsers lists the users whose addresses are spellings of one address, next to each other, and those whose
@@ -54,6 +54,10 @@ type Users interface {
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	// SetDisabled disables or enables a user; disabling ends the user's sign-ins. false means that nothing changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
+}
+
+// SignInStore stores how users sign in.
+type SignInStore interface {
 	// SetPassword replaces the password hash, ends the user's sign-ins, and returns the other sign-in methods. With
 	// alone it removes them.
 	SetPassword(
@@ -300,8 +304,8 @@ func (c SetEmail) run(ctx context.Context, s *Service) (Result, error) {
 	}, nil
 }
 
-// Accounts changes addresses and deletes accounts.
-type Accounts interface {
+// AccountStore changes addresses and deletes accounts.
+type AccountStore interface {
 	// SetEmail replaces the address of a user, and mails both addresses.
 	SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error
 	DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error)

@@ -42,8 +42,8 @@ type Workspace struct {
 // A ModuleChange is a change of a module; nil fields keep the current value.
 type ModuleChange struct{ Enabled, Provisioned *bool }
 
-// Workspaces stores organisations and workspaces.
-type Workspaces interface {
+// WorkspaceStore stores organisations and workspaces.
+type WorkspaceStore interface {
 	AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
 	Organisations(ctx context.Context) ([]Organisation, error)
 	AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error

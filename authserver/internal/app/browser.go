@@ -58,7 +58,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		return browser{}, err
 	}
 	sessions, err = session.New(session.Deps{
-		Store:          d.store,
+		Store:          d.store.SignIns,
 		Rows:           d.store.Sessions(),
 		OffersPasskeys: d.config.offersPasskeys(),
 		Secure:         strings.HasPrefix(d.config.AppURL, "https://"),
@@ -72,7 +72,7 @@ func newBrowser(d browserDeps) (browser, error) {
 	if err != nil {
 		return browser{}, err
 	}
-	if d.offers, err = membership.NewAccessOffers(d.store, d.config.sendsMail(), d.keys); err != nil {
+	if d.offers, err = membership.NewAccessOffers(d.store.Accounts, d.config.sendsMail(), d.keys); err != nil {
 		return browser{}, err
 	}
 	account, err := newSettings(d, sessions, passwords, d.proxies)
@@ -87,7 +87,7 @@ func newBrowser(d browserDeps) (browser, error) {
 		Visitors: sessions,
 		Tickets:  tickets,
 		Offers:   d.offers,
-		Attempts: connectionlog.NewRecorder(d.store, d.now, d.log),
+		Attempts: connectionlog.NewRecorder(d.store.Logs, d.now, d.log),
 		Pages:    d.pages,
 		Issuer:   d.config.BaseURL,
 		Log:      d.log,

@@ -73,21 +73,30 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	}
 	revoke := propagateRevocation(rdb, log)
 	return admin.New(admin.Deps{
-		Store: store,
+		Store: admin.Store{
+			WorkspaceStore: store.Accounts,
+			UserStore:      store.Accounts,
+			SignInStore:    store.SignIns,
+			AccountStore:   store.Accounts,
+			MemberStore:    store.Accounts,
+			ClientStore:    store.Clients,
+			GrantStore:     store.Grants,
+			PolicyStore:    store.Grants,
+		},
 		Clients: &client.Registry{
-			Store: store,
+			Store: store.Clients,
 			PropagateRevocation: func(ctx context.Context, ended []useraccount.EndedGrant) {
 				revoke(ctx, admin.Revoked(ended, grant.ClientDeleted))
 			},
 			Now:    time.Now,
 			Random: rand.Reader,
 		},
-		Keys:                store,
+		Keys:                store.Grants,
 		Keyring:             ring,
 		AppURL:              config.AppURL,
 		Resources:           resources,
 		Retention:           store.Retention(config.RetentionSettings.periods()),
-		Audit:               store,
+		Audit:               store.Logs,
 		PropagateRevocation: revoke,
 	}), done, nil
 }
@@ -110,7 +119,7 @@ func useKeys(store *postgres.Store, config adminConfig) (*keyring.Keyring, error
 			return nil, err
 		}
 	}
-	return keyring.New(store, keys)
+	return keyring.New(store.Grants, keys)
 }
 
 // propagateRevocation revokes ended grants in Redis until Redis fails. Postgres refuses them in any case.

@@ -148,7 +148,12 @@ func (k core) handlers(b browser, people *membership.Service, uses UsageRecorder
 		Bounds:    inflight.NewCredentials(0),
 		Clients:   k.clients,
 		Members:   people,
-		Store:     k.store,
+		Store: api.Store{
+			Credentials:  k.store.Grants,
+			Applications: k.store.Clients,
+			People:       k.store.Accounts,
+			AnswerStore:  k.store.Clients,
+		},
 		Variables: mux.Vars,
 		Cursors:   lists,
 		Now:       k.now,

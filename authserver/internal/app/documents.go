@@ -31,7 +31,7 @@ func newDocuments(
 		Domains:   domains,
 		Trusted:   trusted,
 		CheckKeys: clientassertion.CheckKeys,
-		Cache:     store,
+		Cache:     store.Clients,
 		Now:       now,
 		Log:       log,
 	}), nil

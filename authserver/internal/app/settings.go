@@ -27,7 +27,18 @@ func newSettings(
 		return nil, err
 	}
 	return settings.New(settings.Deps{
-		Store:     d.store,
+		Store: settings.Store{
+			Users:            d.store.Accounts,
+			Workspaces:       d.store.Accounts,
+			SignIns:          d.store.SignIns,
+			Factors:          d.store.SignIns,
+			PersonalTokens:   d.store.Grants,
+			Applications:     d.store.Clients,
+			WebhookEndpoints: d.store.Clients,
+			WebhookChanges:   d.store.Clients,
+			Connections:      d.store.Grants,
+			Logs:             d.store.Logs,
+		},
 		Clients:   d.clients,
 		Members:   d.members,
 		Accounts:  d.accounts,

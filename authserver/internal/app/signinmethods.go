@@ -42,7 +42,14 @@ func newSignIn(
 ) (*signin.Handler, error) {
 	c := d.config
 	deps := signin.Deps{
-		Store:               d.store,
+		Store: signin.Store{
+			Users:       d.store.Accounts,
+			SignIns:     d.store.SignIns,
+			Resets:      d.store.SignIns,
+			Identities:  d.store.SignIns,
+			Credentials: d.store.Grants,
+			Logs:        d.store.Logs,
+		},
 		Accounts:            d.accounts,
 		Members:             d.members,
 		Offers:              d.offers,

@@ -45,19 +45,32 @@ import (
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
-// Store is the database of the endpoints; postgres.Store implements it. Its errors are those of client.ErrUnknown and
-// standing.ErrUnknown, or wrap store.ErrUnavailable.
-type Store interface {
+// A Store is the database of the endpoints. Its errors are those of client.ErrUnknown and standing.ErrUnknown, or wrap
+// store.ErrUnavailable.
+type Store struct {
+	Credentials
+	Applications
+	People
+	rest.AnswerStore
+}
+
+// Credentials reads what a credential may do.
+type Credentials interface {
 	Standing(ctx context.Context, q standing.Query) (standing.Standing, error)
 	// EndReplaced revokes the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
+}
 
+// Applications reads the OAuth clients of a workspace.
+type Applications interface {
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
+}
+
+// People reads the members and invitations of a workspace.
+type People interface {
 	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
-
-	rest.AnswerStore
 }
 
 // A UsageRecorder records that a credential was used, outside the request.

@@ -39,16 +39,46 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Store is the database of the pages; postgres.Store implements it. Its errors are those of the domain, or wrap
-// store.ErrUnavailable.
-type Store interface {
-	session.Users
+// A Store is the database of the pages. Its errors are those of the domain, or wrap store.ErrUnavailable.
+type Store struct {
+	Users
+	SignIns
+	Resets
+	Identities
+	Credentials
+	Logs
+}
+
+// Users stores users, their invitations and requests for access.
+type Users interface {
+	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
+	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
+	AcceptWithPasskey(
+		ctx context.Context, o membership.Offer, user membership.NewUser, key passkey.Passkey,
+		added, joined audit.Event,
+	) error
+	SendAccessRequest(ctx context.Context, q membership.AccessRequest, event audit.Event) (membership.Outcome, error)
+	QueueMail(ctx context.Context, m mail.Message) error
+}
+
+// SignIns stores passkeys, authenticator apps and wrong codes.
+type SignIns interface {
 	session.CodeStore
 	passkey.Store
-	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
 	// HasPasskey reports whether the user has a passkey that is not stopped.
 	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
+}
+
+// Resets stores links to set a password.
+type Resets interface {
+	ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error)
+	// ResetPassword returns the grants that it ended.
+	ResetPassword(ctx context.Context, r password.Reset, event audit.Event) ([]useraccount.EndedGrant, error)
+}
+
+// Identities stores accounts at the OpenID Connect provider that users are linked to.
+type Identities interface {
 	HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error)
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
 	// LinkIdentity links an account at the provider to the user with the address, which the provider has verified. If
@@ -65,19 +95,17 @@ type Store interface {
 	UnlinkIdentity(
 		ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event,
 	) (unlinked, needed bool, err error)
+}
 
-	QueueMail(ctx context.Context, m mail.Message) error
-	ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error)
-	// ResetPassword returns the grants that it ended.
-	ResetPassword(ctx context.Context, r password.Reset, event audit.Event) ([]useraccount.EndedGrant, error)
+// Credentials reads what a new password may end.
+type Credentials interface {
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
+}
 
-	AcceptWithPasskey(
-		ctx context.Context, o membership.Offer, user membership.NewUser, key passkey.Passkey,
-		added, joined audit.Event,
-	) error
-	SendAccessRequest(ctx context.Context, q membership.AccessRequest, event audit.Event) (membership.Outcome, error)
+// Logs stores audit events.
+type Logs interface {
+	Record(ctx context.Context, e audit.Event) error
 }
 
 // Deps are the dependencies of a Handler.

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/google/uuid"
@@ -35,88 +34,84 @@ func managersArgs(q membership.AccessRequest, mailed bool) pgx.NamedArgs {
 var scanManager = pgx.RowToStructByName[membership.Manager]
 
 // Managers implements membership.Managers.
-func (s *Store) Managers(ctx context.Context, q membership.AccessRequest, mailed bool) ([]membership.Manager, error) {
-	return listLong(ctx, s, "list managers", scanManager, managersSQL, managersArgs(q, mailed))
+func (a *Accounts) Managers(
+	ctx context.Context, q membership.AccessRequest, mailed bool,
+) ([]membership.Manager, error) {
+	return listLong(ctx, a.db, "list managers", scanManager, managersSQL, managersArgs(q, mailed))
 }
 
 // SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing
 // if the outcome is not membership.RequestSent.
-func (s *Store) SendAccessRequest(
+func (a *Accounts) SendAccessRequest(
 	ctx context.Context, q membership.AccessRequest, event audit.Event,
 ) (outcome membership.Outcome, err error) {
-	if s.mails == nil {
+	if a.mails == nil {
 		return membership.NoMail, nil
 	}
-	err = s.change(ctx, "ask for access", &event, func(tx pgx.Tx) error { // locks the user: one request at a time
-		if proven, err := isProven(ctx, tx, q.UserID); err != nil || !proven {
-			outcome = membership.RequesterUnproven
-			return cmp.Or(err, errNoEvent)
+	err = a.change(ctx, "ask for access", &event, func(tx *transaction) { // locks the user: one request at a time
+		var member bool
+		var managers []membership.Manager
+		outcome, member, managers = tx.mayAsk(q)
+		if outcome == membership.RequestSent {
+			outcome = tx.saveRequest(q, member)
 		}
-		held, member, err := lockMember(ctx, tx, q.WorkspaceID, q.UserID)
-		if err != nil {
-			return err
-		}
-		if member && !q.LLMIntegration && !q.Policy && held.HasAll(q.Permissions) {
-			outcome = membership.AccessGiven
-			return errNoEvent
-		}
-		managers, err := collect(ctx, tx, scanManager, managersSQL, managersArgs(q, true))
-		if err != nil {
-			return err
-		}
-		if len(managers) == 0 {
-			outcome = membership.NoManager
-			return errNoEvent
-		}
-		if outcome, err = saveRequest(ctx, tx, q, member); err != nil || outcome != membership.RequestSent {
-			return cmp.Or(err, errNoEvent)
+		if outcome != membership.RequestSent {
+			tx.noEvent = true
+			return
 		}
 		m := mail.Message{Kind: mail.AccessRequested, Data: requestData(q, member)}
-		err = tx.QueryRow(ctx, `select t.name, u.name, u.email from account.tenants t, account.users u
+		tx.row(`select t.name, u.name, u.email from account.tenants t, account.users u
 			where t.id = $1 and u.id = $2`, q.WorkspaceID, q.UserID).
-			Scan(&m.Data.Workspace, &m.Data.Person, &m.Data.Email)
-		for i := 0; err == nil && i < len(managers); i++ {
-			err = s.queueMail(ctx, tx, managers[i].UserID, m)
+			read(&m.Data.Workspace, &m.Data.Person, &m.Data.Email)
+		for _, manager := range managers {
+			tx.mail(manager.UserID, m)
 		}
 		event.Detail["recipients"], event.Detail["member"] = len(managers), member
-		return err
 	})
 	return outcome, err
 }
 
+// mayAsk returns membership.RequestSent if the user may send the request, whether the user is a member, and who gets it.
+func (t *transaction) mayAsk(
+	q membership.AccessRequest,
+) (outcome membership.Outcome, member bool, managers []membership.Manager) {
+	if !t.isProven(q.UserID) {
+		return membership.RequesterUnproven, false, nil
+	}
+	held, member := t.lockMember(q.WorkspaceID, q.UserID)
+	if member && !q.LLMIntegration && !q.Policy && held.HasAll(q.Permissions) {
+		return membership.AccessGiven, member, nil
+	}
+	managers = rowsOf(t, scanManager, managersSQL, managersArgs(q, true))
+	if len(managers) == 0 {
+		return membership.NoManager, member, nil
+	}
+	return membership.RequestSent, member, managers
+}
+
 // saveRequest stores the request unless a limit is reached (R2).
-func saveRequest(ctx context.Context, tx pgx.Tx, q membership.AccessRequest, member bool) (membership.Outcome, error) {
+func (t *transaction) saveRequest(q membership.AccessRequest, member bool) membership.Outcome {
 	if !member {
-		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('access requests ' || $1::text, 0))`,
-			q.WorkspaceID.String())
-		if err != nil {
-			return "", err
-		}
+		t.lock("access requests " + q.WorkspaceID.String())
 		var others int
-		err = tx.QueryRow(ctx, `select count(*) from account.access_requests
+		t.row(`select count(*) from account.access_requests
 			where tenant_id = $1 and not member and user_id <> $2 and asked_at > now() - $3::interval`,
-			q.WorkspaceID, q.UserID, membership.RequestInterval).Scan(&others)
-		if err != nil {
-			return "", err
-		}
+			q.WorkspaceID, q.UserID, membership.RequestInterval).read(&others)
 		if others >= membership.MaxRequestsByNonMembers {
-			return membership.TooManyRequests, nil
+			return membership.TooManyRequests
 		}
 	}
-	tag, err := tx.Exec(ctx, `
+	saved := t.exec(`
 insert into account.access_requests as a (user_id, tenant_id, permissions, application, member, asked_at)
 values ($1, $2, $3, $4, $5, now())
 on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
   application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
 where a.asked_at <= excluded.asked_at - $6::interval`, q.UserID, q.WorkspaceID,
 		append([]string{}, q.Permissions.Strings()...), q.Application, member, membership.RequestInterval)
-	if err != nil {
-		return "", err
+	if saved == 0 {
+		return membership.RequestSentBefore
 	}
-	if tag.RowsAffected() == 0 {
-		return membership.RequestSentBefore, nil
-	}
-	return membership.RequestSent, nil
+	return membership.RequestSent
 }
 
 // requestData returns what the mail says and where its link leads.
@@ -142,22 +137,16 @@ func requestData(q membership.AccessRequest, member bool) mail.Data {
 }
 
 // LastAccessRequest reads the last request of a user in a workspace, or returns nil.
-func (s *Store) LastAccessRequest(
+func (a *Accounts) LastAccessRequest(
 	ctx context.Context, workspaceID, user uuid.UUID,
 ) (*membership.SentRequest, error) {
-	scan := func(row pgx.CollectableRow) (a membership.SentRequest, err error) {
-		var permissions []string
-		err = row.Scan(&a.UserID, &a.Name, &a.Email, &permissions, &a.Application, &a.At)
-		a.Permissions = perm.FromStrings(permissions)
-		return a, err
-	}
-	a, found, err := one(ctx, s, "read access request", scan, `
-select u.id, u.name, u.email, a.permissions, a.application, a.asked_at
+	scan := withPermissions(func(q *membership.SentRequest) *perm.Set { return &q.Permissions })
+	sent, found, err := one(ctx, a.db, "read access request", scan, `
+select u.id as user_id, u.name, u.email, a.permissions, a.application, a.asked_at as at
 from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
-where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`,
-		workspaceID, user, membership.RequestsKept)
-	if err != nil || !found {
+where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`, workspaceID, user, membership.RequestsKept)
+	if !found {
 		return nil, err
 	}
-	return &a, nil
+	return &sent, nil
 }

@@ -1,10 +1,7 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -20,80 +17,62 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-var _ useraccount.EmailChanges = (*Store)(nil)
+var _ useraccount.EmailChanges = (*Accounts)(nil)
 
 // BeginEmailChange stores a request to change an address, replaces an open one, records the event and mails both
 // addresses. A repeated call stores one request. It returns useraccount.ErrTooManyChanges or audit.ErrNotAuthorized.
-func (s *Store) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest, event audit.Event) error {
-	_, err := s.changeFactors(ctx, "begin change of address", &event, func(tx pgx.Tx) error {
-		// One at a time for each address, whose requests are limited.
-		_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('address ' || $1, 0))`, r.Email)
-		if err != nil {
-			return err
-		}
+func (a *Accounts) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest, event audit.Event) error {
+	_, err := a.changeFactors(ctx, "begin change of address", &event, func(tx *transaction) {
+		tx.lock("address " + r.Email) // one at a time for each address, whose requests are limited
 		var repeated, taken bool
 		var own, others int
-		err = tx.QueryRow(ctx, `
+		tx.row(`
 select exists (select from account.email_changes where id = $1),
   exists (select from account.users where email = any($4) and id <> $2),
   (select count(*) from account.email_changes where user_id = $2 and created_at > now() - interval '1 day'),
   (select count(distinct user_id) from account.email_changes
     where new_email = $3 and user_id <> $2 and created_at > now() - interval '1 day')`,
-			r.ID, r.UserID, r.Email, spelling.Spellings(r.Email)).Scan(&repeated, &taken, &own, &others)
-		if err != nil {
-			return err
-		}
+			r.ID, r.UserID, r.Email, spelling.Spellings(r.Email)).read(&repeated, &taken, &own, &others)
 		if repeated {
-			return errNoEvent
+			tx.noEvent = true
+			return
 		}
-		if own >= useraccount.MaxEmailChanges || others >= useraccount.MaxEmailChangesToAddress {
-			return useraccount.ErrTooManyChanges
-		}
-		if err := endEmailChange(ctx, tx, r.UserID, "replaced"); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `insert into account.email_changes
+		tx.require(own < useraccount.MaxEmailChanges && others < useraccount.MaxEmailChangesToAddress,
+			useraccount.ErrTooManyChanges)
+		tx.endEmailChange(r.UserID, "replaced")
+		tx.exec(`insert into account.email_changes
 			(id, user_id, old_email, new_email, old_token_hash, new_token_hash, expires_at)
 			select $1, id, email, $3, $4, $5, now() + $6::interval from account.users where id = $2`, r.ID, r.UserID,
 			r.Email, credential.Hash(r.OldToken.Reveal()), credential.Hash(r.NewToken.Reveal()),
 			useraccount.EmailChangeLife)
-		if err != nil {
-			return err
-		}
-		return s.mailEmailChange(ctx, tx, r, taken)
+		tx.mailEmailChange(r, taken)
 	})
 	return err
 }
 
 // mailEmailChange mails a link to the old address and one to the new. If the new address is taken, it gets no link.
-func (s *Store) mailEmailChange(ctx context.Context, tx pgx.Tx, r useraccount.EmailRequest, taken bool) error {
-	if s.mails == nil {
-		return nil
+func (t *transaction) mailEmailChange(r useraccount.EmailRequest, taken bool) {
+	if !t.sendsMail() {
+		return
 	}
 	m := mail.Message{
 		Kind:  mail.EmailChangeOld,
 		Token: r.OldToken,
 		Data:  mail.Data{Email: r.Email, Device: r.Device, Network: r.Network},
 	}
-	err := tx.QueryRow(ctx, `select expires_at from account.email_changes where id = $1`, r.ID).Scan(&m.Expires)
-	if err != nil {
-		return err
-	}
-	if err := s.queueMail(ctx, tx, r.UserID, m); err != nil {
-		return err
-	}
+	t.row(`select expires_at from account.email_changes where id = $1`, r.ID).read(&m.Expires)
+	t.mail(r.UserID, m)
 	other := mail.Message{Kind: mail.EmailChangeNew, Address: r.Email, Token: r.NewToken, Expires: m.Expires}
 	if taken {
 		other.Kind, other.Token = mail.EmailTaken, ""
 	}
-	return s.mails.Add(ctx, tx, other)
+	t.queue(other)
 }
 
 // endEmailChange ends the open request of a user, if there is one.
-func endEmailChange(ctx context.Context, tx pgx.Tx, user uuid.UUID, outcome string) error {
-	_, err := tx.Exec(ctx, `update account.email_changes set ended_at = now(), outcome = $2
+func (t *transaction) endEmailChange(user uuid.UUID, outcome string) {
+	t.exec(`update account.email_changes set ended_at = now(), outcome = $2
 		where user_id = $1 and ended_at is null`, user, outcome)
-	return err
 }
 
 // emailChangeSQL selects valid requests. Any other change of the address ends a request.
@@ -110,80 +89,63 @@ const byToken = `(c.old_token_hash = $1 or c.new_token_hash = $1)`
 var scanEmailChange = pgx.RowToStructByName[useraccount.EmailChange]
 
 // EmailChangeLink reads the request of a valid link, or returns useraccount.ErrLinkInvalid.
-func (s *Store) EmailChangeLink(ctx context.Context, tokenHash []byte) (useraccount.EmailChange, error) {
-	c, found, err := one(ctx, s, "read change of address", scanEmailChange, emailChangeSQL+byToken, tokenHash)
-	if err == nil && !found {
-		err = useraccount.ErrLinkInvalid
-	}
-	return c, err
+func (a *Accounts) EmailChangeLink(ctx context.Context, tokenHash []byte) (useraccount.EmailChange, error) {
+	return need(ctx, a.db, "read change of address", useraccount.ErrLinkInvalid, scanEmailChange,
+		emailChangeSQL+byToken, tokenHash)
 }
 
 // OpenEmailChange reads the open request of a user, or returns nil.
-func (s *Store) OpenEmailChange(ctx context.Context, user uuid.UUID) (*useraccount.EmailChange, error) {
-	c, found, err := one(ctx, s, "read change of address", scanEmailChange, emailChangeSQL+`c.user_id = $2`,
+func (a *Accounts) OpenEmailChange(ctx context.Context, user uuid.UUID) (*useraccount.EmailChange, error) {
+	c, found, err := one(ctx, a.db, "read change of address", scanEmailChange, emailChangeSQL+`c.user_id = $2`,
 		[]byte{}, user)
-	if err != nil || !found {
+	if !found {
 		return nil, err
 	}
 	return &c, nil
 }
 
-// lockEmailChange locks the user of a valid link and then the request. It locks the user "for update", because a new
-// address changes a key.
-func lockEmailChange(
-	ctx context.Context, tx pgx.Tx, tokenHash []byte,
-) (user uuid.UUID, c useraccount.EmailChange, err error) {
-	err = tx.QueryRow(ctx, `select user_id from account.email_changes c where `+byToken, tokenHash).Scan(&user)
-	if err == nil {
-		_, err = tx.Exec(ctx, `select from account.users where id = $1 for update`, user)
+// lockEmailChange locks the user of a valid link and then the request, or fails with useraccount.ErrLinkInvalid. It
+// locks the user "for update", because a new address changes a key.
+func (t *transaction) lockEmailChange(tokenHash []byte) (user uuid.UUID, c useraccount.EmailChange) {
+	t.require(t.row(`select user_id from account.email_changes c where `+byToken, tokenHash).find(&user),
+		useraccount.ErrLinkInvalid)
+	t.exec(`select from account.users where id = $1 for update`, user)
+	locked := rowsOf(t, scanEmailChange, emailChangeSQL+byToken+` for update of c`, tokenHash)
+	if len(locked) == 0 {
+		t.fail(useraccount.ErrLinkInvalid)
+		return user, c
 	}
-	if err == nil {
-		c, err = collectOne(ctx, tx, scanEmailChange, emailChangeSQL+byToken+` for update of c`, tokenHash)
-	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = useraccount.ErrLinkInvalid
-	}
-	return user, c, err
+	return user, locked[0]
 }
 
 // ConfirmEmailChange confirms a link. If the other link is confirmed, it changes the address, records the event, ends
 // the user's links to set a password, since they were sent to the old address, and returns true. It returns
 // useraccount.ErrLinkInvalid or ErrEmailTaken.
-func (s *Store) ConfirmEmailChange(
+func (a *Accounts) ConfirmEmailChange(
 	ctx context.Context, tokenHash []byte, event audit.Event,
 ) (c useraccount.EmailChange, changed bool, err error) {
 	taken := false
-	err = s.atomically(ctx, "confirm change of address", func(tx pgx.Tx) error {
+	err = a.atomically(ctx, "confirm change of address", func(tx *transaction) {
 		changed, taken = false, false
-		user, found, err := lockEmailChange(ctx, tx, tokenHash)
-		if err != nil {
-			return err
-		}
-		c = found
+		var user uuid.UUID
+		user, c = tx.lockEmailChange(tokenHash)
 		confirm := `update account.email_changes c set old_confirmed_at = now() where `
 		if c.ToNew {
 			confirm = `update account.email_changes c set new_confirmed_at = now() where `
 		}
-		_, err = tx.Exec(ctx, confirm+byToken, tokenHash)
-		if err != nil || c.ToNew && !c.OldConfirmed || !c.ToNew && !c.NewConfirmed {
-			return err
+		tx.exec(confirm+byToken, tokenHash)
+		if c.ToNew && !c.OldConfirmed || !c.ToNew && !c.NewConfirmed {
+			return
 		}
-		taken, err = emailTaken(ctx, tx, user, c.New)
-		if err != nil {
-			return err
+		if taken = tx.emailTaken(user, c.New); taken {
+			tx.endEmailChange(user, "taken")
+			return
 		}
-		if taken {
-			return endEmailChange(ctx, tx, user, "taken")
-		}
-		if err := endEmailChange(ctx, tx, user, "changed"); err != nil {
-			return err
-		}
+		tx.endEmailChange(user, "changed")
 		changed = true
 		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
-		if err := s.changeEmail(ctx, tx, user, c.New, useraccount.ByEmailChange); err != nil {
-			return err
-		}
-		return s.record(ctx, tx, event)
+		tx.changeEmail(user, c.New, useraccount.ByEmailChange)
+		tx.record(event)
 	})
 	if err == nil && taken {
 		err = useraccount.ErrEmailTaken
@@ -191,77 +153,56 @@ func (s *Store) ConfirmEmailChange(
 	return c, changed && err == nil, err
 }
 
-func emailTaken(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string) (bool, error) {
-	return found(tx.QueryRow(ctx, `select true from account.users where email = any($2) and id <> $1`, user,
-		spelling.Spellings(email)))
+func (t *transaction) emailTaken(user uuid.UUID, email string) bool {
+	return t.has(`select true from account.users where email = any($2) and id <> $1`, user, spelling.Spellings(email))
 }
 
 // changeEmail replaces the address of a locked user and mails both addresses. The links of a change
 // prove the new address. An operator's change does not: it does not tell who created the account.
-func (s *Store) changeEmail(ctx context.Context, tx pgx.Tx, user uuid.UUID, email string, by useraccount.Proof) error {
+func (t *transaction) changeEmail(user uuid.UUID, email string, by useraccount.Proof) {
 	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{
 		Email:    email,
 		Operator: by == useraccount.ByOperator,
 	}}
-	if err := s.queueMail(ctx, tx, user, changed); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, `update account.users set email = $2,
+	t.mail(user, changed)
+	t.exec(`update account.users set email = $2,
 			email_proven_at = now() + case when $4 or email_proven_at is not null then interval '0' end,
 			email_proven_by = case when $4 or email_proven_at is not null then $3 end
 		where id = $1`, user, spelling.Key(email), by, by == useraccount.ByEmailChange)
-	if violates(err, uniqueViolation, "users") { // another user took it meanwhile
-		return useraccount.ErrEmailTaken
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.queueMail(ctx, tx, user, changed); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `delete from account.password_resets where user_id = $1`, user)
-	return err
+	t.violation(uniqueViolation, "users", useraccount.ErrEmailTaken) // another user took it meanwhile
+	t.mail(user, changed)
+	t.exec(`delete from account.password_resets where user_id = $1`, user)
 }
 
 // StopEmailChange ends the request of a link and records the event, or returns useraccount.ErrLinkInvalid.
-func (s *Store) StopEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) error {
-	return s.atomically(ctx, "stop change of address", func(tx pgx.Tx) error {
-		user, c, err := lockEmailChange(ctx, tx, tokenHash)
-		if err != nil {
-			return err
-		}
-		if err := endEmailChange(ctx, tx, user, "stopped"); err != nil {
-			return err
-		}
+func (a *Accounts) StopEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) error {
+	return a.atomically(ctx, "stop change of address", func(tx *transaction) {
+		user, c := tx.lockEmailChange(tokenHash)
+		tx.endEmailChange(user, "stopped")
 		event.UserID, event.Subject = &user, "user:"+user.String()
 		event.Detail["by"] = "old"
 		if c.ToNew {
 			event.Detail["by"] = "new"
 		}
-		return s.record(ctx, tx, event)
+		tx.record(event)
 	})
 }
 
 // SetEmail replaces the address of a user for an operator, records the event, and ends an open request of the user. It
 // returns admin.ErrNoUser or useraccount.ErrEmailTaken.
-func (s *Store) SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error {
-	return s.change(ctx, "set address", &event, func(tx pgx.Tx) error {
-		exists, err := found(tx.QueryRow(ctx, `select true from account.users where id = $1 and deleted_at is null
-			for update`, user))
-		if err == nil && !exists {
-			err = admin.ErrNoUser
-		}
-		if err == nil {
-			err = endEmailChange(ctx, tx, user, "replaced")
-		}
-		if err != nil {
-			return err
-		}
-		if taken, err := emailTaken(ctx, tx, user, email); err != nil || taken {
-			return cmp.Or(err, useraccount.ErrEmailTaken)
-		}
-		return s.changeEmail(ctx, tx, user, email, useraccount.ByOperator)
+func (a *Accounts) SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error {
+	return a.change(ctx, "set address", &event, func(tx *transaction) {
+		tx.require(tx.lockUndeleted(user), admin.ErrNoUser)
+		tx.endEmailChange(user, "replaced")
+		tx.require(!tx.emailTaken(user, email), useraccount.ErrEmailTaken)
+		tx.changeEmail(user, email, useraccount.ByOperator)
 	})
+}
+
+// lockUndeleted locks a user whose address may change, which is a key: a weaker lock would be upgraded later, which can
+// deadlock. It returns false if there is no such user.
+func (t *transaction) lockUndeleted(user uuid.UUID) bool {
+	return t.has(`select true from account.users where id = $1 and deleted_at is null for update`, user)
 }
 
 // proven is the condition that the address of a user u was proven. Without it, nothing that the account has is known to
@@ -269,54 +210,36 @@ func (s *Store) SetEmail(ctx context.Context, user uuid.UUID, email string, even
 const proven = `(u.email_proven_at is not null)`
 
 // isProven reports whether the address of a user was proven. The caller's transaction must hold the user's row.
-func isProven(ctx context.Context, tx pgx.Tx, user uuid.UUID) (bool, error) {
-	return found(tx.QueryRow(ctx, `select true from account.users u where u.id = $1 and `+proven, user))
+func (t *transaction) isProven(user uuid.UUID) bool {
+	return t.has(`select true from account.users u where u.id = $1 and `+proven, user)
 }
 
 // takeOver proves the address of a user whose account another person may have created: it ends everything that gives
 // access to the account, except the linked account at the issuer keep, records the event and mails the user and the
 // members who can manage members of the user's workspaces. The caller's transaction must hold the user's row.
-func (s *Store) takeOver(
-	ctx context.Context, tx pgx.Tx, user uuid.UUID, by useraccount.Proof, keep string, event audit.Event,
-) (*useraccount.Takeover, error) {
-	if err := sequentially(ctx, tx); err != nil {
-		return nil, err
-	}
-	methods, err := readAllMethods(ctx, tx, user)
-	if err != nil {
-		return nil, err
-	}
-	methods = slices.DeleteFunc(methods, func(m admin.SignInMethod) bool {
+func (t *transaction) takeOver(
+	user uuid.UUID, by useraccount.Proof, keep string, event audit.Event,
+) *useraccount.Takeover {
+	t.sequentially()
+	methods := slices.DeleteFunc(t.allSignInMethods(user), func(m admin.SignInMethod) bool {
 		return m.Kind == admin.LinkedAccount && m.ID == keep
 	})
-	if err := s.removeSignInMethods(ctx, tx, user, methods, event.Actor); err != nil {
-		return nil, err
-	}
-	if err := endSignIns(ctx, tx, user); err != nil {
-		return nil, err
-	}
+	t.removeSignInMethods(user, methods, event.Actor)
+	t.endSignIns(user)
+	t.endEmailChange(user, "replaced")
 	for _, end := range []string{
 		`update account.password_resets set used_at = now() where user_id = $1 and used_at is null`,
-		`update account.email_changes set ended_at = now(), outcome = 'replaced'
-			where user_id = $1 and ended_at is null`,
 		`delete from account.idempotency_keys where user_id = $1`,
 		`delete from account.webhooks where user_id = $1`, // they would send what this user may read
 		`update account.invitations set ended_at = now(), outcome = 'withdrawn'
 			where invited_by = $1 and ended_at is null`,
 	} {
-		if _, err := tx.Exec(ctx, end, user); err != nil {
-			return nil, err
-		}
+		t.exec(end, user)
 	}
 	over := &useraccount.Takeover{Methods: len(methods)}
-	over.EndedCredentials, err = endCredentials(ctx, tx, user, nil, grant.AddressProven, event.Actor)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := tx.Exec(ctx, `update account.users set password_hash = null, email_proven_at = now(),
-		email_proven_by = $2 where id = $1`, user, by); err != nil {
-		return nil, err
-	}
+	over.EndedCredentials = t.endCredentials(user, nil, grant.AddressProven, event.Actor)
+	t.exec(`update account.users set password_hash = null, email_proven_at = now(), email_proven_by = $2
+		where id = $1`, user, by)
 	event.Action, event.Subject, event.UserID = audit.UserEmailProven, "user:"+user.String(), &user
 	event.Detail = map[string]any{
 		"by":      by,
@@ -327,65 +250,53 @@ func (s *Store) takeOver(
 	if over.More {
 		event.Detail["more"] = true
 	}
-	if err := s.record(ctx, tx, event); err != nil {
-		return nil, err
-	}
+	t.record(event)
 	data := mail.Data{PasswordSet: by != useraccount.ByUpstream}
-	if err := s.queueMail(ctx, tx, user, mail.Message{Kind: mail.AddressProven, Data: data}); err != nil {
-		return nil, err
-	}
-	return over, s.mailTakeover(ctx, tx, user)
+	t.mail(user, mail.Message{Kind: mail.AddressProven, Data: data})
+	t.mailTakeover(user)
+	return over
 }
 
 // mailTakeover mails the members who can manage members of a user's workspaces that the account was taken over.
-func (s *Store) mailTakeover(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
-	if s.mails == nil {
-		return nil
+func (t *transaction) mailTakeover(user uuid.UUID) {
+	if !t.sendsMail() {
+		return
 	}
 	type reader struct {
 		ID                             uuid.UUID
 		WorkspaceID, Workspace, Member string
 	}
-	readers, err := collect(ctx, tx, pgx.RowToStructByPos[reader], `
+	for _, r := range rowsOf(t, pgx.RowToStructByPos[reader], `
 select o.user_id, t.id::text, t.name, u.name from account.memberships m
 join account.memberships o on o.tenant_id = m.tenant_id and o.user_id <> m.user_id and $2 = any(o.permissions)
 join account.tenants t on t.id = m.tenant_id join account.users u on u.id = m.user_id
-where m.user_id = $1 order by t.id, o.user_id`, user, string(perm.AccountWriteMembers))
-	for i := 0; err == nil && i < len(readers); i++ {
-		r := readers[i]
-		err = s.queueMail(ctx, tx, r.ID, mail.Message{Kind: mail.MemberAddressProven, Data: mail.Data{
+where m.user_id = $1 order by t.id, o.user_id`, user, string(perm.AccountWriteMembers)) {
+		t.mail(r.ID, mail.Message{Kind: mail.MemberAddressProven, Data: mail.Data{
 			Person:    r.Member,
 			Workspace: r.Workspace,
 			Path:      "/settings/members/member?tenant=" + r.WorkspaceID + "&id=" + user.String(),
 		}})
 	}
-	return err
 }
 
 // endCredentials ends the grants and personal access tokens of a user in all workspaces, except those whose ids are in
 // keep, with an event for each. It returns those that it revoked, so that the caller can update Redis; EndNext revokes
 // the others.
-func endCredentials(
-	ctx context.Context, tx pgx.Tx, user uuid.UUID, keep []uuid.UUID, reason grant.Reason, actor string,
-) (useraccount.EndedCredentials, error) {
-	workspaces, err := collect(ctx, tx, pgx.RowTo[uuid.UUID], `
+func (t *transaction) endCredentials(
+	user uuid.UUID, keep []uuid.UUID, reason grant.Reason, actor string,
+) useraccount.EndedCredentials {
+	workspaces := rowsOf(t, pgx.RowTo[uuid.UUID], `
 select g.tenant_id from account.grants g where g.user_id = $1
 union select p.tenant_id from account.personal_access_tokens p where p.user_id = $1 order by 1`, user)
-	if err != nil {
-		return useraccount.EndedCredentials{}, fmt.Errorf("find workspaces: %w", err)
-	}
-	p, err := ending{user: &user, keep: keep, reason: reason, actor: actor}.beginIn(ctx, tx, workspaces)
-	return p.credentials(), err
+	return ending{user: &user, keep: keep, reason: reason, actor: actor}.beginIn(t, workspaces).credentials()
 }
 
 // ConfirmEmail proves the address of a user by an operator's word, with the event, and ends nothing. It returns false
 // if the address was proven already, or admin.ErrNoUser.
-func (s *Store) ConfirmEmail(ctx context.Context, user uuid.UUID, event audit.Event) (confirmed bool, err error) {
-	return s.changeIf(ctx, "confirm address", &event, func(tx pgx.Tx) error {
-		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
-			return err
-		}
-		return changed(tx.Exec(ctx, `update account.users set email_proven_at = now(), email_proven_by = $2
-			where id = $1 and email_proven_at is null`, user, useraccount.ByOperator))
+func (a *Accounts) ConfirmEmail(ctx context.Context, user uuid.UUID, event audit.Event) (confirmed bool, err error) {
+	return a.changeIf(ctx, "confirm address", &event, func(tx *transaction) {
+		tx.holdUser(user)
+		tx.change(`update account.users set email_proven_at = now(), email_proven_by = $2
+			where id = $1 and email_proven_at is null`, user, useraccount.ByOperator)
 	})
 }

@@ -39,21 +39,21 @@ const allowedFactorSQL = `select '{}'::text[] from account.sign_ins s, account.t
 // users.
 const approvableUserSQL = userSQL + ` for share`
 
-// stillAllowed locks what authorized a request until the end of the transaction. It returns
+// stillAllowed locks what authorized a request until the end of the transaction. The transaction fails with
 // audit.ErrNotAuthorized if that has ended since the check, or if there was nothing. A concurrent transaction that ends
 // it waits and then sees what this transaction wrote.
-func stillAllowed(ctx context.Context, tx pgx.Tx, a *audit.Authorization) error {
-	switch {
-	case a == nil:
-		return audit.ErrNotAuthorized
-	case a.Operator || a.Link:
-		return nil
+func (t *transaction) stillAllowed(a *audit.Authorization) {
+	t.require(a != nil, audit.ErrNotAuthorized)
+	if t.err == nil && !a.Operator && !a.Link {
+		t.allowedBy(a, allowedUserSQL)
 	}
-	return allowedBy(ctx, tx, a, allowedUserSQL)
 }
 
 // allowedBy is stillAllowed with the statement that locks the user.
-func allowedBy(ctx context.Context, tx pgx.Tx, a *audit.Authorization, user string) error {
+func (t *transaction) allowedBy(a *audit.Authorization, user string) {
+	if t.err != nil {
+		return
+	}
 	batch, needed := &pgx.Batch{}, []perm.Set{nil}
 	batch.Queue(user, a.UserID)
 	queue := func(wanted bool, needs perm.Set, sql string, args ...any) {
@@ -68,72 +68,53 @@ func allowedBy(ctx context.Context, tx pgx.Tx, a *audit.Authorization, user stri
 		a.SignInID, a.WorkspaceID)
 	queue(a.TokenID != uuid.Nil, a.Permissions, allowedTokenSQL, a.UserID, a.TokenID)
 	queue(a.GrantID != uuid.Nil, a.Permissions, allowedGrantSQL, a.UserID, a.GrantID, a.WorkspaceID)
-	results := tx.SendBatch(ctx, batch)
+	results := t.SendBatch(t.ctx, batch)
 	allowed := true
 	for _, needs := range needed {
 		var held []string
 		err := results.QueryRow().Scan(&held)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			_ = results.Close()
-			return err
+			t.fail(err)
+			return
 		}
 		allowed = allowed && err == nil && perm.FromStrings(held).HasAll(needs)
 	}
-	if err := results.Close(); err != nil {
-		return err
-	}
-	if !allowed {
-		return audit.ErrNotAuthorized
-	}
-	return nil
+	t.fail(results.Close())
+	t.require(allowed, audit.ErrNotAuthorized)
 }
 
 // StillAllowed returns audit.ErrNotAuthorized if what authorized a request has ended.
-func (s *Store) StillAllowed(ctx context.Context, a *audit.Authorization) error {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (d *db) StillAllowed(ctx context.Context, a *audit.Authorization) error {
+	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return stillAllowed(ctx, tx, a) })
+	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		t := &transaction{Tx: tx, db: d, ctx: ctx}
+		t.stillAllowed(a)
+		return t.err
+	})
 	if errors.Is(err, audit.ErrNotAuthorized) {
 		return err
 	}
 	return unavailable("check what authorized a request", err)
 }
 
-// stillProved locks the sign-in method behind a proof until the end of the transaction. It returns
+// stillProved locks the sign-in method behind a proof until the end of the transaction. The transaction fails with
 // session.ErrProofInvalid if the user no longer has the method or is disabled.
-func stillProved(ctx context.Context, tx pgx.Tx, user uuid.UUID, proof session.Proof) error {
+func (t *transaction) stillProved(user uuid.UUID, proof session.Proof) {
 	var hash string
-	err := tx.QueryRow(ctx, `select coalesce(password_hash, '') from account.users where id = $1
-		and disabled_at is null for no key update`, user).Scan(&hash)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return session.ErrProofInvalid
-	}
-	if err != nil {
-		return err
-	}
+	t.require(t.row(`select coalesce(password_hash, '') from account.users where id = $1
+		and disabled_at is null for no key update`, user).find(&hash), session.ErrProofInvalid)
 	holds := false
 	switch proof.Method {
 	case session.Password:
 		holds = hash != "" && hash == proof.PasswordHash.Reveal()
 	case session.Passkey:
-		holds, err = found(tx.QueryRow(ctx,
-			`select true from account.passkeys where id = $1 and user_id = $2 and copied_at is null for share`,
-			proof.PasskeyID, user))
+		holds = t.has(`select true from account.passkeys
+			where id = $1 and user_id = $2 and copied_at is null for share`, proof.PasskeyID, user)
 	case session.OIDC:
-		holds, err = found(tx.QueryRow(ctx,
-			`select true from account.identities where issuer = $1 and subject = $2 and user_id = $3 for share`,
-			proof.Issuer, proof.Subject, user))
+		holds = t.has(`select true from account.identities
+			where issuer = $1 and subject = $2 and user_id = $3 for share`, proof.Issuer, proof.Subject, user)
 	}
-	if err == nil && !holds {
-		err = session.ErrProofInvalid
-	}
-	return err
-}
-
-// found reports whether a query that selects true returns a row.
-func found(row pgx.Row) (yes bool, err error) {
-	if err = row.Scan(&yes); errors.Is(err, pgx.ErrNoRows) {
-		err = nil
-	}
-	return yes, err
+	t.require(holds, session.ErrProofInvalid)
 }

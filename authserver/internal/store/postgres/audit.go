@@ -31,20 +31,16 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 
 // Record appends a single event. An event that belongs to a change is written in the transaction of that
 // change instead.
-func (s *Store) Record(ctx context.Context, e audit.Event) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.pool.Exec(ctx, insertEvent, eventArgs(e))
-	return unavailable("record event", err)
+func (l *Logs) Record(ctx context.Context, e audit.Event) error {
+	_, err := l.exec(ctx, "record event", insertEvent, eventArgs(e))
+	return err
 }
 
 // RecordRefusal appends a grant.refused event, unless this clock hour already has one for the same grant and
 // reason.
-func (s *Store) RecordRefusal(ctx context.Context, e audit.Event) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.pool.Exec(ctx, insertEvent+` on conflict do nothing`, eventArgs(e))
-	return unavailable("record refusal", err)
+func (l *Logs) RecordRefusal(ctx context.Context, e audit.Event) error {
+	_, err := l.exec(ctx, "record refusal", insertEvent+` on conflict do nothing`, eventArgs(e))
+	return err
 }
 
 // isUUID guards a cast: a malformed text in the log must not hide the other events.
@@ -128,32 +124,32 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 }
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.
-func (s *Store) EventsOfWorkspace(
+func (l *Logs) EventsOfWorkspace(
 	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 ) ([]audit.Entry, error) {
-	return s.entries(ctx, `e.tenant_id = @of`, workspaceID, search, from, limit)
+	return l.entries(ctx, `e.tenant_id = @of`, workspaceID, search, from, limit)
 }
 
 // EventsOfUser reads the latest events that concern a user, inside and outside workspaces.
-func (s *Store) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
-	return s.entries(ctx, `e.user_id = @of`, user, audit.Search{}, audit.Cursor{}, limit)
+func (l *Logs) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
+	return l.entries(ctx, `e.user_id = @of`, user, audit.Search{}, audit.Cursor{}, limit)
 }
 
 // entries reads the latest month and the month before it, which are two partitions. It reads older events only if these
 // months have too few.
-func (s *Store) entries(
+func (l *Logs) entries(
 	ctx context.Context, of string, id uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 ) ([]audit.Entry, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+	ctx, cancel := l.withOperationLimit(ctx)
 	defer cancel()
 	args := searchArgs(id, search, from, limit)
 	args["recent"] = recentMonths(from.At, search.Until)
-	found, err := s.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at >= @recent`, search, from)+namesSQL, args)
+	found, err := l.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at >= @recent`, search, from)+namesSQL, args)
 	if err != nil || len(found) == limit {
 		return found, err
 	}
 	args["limit"] = limit - len(found)
-	older, err := s.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at < @recent`, search, from)+namesSQL, args)
+	older, err := l.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at < @recent`, search, from)+namesSQL, args)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +168,7 @@ func recentMonths(ends ...time.Time) time.Time {
 	return time.Date(latest.Year(), latest.Month()-1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-func (s *Store) readEntries(ctx context.Context, sql string, args pgx.NamedArgs) ([]audit.Entry, error) {
-	found, err := collect(ctx, s.pool, pgx.RowToStructByNameLax[audit.Entry], sql, args)
+func (l *Logs) readEntries(ctx context.Context, sql string, args pgx.NamedArgs) ([]audit.Entry, error) {
+	found, err := collect(ctx, l.pool, pgx.RowToStructByNameLax[audit.Entry], sql, args)
 	return found, unavailable("read audit log", err)
 }

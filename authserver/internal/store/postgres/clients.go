@@ -97,68 +97,51 @@ const (
 )
 
 // Client reads a client without its secrets, or returns client.ErrUnknown.
-func (s *Store) Client(ctx context.Context, id uuid.UUID) (client.Client, error) {
-	return s.readClient(ctx, clientSQL, id)
+func (c *Clients) Client(ctx context.Context, id uuid.UUID) (client.Client, error) {
+	return need(ctx, c.db, "read client", client.ErrUnknown, scanClient, clientSQL, id)
 }
 
 // ClientWithSecret reads a client and the live secret with this hash, if any, or returns client.ErrUnknown.
-func (s *Store) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error) {
-	return s.readClient(ctx, presentingClients, id, secretHash)
+func (c *Clients) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error) {
+	return need(ctx, c.db, "read client", client.ErrUnknown, scanClient, presentingClients, id, secretHash)
 }
 
-func (s *Store) readClient(ctx context.Context, sql string, args ...any) (client.Client, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	var row clientRow
-	err := s.reader(ctx).QueryRow(ctx, sql, args...).Scan(row.targets()...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return client.Client{}, client.ErrUnknown
+func scanClient(row pgx.CollectableRow) (client.Client, error) {
+	var r clientRow
+	if err := row.Scan(r.targets()...); err != nil {
+		return client.Client{}, err
 	}
-	if err != nil {
-		return client.Client{}, unavailable("read client", err)
-	}
-	return *row.client(), nil
+	return *r.client(), nil
 }
 
 // Clients lists the clients of a workspace without their secrets, newest first.
-func (s *Store) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error) {
-	scan := func(row pgx.CollectableRow) (client.Client, error) {
-		var r clientRow
-		if err := row.Scan(r.targets()...); err != nil {
-			return client.Client{}, err
-		}
-		return *r.client(), nil
-	}
-	return list(ctx, s, "list clients", scan, `select `+clientFields+noSecrets+` from account.oauth_clients c
+func (c *Clients) Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error) {
+	return list(ctx, c.db, "list clients", scanClient, `select `+clientFields+noSecrets+` from account.oauth_clients c
 		where c.tenant_id = $1 and c.deleted_at is null order by c.created_at desc, c.id desc`, workspaceID)
 }
 
 // SaveClient registers a client with the hash of its first secret (none for a connector) and the audit event,
 // in one transaction. It returns false if a client with this identifier already exists, or client.ErrTooMany.
-func (s *Store) SaveClient(ctx context.Context, c client.Client, secretHash []byte, event audit.Event) (bool, error) {
-	return s.changeIf(ctx, "register client", &event, func(tx pgx.Tx) error {
-		saved, err := insertClient(ctx, tx, c, secretHash)
-		if err == nil && !saved {
-			err = errNoEvent
-		}
-		if err != nil {
-			return err
+func (c *Clients) SaveClient(
+	ctx context.Context, registered client.Client, secretHash []byte, event audit.Event,
+) (bool, error) {
+	return c.changeIf(ctx, "register client", &event, func(tx *transaction) {
+		if !tx.insertClient(registered, secretHash) {
+			tx.noEvent = true
+			return
 		}
 		var others int
-		err = tx.QueryRow(ctx, `select count(*) from (select from account.oauth_clients
+		tx.row(`select count(*) from (select from account.oauth_clients
 			where tenant_id = $1 and deleted_at is null and id <> $2 limit $3) c`,
-			c.WorkspaceID, c.ID, client.MaxInWorkspace).Scan(&others)
-		if err == nil && others == client.MaxInWorkspace {
-			return client.ErrTooMany
-		}
-		return err
+			registered.WorkspaceID, registered.ID, client.MaxInWorkspace).read(&others)
+		tx.require(others < client.MaxInWorkspace, client.ErrTooMany)
 	})
 }
 
 // insertClient inserts a client with the hash of its first secret, if it has one. It returns false if a client with
 // this identifier already exists.
-func insertClient(ctx context.Context, tx pgx.Tx, c client.Client, secretHash []byte) (bool, error) {
-	tag, err := tx.Exec(ctx, `
+func (t *transaction) insertClient(c client.Client, secretHash []byte) bool {
+	inserted := t.exec(`
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform,
   resource,
   token_endpoint_auth_method, created_by, created_at)
@@ -167,39 +150,31 @@ values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, '')
 on conflict (id) do nothing`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID),
 		"name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(), "platform": c.Platform,
 		"resource": c.Resource, "auth": c.AuthMethod, "by": c.CreatedBy, "at": c.CreatedAt})
-	if err != nil || tag.RowsAffected() == 0 || secretHash == nil {
-		return err == nil && tag.RowsAffected() == 1, err
+	if inserted == 1 && secretHash != nil {
+		t.exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, secretHash)
 	}
-	_, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, secretHash)
-	return err == nil, err
+	return inserted == 1
 }
 
 // DeleteClient deletes a client of the workspace, or for an operator any client, and ends its grants, durably and in
 // one transaction. It returns those that it revoked so that the caller can update Redis, and whether EndNext revokes
 // others; or client.ErrUnknown.
-func (s *Store) DeleteClient(
+func (c *Clients) DeleteClient(
 	ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
 ) (ended useraccount.EndedCredentials, err error) {
-	err = s.change(ctx, "delete client", &event, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `update account.oauth_clients set deleted_at = now() where id = $1
+	err = c.change(ctx, "delete client", &event, func(tx *transaction) {
+		tx.require(tx.row(`update account.oauth_clients set deleted_at = now() where id = $1
 			and deleted_at is null and ($3 or tenant_id = $2) returning tenant_id`, id, workspaceID,
-			event.Authorization.Operator).Scan(&event.WorkspaceID)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return client.ErrUnknown
-		}
-		if err != nil {
-			return err
-		}
+			event.Authorization.Operator).find(&event.WorkspaceID), client.ErrUnknown)
 		workspaces := []uuid.UUID{}
 		if event.WorkspaceID != nil {
 			workspaces = append(workspaces, *event.WorkspaceID)
-		} else if workspaces, err = workspacesOfClient(ctx, tx, id); err != nil {
-			return err
+		} else { // a client that belongs to none; in the order in which transactions lock them
+			workspaces = rowsOf(tx, pgx.RowTo[uuid.UUID], `select distinct g.tenant_id from account.grants g
+				where g.client_id = $1 and g.state <> 'revoked' order by 1`, id)
 		}
-		e := ending{client: &id, reason: grant.ClientDeleted, actor: event.Actor}
-		p, err := e.beginIn(ctx, tx, workspaces)
+		p := ending{client: &id, reason: grant.ClientDeleted, actor: event.Actor}.beginIn(tx, workspaces)
 		ended = p.credentials()
-		return err
 	})
 	return ended, err
 }
@@ -208,30 +183,20 @@ func (s *Store) DeleteClient(
 // for overlap, but not longer than its own expiry; older secrets end at once, so that a client has at most
 // two (contract, section 5). The client's row is locked first, so that this also holds for concurrent
 // replacements.
-func (s *Store) ReplaceSecret(
+func (c *Clients) ReplaceSecret(
 	ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 ) error {
-	return s.change(ctx, "replace secret", &event, func(tx pgx.Tx) error {
-		exists, err := found(tx.QueryRow(ctx, `select true from account.oauth_clients where id = $1
-			and tenant_id is not distinct from $2 and deleted_at is null for update`, id, nullable(workspaceID)))
-		if err == nil && !exists {
-			err = client.ErrUnknown
-		}
-		if err != nil {
-			return err
-		}
-		if _, err = tx.Exec(ctx, `delete from account.client_secrets where client_id = $1 and ($2::interval <= '0'
+	return c.change(ctx, "replace secret", &event, func(tx *transaction) {
+		tx.require(tx.has(`select true from account.oauth_clients where id = $1
+			and tenant_id is not distinct from $2 and deleted_at is null for update`, id, nullable(workspaceID)),
+			client.ErrUnknown)
+		tx.exec(`delete from account.client_secrets where client_id = $1 and ($2::interval <= '0'
 			or expires_at <= now()
 			or hash <> (select s.hash from account.client_secrets s where s.client_id = $1
-			order by `+secretOrder+` limit 1))`, id, overlap); err != nil {
-			return err
-		}
-		if _, err = tx.Exec(ctx, `update account.client_secrets set expires_at = now() + $2
-			where client_id = $1 and (expires_at is null or expires_at > now() + $2)`, id, overlap); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `insert into account.client_secrets (client_id, hash) values ($1, $2)`, id, hash)
-		return err
+			order by `+secretOrder+` limit 1))`, id, overlap)
+		tx.exec(`update account.client_secrets set expires_at = now() + $2
+			where client_id = $1 and (expires_at is null or expires_at > now() + $2)`, id, overlap)
+		tx.exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, id, hash)
 	})
 }
 
@@ -251,54 +216,44 @@ func nonNil(texts []string) []string {
 
 // ChangeClients creates and changes clients and records the events, in one transaction. It returns an *admin.Refusal if
 // a new client has the id of a deleted one, if a client to change was deleted, or if a workspace does not exist.
-func (s *Store) ChangeClients(ctx context.Context, changes []admin.ClientChange) error {
-	return s.atomically(ctx, "change clients", func(tx pgx.Tx) error {
+func (c *Clients) ChangeClients(ctx context.Context, changes []admin.ClientChange) error {
+	return c.atomically(ctx, "change clients", func(tx *transaction) {
 		for _, change := range changes {
-			if err := changeClient(ctx, tx, change); err != nil {
-				return err
+			if change.New {
+				tx.addClient(change)
+			} else {
+				tx.updateClient(change.Client)
 			}
-			if err := s.record(ctx, tx, change.Event); err != nil {
-				return err
-			}
+			tx.record(change.Event)
 		}
-		return nil
 	})
 }
 
-func changeClient(ctx context.Context, tx pgx.Tx, change admin.ClientChange) error {
-	if !change.New {
-		return updateClient(ctx, tx, change.Client)
-	}
-	saved, err := insertClient(ctx, tx, change.Client, change.SecretHash)
-	if violates(err, foreignKeyViolation, "oauth_clients") {
-		return admin.ErrNoWorkspace
-	}
-	if err == nil && !saved {
-		return &admin.Refusal{
+func (t *transaction) addClient(change admin.ClientChange) {
+	added := t.insertClient(change.Client, change.SecretHash)
+	t.violation(foreignKeyViolation, "oauth_clients", admin.ErrNoWorkspace)
+	if !added {
+		t.fail(&admin.Refusal{
 			Message: fmt.Sprintf("%s is the id of another or a deleted client: choose a new one", change.Client.ID),
-		}
+		})
 	}
-	return err
 }
 
-func updateClient(ctx context.Context, tx pgx.Tx, c client.Client) error {
-	tag, err := tx.Exec(ctx, `
+func (t *transaction) updateClient(c client.Client) {
+	updated := t.exec(`
 update account.oauth_clients set name = @name, redirect_uris = @redirects, required_permissions = @required,
   connector_platform = nullif(@platform, ''), resource = nullif(@resource, ''), token_endpoint_auth_method = @auth
 where id = @id and kind = @kind and tenant_id is not distinct from @tenant and metadata_url is null
   and deleted_at is null`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID),
 		"name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(), "platform": c.Platform,
 		"resource": c.Resource, "auth": c.AuthMethod})
-	if err == nil && tag.RowsAffected() == 0 {
-		return admin.ErrNoClient
-	}
-	return err
+	t.require(updated == 1, admin.ErrNoClient)
 }
 
 // EveryClient lists the clients of one workspace, or all clients if workspaceID is nil, newest first. It
 // includes services.
-func (s *Store) EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]admin.Client, error) {
-	return listLong(ctx, s, "list clients", pgx.RowToStructByName[admin.Client], `
+func (c *Clients) EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]admin.Client, error) {
+	return listLong(ctx, c.db, "list clients", pgx.RowToStructByName[admin.Client], `
 select c.id, c.kind, c.tenant_id as workspace_id, coalesce(t.name, '') as workspace, c.name,
   c.token_endpoint_auth_method as auth_method, c.created_at as created,
   (select count(*) from account.grants g where g.client_id = c.id and g.state = 'active' and g.ends_at > now()) grants
@@ -307,32 +262,24 @@ where c.deleted_at is null and (@tenant::uuid is null or c.tenant_id = @tenant)
 order by c.created_at desc, c.id desc`, pgx.NamedArgs{"tenant": workspaceID})
 }
 
-// workspacesOfClient returns the workspaces in which a client that belongs to none has grants that were not revoked, in
-// the order in which transactions lock them.
-func workspacesOfClient(ctx context.Context, tx pgx.Tx, id uuid.UUID) ([]uuid.UUID, error) {
-	return collect(ctx, tx, pgx.RowTo[uuid.UUID], `select distinct g.tenant_id from account.grants g
-		where g.client_id = $1 and g.state <> 'revoked' order by 1`, id)
-}
-
 // ClientCopy reads the stored copy of a client's metadata document. It returns false if the document was
 // never stored, and client.ErrNotServed if an operator has deleted the client; the deletion is permanent.
-func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (c *Clients) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
+	ctx, cancel := c.withOperationLimit(ctx)
 	defer cancel()
 	var row clientRow
 	var copied client.CachedClient
 	var deleted bool
-	err := s.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null,
+	err := c.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null,
 		`+clientFields+noSecrets+`
 		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
 		Scan(append([]any{&copied.FetchedAt, &copied.FreshUntil, &deleted}, row.targets()...)...)
-	if errors.Is(err, pgx.ErrNoRows) {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return client.CachedClient{}, false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return client.CachedClient{}, false, unavailable("read client copy", err)
-	}
-	if deleted {
+	case deleted:
 		return client.CachedClient{}, false, client.ErrNotServed
 	}
 	copied.Client = *row.client()
@@ -341,11 +288,9 @@ func (s *Store) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClie
 
 // StoreClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if
 // an operator has deleted the client, and a *client.DocumentError if Postgres rejects the keys as JSON.
-func (s *Store) StoreClientCopy(ctx context.Context, c client.CachedClient) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	defer s.recent.Purge()
-	tag, err := s.pool.Exec(ctx, `
+func (c *Clients) StoreClientCopy(ctx context.Context, copied client.CachedClient) error {
+	defer c.recent.Purge()
+	stored, err := c.exec(ctx, "store client copy", `
 insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform,
   resource, token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
 values (@id, @kind, @name, @redirects, @required, nullif(@platform, ''), '', @auth, @address, @keys,
@@ -356,23 +301,21 @@ on conflict (id) do update set name = excluded.name, redirect_uris = excluded.re
   token_endpoint_auth_method = excluded.token_endpoint_auth_method,
   keys = excluded.keys, keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
   document_fresh_until = excluded.document_fresh_until
-where c.deleted_at is null and c.metadata_url = excluded.metadata_url`, pgx.NamedArgs{"id": c.ID,
-		"kind": c.Kind, "name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(),
-		"platform": c.Platform, "auth": c.AuthMethod, "address": c.Address, "keys": c.Keys,
-		"keys_url": c.KeysURL, "read": c.FetchedAt, "fresh": c.FreshUntil})
+where c.deleted_at is null and c.metadata_url = excluded.metadata_url`, pgx.NamedArgs{"id": copied.ID,
+		"kind": copied.Kind, "name": copied.Name, "redirects": nonNil(copied.Redirects),
+		"required": copied.Required.Strings(), "platform": copied.Platform, "auth": copied.AuthMethod,
+		"address": copied.Address, "keys": copied.Keys, "keys_url": copied.KeysURL, "read": copied.FetchedAt,
+		"fresh": copied.FreshUntil})
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok &&
 		strings.HasPrefix(refused.Code, "22") { // class 22: data exception
 		return &client.DocumentError{
 			Message: "Its keys are not valid: they contain a character or a number that is not valid in a key.",
 		}
 	}
-	if err != nil {
-		return unavailable("store client copy", err)
+	if err == nil && stored == 0 {
+		err = client.ErrNotServed
 	}
-	if tag.RowsAffected() == 0 {
-		return client.ErrNotServed
-	}
-	return nil
+	return err
 }
 
 // platformSQL is the beginning of the new platform of a client c. While a connector policy is being applied, the client
@@ -382,13 +325,11 @@ const platformSQL = `case when exists (select from account.endings where days is
 
 // SetClientPlatform sets the connector platform of a client that has a metadata document; "" means none. It changes
 // nothing while a connector policy is being applied.
-func (s *Store) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.pool.Exec(ctx,
-		`update account.oauth_clients c set connector_platform = `+platformSQL+`nullif($2, '') end where id = $1
-			and metadata_url is not null`, id, platform)
-	return unavailable("set client platform", err)
+func (c *Clients) SetClientPlatform(ctx context.Context, id uuid.UUID, platform string) error {
+	_, err := c.exec(ctx, "set client platform", `update account.oauth_clients c
+		set connector_platform = `+platformSQL+`nullif($2, '') end where id = $1 and metadata_url is not null`, id,
+		platform)
+	return err
 }
 
 // Limits of the cache of recent clients: the lifetime and the number of entries.
@@ -407,18 +348,18 @@ type recentClient struct {
 // RecentClient is Client with its two newest live secrets, from a cache of up to one second. It is for
 // requests that are refused in any case, so that garbage costs Postgres at most one read a second. Its result
 // must not authorize anything.
-func (s *Store) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
-	found, known := s.recent.Get(id)
+func (c *Clients) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
+	found, known := c.recent.Get(id)
 	if !known || time.Since(found.at) >= recentFor {
 		found = recentClient{at: time.Now()}
-		read, err := s.readClient(ctx, recentClientSQL, id)
-		if err != nil && !errors.Is(err, client.ErrUnknown) {
+		read, exists, err := one(ctx, c.db, "read client", scanClient, recentClientSQL, id)
+		if err != nil {
 			return client.Client{}, err
 		}
-		if err == nil {
+		if exists {
 			found.client = &read
 		}
-		s.recent.Add(id, found)
+		c.recent.Add(id, found)
 	}
 	if found.client == nil {
 		return client.Client{}, client.ErrUnknown

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
-var _ connectionlog.StoppedAttempts = (*Store)(nil)
+var _ connectionlog.StoppedAttempts = (*Logs)(nil)
 
 // keptAttempts is how many stopped attempts of a connector are stored: 50 of members and 50 anonymous ones,
 // so that anonymous entries cannot evict members' entries.
@@ -22,49 +22,36 @@ const keptAttempts = 50
 // RecordStopped inserts a stopped attempt, or updates the entry of this clock hour. An answer removes the
 // entry of the consent page that waited for it. A user who is not a member of the workspace is recorded as
 // anonymous.
-func (s *Store) RecordStopped(ctx context.Context, stopped connectionlog.StoppedAttempt) error {
-	return s.atomically(ctx, "note stop", func(tx pgx.Tx) error {
-		if stopped.UserID != nil {
-			member, err := found(tx.QueryRow(ctx, `select true from account.memberships
-				where tenant_id = $1 and user_id = $2`, stopped.WorkspaceID, *stopped.UserID))
-			if err != nil {
-				return err
-			}
-			if !member {
-				stopped.UserID = nil
-			}
+func (l *Logs) RecordStopped(ctx context.Context, stopped connectionlog.StoppedAttempt) error {
+	return l.atomically(ctx, "note stop", func(tx *transaction) {
+		user := stopped.UserID
+		if user != nil && !tx.has(`select true from account.memberships where tenant_id = $1 and user_id = $2`,
+			stopped.WorkspaceID, *user) {
+			user = nil
+		}
+		if user != nil && stopped.Outcome != connectionlog.Waiting {
+			tx.answered(stopped.WorkspaceID, stopped.ClientID, *user)
 		}
 		args := pgx.NamedArgs{"id": identity.New(), "tenant": stopped.WorkspaceID, "client": stopped.ClientID,
-			"user": stopped.UserID, "stray": stopped.Orphan, "outcome": string(stopped.Outcome),
+			"user": user, "stray": stopped.Orphan, "outcome": string(stopped.Outcome),
 			"reason": stopped.Reason, "request": stopped.RequestID, "keep": keptAttempts}
-		if stopped.Outcome != connectionlog.Waiting && stopped.UserID != nil {
-			if err := answered(ctx, tx, stopped.WorkspaceID, stopped.ClientID, *stopped.UserID); err != nil {
-				return err
-			}
-		}
-		_, err := tx.Exec(ctx, `
+		tx.exec(`
 insert into account.connection_stops (id, tenant_id, client_id, user_id, stray, outcome, reason, request_id)
 values (@id, @tenant, @client, @user, @stray, @outcome, @reason, @request)
 on conflict (tenant_id, client_id, coalesce(user_id, '00000000-0000-0000-0000-000000000000'), stray, reason,
   date_trunc('hour', at at time zone 'UTC'))
 do update set at = excluded.at, request_id = excluded.request_id, outcome = excluded.outcome`, args)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `
+		tx.exec(`
 delete from account.connection_stops where tenant_id = @tenant and id in (select id from account.connection_stops
   where tenant_id = @tenant and client_id = @client and (user_id is null) = (@user::uuid is null)
   order by at desc, id desc offset @keep)`, args)
-		return err
 	})
 }
 
 // answered deletes the entry of a consent page that waits for the user's answer.
-func answered(ctx context.Context, tx pgx.Tx, workspaceID, client, user uuid.UUID) error {
-	_, err := tx.Exec(ctx,
-		`delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3
-			and outcome = 'waiting'`, workspaceID, client, user)
-	return err
+func (t *transaction) answered(workspaceID, client, user uuid.UUID) {
+	t.exec(`delete from account.connection_stops where tenant_id = $1 and client_id = $2 and user_id = $3
+		and outcome = 'waiting'`, workspaceID, client, user)
 }
 
 // attemptDetails reads attempts w of connectors c, with the names of their users. The query defines both.
@@ -153,7 +140,7 @@ func (a *attemptRow) attempt() connectionlog.Attempt {
 
 // Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after skipping offset.
 // The connector with the latest attempt comes first.
-func (s *Store) Connectors(
+func (l *Logs) Connectors(
 	ctx context.Context, workspaceID uuid.UUID, offset, limit int,
 ) ([]connectionlog.Connector, error) {
 	scan := func(row pgx.CollectableRow) (connectionlog.Connector, error) {
@@ -167,7 +154,7 @@ func (s *Store) Connectors(
 		}
 		return r.connector, nil
 	}
-	return listLong(ctx, s, "read connectors", scan, connectorsSQL,
+	return listLong(ctx, l.db, "read connectors", scan, connectorsSQL,
 		pgx.NamedArgs{"tenant": workspaceID, "offset": offset, "limit": limit})
 }
 
@@ -215,7 +202,7 @@ order by w.at desc, w.id desc`
 }
 
 // SearchConnections reads the attempts of all connectors of a workspace that a search names, backwards from a cursor.
-func (s *Store) SearchConnections(
+func (l *Logs) SearchConnections(
 	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 ) ([]connectionlog.Found, error) {
 	args := searchArgs(workspaceID, search, from, limit)
@@ -227,5 +214,5 @@ func (s *Store) SearchConnections(
 		}
 		return connectionlog.Found{Connector: r.connector, Attempt: r.attempt()}, nil
 	}
-	return listLong(ctx, s, "search connection log", scan, foundSQL(search, from), args)
+	return listLong(ctx, l.db, "search connection log", scan, foundSQL(search, from), args)
 }

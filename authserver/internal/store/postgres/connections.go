@@ -1,9 +1,8 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,22 +18,14 @@ import (
 
 // InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace whose code was
 // redeemed, if it was ended in the last 90 days because a used code or refresh token was presented, and otherwise nil.
-func (s *Store) InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error) {
-	scan := func(row pgx.CollectableRow) (permissions []string, err error) {
-		var interrupted bool
-		if err = row.Scan(&interrupted, &permissions); !interrupted {
-			return nil, err
-		}
-		return permissions, err
-	}
-	permissions, _, err := one(ctx, s, "read interrupted grant", scan, `
-select g.ending is not null and g.revoked_at > now() - interval '90 days', g.permissions from account.grants g
-where g.user_id = $1 and g.tenant_id = $3 and g.client_id = $2 and g.generation > 0
-order by g.created_at desc limit 1`, user, clientID, workspaceID)
-	if permissions == nil {
-		return nil, err
-	}
-	return perm.FromStrings(permissions), err
+func (g *Grants) InterruptedGrant(ctx context.Context, user, clientID, workspaceID uuid.UUID) (perm.Set, error) {
+	permissions, _, err := one(ctx, g.db, "read interrupted grant", pgx.RowTo[perm.Set], `
+select last.permissions from (
+  select g.permissions, g.ending, g.revoked_at from account.grants g
+  where g.user_id = $1 and g.tenant_id = $3 and g.client_id = $2 and g.generation > 0
+  order by g.created_at desc limit 1) last
+where last.ending is not null and last.revoked_at > now() - interval '90 days'`, user, clientID, workspaceID)
+	return perm.NewSet(permissions...), err
 }
 
 // connectionsSQL selects the columns of connectionOf.
@@ -51,18 +42,18 @@ left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature =
 
 // ConnectedApps lists a user's grants, the latest first: all active grants, and those that ended within the
 // last 90 days. It omits a grant whose code was never redeemed, unless the grant has a revocation reason.
-func (s *Store) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
-	return list(ctx, s, "list connected apps", connectionOf, connectionsSQL+`
+func (g *Grants) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error) {
+	return list(ctx, g.db, "list connected apps", connectionOf, connectionsSQL+`
 where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at) > now() - interval '90 days'
   and (g.state = 'revoked' or `+notOverSQL+`)
 order by g.created_at desc, g.id desc limit 500`, user)
 }
 
 // WorkspaceConnections lists the active grants of a workspace that the page selects, the latest first.
-func (s *Store) WorkspaceConnections(
+func (g *Grants) WorkspaceConnections(
 	ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,
 ) ([]consent.Connection, error) {
-	return list(ctx, s, "list connections of workspace", connectionOf, connectionsSQL+`
+	return list(ctx, g.db, "list connections of workspace", connectionOf, connectionsSQL+`
 where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and ($2::uuid is null or g.id = $2)
   and `+notOverSQL+`
   and ($3::uuid is null or (g.created_at, g.id) <
@@ -74,13 +65,13 @@ order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Be
 
 // EndConnection revokes an active grant of a workspace if the event's authorization still holds. It returns the grant,
 // or none if it is not active in this workspace.
-func (s *Store) EndConnection(
+func (g *Grants) EndConnection(
 	ctx context.Context, workspaceID, id uuid.UUID, reason grant.Reason, event audit.Event,
 ) (ended []grant.Grant, err error) {
-	err = s.change(ctx, "end connection", &event, func(tx pgx.Tx) (err error) {
-		ended, err = revokeIn(ctx, tx, []uuid.UUID{workspaceID}, `g.id = @grant and g.state = 'active'`,
+	err = g.change(ctx, "end connection", &event, func(tx *transaction) {
+		ended = revokeIn(tx, []uuid.UUID{workspaceID}, `g.id = @grant and g.state = 'active'`,
 			pgx.NamedArgs{"grant": id}, reason, event.Actor)
-		return cmp.Or(err, errNoEvent) // revokeIn has recorded the end of the grant
+		tx.noEvent = true // revokeIn has recorded the end of the grant
 	})
 	if err != nil {
 		return nil, err
@@ -89,8 +80,8 @@ func (s *Store) EndConnection(
 }
 
 // LiveConnectors counts the active grants of connectors in a workspace, up to countAtMost.
-func (s *Store) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (count int, err error) {
-	count, _, err = one(ctx, s, "count connections of workspace", pgx.RowTo[int], `
+func (g *Grants) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (count int, err error) {
+	count, _, err = one(ctx, g.db, "count connections of workspace", pgx.RowTo[int], `
 select count(*) from (select g.id from account.grants g where g.tenant_id = $1
   and g.kind = $2 and g.state = 'active' and g.ends_at > now() and `+notOverSQL+`
   order by g.created_at desc, g.id desc limit $3) live`, workspaceID, client.Connector, countAtMost)
@@ -118,21 +109,21 @@ func grantFilterArgs(f admin.GrantFilter) pgx.NamedArgs {
 }
 
 // EveryGrant lists the latest grants that match the filter, up to limit.
-func (s *Store) EveryGrant(ctx context.Context, filter admin.GrantFilter, limit int) ([]admin.Grant, error) {
+func (g *Grants) EveryGrant(ctx context.Context, filter admin.GrantFilter, limit int) ([]admin.Grant, error) {
 	type grantRow struct {
 		admin.Grant
 		Over bool
 	}
 	scan := func(row pgx.CollectableRow) (admin.Grant, error) {
-		g, err := pgx.RowToStructByName[grantRow](row)
-		if g.Over {
-			g.State = "ended by time"
+		found, err := pgx.RowToStructByName[grantRow](row)
+		if found.Over {
+			found.State = "ended by time"
 		}
-		return g.Grant, err
+		return found.Grant, err
 	}
 	args := grantFilterArgs(filter)
 	args["limit"] = limit
-	return listLong(ctx, s, "list grants", scan, `
+	return listLong(ctx, g.db, "list grants", scan, `
 select g.id, g.kind, g.client_id, c.name as client, g.user_id, u.email, g.tenant_id as workspace_id, g.permissions,
   g.state, g.state <> 'revoked' and g.ends_at <= now() as over, g.created_at as created, g.last_used_at as last_used,
   g.ends_at as ends, g.revoked_at, coalesce(g.revoke_reason, '') as reason
@@ -142,59 +133,52 @@ where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`, args)
 
 // EndGrant revokes a grant with its event, or returns admin.ErrNoGrant. It returns false if the grant was
 // already revoked.
-func (s *Store) EndGrant(ctx context.Context, id uuid.UUID, actor string) (grant.Grant, bool, error) {
-	var found grant.Grant
-	revoked := false
-	err := s.atomically(ctx, "end grant", func(tx pgx.Tx) error {
-		var err error
-		found, err = collectOne(ctx, tx, scanGrant, `select `+grantColumns+` from account.grants g where g.id = $1`, id)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return admin.ErrNoGrant
+func (g *Grants) EndGrant(
+	ctx context.Context, id uuid.UUID, actor string,
+) (found grant.Grant, revoked bool, err error) {
+	err = g.atomically(ctx, "end grant", func(tx *transaction) {
+		var row grantRow
+		if !tx.row(`select `+grantColumns+` from account.grants g where g.id = $1`, id).find(row.targets()...) {
+			tx.fail(admin.ErrNoGrant)
+			return
 		}
-		if err != nil {
-			return err
-		}
-		ended, err := revokeIn(ctx, tx, []uuid.UUID{found.WorkspaceID}, `g.id = @id`, pgx.NamedArgs{"id": id},
-			grant.ByAdmin, actor)
+		found = *row.grant()
+		ended := revokeIn(tx, []uuid.UUID{found.WorkspaceID}, `g.id = @id`, pgx.NamedArgs{"id": id}, grant.ByAdmin,
+			actor)
 		if revoked = len(ended) == 1; revoked {
 			found = ended[0]
 		}
-		return err
 	})
 	return found, revoked, err
 }
 
 // nextGrantsSQL reads the next grants that match the filter, including ended grants. If it skipped ended grants, it
 // could read up to a million of them and exceed the statement timeout.
-const nextGrantsSQL = `select g.tenant_id, g.id, g.state <> 'revoked' and g.ends_at > now() from account.grants g
-  where (g.tenant_id, g.id) > (@after_tenant, @after) and ` + grantFilter + `
+const nextGrantsSQL = `select g.tenant_id as workspace_id, g.id, g.state <> 'revoked' and g.ends_at > now() as live
+  from account.grants g where (g.tenant_id, g.id) > (@after_tenant, @after) and ` + grantFilter + `
   order by g.tenant_id, g.id limit @at_once`
 
 // EndGrants reads the next endAtOnce grants after a key that match the filter. It revokes those that have not ended and
 // records an event for each. It returns the key of the last grant that it read, or the zero key if there was none.
-func (s *Store) EndGrants(
+func (g *Grants) EndGrants(
 	ctx context.Context, filter admin.GrantFilter, after grant.Key, actor string,
 ) (ended []grant.Grant, next grant.Key, err error) {
-	err = s.atomically(ctx, "end grants", func(tx pgx.Tx) error {
+	type read struct {
+		grant.Key
+		Live bool
+	}
+	err = g.atomically(ctx, "end grants", func(tx *transaction) {
 		args := grantFilterArgs(filter)
 		args["at_once"], args["after_tenant"], args["after"] = endAtOnce, after.WorkspaceID, after.ID
-		rows, err := tx.Query(ctx, nextGrantsSQL, args)
-		if err != nil {
-			return err
-		}
-		var ids []uuid.UUID
-		var live bool
-		_, err = pgx.ForEachRow(rows, []any{&next.WorkspaceID, &next.ID, &live}, func() error {
-			if live {
-				ids = append(ids, next.ID)
+		var workspaces, ids []uuid.UUID
+		for _, r := range rowsOf(tx, pgx.RowToStructByName[read], nextGrantsSQL, args) {
+			next = r.Key
+			if r.Live {
+				workspaces, ids = append(workspaces, r.WorkspaceID), append(ids, r.ID)
 			}
-			return nil
-		})
-		if err != nil || len(ids) == 0 {
-			return err
 		}
-		ended, err = revokeWhere(ctx, tx, `g.id = any (@ids)`, pgx.NamedArgs{"ids": ids}, grant.ByAdmin, actor)
-		return err
+		ended = revokeIn(tx, slices.Compact(workspaces), `g.id = any (@ids)`, pgx.NamedArgs{"ids": ids}, grant.ByAdmin,
+			actor)
 	})
 	return ended, next, err
 }

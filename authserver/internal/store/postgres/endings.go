@@ -2,8 +2,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -162,12 +162,16 @@ func (p part) credentials() useraccount.EndedCredentials {
 }
 
 // examine reads the next grants, and selects at most this number.
-func (e ending) examine(ctx context.Context, tx pgx.Tx, most int) (p part, err error) {
+func (e ending) examine(tx *transaction, most int) (p part) {
+	if tx.err != nil {
+		return part{}
+	}
 	revokes, narrows := e.conditions()
-	rows, err := tx.Query(ctx, `select g.id, `+revokes+`, `+narrows+` from account.grants g
+	rows, err := tx.Query(tx.ctx, `select g.id, `+revokes+`, `+narrows+` from account.grants g
 		where g.tenant_id = @in and `+e.found()+` limit @examine`, e.args())
 	if err != nil {
-		return part{}, fmt.Errorf("find grants that end: %w", err)
+		tx.fail(fmt.Errorf("find grants that end: %w", err))
+		return part{}
 	}
 	examined := 0
 	var id uuid.UUID
@@ -186,151 +190,166 @@ func (e ending) examine(ctx context.Context, tx pgx.Tx, most int) (p part, err e
 		p.last = id
 		return nil
 	})
+	tx.fail(err)
 	p.more = p.more || examined == examineAtOnce
-	return p, err
+	return p
 }
 
 // next does a part of an ending: at most this number of grants, and of tokens.
-func (e ending) next(ctx context.Context, tx pgx.Tx, most int) (part, error) {
-	p, err := e.examine(ctx, tx, most)
-	if err != nil {
-		return part{}, err
-	}
+func (e ending) next(tx *transaction, most int) part {
+	p := e.examine(tx, most)
 	revokes, narrows := e.conditions()
+	args := e.args()
 	if len(p.revoke) > 0 {
-		args := e.args()
 		args["ids"] = p.revoke
-		p.ended, err = revokeIn(ctx, tx, []uuid.UUID{e.workspaceID}, `g.id = any (@ids) and `+revokes, args, e.reason,
-			e.actor)
-		if err != nil {
-			return part{}, err
-		}
+		p.ended = revokeIn(tx, []uuid.UUID{e.workspaceID}, `g.id = any (@ids) and `+revokes, args, e.reason, e.actor)
 	}
 	if len(p.narrow) > 0 {
-		args := e.args()
 		args["ids"] = p.narrow
-		if _, err := tx.Exec(ctx, fmt.Sprintf(narrowSQL, `g.id = any (@ids) and `+narrows), args); err != nil {
-			return part{}, fmt.Errorf("narrow grants: %w", err)
-		}
+		tx.exec(fmt.Sprintf(narrowSQL, `g.id = any (@ids) and `+narrows), args)
 	}
 	if e.user != nil && e.client == nil {
-		if p.tokens, err = revokeTokens(ctx, tx, e, most); err != nil {
-			return part{}, err
-		}
+		p.tokens = e.revokeTokens(tx, most)
 		p.more = p.more || p.tokens == most
 	}
-	return p, nil
+	return p
 }
 
 // begin does the first part of an ending, and leaves the others to EndNext. The caller's transaction holds a lock
 // that the creation of such a grant or token needs, so there is none that this transaction cannot see.
-func (e ending) begin(ctx context.Context, tx pgx.Tx, most int) (part, error) {
-	e.request = web.RequestID(ctx)
-	p, err := e.next(ctx, tx, most)
-	if err != nil || !p.more {
-		return p, err
+func (e ending) begin(tx *transaction, most int) part {
+	e.request = web.RequestID(tx.ctx)
+	p := e.next(tx, most)
+	if !p.more {
+		return p
 	}
 	if e.policy != nil { // the new row also covers what the earlier row of the same policy covers
-		_, err = tx.Exec(ctx, `delete from account.endings where tenant_id = @in and platforms = @platforms
+		tx.exec(`delete from account.endings where tenant_id = @in and platforms = @platforms
 			and permissions = @permissions and days = @days`, e.args())
-		if err != nil {
-			return part{}, err
-		}
 	}
-	return p, e.leave(ctx, tx, []uuid.UUID{e.workspaceID})
+	e.leave(tx, []uuid.UUID{e.workspaceID})
+	return p
 }
 
 // leave leaves an ending in the workspaces to EndNext.
-func (e ending) leave(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) error {
+func (e ending) leave(tx *transaction, workspaces []uuid.UUID) {
 	args := e.args()
-	args["request"], args["workspaces"] = web.RequestID(ctx), workspaces
+	args["request"], args["workspaces"] = web.RequestID(tx.ctx), workspaces
 	if e.policy == nil {
 		args["platforms"], args["permissions"], args["days"] = nil, nil, nil
 	}
-	_, err := tx.Exec(ctx, `
+	tx.exec(`
 insert into account.endings (id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
   actor, request_id)
 select gen_random_uuid(), tenant_id, clock_timestamp(), @client, @user, @keep, @platforms, @permissions, @days, @reason,
   @actor, @request from unnest(@workspaces::uuid[]) tenant_id`, args)
-	return err
 }
 
 // beginIn is begin for each of the workspaces, with at most endAtOnce grants in all, and leave for those after the
 // first beginAtOnce. They are in the order in which transactions lock them.
-func (e ending) beginIn(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (all part, err error) {
+func (e ending) beginIn(tx *transaction, workspaces []uuid.UUID) (all part) {
 	if len(workspaces) > beginAtOnce {
 		all.more = true
-		if err := e.leave(ctx, tx, workspaces[beginAtOnce:]); err != nil {
-			return part{}, err
-		}
+		e.leave(tx, workspaces[beginAtOnce:])
 		workspaces = workspaces[:beginAtOnce]
 	}
 	for _, workspaceID := range workspaces {
 		e.workspaceID = workspaceID
-		p, err := e.begin(ctx, tx, max(0, endAtOnce-len(all.ended)-all.tokens))
-		if err != nil {
-			return part{}, err
-		}
+		p := e.begin(tx, max(0, endAtOnce-len(all.ended)-all.tokens))
 		all.ended, all.tokens, all.more = append(all.ended, p.ended...), all.tokens+p.tokens, all.more || p.more
 	}
-	return all, nil
+	return all
 }
 
 // EndNext does the next part of an ending that its request left to the background, and returns the grants that it
 // revoked so that the caller can update Redis. It returns false if there is none, or if other processes are at work on
 // all of them.
-func (s *Store) EndNext(ctx context.Context) (ended []grant.Grant, found bool, err error) {
-	err = s.atomically(ctx, "end grants", func(tx pgx.Tx) error {
-		ended, found = nil, false
-		if err := sequentially(ctx, tx); err != nil {
-			return err
+func (g *Grants) EndNext(ctx context.Context) (ended []grant.Grant, found bool, err error) {
+	err = g.atomically(ctx, "end grants", func(tx *transaction) {
+		ended = nil
+		tx.sequentially()
+		var e ending
+		if e, found = nextEnding(tx); !found {
+			return
 		}
-		e, err := nextEnding(ctx, tx)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		p, err := e.next(ctx, tx, endAtOnce)
-		if err != nil {
-			return err
-		}
-		ended, found = p.ended, true
+		p := e.next(tx, endAtOnce)
+		ended = p.ended
 		if !p.more {
-			_, err = tx.Exec(ctx, `delete from account.endings where id = $1`, e.id)
-			return err
+			tx.exec(`delete from account.endings where id = $1`, e.id)
+			return
 		}
 		if p.last == uuid.Nil { // only tokens are left
 			p.last = e.after
 		}
-		_, err = tx.Exec(ctx, `update account.endings set after = $2, moved_at = clock_timestamp() where id = $1`, e.id,
-			p.last)
-		return err
+		tx.exec(`update account.endings set after = $2, moved_at = clock_timestamp() where id = $1`, e.id, p.last)
 	})
 	return ended, found && err == nil, err
 }
 
-// nextEnding locks the ending that has waited longest, or returns pgx.ErrNoRows.
-func nextEnding(ctx context.Context, tx pgx.Tx) (e ending, err error) {
+// nextEnding locks the ending that has waited longest, or returns false.
+func nextEnding(tx *transaction) (e ending, found bool) {
 	var limit policyRow
-	err = tx.QueryRow(ctx, `select id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
+	found = tx.row(`select id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
 		actor, request_id, after from account.endings order by moved_at limit 1 for update skip locked`).
-		Scan(&e.id, &e.workspaceID, &e.at, &e.client, &e.user, &e.keep, &limit.platforms, &limit.permissions,
+		find(&e.id, &e.workspaceID, &e.at, &e.client, &e.user, &e.keep, &limit.platforms, &limit.permissions,
 			&limit.days, &e.reason, &e.actor, &e.request, &e.after)
-	if err == nil && limit.days != nil {
+	if limit.days != nil {
 		p := limit.policy()
 		e.policy = &p
 	}
-	return e, err
+	return e, found
+}
+
+// revokeInSQL revokes the grants g of one workspace that match a condition. It locks rows in the order of their ids.
+const revokeInSQL = `
+with chosen as (
+  select g.id, now() as at, g.state as former from account.grants g
+  where g.tenant_id = @in and g.state <> 'revoked' and %s order by g.id for update
+), g as (
+  update account.grants g set state = 'revoked', revoked_at = chosen.at, revoke_reason = @reason
+  from chosen where g.tenant_id = @in and g.id = chosen.id returning g.*, chosen.former
+), recorded as (
+  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+  select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantRevoked + `', 'grant:' || id,
+    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text, 'unused', former = 'pending'), @request
+  from g
+)
+select ` + grantColumns + ` from g`
+
+// revokeIn revokes every grant g of these workspaces that matches the condition, and records an audit event for each.
+// The condition selects at most endAtOnce grants. The workspaces are in the order of their ids, so that two calls
+// cannot deadlock.
+func revokeIn(
+	tx *transaction, workspaces []uuid.UUID, condition string, args pgx.NamedArgs, reason grant.Reason, actor string,
+) (ended []grant.Grant) {
+	if len(workspaces) == 0 || tx.err != nil {
+		return nil
+	}
+	batch := &pgx.Batch{}
+	for _, workspaceID := range workspaces {
+		each := maps.Clone(args)
+		each["in"], each["reason"], each["actor"] = workspaceID, string(reason), actor
+		if each["request"] == nil {
+			each["request"] = web.RequestID(tx.ctx)
+		}
+		batch.Queue(fmt.Sprintf(revokeInSQL, condition), each).Query(func(rows pgx.Rows) error {
+			revoked, err := pgx.CollectRows(rows, scanGrant)
+			ended = append(ended, revoked...)
+			return err
+		})
+	}
+	if err := tx.SendBatch(tx.ctx, batch).Close(); err != nil {
+		tx.fail(fmt.Errorf("revoke grants: %w", err))
+	}
+	return ended
 }
 
 // revokeTokens revokes at most this number of the personal access tokens that an ending concerns, and records an event
 // for each. It returns their number.
-func revokeTokens(ctx context.Context, tx pgx.Tx, e ending, most int) (int, error) {
+func (e ending) revokeTokens(tx *transaction, most int) int {
 	args := e.args()
 	args["most"] = most
-	tag, err := tx.Exec(ctx, `
+	return int(tx.exec(`
 with ended as (
   update account.personal_access_tokens set revoked_at = now(), revoke_reason = @reason
   where revoked_at is null and id = any (array(
@@ -341,6 +360,5 @@ with ended as (
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 select gen_random_uuid(), tenant_id, @user, @actor, '`+audit.TokenRevoked+`', 'token:' || id,
-  jsonb_build_object('reason', @reason::text, 'name', name), @request from ended`, args)
-	return int(tag.RowsAffected()), err
+  jsonb_build_object('reason', @reason::text, 'name', name), @request from ended`, args))
 }

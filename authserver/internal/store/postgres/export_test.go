@@ -49,7 +49,7 @@ func (s *Store) TakeDirectly(
 		all[i] = directStep(step, clientID, resource)
 		all[i].binding = binding
 	}
-	taken, err := s.directActivations.updateBatch(ctx, all)
+	taken, err := s.Grants.directActivations.updateBatch(ctx, all)
 	grants := make([]*grant.Grant, len(taken))
 	for i, one := range taken {
 		grants[i] = one.grant

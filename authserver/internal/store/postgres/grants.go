@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
@@ -19,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-var _ grant.GrantStore = (*Store)(nil)
+var _ grant.GrantStore = (*Grants)(nil)
 
 // A grantRow is a grant from an outer join, which may be absent.
 type grantRow struct {
@@ -89,13 +88,13 @@ select nextval('account.approval_numbers')::int, now(),
 
 // Approve assigns a number to an approval without changing the grant. It never returns the same number for two
 // approvals of a grant, whichever release stored the last one.
-func (s *Store) Approve(ctx context.Context, key grant.Key) (grant.Approval, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (g *Grants) Approve(ctx context.Context, key grant.Key) (grant.Approval, error) {
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue(numberSQL)
 	batch.Queue(approvedSQL, key.WorkspaceID, key.ID)
-	results := s.pool.SendBatch(ctx, batch)
+	results := g.pool.SendBatch(ctx, batch)
 	approval, last := grant.Approval{State: grant.Pending}, 0
 	err := results.QueryRow().Scan(&approval.Number, &approval.Now, &approval.CarriesWorkspace)
 	if err == nil {
@@ -109,13 +108,9 @@ func (s *Store) Approve(ctx context.Context, key grant.Key) (grant.Approval, err
 }
 
 // WorkspaceOf returns the workspace of a grant, or grant.ErrUnknown.
-func (s *Store) WorkspaceOf(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
-	workspaceID, found, err := one(ctx, s, "read workspace of grant", pgx.RowTo[uuid.UUID],
-		`select tenant_id from account.grants where id = $1`, id)
-	if err == nil && !found {
-		err = fmt.Errorf("grant %s: %w", id, grant.ErrUnknown)
-	}
-	return workspaceID, err
+func (g *Grants) WorkspaceOf(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	return need(ctx, g.db, "read workspace of grant", fmt.Errorf("grant %s: %w", id, grant.ErrUnknown),
+		pgx.RowTo[uuid.UUID], `select tenant_id from account.grants where id = $1`, id)
 }
 
 const (
@@ -151,100 +146,63 @@ select gen_random_uuid(), @tenant, @user, 'user:' || @user, '` + audit.GrantCons
 // code unless a later approval has done so; an event and a mail follow only if something else was approved. It ends the
 // pending grants of approved.Instead. A connector's grant is narrowed to what the workspace's policy allows at that
 // moment; Open returns grant.ErrPolicy if nothing is left. It returns the grant's state.
-func (s *Store) Open(ctx context.Context, approved grant.Grant, approval int) (grant.State, error) {
-	var state grant.State
-	err := s.atomically(ctx, "open grant", func(tx pgx.Tx) error {
-		if err := stillApprovable(ctx, tx, approved); err != nil {
-			return err
+func (g *Grants) Open(ctx context.Context, approved grant.Grant, approval int) (state grant.State, err error) {
+	err = g.atomically(ctx, "open grant", func(tx *transaction) {
+		tx.stillApprovable(approved)
+		allowed := tx.underPolicy(approved)
+		tx.endOthers(allowed)
+		args := pgx.NamedArgs{"id": allowed.ID, "kind": allowed.Kind, "client": allowed.ClientID,
+			"user": allowed.UserID, "tenant": allowed.WorkspaceID, "permissions": allowed.Permissions.Strings(),
+			"resource": allowed.Resource, "binding": allowed.CodeBinding, "ends": allowed.Ends, "approval": approval,
+			"request": web.RequestID(ctx)}
+		// The second statement sees a row that was inserted meanwhile.
+		if tx.exec(openSQL, args) > 0 || tx.exec(reopenSQL, args) > 0 {
+			tx.mailApproval(allowed)
 		}
-		g, err := underPolicy(ctx, tx, approved)
-		if err != nil {
-			return err
-		}
-		if err := endOthers(ctx, tx, g); err != nil {
-			return err
-		}
-		args := pgx.NamedArgs{"id": g.ID, "kind": g.Kind, "client": g.ClientID, "user": g.UserID,
-			"tenant": g.WorkspaceID, "permissions": g.Permissions.Strings(), "resource": g.Resource,
-			"binding": g.CodeBinding, "ends": g.Ends, "approval": approval, "request": web.RequestID(ctx)}
-		opened, err := tx.Exec(ctx, openSQL, args)
-		if err == nil && opened.RowsAffected() == 0 {
-			opened, err = tx.Exec(ctx, reopenSQL, args) // another statement: it sees a row that was inserted meanwhile
-		}
-		if err == nil && opened.RowsAffected() > 0 {
-			err = s.mailApproval(ctx, tx, g)
-		}
-		if err != nil {
-			return err
-		}
-		err = tx.QueryRow(ctx, `select state from account.grants where tenant_id = @tenant and id = @id`, args).
-			Scan(&state)
-		if err != nil {
-			return err
-		}
-		return answered(ctx, tx, g.WorkspaceID, g.ClientID, g.UserID)
+		tx.row(`select state from account.grants where tenant_id = @tenant and id = @id`, args).read(&state)
+		tx.answered(allowed.WorkspaceID, allowed.ClientID, allowed.UserID)
 	})
 	return state, err
 }
 
-// endOthers ends the pending grants of g.Instead. It returns grant.ErrAlreadyUsed if one of them was redeemed. The lock
-// makes concurrent approvals of a session see each other.
-func endOthers(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
+// endOthers ends the pending grants of g.Instead. It fails with grant.ErrAlreadyUsed if one of them was redeemed. The
+// lock makes concurrent approvals of a session see each other.
+func (t *transaction) endOthers(g grant.Grant) {
 	if len(g.Instead) == 0 {
-		return nil
+		return
 	}
-	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('approvals ' || $1::text, 0))`, g.SignInID)
-	if err == nil {
-		err = sequentially(ctx, tx)
-	}
-	if err != nil {
-		return err
-	}
-	others, err := known(ctx, tx, g.Instead)
-	for _, other := range others {
+	t.lock("approvals " + g.SignInID.String())
+	t.sequentially()
+	workspaces, ids := split(g.Instead)
+	for _, other := range rowsOf(t, scanGrant, knownSQL, workspaces, ids) {
 		ended := int64(1)
-		if err == nil && other.State == grant.Pending {
-			args := revocation(ctx, other.Key(), grant.ByUser, "user:"+g.UserID.String(), nil)
-			var tag pgconn.CommandTag
-			tag, err = tx.Exec(ctx, denySQL, args)
-			ended = tag.RowsAffected()
+		if other.State == grant.Pending {
+			ended = t.exec(denySQL, revocation(t.ctx, other.Key(), grant.ByUser, "user:"+g.UserID.String(), nil))
 		}
-		if err == nil && (ended == 0 || other.Generation > 0) {
-			err = grant.ErrAlreadyUsed
-		}
+		t.require(ended > 0 && other.Generation == 0, grant.ErrAlreadyUsed)
 	}
-	return err
 }
 
 // stillApprovable locks what an approval needs: the sign-in, the membership with the permissions, the client
-// and, for a connector, the workspace's LLM integration. It returns audit.ErrNotAuthorized if any of these
+// and, for a connector, the workspace's LLM integration. It fails with audit.ErrNotAuthorized if any of these
 // has ended.
-func stillApprovable(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
+func (t *transaction) stillApprovable(g grant.Grant) {
 	if g.SignInID == uuid.Nil {
-		return nil
+		return
 	}
-	err := allowedBy(ctx, tx, &audit.Authorization{
+	t.allowedBy(&audit.Authorization{
 		UserID:      g.UserID,
 		SignInID:    g.SignInID,
 		WorkspaceID: g.WorkspaceID,
 		Permissions: g.Permissions,
 	}, approvableUserSQL)
-	if err != nil {
-		return err
-	}
-	allowed := true
 	if g.Kind.Traits().NeedsLLM {
-		allowed, err = found(tx.QueryRow(ctx, `select true from account.tenant_features
-			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.WorkspaceID))
+		t.require(t.has(`select true from account.tenant_features
+			where tenant_id = $1 and feature = 'llm_integration' and enabled for share`, g.WorkspaceID),
+			audit.ErrNotAuthorized)
 	}
-	if err == nil && allowed {
-		allowed, err = found(tx.QueryRow(ctx,
-			`select true from account.oauth_clients where id = $1 and deleted_at is null for share`, g.ClientID))
-	}
-	if err == nil && !allowed {
-		err = audit.ErrNotAuthorized
-	}
-	return err
+	t.require(t.has(`select true from account.oauth_clients where id = $1 and deleted_at is null for share`,
+		g.ClientID), audit.ErrNotAuthorized)
 }
 
 const (
@@ -267,18 +225,12 @@ from ended`
 )
 
 // Deny ends a pending grant and records it, in one durable commit, or returns grant.ErrAlreadyUsed.
-func (s *Store) Deny(ctx context.Context, key grant.Key, actor string) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	args := revocation(ctx, key, grant.ByUser, actor, nil)
-	tag, err := s.pool.Exec(ctx, denySQL, args)
-	if err != nil {
-		return unavailable("deny grant", err)
+func (g *Grants) Deny(ctx context.Context, key grant.Key, actor string) error {
+	ended, err := g.exec(ctx, "deny grant", denySQL, revocation(ctx, key, grant.ByUser, actor, nil))
+	if err == nil && ended == 0 {
+		err = grant.ErrAlreadyUsed
 	}
-	if tag.RowsAffected() == 0 {
-		return grant.ErrAlreadyUsed
-	}
-	return nil
+	return err
 }
 
 // confirmSQL writes to the log of Postgres, so that its commit waits for the commits before it to be durable.
@@ -287,18 +239,18 @@ const confirmSQL = `select pg_logical_emit_message(true, 'almoner', '')`
 // Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended
 // keeps its first reason. An earlier call may have ended it and given up waiting for a synchronous standby, so this
 // call waits too.
-func (s *Store) Revoke(
+func (g *Grants) Revoke(
 	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Ending,
 ) error {
-	ctx, cancel := s.withOperationLimit(ctx)
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
 	args := revocation(ctx, key, reason, actor, ending)
-	if s.mails != nil && reason == grant.Replayed {
-		return s.revokeReplayed(ctx, args)
+	if g.mails != nil && reason == grant.Replayed {
+		return g.revokeReplayed(ctx, args)
 	}
-	tag, err := s.pool.Exec(ctx, revokeSQL, args)
+	tag, err := g.pool.Exec(ctx, revokeSQL, args)
 	if err == nil && tag.RowsAffected() == 0 {
-		_, err = s.pool.Exec(ctx, confirmSQL)
+		_, err = g.pool.Exec(ctx, confirmSQL)
 	}
 	return unavailable("revoke grant", err)
 }
@@ -310,74 +262,61 @@ func revocation(
 		"ending": ending, "request": web.RequestID(ctx)}
 }
 
+const (
+	grantSQL = `select ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`
+	knownSQL = `select ` + grantColumns + ` from account.grants g where g.tenant_id = any ($1) and g.id = any ($2)`
+)
+
 // Known reads the grants that exist among keys.
-func (s *Store) Known(ctx context.Context, keys []grant.Key) ([]grant.Grant, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	grants, err := known(ctx, s.pool, keys)
-	return grants, unavailable("read grants", err)
+func (g *Grants) Known(ctx context.Context, keys []grant.Key) ([]grant.Grant, error) {
+	workspaces, ids := split(keys)
+	return list(ctx, g.db, "read grants", scanGrant, knownSQL, workspaces, ids)
 }
 
-func known(ctx context.Context, from querier, keys []grant.Key) ([]grant.Grant, error) {
-	var workspaces, ids []uuid.UUID
+func split(keys []grant.Key) (workspaces, ids []uuid.UUID) {
 	for _, key := range keys {
 		workspaces, ids = append(workspaces, key.WorkspaceID), append(ids, key.ID)
 	}
-	return collect(ctx, from, scanGrant, `select `+grantColumns+` from account.grants g
-		where g.tenant_id = any ($1) and g.id = any ($2)`, workspaces, ids)
+	return workspaces, ids
 }
 
-const grantSQL = `select ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`
-
 // Grant reads one grant, or returns grant.ErrUnknown.
-func (s *Store) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) {
-	g, found, err := one(ctx, s, "read grant", scanGrant, grantSQL, key.WorkspaceID, key.ID)
-	if err == nil && !found {
-		err = fmt.Errorf("grant %s: %w", key.ID, grant.ErrUnknown)
-	}
-	return g, err
+func (g *Grants) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) {
+	return need(ctx, g.db, "read grant", fmt.Errorf("grant %s: %w", key.ID, grant.ErrUnknown), scanGrant, grantSQL,
+		key.WorkspaceID, key.ID)
+}
+
+// connectionData selects what the mail about a grant mentions.
+func (t *transaction) connectionData(client, workspaceID uuid.UUID) row {
+	return t.row(`select c.name, t.name from account.oauth_clients c, account.tenants t
+		where c.id = $1 and t.id = $2`, client, workspaceID)
 }
 
 // mailApproval tells the user about a new connection, in the transaction that stores it.
-func (s *Store) mailApproval(ctx context.Context, tx pgx.Tx, g grant.Grant) error {
-	if s.mails == nil {
-		return nil
+func (t *transaction) mailApproval(g grant.Grant) {
+	if !t.sendsMail() {
+		return
 	}
-	data, err := connectionData(ctx, tx, g.ClientID, g.WorkspaceID)
-	if err != nil {
-		return err
-	}
-	data.Permissions = titles(g.Permissions)
-	return s.queueMail(ctx, tx, g.UserID, mail.Message{Kind: mail.ConnectionApproved, Data: data})
+	data := mail.Data{Permissions: titles(g.Permissions)}
+	t.connectionData(g.ClientID, g.WorkspaceID).read(&data.Application, &data.Workspace)
+	t.mail(g.UserID, mail.Message{Kind: mail.ConnectionApproved, Data: data})
 }
 
 // revokeReplayed revokes a grant because of a replay, and tells its user. A grant that has already ended is not
 // mentioned again; its end may still have to reach a synchronous standby, as in Revoke.
-func (s *Store) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) error {
-	return s.atomically(ctx, "revoke grant", func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, revokeSQL, revocation)
-		if err == nil && tag.RowsAffected() == 0 {
-			_, err = tx.Exec(ctx, confirmSQL)
-			return err
-		}
-		if err != nil {
-			return err
+func (g *Grants) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) error {
+	return g.atomically(ctx, "revoke grant", func(tx *transaction) {
+		if tx.exec(revokeSQL, revocation) == 0 {
+			tx.exec(confirmSQL)
+			return
 		}
 		var user, client, workspaceID uuid.UUID
-		err = tx.QueryRow(ctx, `select user_id, client_id, tenant_id from account.grants
-			where tenant_id = @tenant and id = @id`,
-			pgx.NamedArgs{"tenant": revocation["tenant"], "id": revocation["id"]}).Scan(&user, &client, &workspaceID)
-		if err != nil {
-			return err
+		tx.row(`select user_id, client_id, tenant_id from account.grants where tenant_id = @tenant and id = @id`,
+			pgx.NamedArgs{"tenant": revocation["tenant"], "id": revocation["id"]}).read(&user, &client, &workspaceID)
+		var data mail.Data
+		if tx.connectionData(client, workspaceID).find(&data.Application, &data.Workspace) {
+			tx.mail(user, mail.Message{Kind: mail.ConnectionReplayed, Data: data})
 		}
-		data, err := connectionData(ctx, tx, client, workspaceID)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return s.queueMail(ctx, tx, user, mail.Message{Kind: mail.ConnectionReplayed, Data: data})
 	})
 }
 

@@ -1,9 +1,7 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,41 +14,35 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
+var (
+	_ membership.Members     = (*Accounts)(nil)
+	_ membership.Invitations = (*Accounts)(nil)
+	_ membership.Answers     = (*Accounts)(nil)
+)
+
 // AddMember inserts a membership with the event, or returns admin.ErrNoWorkspace, admin.ErrNoUser,
 // membership.ErrUnproven or membership.ErrMember.
-func (s *Store) AddMember(
+func (a *Accounts) AddMember(
 	ctx context.Context, workspaceID, user uuid.UUID, permissions perm.Set, event audit.Event,
 ) error {
-	return s.changeMembers(ctx, "add member", workspaceID, &event, func(tx pgx.Tx) error {
-		if err := holdUser(ctx, tx, user, new(bool)); err != nil { // a deleted user joins no workspace
-			return err
-		}
-		if proven, err := isProven(ctx, tx, user); err != nil || !proven {
-			return cmp.Or(err, membership.ErrUnproven)
-		}
-		_, err := tx.Exec(ctx, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
+	return a.changeMembers(ctx, "add member", workspaceID, &event, func(tx *transaction) {
+		tx.holdUser(user) // a deleted user joins no workspace
+		tx.require(tx.isProven(user), membership.ErrUnproven)
+		tx.exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
 			workspaceID, user, permissions.Strings())
-		switch {
-		case violates(err, uniqueViolation, "memberships"):
-			return membership.ErrMember
-		case violates(err, foreignKeyViolation, "memberships"): // the user's row is locked
-			return admin.ErrNoWorkspace
-		}
-		return err
+		tx.violation(uniqueViolation, "memberships", membership.ErrMember)
+		tx.violation(foreignKeyViolation, "memberships", admin.ErrNoWorkspace) // the user's row is locked
 	})
 }
 
 // Members lists the members of a workspace by e-mail address, or returns admin.ErrNoWorkspace.
-func (s *Store) Members(ctx context.Context, workspaceID uuid.UUID) ([]admin.Member, error) {
-	exists, err := listLong(ctx, s, "find tenant", pgx.RowTo[uuid.UUID],
+func (a *Accounts) Members(ctx context.Context, workspaceID uuid.UUID) ([]admin.Member, error) {
+	_, err := need(ctx, a.db, "find tenant", admin.ErrNoWorkspace, pgx.RowTo[uuid.UUID],
 		`select id from account.tenants where id = $1`, workspaceID)
-	if err == nil && len(exists) == 0 {
-		err = admin.ErrNoWorkspace
-	}
 	if err != nil {
 		return nil, err
 	}
-	return listLong(ctx, s, "list members", pgx.RowToStructByName[admin.Member], `
+	return listLong(ctx, a.db, "list members", pgx.RowToStructByName[admin.Member], `
 select u.id as user_id, u.email, u.name, m.permissions, m.created_at as since, u.disabled_at is not null as disabled
 from account.memberships m join account.users u on u.id = m.user_id where m.tenant_id = $1 order by u.email`,
 		workspaceID)
@@ -58,66 +50,44 @@ from account.memberships m join account.users u on u.id = m.user_id where m.tena
 
 // lockMembers serializes the changes of a workspace's members and invitations, until the end of the transaction. It
 // is the first lock of such a transaction: two members who remove each other would else wait for each other.
-func lockMembers(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('members ' || $1::text, 0))`,
-		workspaceID.String())
-	return err
-}
+func (t *transaction) lockMembers(workspaceID uuid.UUID) { t.lock("members " + workspaceID.String()) }
 
 // lockMember locks a membership and returns its permissions, or false if the user is not a member.
-func lockMember(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID) (held perm.Set, found bool, err error) {
-	var permissions []string
-	err = tx.QueryRow(ctx, `select permissions from account.memberships where tenant_id = $1 and user_id = $2
-		for update`, workspaceID, user).Scan(&permissions)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, false, nil
-	}
-	return perm.FromStrings(permissions), err == nil, err
+func (t *transaction) lockMember(workspaceID, user uuid.UUID) (held perm.Set, found bool) {
+	found = t.row(`select permissions from account.memberships where tenant_id = $1 and user_id = $2
+		for update`, workspaceID, user).find(&held)
+	return ordered(held), found
 }
 
-// setPermissions replaces the permissions of a locked member. It returns membership.ErrUnproven for an added permission
-// of a user whose address was never proven (M6).
-func setPermissions(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, former, permissions perm.Set) error {
+// setPermissions replaces the permissions of a locked member. It fails with membership.ErrUnproven for an added
+// permission of a user whose address was never proven (M6).
+func (t *transaction) setPermissions(workspaceID, user uuid.UUID, former, permissions perm.Set) {
 	if len(permissions.Without(former)) > 0 {
-		if proven, err := isProven(ctx, tx, user); err != nil || !proven {
-			return cmp.Or(err, membership.ErrUnproven)
-		}
+		t.require(t.isProven(user), membership.ErrUnproven)
 	}
-	_, err := tx.Exec(ctx, `update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`,
-		workspaceID, user, permissions.Strings())
-	return err
+	t.exec(`update account.memberships set permissions = $3 where tenant_id = $1 and user_id = $2`, workspaceID, user,
+		permissions.Strings())
 }
 
 // endMembership deletes a locked membership and ends what depends on it: the user's grants, personal access tokens and
 // open invitations in the workspace (M3). The part has the grants that it revoked, so that the caller can update Redis,
 // and the number of tokens.
-func endMembership(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, actor string, most int) (part, error) {
-	if _, err := tx.Exec(ctx, `delete from account.memberships where tenant_id = $1 and user_id = $2`,
-		workspaceID, user); err != nil {
-		return part{}, err
-	}
-	if _, err := tx.Exec(ctx, `update account.invitations set ended_at = now(), outcome = 'withdrawn'
-		where tenant_id = $1 and invited_by = $2 and ended_at is null`, workspaceID, user); err != nil {
-		return part{}, err
-	}
+func (t *transaction) endMembership(workspaceID, user uuid.UUID, actor string, most int) part {
+	t.exec(`delete from account.memberships where tenant_id = $1 and user_id = $2`, workspaceID, user)
+	t.exec(`update account.invitations set ended_at = now(), outcome = 'withdrawn'
+		where tenant_id = $1 and invited_by = $2 and ended_at is null`, workspaceID, user)
 	return ending{
 		workspaceID: workspaceID,
 		user:        &user,
 		reason:      grant.MembershipOver,
 		actor:       actor,
-	}.begin(ctx, tx, most)
+	}.begin(t, most)
 }
 
-var (
-	_ membership.Members     = (*Store)(nil)
-	_ membership.Invitations = (*Store)(nil)
-	_ membership.Answers     = (*Store)(nil)
-)
-
 // listedMemberFields are the columns of a membership.ListedMember.
-const listedMemberFields = `u.id, u.name, u.email, m.permissions, u.disabled_at is not null,
+const listedMemberFields = `u.id as user_id, u.name, u.email, m.permissions, u.disabled_at is not null as disabled,
   exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
-    or exists (select from account.authenticators a where a.user_id = u.id)`
+    or exists (select from account.authenticators a where a.user_id = u.id) as second_factor`
 
 // workspaceMembersSQL selects some members of a workspace.
 const workspaceMembersSQL = `
@@ -125,38 +95,29 @@ with connections as materialized (
   select g.user_id, count(*) as number from account.grants g
   where g.tenant_id = @tenant and g.user_id = any(@users)
     and g.state = 'active' and g.ends_at > now() and ` + notOverSQL + ` group by g.user_id)
-select ` + listedMemberFields + `, m.created_at,
-  (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id),
-  coalesce(c.number, 0),
+select ` + listedMemberFields + `, m.created_at as since,
+  (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id) as last_seen,
+  coalesce(c.number, 0) as connections,
   (select count(*) from account.personal_access_tokens p
     where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()
-      and ` + tokenNotEndingSQL + `),
-  ` + proven + `
+      and ` + tokenNotEndingSQL + `) as tokens,
+  ` + proven + ` as proven
 from account.memberships m join account.users u on u.id = m.user_id
   left join connections c on c.user_id = m.user_id
 where m.tenant_id = @tenant and m.user_id = any(@users)
 order by array_position(@users::uuid[], m.user_id)`
 
 // ListedMembers reads all members of a workspace, by name.
-func (s *Store) ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error) {
-	scan := func(row pgx.CollectableRow) (m membership.ListedMember, err error) {
-		var held []string
-		err = row.Scan(listedMemberTargets(&m, &held)...)
-		m.Permissions = perm.FromStrings(held)
-		return m, err
-	}
-	return listLong(ctx, s, "list members", scan, `select `+listedMemberFields+`
+func (a *Accounts) ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error) {
+	scan := withPermissions(func(m *membership.ListedMember) *perm.Set { return &m.Permissions })
+	return listLong(ctx, a.db, "list members", scan, `select `+listedMemberFields+`
 		from account.memberships m join account.users u on u.id = m.user_id
 		where m.tenant_id = @tenant order by lower(u.name), u.email, u.id`, pgx.NamedArgs{"tenant": workspaceID})
 }
 
-func listedMemberTargets(m *membership.ListedMember, held *[]string) []any {
-	return []any{&m.UserID, &m.Name, &m.Email, held, &m.Disabled, &m.SecondFactor}
-}
-
 // WorkspaceMember reads a member of a workspace, or returns membership.ErrNoMember.
-func (s *Store) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error) {
-	members, err := s.WorkspaceMembers(ctx, workspaceID, []uuid.UUID{user})
+func (a *Accounts) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error) {
+	members, err := a.WorkspaceMembers(ctx, workspaceID, []uuid.UUID{user})
 	if err == nil && len(members) == 0 {
 		err = membership.ErrNoMember
 	}
@@ -167,67 +128,53 @@ func (s *Store) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID
 }
 
 // WorkspaceMembers reads the members of a workspace that are among users, in the order of users.
-func (s *Store) WorkspaceMembers(
+func (a *Accounts) WorkspaceMembers(
 	ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID,
 ) ([]membership.Member, error) {
-	scan := func(row pgx.CollectableRow) (m membership.Member, err error) {
-		var held []string
-		err = row.Scan(append(listedMemberTargets(&m.ListedMember, &held), &m.Since, &m.LastSeen, &m.Connections,
-			&m.Tokens, &m.Proven)...)
-		m.Permissions = perm.FromStrings(held)
-		return m, err
-	}
-	return listLong(ctx, s, "read members", scan, workspaceMembersSQL,
+	scan := withPermissions(func(m *membership.Member) *perm.Set { return &m.Permissions })
+	return listLong(ctx, a.db, "read members", scan, workspaceMembersSQL,
 		pgx.NamedArgs{"tenant": workspaceID, "users": users})
 }
 
 // changeMembers is change, after it has locked the members of the workspace.
-func (s *Store) changeMembers(
-	ctx context.Context, op string, workspaceID uuid.UUID, event *audit.Event, do func(pgx.Tx) error,
+func (d *db) changeMembers(
+	ctx context.Context, op string, workspaceID uuid.UUID, event *audit.Event, do func(*transaction),
 ) error {
-	_, err := s.recorded(ctx, op, event, func(tx pgx.Tx) error {
-		if err := lockMembers(ctx, tx, workspaceID); err != nil {
-			return err
+	_, err := d.recorded(ctx, op, event, func(tx *transaction) {
+		tx.lockMembers(workspaceID)
+		if tx.stillAllowed(event.Authorization); tx.err == nil {
+			do(tx)
 		}
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		return do(tx)
 	})
 	return err
 }
 
 // ChangePermissions replaces a member's permissions with the event, and returns the former ones. It returns
 // membership.ErrNoMember, ErrUnproven and, unless an operator changes them, ErrLastHolder or ErrChanged.
-func (s *Store) ChangePermissions(
+func (a *Accounts) ChangePermissions(
 	ctx context.Context, c membership.Change, event audit.Event,
 ) (former perm.Set, err error) {
-	err = s.changeMembers(ctx, "change permissions", c.WorkspaceID, &event, func(tx pgx.Tx) error {
-		held, found, err := lockMember(ctx, tx, c.WorkspaceID, c.UserID)
+	err = a.changeMembers(ctx, "change permissions", c.WorkspaceID, &event, func(tx *transaction) {
+		held, found := tx.lockMember(c.WorkspaceID, c.UserID)
 		former = held
-		switch operator := event.Authorization.Operator; {
-		case err != nil:
-			return err
-		case !found:
-			return membership.ErrNoMember
-		case operator:
-		case c.Seen != nil && c.Seen.Scope() != former.Scope():
-			return membership.ErrChanged
-		case !event.Authorization.Permissions.HasAll(c.Permissions.Without(former)):
-			return membership.ErrChanged // the caller's right was checked against other permissions of the member
-		case c.Permissions.Scope() == former.Scope():
-			return errNoEvent
-		default:
-			err = checkOthersHold(ctx, tx, c.WorkspaceID, c.UserID, former.Without(c.Permissions))
+		tx.require(found, membership.ErrNoMember)
+		if !event.Authorization.Operator {
+			tx.require(c.Seen == nil || c.Seen.Scope() == former.Scope(), membership.ErrChanged)
+			// The caller's right was checked against the permissions that the member had.
+			added := c.Permissions.Without(former)
+			tx.require(event.Authorization.Permissions.HasAll(added), membership.ErrChanged)
+			if c.Permissions.Scope() == former.Scope() {
+				tx.noEvent = true
+				return
+			}
+			tx.checkOthersHold(c.WorkspaceID, c.UserID, former.Without(c.Permissions))
 		}
-		if err != nil {
-			return err
+		if tx.err != nil {
+			return
 		}
-		if err := setPermissions(ctx, tx, c.WorkspaceID, c.UserID, former, c.Permissions); err != nil {
-			return err
-		}
+		tx.setPermissions(c.WorkspaceID, c.UserID, former, c.Permissions)
 		event.Detail["former"] = former.Strings()
-		return s.mailMember(ctx, tx, mail.PermissionsChanged, c.WorkspaceID, c.UserID, c.Permissions)
+		tx.mailMember(mail.PermissionsChanged, c.WorkspaceID, c.UserID, c.Permissions)
 	})
 	return former, err
 }
@@ -235,32 +182,21 @@ func (s *Store) ChangePermissions(
 // EndMembership ends a membership and what depends on it, with the event. It returns membership.ErrNoMember and, unless
 // an operator ends it, ErrLastHolder. It returns what it revoked, so that the caller can update Redis; EndNext revokes
 // the others.
-func (s *Store) EndMembership(
+func (a *Accounts) EndMembership(
 	ctx context.Context, workspaceID, user uuid.UUID, event audit.Event,
 ) (removal membership.Removal, err error) {
-	err = s.changeMembers(ctx, "end membership", workspaceID, &event, func(tx pgx.Tx) error {
-		held, found, err := lockMember(ctx, tx, workspaceID, user)
-		if err == nil && !found {
-			err = membership.ErrNoMember
+	err = a.changeMembers(ctx, "end membership", workspaceID, &event, func(tx *transaction) {
+		held, found := tx.lockMember(workspaceID, user)
+		tx.require(found, membership.ErrNoMember)
+		if !event.Authorization.Operator {
+			tx.checkOthersHold(workspaceID, user, held)
 		}
-		if err == nil && !event.Authorization.Operator {
-			err = checkOthersHold(ctx, tx, workspaceID, user, held)
-		}
-		if err == nil { // a stolen password must not end a membership that a second factor protects
-			err = mayChangeFactors(ctx, tx, event.Authorization)
-		}
-		if err != nil {
-			return err
-		}
-		p, err := endMembership(ctx, tx, workspaceID, user, event.Actor, endAtOnce)
-		if err != nil {
-			return err
-		}
-		removal = p.credentials()
+		// A stolen password must not end a membership that a second factor protects.
+		tx.mayChangeFactors(event.Authorization)
+		removal = tx.endMembership(workspaceID, user, event.Actor, endAtOnce).credentials()
 		if event.Action == audit.MemberRemoved { // a member who leaves knows
-			return s.mailMember(ctx, tx, mail.Removed, workspaceID, user, nil)
+			tx.mailMember(mail.Removed, workspaceID, user, nil)
 		}
-		return nil
 	})
 	return removal, err
 }
@@ -272,57 +208,42 @@ const onlyHolder = `exists (select from account.users u where u.id = $1 and u.di
     select from account.memberships o join account.users u on u.id = o.user_id and u.disabled_at is null
     where o.tenant_id = m.tenant_id and o.user_id <> $1 and p = any(o.permissions)))`
 
-// checkOthersHold returns membership.ErrLastHolder if the user, a member, is the last with one of the lost permissions
-// that are of account (M2). The workspace's members are locked.
-func checkOthersHold(ctx context.Context, tx pgx.Tx, workspaceID, user uuid.UUID, lost perm.Set) error {
-	last, err := found(tx.QueryRow(ctx, `select true from account.memberships m
-		where m.tenant_id = $3 and m.user_id = $1 and `+onlyHolder, user, lost.OfAccount().Strings(), workspaceID))
-	if err == nil && last {
-		err = membership.ErrLastHolder
-	}
-	return err
+// checkOthersHold fails with membership.ErrLastHolder if the user, a member, is the last with one of the lost
+// permissions that are of account (M2). The workspace's members are locked.
+func (t *transaction) checkOthersHold(workspaceID, user uuid.UUID, lost perm.Set) {
+	last := t.has(`select true from account.memberships m where m.tenant_id = $3 and m.user_id = $1 and `+onlyHolder,
+		user, lost.OfAccount().Strings(), workspaceID)
+	t.require(!last, membership.ErrLastHolder)
 }
 
 // AppointManagers gives account:read:members and account:write:members to the enabled members of a workspace who have
 // account:api:access and a proven address (M6), unless an enabled member has account:write:members already. Each change
 // has its event, which event returns. It returns the changed members, with their new permissions.
-func (s *Store) AppointManagers(
+func (a *Accounts) AppointManagers(
 	ctx context.Context, workspaceID uuid.UUID, event func(user uuid.UUID, former, now perm.Set) audit.Event,
 ) (appointed []admin.Member, err error) {
-	err = s.atomically(ctx, "appoint managers", func(tx pgx.Tx) error {
+	err = a.atomically(ctx, "appoint managers", func(tx *transaction) {
 		appointed = nil
-		if err := lockMembers(ctx, tx, workspaceID); err != nil {
-			return err
-		}
-		managed, err := found(tx.QueryRow(ctx, `select true from account.memberships m
+		tx.lockMembers(workspaceID)
+		if tx.has(`select true from account.memberships m
 			join account.users u on u.id = m.user_id and u.disabled_at is null
-			where m.tenant_id = $1 and $2 = any(m.permissions) limit 1`, workspaceID, string(perm.AccountWriteMembers)))
-		if err != nil || managed {
-			return err
+			where m.tenant_id = $1 and $2 = any(m.permissions) limit 1`, workspaceID,
+			string(perm.AccountWriteMembers)) {
+			return
 		}
-		appointed, err = collect(ctx, tx, pgx.RowToStructByNameLax[admin.Member], `
+		appointed = rowsOf(tx, pgx.RowToStructByNameLax[admin.Member], `
 select u.id as user_id, u.email, u.name, m.permissions, m.created_at as since
 from account.memberships m join account.users u on u.id = m.user_id and u.disabled_at is null and `+proven+`
 where m.tenant_id = $1 and $2 = any(m.permissions) order by u.email for update of m`,
 			workspaceID, string(perm.AccountAPIAccess))
-		if err != nil {
-			return err
-		}
 		for i, m := range appointed {
 			former := perm.FromStrings(m.Permissions)
 			now := perm.NewSet(append(former, perm.AccountReadMembers, perm.AccountWriteMembers)...)
-			if err := setPermissions(ctx, tx, workspaceID, m.UserID, former, now); err != nil {
-				return err
-			}
-			if err := s.mailMember(ctx, tx, mail.PermissionsChanged, workspaceID, m.UserID, now); err != nil {
-				return err
-			}
-			if err := s.record(ctx, tx, event(m.UserID, former, now)); err != nil {
-				return err
-			}
+			tx.setPermissions(workspaceID, m.UserID, former, now)
+			tx.mailMember(mail.PermissionsChanged, workspaceID, m.UserID, now)
+			tx.record(event(m.UserID, former, now))
 			appointed[i].Permissions = now.Strings()
 		}
-		return nil
 	})
 	return appointed, err
 }

@@ -1,9 +1,7 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -24,70 +22,66 @@ import (
 
 // storePassword replaces the hash of a user's password, ends the user's links to set a password, records the event and
 // mails the user. The caller's transaction must hold the user's row.
-func (s *Store) storePassword(
-	ctx context.Context, tx pgx.Tx, user uuid.UUID, hash credential.Secret, event audit.Event, browser mail.Data,
-) error {
-	_, err := tx.Exec(ctx, `update account.users set password_hash = $2 where id = $1`, user, hash.Reveal())
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `update account.password_resets set used_at = now()
-		where user_id = $1 and used_at is null`, user)
-	if err != nil {
-		return err
-	}
-	if err := s.record(ctx, tx, event); err != nil {
-		return err
-	}
-	return s.queueMail(ctx, tx, user, mail.Message{Kind: mail.PasswordChanged, Data: browser})
+func (t *transaction) storePassword(user uuid.UUID, hash credential.Secret, event audit.Event, browser mail.Data) {
+	t.exec(`update account.users set password_hash = $2 where id = $1`, user, hash.Reveal())
+	t.endResets(user)
+	t.record(event)
+	t.mail(user, mail.Message{Kind: mail.PasswordChanged, Data: browser})
+}
+
+// endResets ends a user's links to set a password.
+func (t *transaction) endResets(user uuid.UUID) {
+	t.exec(`update account.password_resets set used_at = now() where user_id = $1 and used_at is null`, user)
 }
 
 // ChangePassword replaces the password of a signed-in user, with the event. It returns session.ErrProofInvalid if the
 // current password was replaced since it was checked, or audit.ErrNotAuthorized.
-func (s *Store) ChangePassword(ctx context.Context, c password.Change, event audit.Event) error {
-	_, err := s.changeFactors(ctx, "change password", &event, func(tx pgx.Tx) error {
-		if err := holdsPassword(ctx, tx, c); err != nil {
-			return err
-		}
+func (s *SignIns) ChangePassword(ctx context.Context, c password.Change, event audit.Event) error {
+	_, err := s.changeFactors(ctx, "change password", &event, func(tx *transaction) {
+		tx.holdsPassword(c)
 		if c.EndOthers {
-			_, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()
+			tx.exec(`update account.sign_ins set ended_at = now()
 				where user_id = $1 and id <> $2 and ended_at is null`, c.UserID, c.SignInID)
-			if err != nil {
-				return err
-			}
 		}
-		browser := mail.Data{Device: c.Device, Network: c.Address}
-		return cmp.Or(s.storePassword(ctx, tx, c.UserID, c.Hash, event, browser), errNoEvent)
+		tx.storePassword(c.UserID, c.Hash, event, mail.Data{Device: c.Device, Network: c.Address})
+		tx.noEvent = true // storePassword has recorded it
 	})
 	return err
+}
+
+// SetPassword replaces the hash of a user's password and ends the user's sign-ins, with the event. It returns
+// the user's other sign-in methods, and removes them if alone is set.
+func (s *SignIns) SetPassword(
+	ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
+) (others []admin.SignInMethod, err error) {
+	err = s.atomically(ctx, "set password", func(tx *transaction) {
+		tx.stillAllowed(event.Authorization)
+		tx.holdUser(id)
+		tx.endSignIns(id)
+		tx.storePassword(id, hash, event, mail.Data{Operator: true})
+		others = tx.signInMethods(id)
+		if alone {
+			tx.removeSignInMethods(id, others, event.Actor)
+		}
+	})
+	return others, err
 }
 
 // RemovePassword removes the password of a signed-in user, records the event, and ends the user's links to set one. It
 // returns password.ErrLastSignInMethod if the user has no other sign-in method. Passkeys count if the deployment offers
 // them; a linked account counts if it is at the issuer.
-func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error {
-	_, err := s.changeFactors(ctx, "remove password", &event, func(tx pgx.Tx) error {
-		another, err := found(tx.QueryRow(ctx, `select true where
+func (s *SignIns) RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error {
+	_, err := s.changeFactors(ctx, "remove password", &event, func(tx *transaction) {
+		tx.require(tx.has(`select true where
 			($2 and exists (select from account.passkeys where user_id = $1 and copied_at is null))
 			or exists (select from account.identities where user_id = $1 and issuer = $3)`,
-			r.UserID, r.Passkeys, r.Issuer))
-		if err == nil && !another {
-			err = password.ErrLastSignInMethod
+			r.UserID, r.Passkeys, r.Issuer), password.ErrLastSignInMethod)
+		tx.change(`update account.users set password_hash = null where id = $1 and password_hash is not null`, r.UserID)
+		if tx.noEvent {
+			return
 		}
-		if err != nil {
-			return err
-		}
-		err = changed(tx.Exec(ctx, `update account.users set password_hash = null
-			where id = $1 and password_hash is not null`, r.UserID))
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `update account.password_resets set used_at = now()
-			where user_id = $1 and used_at is null`, r.UserID)
-		if err != nil {
-			return err
-		}
-		return s.queueMail(ctx, tx, r.UserID, mail.Message{
+		tx.endResets(r.UserID)
+		tx.mail(r.UserID, mail.Message{
 			Kind: mail.PasswordRemoved,
 			Data: mail.Data{Device: r.Device, Network: r.Address},
 		})
@@ -96,16 +90,13 @@ func (s *Store) RemovePassword(ctx context.Context, r password.Removal, event au
 }
 
 // holdsPassword checks that the current password is still the user's, or that the user still has none.
-func holdsPassword(ctx context.Context, tx pgx.Tx, c password.Change) error {
+func (t *transaction) holdsPassword(c password.Change) {
 	if c.Current.Method != "" {
-		return stillProved(ctx, tx, c.UserID, c.Current)
+		t.stillProved(c.UserID, c.Current)
+		return
 	}
-	none, err := found(tx.QueryRow(ctx, `select true from account.users
-		where id = $1 and password_hash is null for no key update`, c.UserID))
-	if err == nil && !none {
-		err = session.ErrProofInvalid
-	}
-	return err
+	t.require(t.has(`select true from account.users where id = $1 and password_hash is null for no key update`,
+		c.UserID), session.ErrProofInvalid)
 }
 
 // Limits of links by mail.
@@ -117,64 +108,50 @@ const (
 // BeginReset stores a link to set a password for the user with an address in any spelling, with the event. The link is
 // mailed to the stored address. It returns false if there is no such user, the user is disabled, or enough links were
 // made lately. A repeated call stores one link.
-func (s *Store) BeginReset(
+func (s *SignIns) BeginReset(
 	ctx context.Context, email string, tokenHash []byte, expires time.Time, event audit.Event,
 ) (to workspace.User, made bool, err error) {
-	err = s.atomically(ctx, "begin password reset", func(tx pgx.Tx) error {
+	err = s.atomically(ctx, "begin password reset", func(tx *transaction) {
 		made = false
-		err := tx.QueryRow(ctx, `select id, name, email from account.users where email = any($1) and disabled_at is null
+		if !tx.row(`select id, name, email from account.users where email = any($1) and disabled_at is null
 			order by array_position($1, email) limit 1 for no key update`, spelling.Spellings(email)).
-			Scan(&to.ID, &to.Name, &to.Email)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
+			find(&to.ID, &to.Name, &to.Email) {
+			return
 		}
 		var earlier, unused bool
 		var lately int
-		err = tx.QueryRow(ctx, `
+		tx.row(`
 select exists (select from account.password_resets where token_hash = $2),
   exists (select from account.password_resets where token_hash = $2 and used_at is null),
   (select count(*) from account.password_resets where user_id = $1 and created_at > now() - interval '1 hour')`,
-			to.ID, tokenHash).Scan(&earlier, &unused, &lately)
-		if err != nil || earlier || lately >= maxResetsPerHour {
+			to.ID, tokenHash).read(&earlier, &unused, &lately)
+		if earlier || lately >= maxResetsPerHour {
 			made = unused
-			return err
+			return
 		}
 		made = true
-		if err := addReset(ctx, tx, to.ID, tokenHash, expires, false); err != nil {
-			return err
-		}
+		tx.addReset(to.ID, tokenHash, expires, false)
 		event.UserID, event.Subject = &to.ID, "user:"+to.ID.String()
-		return s.record(ctx, tx, event)
+		tx.record(event)
 	})
 	return to, made && err == nil, err
 }
 
 // AddReset stores a link of an operator for a user, with the event, or returns admin.ErrNoUser.
-func (s *Store) AddReset(
+func (s *SignIns) AddReset(
 	ctx context.Context, user uuid.UUID, tokenHash []byte, expires time.Time, event audit.Event,
 ) error {
-	return s.change(ctx, "add password reset", &event, func(tx pgx.Tx) error {
-		if err := holdUser(ctx, tx, user, new(bool)); err != nil {
-			return err
-		}
-		return addReset(ctx, tx, user, tokenHash, expires, true)
+	return s.change(ctx, "add password reset", &event, func(tx *transaction) {
+		tx.holdUser(user)
+		tx.addReset(user, tokenHash, expires, true)
 	})
 }
 
-func addReset(
-	ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, expires time.Time, byOperator bool,
-) error {
-	_, err := tx.Exec(ctx, `delete from account.password_resets where user_id = $1
-		and expires_at < now() - $2::interval`, user, keepResets)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `insert into account.password_resets (token_hash, user_id, expires_at, by_operator)
+func (t *transaction) addReset(user uuid.UUID, tokenHash []byte, expires time.Time, byOperator bool) {
+	t.exec(`delete from account.password_resets where user_id = $1 and expires_at < now() - $2::interval`, user,
+		keepResets)
+	t.exec(`insert into account.password_resets (token_hash, user_id, expires_at, by_operator)
 		values ($1, $2, $3, $4)`, tokenHash, user, expires, byOperator)
-	return err
 }
 
 // keepsPasskeys is the condition under which a link r that does not take over removes no passkey (F5).
@@ -192,12 +169,9 @@ from account.password_resets r join account.users u on u.id = r.user_id
 where r.token_hash = $1 and r.used_at is null and r.expires_at > now() and u.disabled_at is null`
 
 // ResetLink reads a valid link, or returns password.ErrLinkInvalid.
-func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error) {
-	l, found, err := one(ctx, s, "read password reset", pgx.RowToStructByName[password.Link], linkSQL, tokenHash)
-	if err == nil && !found {
-		err = password.ErrLinkInvalid
-	}
-	return l, err
+func (s *SignIns) ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error) {
+	return need(ctx, s.db, "read password reset", password.ErrLinkInvalid, pgx.RowToStructByName[password.Link],
+		linkSQL, tokenHash)
 }
 
 // ResetPassword sets a password with a link, uses up the link and ends the user's sign-ins, and the personal access
@@ -205,97 +179,50 @@ func (s *Store) ResetLink(ctx context.Context, tokenHash []byte) (password.Link,
 // link keeps them (F5), passkeys, with an event for each. If the link takes the account over (F7), it ends all that the
 // account had. It returns the grants so that the caller can update Redis. If a link is used twice at the same time, one
 // call returns password.ErrLinkInvalid.
-func (s *Store) ResetPassword(
+func (s *SignIns) ResetPassword(
 	ctx context.Context, r password.Reset, event audit.Event,
 ) (ended []useraccount.EndedGrant, err error) {
-	err = s.atomically(ctx, "reset password", func(tx pgx.Tx) error {
-		if err := sequentially(ctx, tx); err != nil {
-			return err
-		}
+	err = s.atomically(ctx, "reset password", func(tx *transaction) {
+		tx.sequentially()
 		var user uuid.UUID
-		err := tx.QueryRow(ctx, `select user_id from account.password_resets where token_hash = $1`, r.TokenHash).
-			Scan(&user)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return password.ErrLinkInvalid
-		}
-		if err != nil {
-			return err
-		}
-		var disabled bool
-		err = holdUser(ctx, tx, user, &disabled)
-		if errors.Is(err, admin.ErrNoUser) { // deleted meanwhile
-			return password.ErrLinkInvalid
-		}
-		if err != nil {
-			return err
-		}
-		tag, err := tx.Exec(ctx, `update account.password_resets set used_at = now()
+		var disabled, byOperator bool
+		tx.require(tx.row(`select user_id, by_operator from account.password_resets where token_hash = $1`,
+			r.TokenHash).find(&user, &byOperator), password.ErrLinkInvalid)
+		tx.require(tx.row(holdUserSQL, user).find(&disabled), password.ErrLinkInvalid) // deleted meanwhile
+		used := tx.exec(`update account.password_resets set used_at = now()
 			where token_hash = $1 and used_at is null and expires_at > now()`, r.TokenHash)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 || disabled {
-			return password.ErrLinkInvalid
-		}
-		if err := endSignIns(ctx, tx, user); err != nil {
-			return err
-		}
+		tx.require(used == 1 && !disabled, password.ErrLinkInvalid)
+		tx.endSignIns(user)
 		event.UserID, event.Actor, event.Subject = &user, "user:"+user.String(), "user:"+user.String()
-		if ended, err = s.endWithReset(ctx, tx, user, r, event); err != nil {
-			return err
-		}
-		browser := mail.Data{Device: r.Device, Network: r.Address}
-		return s.storePassword(ctx, tx, user, r.Hash, event, browser)
+		ended = tx.endWithReset(user, r, byOperator, event)
+		tx.storePassword(user, r.Hash, event, mail.Data{Device: r.Device, Network: r.Address})
 	})
 	return ended, err
 }
 
 // endWithReset ends what a reset ends besides the sign-ins, and returns the grants.
-func (s *Store) endWithReset(
-	ctx context.Context, tx pgx.Tx, user uuid.UUID, r password.Reset, event audit.Event,
-) ([]useraccount.EndedGrant, error) {
-	var byOperator bool
-	err := tx.QueryRow(ctx, `select by_operator from account.password_resets where token_hash = $1`, r.TokenHash).
-		Scan(&byOperator)
-	if err != nil {
-		return nil, err
-	}
-	if known, err := isProven(ctx, tx, user); err != nil {
-		return nil, err
-	} else if !known {
+func (t *transaction) endWithReset(
+	user uuid.UUID, r password.Reset, byOperator bool, event audit.Event,
+) []useraccount.EndedGrant {
+	if !t.isProven(user) {
 		by := useraccount.ByReset
 		if byOperator {
 			by = useraccount.ByOperatorsLink
 		}
-		end, err := s.takeOver(ctx, tx, user, by, "", event)
-		if err != nil {
-			return nil, err
-		}
-		return end.Grants, nil
+		return t.takeOver(user, by, "", event).Grants
 	}
 	if r.RemoveOthers {
-		if err := s.removeOthers(ctx, tx, user, r.TokenHash, event.Actor); err != nil {
-			return nil, err
-		}
+		t.removeOthers(user, r.TokenHash, event.Actor)
 	}
-	ended, err := endCredentials(ctx, tx, user, r.Keep, grant.ByUser, event.Actor)
-	return ended.Grants, err
+	return t.endCredentials(user, r.Keep, grant.ByUser, event.Actor).Grants
 }
 
 // removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the
 // user's row.
-func (s *Store) removeOthers(ctx context.Context, tx pgx.Tx, user uuid.UUID, tokenHash []byte, actor string) error {
-	others, err := readSignInMethods(ctx, tx, user)
-	if err != nil {
-		return err
-	}
-	kept, err := found(tx.QueryRow(ctx, `select true from account.password_resets r where r.token_hash = $1
-		and `+keepsPasskeys, tokenHash))
-	if err != nil {
-		return err
-	}
-	if kept {
+func (t *transaction) removeOthers(user uuid.UUID, tokenHash []byte, actor string) {
+	others := t.signInMethods(user)
+	if t.has(`select true from account.password_resets r where r.token_hash = $1 and `+keepsPasskeys, tokenHash) {
 		others = slices.DeleteFunc(others, func(m admin.SignInMethod) bool { return m.Kind == admin.Passkey })
 	}
-	return s.removeSignInMethods(ctx, tx, user, others, actor)
+	t.removeSignInMethods(user, others, actor)
 }

@@ -25,8 +25,9 @@ const (
 
 // A policyRow is a policy from an outer join, which may be absent.
 type policyRow struct {
-	platforms, permissions []string
-	days                   *int
+	platforms   []workspace.Platform
+	permissions perm.Set
+	days        *int
 }
 
 func (p *policyRow) targets() []any { return []any{&p.platforms, &p.permissions, &p.days} }
@@ -35,59 +36,45 @@ func (p *policyRow) policy() workspace.ConnectorPolicy {
 	if p.days == nil {
 		return workspace.DefaultConnectorPolicy()
 	}
-	out := workspace.ConnectorPolicy{Permissions: perm.FromStrings(p.permissions), Days: *p.days}
-	for _, platform := range p.platforms {
-		out.Platforms = append(out.Platforms, workspace.Platform(platform))
-	}
-	return out
-}
-
-func readPolicy(ctx context.Context, db querier, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
-	var row policyRow
-	err := db.QueryRow(ctx, policySQL, workspaceID).Scan(row.targets()...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return workspace.ConnectorPolicy{}, admin.ErrNoWorkspace
-	}
-	return row.policy(), err
+	platforms := append([]workspace.Platform(nil), p.platforms...) // nil if there are none, as events have it
+	return workspace.ConnectorPolicy{Platforms: platforms, Permissions: ordered(p.permissions), Days: *p.days}
 }
 
 // ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoWorkspace.
-func (s *Store) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (g *Grants) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
-	found, err := readPolicy(ctx, s.pool, workspaceID)
-	if errors.Is(err, admin.ErrNoWorkspace) {
-		return workspace.ConnectorPolicy{}, err
+	var found policyRow
+	err := g.pool.QueryRow(ctx, policySQL, workspaceID).Scan(found.targets()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return workspace.ConnectorPolicy{}, admin.ErrNoWorkspace
 	}
-	return found, unavailable("read connector policy", err)
+	return found.policy(), unavailable("read connector policy", err)
 }
 
-// underPolicy narrows an approval to what the policy allows. The lock on the workspace makes a concurrent
-// policy change wait until this transaction ends, so that the change applies to the rows written here. The
-// lock is a separate statement, because a statement that waited would still read the old policy.
-func underPolicy(ctx context.Context, tx pgx.Tx, approved grant.Grant) (grant.Grant, error) {
+// policy reads the policy of a workspace, or fails with admin.ErrNoWorkspace.
+func (t *transaction) policy(workspaceID uuid.UUID) workspace.ConnectorPolicy {
+	var found policyRow
+	t.require(t.row(policySQL, workspaceID).find(found.targets()...), admin.ErrNoWorkspace)
+	return found.policy()
+}
+
+// underPolicy narrows an approval to what the policy allows, or fails with grant.ErrPolicy if nothing is left. The lock
+// on the workspace makes a concurrent policy change wait until this transaction ends, so that the change applies to the
+// rows written here. The lock is a separate statement, because a statement that waited would still read the old policy.
+func (t *transaction) underPolicy(approved grant.Grant) grant.Grant {
 	if approved.Kind != client.Connector {
-		return approved, nil
+		return approved
 	}
-	if _, err := tx.Exec(ctx, `select from account.tenants where id = $1 for share`, approved.WorkspaceID); err != nil {
-		return grant.Grant{}, err
-	}
+	t.exec(`select from account.tenants where id = $1 for share`, approved.WorkspaceID)
 	var now time.Time
 	var platform string
-	err := tx.QueryRow(ctx, `select now(), coalesce(connector_platform, '') from account.oauth_clients
-		where id = $1`, approved.ClientID).Scan(&now, &platform)
-	if err != nil {
-		return grant.Grant{}, err
-	}
-	limit, err := readPolicy(ctx, tx, approved.WorkspaceID)
-	if err != nil {
-		return grant.Grant{}, err
-	}
-	g, left := policy.Narrow(limit, approved, workspace.PlatformOf(platform), now)
-	if !left {
-		return grant.Grant{}, grant.ErrPolicy
-	}
-	return g, nil
+	t.row(`select now(), coalesce(connector_platform, '') from account.oauth_clients where id = $1`,
+		approved.ClientID).read(&now, &platform)
+	limit := t.policy(approved.WorkspaceID)
+	narrowed, left := policy.Narrow(limit, approved, workspace.PlatformOf(platform), now)
+	t.require(left, grant.ErrPolicy)
+	return narrowed
 }
 
 // The effect of a policy on a connector's grant g that has not ended: policy.Narrow in SQL, for many grants
@@ -104,80 +91,65 @@ const (
 )
 
 func policyArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArgs {
-	platforms := []string{}
-	for _, platform := range p.Platforms {
-		platforms = append(platforms, string(platform))
-	}
-	return pgx.NamedArgs{"tenant": workspaceID, "platforms": platforms, "permissions": p.Permissions.Strings(),
-		"days": p.Days, "life": p.Life()}
-}
-
-// ConnectorPolicyEffect counts the connections that a policy would change now. Like every count of connections, it
-// omits approvals whose code was not redeemed.
-func (s *Store) ConnectorPolicyEffect(
-	ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-) (policy.Effect, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.operationLimit)
-	defer cancel()
-	e, err := policyEffect(ctx, s.pool, workspaceID, p)
-	return e, unavailable("evaluate connector policy", err)
+	return pgx.NamedArgs{"tenant": workspaceID, "platforms": append([]workspace.Platform{}, p.Platforms...),
+		"permissions": p.Permissions.Strings(), "days": p.Days, "life": p.Life()}
 }
 
 // countAtMost is the most grants that a statement counts, the latest first.
 const countAtMost = 10_000
 
-func policyEffect(
-	ctx context.Context, db querier, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-) (e policy.Effect, err error) {
-	args := policyArgs(workspaceID, p)
-	args["most"], args["next"] = countAtMost, countAtMost+1
-	err = db.QueryRow(ctx, `
+// effectSQL counts the connections that a policy would change now. Like every count of connections, it omits approvals
+// whose code was not redeemed.
+const effectSQL = `
 select count(*) filter (where ends), count(*) filter (where cut and not ends), count(*) filter (where hastened
   and not ends), count(*) > @most
-from (select `+policyEnds+` as ends, `+policyCuts+` as cut, `+policyHastens+` as hastened from account.grants g
-  where `+policyConcerns+` and g.state = 'active' and `+notOverSQL+` order by g.created_at desc, g.id desc
-  limit @next) g`, args).Scan(&e.End, &e.Lose, &e.Sooner, &e.More)
-	return e, err
+from (select ` + policyEnds + ` as ends, ` + policyCuts + ` as cut, ` + policyHastens + ` as hastened
+  from account.grants g
+  where ` + policyConcerns + ` and g.state = 'active' and ` + notOverSQL + ` order by g.created_at desc, g.id desc
+  limit @next) g`
+
+func effectArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArgs {
+	args := policyArgs(workspaceID, p)
+	args["most"], args["next"] = countAtMost, countAtMost+1
+	return args
+}
+
+// ConnectorPolicyEffect counts the connections that a policy would change now.
+func (g *Grants) ConnectorPolicyEffect(
+	ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
+) (e policy.Effect, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*g.operationLimit)
+	defer cancel()
+	err = g.pool.QueryRow(ctx, effectSQL, effectArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner, &e.More)
+	return e, unavailable("evaluate connector policy", err)
 }
 
 // ReplaceConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each, in one
 // transaction, or returns admin.ErrNoWorkspace. Setting the same policy again changes nothing and writes no event. seen
 // is the digest of the policy that the caller saw, or "" for an operator: if the policy changed since it was read,
 // nothing changes and the error is policy.ErrChanged.
-func (s *Store) ReplaceConnectorPolicy(
+func (g *Grants) ReplaceConnectorPolicy(
 	ctx context.Context, workspaceID uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event,
 ) (change policy.Change, err error) {
-	err = s.change(ctx, "set connector policy", &event, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `select from account.tenants where id = $1 for no key update`, workspaceID)
-		if err != nil {
-			return err
+	err = g.change(ctx, "set connector policy", &event, func(tx *transaction) {
+		tx.exec(`select from account.tenants where id = $1 for no key update`, workspaceID)
+		change = policy.Change{Before: tx.policy(workspaceID), After: after}
+		if change.Before.Equal(after) {
+			tx.noEvent = true
+			return
 		}
-		before, err := readPolicy(ctx, tx, workspaceID)
-		if err != nil {
-			return err
-		}
-		change = policy.Change{Before: before, After: after}
-		switch {
-		case before.Equal(after):
-			return errNoEvent
-		case seen != "" && before.Digest() != seen, seen == "" && !event.Authorization.Operator:
-			return policy.ErrChanged
-		}
-		if _, err := tx.Exec(ctx, `
+		asSeen := change.Before.Digest() == seen || seen == "" && event.Authorization.Operator
+		tx.require(asSeen, policy.ErrChanged)
+		tx.exec(`
 insert into account.connector_policies (tenant_id, platforms, permissions, days, changed_at)
   values (@tenant, @platforms, @permissions, @days, now())
 on conflict (tenant_id) do update set platforms = @platforms, permissions = @permissions, days = @days,
-  changed_at = excluded.changed_at`, policyArgs(workspaceID, after)); err != nil {
-			return err
-		}
-		if err := enforce(ctx, tx, workspaceID, &change, event); err != nil {
-			return err
-		}
+  changed_at = excluded.changed_at`, policyArgs(workspaceID, after))
+		tx.enforce(workspaceID, &change, event.Actor)
 		event.Detail = map[string]any{
 			"before": policyDetail(change.Before), "after": policyDetail(change.After),
 			"ended": change.Effect.End, "lost_permissions": change.Effect.Lose, "end_sooner": change.Effect.Sooner,
 		}
-		return nil
 	})
 	return change, err
 }
@@ -208,21 +180,17 @@ from g`
 
 // enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects
 // none.
-func enforce(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, change *policy.Change, event audit.Event,
-) (err error) {
-	if change.Effect, err = policyEffect(ctx, tx, workspaceID, change.After); err != nil {
-		return err
+func (t *transaction) enforce(workspaceID uuid.UUID, change *policy.Change, actor string) {
+	e := &change.Effect
+	t.row(effectSQL, effectArgs(workspaceID, change.After)).read(&e.End, &e.Lose, &e.Sooner, &e.More)
+	if change.After.Includes(change.Before) && e.End+e.Lose+e.Sooner == 0 {
+		return
 	}
-	if e := change.Effect; change.After.Includes(change.Before) && e.End+e.Lose+e.Sooner == 0 {
-		return nil
-	}
-	p, err := ending{
+	p := ending{
 		workspaceID: workspaceID,
 		policy:      &change.After,
 		reason:      grant.ByPolicy,
-		actor:       event.Actor,
-	}.begin(ctx, tx, endAtOnce)
+		actor:       actor,
+	}.begin(t, endAtOnce)
 	change.EndedGrants = p.ended
-	return err
 }

@@ -42,8 +42,8 @@ const (
 )
 
 // Retention returns the store that deletes the records of the account schema that are no longer needed.
-func (s *Store) Retention(periods RetentionPeriods) *retention.Store {
-	return retention.NewStore(s.pool, "account", []retention.Kind{
+func (d *db) Retention(periods RetentionPeriods) *retention.Store {
+	return retention.NewStore(d.pool, "account", []retention.Kind{
 		configured("audit events", SettingAuditEvents, periods.AuditEvents, auditEvents()),
 		configured("ended grants", SettingGrants, periods.Grants, endedGrants()),
 		configured("expired personal access tokens", SettingTokens, periods.Tokens, personalAccessTokens()),

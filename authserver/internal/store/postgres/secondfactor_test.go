@@ -190,7 +190,7 @@ func TestFactors_AreChangedByOneRule(t *testing.T) {
 				continue
 			}
 			found[function] = true
-			if others[function] == "" && !strings.Contains(text, "s.changeFactors(") {
+			if others[function] == "" && !strings.Contains(text, ".changeFactors(") {
 				t.Errorf("%s: %s changes how a user signs in, without changeFactors", name, function)
 			}
 		}

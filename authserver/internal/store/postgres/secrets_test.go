@@ -118,7 +118,7 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 	if c, err := l.RecentClient(t.Context(), app.ID); err != nil || len(c.Secrets) != 2 {
 		t.Errorf("recent client: %d hashes, %v", len(c.Secrets), err)
 	}
-	all, err := l.Clients(t.Context(), l.fixture.WorkspaceID)
+	all, err := l.Store.Clients.Clients(t.Context(), l.fixture.WorkspaceID)
 	if err != nil {
 		t.Fatal(err)
 	}

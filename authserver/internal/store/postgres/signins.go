@@ -14,64 +14,46 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-var _ session.Store = (*Store)(nil)
+var _ session.Store = (*SignIns)(nil)
 
 // BeginSignIn inserts a sign-in whose proof is still valid, with its audit event, or returns
 // session.ErrProofInvalid. It locks the user's row, so that a concurrent password change ends this sign-in
 // too.
-func (s *Store) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
-	return s.atomically(ctx, "begin sign-in", func(tx pgx.Tx) error {
-		if err := stillProved(ctx, tx, by.UserID, by.Proof); err != nil {
-			return err
-		}
-		code, err := s.useCode(ctx, tx, by.UserID, by.Proof, event)
-		if err != nil {
-			return err
-		}
-		if err := s.mailSignIn(ctx, tx, by); err != nil {
-			return err
-		}
+func (s *SignIns) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
+	return s.atomically(ctx, "begin sign-in", func(tx *transaction) {
+		tx.stillProved(by.UserID, by.Proof)
+		code := tx.useCode(by.UserID, by.Proof, event)
+		tx.mailSignIn(by)
 		// The sum is null without the interval: a distributed Postgres accepts no subquery in values.
-		_, err = tx.Exec(ctx, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
+		tx.exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
 			second_factor_at) values ($1, $2, $3, $4, $5, $6, now() + case when $7 then interval '0' end)`, by.ID,
 			by.UserID, by.Expires, by.Method, by.Address, by.UserAgent, code || by.Proof.Method == session.Passkey)
-		if err != nil {
-			return err
-		}
-		return s.record(ctx, tx, event)
+		tx.record(event)
 	})
 }
 
 // mailSignIn tells a user about a sign-in at a new browser, before the sign-in is inserted. It does not mention the
 // first sign-in of an account.
-func (s *Store) mailSignIn(ctx context.Context, tx pgx.Tx, by session.SignIn) error {
-	if s.mails == nil || !by.NewBrowser {
-		return nil
+func (t *transaction) mailSignIn(by session.SignIn) {
+	if t.sendsMail() && by.NewBrowser &&
+		t.has(`select true from account.sign_ins where user_id = $1 limit 1`, by.UserID) {
+		t.mail(by.UserID, mail.Message{
+			Kind: mail.NewSignIn,
+			Data: mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address},
+		})
 	}
-	earlier, err := found(tx.QueryRow(ctx, `select true from account.sign_ins where user_id = $1 limit 1`, by.UserID))
-	if err != nil || !earlier {
-		return err
-	}
-	return s.queueMail(ctx, tx, by.UserID, mail.Message{
-		Kind: mail.NewSignIn,
-		Data: mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address},
-	})
 }
 
 // ReauthenticateSignIn stores the event of a new proof, if the proof and the sign-in are still valid.
 // Otherwise it returns session.ErrProofInvalid or audit.ErrNotAuthorized.
-func (s *Store) ReauthenticateSignIn(
+func (s *SignIns) ReauthenticateSignIn(
 	ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event,
 ) error {
-	return s.change(ctx, "prove sign-in", &event, func(tx pgx.Tx) error {
-		if err := stillProved(ctx, tx, user, proof); err != nil {
-			return err
+	return s.change(ctx, "prove sign-in", &event, func(tx *transaction) {
+		tx.stillProved(user, proof)
+		if code := tx.useCode(user, proof, event); code || proof.Method == session.Passkey {
+			tx.useSecondFactor(event.Authorization.SignInID)
 		}
-		code, err := s.useCode(ctx, tx, user, proof, event)
-		if err == nil && (code || proof.Method == session.Passkey) {
-			err = useSecondFactor(ctx, tx, event.Authorization.SignInID)
-		}
-		return err
 	})
 }
 
@@ -82,7 +64,7 @@ const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_see
 // SignIn reads a valid sign-in with its user, who must not be disabled, and records when it was last seen, to
 // the minute. It also reads which permissions the user holds in any workspace, which the navigation of every
 // page needs.
-func (s *Store) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
+func (s *SignIns) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	ctx, cancel := s.withOperationLimit(ctx)
 	defer cancel()
 	current, held := session.CurrentUser{SignInID: id}, []string{}
@@ -114,33 +96,32 @@ from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Em
 
 // EndSignIn ends a sign-in of the user with its audit event. It ignores a sign-in that has ended or belongs
 // to another user. Ending another sign-in requires a valid sign-in; a sign-in may end itself at any time.
-func (s *Store) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
-	_, err := s.recorded(ctx, "end sign-in", &event, func(tx pgx.Tx) error {
+func (s *SignIns) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error {
+	_, err := s.recorded(ctx, "end sign-in", &event, func(tx *transaction) {
 		if event.Authorization == nil || event.Authorization.SignInID != id {
-			if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-				return err
-			}
+			tx.stillAllowed(event.Authorization)
 		}
-		return changed(tx.Exec(ctx, `update account.sign_ins set ended_at = now()
-			where id = $1 and user_id = $2 and ended_at is null`, id, user))
+		tx.change(`update account.sign_ins set ended_at = now()
+			where id = $1 and user_id = $2 and ended_at is null`, id, user)
 	})
 	return err
 }
 
 // EndOtherSignIns ends every other sign-in of the user with one audit event, and returns their number.
-func (s *Store) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (ended int64, err error) {
-	err = s.change(ctx, "end other sign-ins", &event, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now()
+func (s *SignIns) EndOtherSignIns(
+	ctx context.Context, user, but uuid.UUID, event audit.Event,
+) (ended int64, err error) {
+	err = s.change(ctx, "end other sign-ins", &event, func(tx *transaction) {
+		ended = tx.exec(`update account.sign_ins set ended_at = now()
 			where user_id = $1 and id <> $2 and ended_at is null and expires_at > now()`, user, but)
-		ended = tag.RowsAffected()
-		return changed(tag, err)
+		tx.noEvent = ended == 0
 	})
 	return ended, err
 }
 
 // SignInsOf lists the user's valid sign-ins, the most recently seen first.
-func (s *Store) SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error) {
-	return list(ctx, s, "list sign-ins", pgx.RowToStructByNameLax[session.SignIn], `
+func (s *SignIns) SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error) {
+	return list(ctx, s.db, "list sign-ins", pgx.RowToStructByNameLax[session.SignIn], `
 select s.id, s.user_id, s.method, s.address, s.user_agent, s.created_at as created, s.last_seen_at as last_seen,
   s.expires_at as expires
 from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.last_seen_at desc, s.id desc limit 100`,
@@ -148,32 +129,28 @@ from account.sign_ins s where s.user_id = $2 and `+signInCounts+` order by s.las
 }
 
 // Sessions stores browser sessions for alexedwards/scs. token is the hash of the cookie.
-type Sessions struct{ store *Store }
+type Sessions struct{ db *db }
 
 // Sessions returns the store of session rows.
-func (s *Store) Sessions() Sessions { return Sessions{s} }
+func (s *SignIns) Sessions() Sessions { return Sessions{s.db} }
 
 // FindCtx returns the data of a session that has not expired.
 func (s Sessions) FindCtx(ctx context.Context, token string) ([]byte, bool, error) {
-	return one(ctx, s.store, "read session", pgx.RowTo[[]byte],
+	return one(ctx, s.db, "read session", pgx.RowTo[[]byte],
 		`select data from account.sessions where token = $1 and expiry > now()`, token)
 }
 
 // CommitCtx saves a session.
 func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, expiry time.Time) error {
-	ctx, cancel := s.store.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.store.pool.Exec(ctx, `insert into account.sessions (token, data, expiry) values ($1, $2, $3)
+	_, err := s.db.exec(ctx, "save session", `insert into account.sessions (token, data, expiry) values ($1, $2, $3)
 		on conflict (token) do update set data = excluded.data, expiry = excluded.expiry`, token, data, expiry)
-	return unavailable("save session", err)
+	return err
 }
 
 // DeleteCtx deletes a session, if it is there.
 func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
-	ctx, cancel := s.store.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.store.pool.Exec(ctx, `delete from account.sessions where token = $1`, token)
-	return unavailable("delete session", err)
+	_, err := s.db.exec(ctx, "delete session", `delete from account.sessions where token = $1`, token)
+	return err
 }
 
 // Find is FindCtx for callers without a context.
@@ -191,10 +168,8 @@ func (s Sessions) Delete(token string) error { return s.DeleteCtx(context.Backgr
 
 // SaveLoginState inserts a login state and deletes up to 100 expired ones. Anonymous clients may begin any
 // number, and the table holds those of the last minutes only.
-func (s *Store) SaveLoginState(ctx context.Context, c session.LoginState) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.pool.Exec(ctx, `
+func (s *SignIns) SaveLoginState(ctx context.Context, c session.LoginState) error {
+	_, err := s.exec(ctx, "store login state", `
 with swept as (
   delete from account.ceremonies where secret_hash in (
     select secret_hash from account.ceremonies where expires_at <= now() order by expires_at limit 100
@@ -203,14 +178,14 @@ with swept as (
 insert into account.ceremonies (secret_hash, binding_hash, purpose, data, expires_at)
 values (@secret, @binding, @purpose, @data, now() + @life::interval)`, pgx.NamedArgs{"secret": c.SecretHash,
 		"binding": c.BindingHash, "purpose": string(c.Purpose), "data": c.Data, "life": c.Life})
-	return unavailable("store login state", err)
+	return err
 }
 
 // TakeLoginState deletes an unexpired login state and returns its data. Of two concurrent calls, one gets it.
-func (s *Store) TakeLoginState(
+func (s *SignIns) TakeLoginState(
 	ctx context.Context, secretHash, bindingHash []byte, purpose session.Purpose,
 ) ([]byte, bool, error) {
-	return one(ctx, s, "take login state", pgx.RowTo[[]byte], `delete from account.ceremonies
+	return one(ctx, s.db, "take login state", pgx.RowTo[[]byte], `delete from account.ceremonies
 		where secret_hash = $1 and binding_hash = $2 and purpose = $3 and expires_at > now() returning data`,
 		secretHash, bindingHash, string(purpose))
 }

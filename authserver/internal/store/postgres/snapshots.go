@@ -58,24 +58,24 @@ type snapshotQuery struct {
 
 // Snapshot reads the client without its secrets, the grant and the status of its user in one statement, batched
 // with concurrent calls.
-func (s *Store) Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error) {
-	return s.SnapshotWithSecret(ctx, clientID, key, nil)
+func (g *Grants) Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error) {
+	return g.SnapshotWithSecret(ctx, clientID, key, nil)
 }
 
 // SnapshotWithSecret is Snapshot with the client's live secret that has this hash.
-func (s *Store) SnapshotWithSecret(
+func (g *Grants) SnapshotWithSecret(
 	ctx context.Context, clientID uuid.UUID, key grant.Key, secretHash []byte,
 ) (grant.Snapshot, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
-	snapshot, err := s.snapshots.Do(ctx, snapshotQuery{clientID, key, secretHash})
+	snapshot, err := g.snapshots.Do(ctx, snapshotQuery{clientID, key, secretHash})
 	if err != nil {
 		return grant.Snapshot{}, unavailable("read grant snapshot", err)
 	}
 	return snapshot, nil
 }
 
-func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
+func (g *Grants) readSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
 	clients, grants := make([]uuid.UUID, len(questions)), make([]uuid.UUID, len(questions))
 	workspaces, secrets := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
 	for i, q := range questions {
@@ -85,7 +85,7 @@ func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([
 	if len(questions) == 1 {
 		sql, args = snapshotSQL, []any{clients[0], grants[0], secrets[0], workspaces[0]}
 	}
-	rows, err := s.refreshes.Query(ctx, sql, args...)
+	rows, err := g.refreshes.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,18 +103,18 @@ func (s *Store) readSnapshots(ctx context.Context, questions []snapshotQuery) ([
 	}
 	rows.Close()
 	if rows.Err() == nil && ending {
-		return s.readLimitedSnapshots(ctx, questions)
+		return g.readLimitedSnapshots(ctx, questions)
 	}
 	return all, rows.Err()
 }
 
 // readLimitedSnapshots reads snapshots with what account.endings says about their grants, in one round trip.
-func (s *Store) readLimitedSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
+func (g *Grants) readLimitedSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
 	batch := &pgx.Batch{}
 	for _, q := range questions {
 		batch.Queue(limitedSnapshotSQL, q.client, q.grant.ID, q.secretHash, q.grant.WorkspaceID)
 	}
-	results := s.refreshes.SendBatch(ctx, batch)
+	results := g.refreshes.SendBatch(ctx, batch)
 	defer func() { _ = results.Close() }()
 	all := make([]grant.Snapshot, len(questions))
 	for i := range questions {
@@ -167,12 +167,12 @@ type introspected struct {
 // Introspection reads in one round trip the calling client with its live secret that has this hash, the
 // standing of the credential, and, for a personal access token, its creation time (an access token contains
 // its own). What does not exist is nil. Its error wraps store.ErrUnavailable.
-func (s *Store) Introspection(
+func (g *Grants) Introspection(
 	ctx context.Context, caller uuid.UUID, secretHash []byte, q standing.Query,
 ) (*client.Client, *standing.Standing, time.Time, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
-	known, err := s.introspections.Do(ctx, introspection{caller, secretHash, q})
+	known, err := g.introspections.Do(ctx, introspection{caller, secretHash, q})
 	if err != nil {
 		return nil, nil, time.Time{}, unavailable("introspect", err)
 	}
@@ -195,7 +195,7 @@ from unnest((select $1::bytea[])) with ordinality asked (hash, place)
 join account.personal_access_tokens p on p.hash = asked.hash`
 )
 
-func (s *Store) readIntrospections(ctx context.Context, questions []introspection) (all []introspected, err error) {
+func (g *Grants) readIntrospections(ctx context.Context, questions []introspection) ([]introspected, error) {
 	callers, hashes := make([]uuid.UUID, len(questions)), make([][]byte, len(questions))
 	secrets := make([][]byte, len(questions))
 	abouts := make([]standing.Query, len(questions))
@@ -204,67 +204,49 @@ func (s *Store) readIntrospections(ctx context.Context, questions []introspectio
 		callers[i], secrets[i], hashes[i], abouts[i] = q.caller, q.secretHash, q.about.PATHash, q.about
 		personal = personal || q.about.PATHash != nil
 	}
-	batch := &pgx.Batch{}
+	sql, args := callersSQL, []any{callers, secrets}
 	if len(questions) == 1 {
-		batch.Queue(callerSQL, callers[0], secrets[0])
-	} else {
-		batch.Queue(callersSQL, callers, secrets)
+		sql, args = callerSQL, []any{callers[0], secrets[0]}
 	}
-	batch.Queue(standing.SQL, standing.Args(abouts)...)
-	if personal {
-		batch.Queue(issuedSQL, hashes)
-	}
-	results := s.pool.SendBatch(ctx, batch)
-	defer func() { err = cmp.Or(err, results.Close()) }()
-	return scanIntrospections(results, len(questions), personal)
-}
-
-func scanIntrospections(results pgx.BatchResults, questions int, personal bool) ([]introspected, error) {
-	all := make([]introspected, questions)
-	rows, err := results.Query()
-	if err != nil {
-		return nil, err
-	}
-	if _, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (place int, err error) {
-		var caller clientRow
-		if err = row.Scan(append([]any{&place}, caller.targets()...)...); err == nil {
+	all, batch := make([]introspected, len(questions)), &pgx.Batch{}
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var place int
+			var caller clientRow
+			if err := rows.Scan(append([]any{&place}, caller.targets()...)...); err != nil {
+				return err
+			}
 			all[place-1].caller = caller.client()
 		}
-		return place, err
-	}); err != nil {
-		return nil, err
-	}
-	if rows, err = results.Query(); err != nil {
-		return nil, err
-	}
-	standings, err := standing.Scan(rows, questions)
-	if err != nil {
-		return nil, err
-	}
-	for i := range all {
-		all[i].standing = standings[i]
-	}
-	if !personal {
-		return all, nil
-	}
-	if rows, err = results.Query(); err != nil {
-		return nil, err
-	}
-	var place int
-	var issued time.Time
-	_, err = pgx.ForEachRow(rows, []any{&place, &issued}, func() error {
-		all[place-1].issued = issued
-		return nil
+		return rows.Err()
 	})
-	return all, err
+	batch.Queue(standing.SQL, standing.Args(abouts)...).Query(func(rows pgx.Rows) error {
+		standings, err := standing.Scan(rows, len(questions))
+		for i := range standings {
+			all[i].standing = standings[i]
+		}
+		return err
+	})
+	if personal {
+		batch.Queue(issuedSQL, hashes).Query(func(rows pgx.Rows) error {
+			var place int
+			var issued time.Time
+			_, err := pgx.ForEachRow(rows, []any{&place, &issued}, func() error {
+				all[place-1].issued = issued
+				return nil
+			})
+			return err
+		})
+	}
+	return all, g.pool.SendBatch(ctx, batch).Close()
 }
 
 // Standing reads the standing of a credential. Its error is standing.ErrUnknown or wraps
 // store.ErrUnavailable.
-func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (g *Grants) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
-	answer, err := standing.Read(ctx, s.pool, q)
+	answer, err := standing.Read(ctx, g.pool, q)
 	if err != nil && !errors.Is(err, standing.ErrUnknown) {
 		return standing.Standing{}, unavailable("read standing", err)
 	}
@@ -272,13 +254,13 @@ func (s *Store) Standing(ctx context.Context, q standing.Query) (standing.Standi
 }
 
 // EndReplaced ends the tokens that a personal access token replaces. Its error wraps store.ErrUnavailable.
-func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (g *Grants) EndReplaced(ctx context.Context, token uuid.UUID) error {
+	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
-	return unavailable("end replaced tokens", standing.EndReplaced(ctx, s.pool, token))
+	return unavailable("end replaced tokens", standing.EndReplaced(ctx, g.pool, token))
 }
 
 // NewUsageRecorder starts a recorder of uses over this store's connections. Close it before the store.
-func (s *Store) NewUsageRecorder(log *slog.Logger) *standing.UsageRecorder {
-	return standing.NewUsageRecorder(s.pool, log)
+func (g *Grants) NewUsageRecorder(log *slog.Logger) *standing.UsageRecorder {
+	return standing.NewUsageRecorder(g.pool, log)
 }

@@ -141,13 +141,13 @@ type stepBatcher struct {
 }
 
 // newStepBatcher returns the batcher of a statement for direct steps or for others.
-func (s *Store) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) *stepBatcher {
+func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) *stepBatcher {
 	var many, one, wait, own string
 	if direct {
 		many, one, wait = directSQL+noneOfEndingsSQL, directSQL+noEndingsSQL, directSQL+` and `+notEndingSQL
 		own = ownSQL
 	}
-	b := &stepBatcher{pool: pool, limit: s.operationLimit, op: op}
+	b := &stepBatcher{pool: pool, limit: g.operationLimit, op: op}
 	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", own, "")
 	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", own, oneWorkspaceSQL)
 	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", own, oneWorkspaceSQL)
@@ -162,34 +162,34 @@ func (s *Store) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) 
 }
 
 // Activate moves a pending grant to generation 1.
-func (s *Store) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.UpdateResult, error) {
-	_, result, err := s.activations.update(ctx, updateStep{Step: one, binding: binding})
+func (g *Grants) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.UpdateResult, error) {
+	_, result, err := g.activations.update(ctx, updateStep{Step: one, binding: binding})
 	return result, err
 }
 
 // Advance moves an active grant on to a generation.
-func (s *Store) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
-	_, result, err := s.advances.update(ctx, updateStep{Step: one})
+func (g *Grants) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
+	_, result, err := g.advances.update(ctx, updateStep{Step: one})
 	return result, err
 }
 
 // ActivateDirectly moves a pending grant to generation 1 if its client and user may use it.
-func (s *Store) ActivateDirectly(
+func (g *Grants) ActivateDirectly(
 	ctx context.Context, one grant.Step, binding []byte, terms grant.CodeTerms,
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	step := directStep(one, terms.ClientID, terms.Resource)
 	step.binding = binding
-	taken, result, err := s.directActivations.update(ctx, step)
+	taken, result, err := g.directActivations.update(ctx, step)
 	return taken.snapshot(), result, err
 }
 
 // AdvanceDirectly moves an active grant on to a generation if its client and user may use it.
-func (s *Store) AdvanceDirectly(
+func (g *Grants) AdvanceDirectly(
 	ctx context.Context, one grant.Step, clientID uuid.UUID, terms grant.RefreshTerms,
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	step := directStep(one, clientID, terms.Resource)
 	step.scope = terms.Scope.Scope()
-	taken, result, err := s.directAdvances.update(ctx, step)
+	taken, result, err := g.directAdvances.update(ctx, step)
 	return taken.snapshot(), result, err
 }
 
@@ -215,12 +215,10 @@ where tenant_id = $6 and id = $1 and state <> 'revoked'`
 )
 
 // CancelTries takes a step back from the tries with these nonces, and prevents them from taking it later.
-func (s *Store) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	_, err := s.pool.Exec(ctx, cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash, one.Former,
-		one.WorkspaceID)
-	return unavailable("cancel step", err)
+func (g *Grants) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
+	_, err := g.exec(ctx, "cancel step", cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash,
+		one.Former, one.WorkspaceID)
+	return err
 }
 
 // refusedSQL reads why a step was refused.

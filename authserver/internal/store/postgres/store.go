@@ -31,8 +31,42 @@ import (
 //go:embed migrations/*.sql
 var Migrations embed.FS
 
-// A Store gives access to the account schema. It is safe for concurrent use.
+// A Store gives access to the account schema. It is safe for concurrent use. Its parts have the methods of some
+// aggregates each. They share the pools and the transactions of db.
 type Store struct {
+	*db
+	*Grants
+	*Clients
+	*Accounts
+	*SignIns
+	*Logs
+}
+
+// Grants stores grants, personal access tokens, connector policies and the keys that sign access tokens.
+type Grants struct {
+	*db
+
+	snapshots             pg.Batcher[snapshotQuery, grant.Snapshot]
+	introspections        pg.Batcher[introspection, introspected]
+	activations, advances *stepBatcher
+	// Those of direct steps, which need no snapshot.
+	directActivations, directAdvances *stepBatcher
+}
+
+// Clients stores OAuth clients and webhook endpoints.
+type Clients struct{ *db }
+
+// Accounts stores organisations, workspaces, users, members, invitations and requests for access.
+type Accounts struct{ *db }
+
+// SignIns stores how users sign in, their sign-ins and sessions.
+type SignIns struct{ *db }
+
+// Logs stores audit events and stopped attempts to connect.
+type Logs struct{ *db }
+
+// db is what the parts share.
+type db struct {
 	pool           *pgxpool.Pool
 	refreshes      *pgxpool.Pool // that of Sources.Refreshes, or pool
 	probe          *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
@@ -41,12 +75,6 @@ type Store struct {
 	recent         *lru.Cache[uuid.UUID, recentClient]
 	limit          time.Duration // of a transaction
 	operationLimit time.Duration // of any other operation
-
-	snapshots             pg.Batcher[snapshotQuery, grant.Snapshot]
-	introspections        pg.Batcher[introspection, introspected]
-	activations, advances *stepBatcher
-	// Those of direct steps, which need no snapshot.
-	directActivations, directAdvances *stepBatcher
 
 	mails          MailQueue // nil if the deployment sends no mail
 	authenticators *seal.Box // of the secrets of authenticator apps
@@ -109,69 +137,70 @@ func OpenFromSources(
 	if err := CheckURL(urls.Database()); err != nil {
 		return nil, err
 	}
-	s := &Store{limit: max(requestTime, wait), operationLimit: max(acquireTimeout, wait)}
+	d := &db{limit: max(requestTime, wait), operationLimit: max(acquireTimeout, wait)}
 	var err error
-	if s.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
+	if d.recent, err = lru.New[uuid.UUID, recentClient](maxRecent); err != nil {
 		return nil, err
 	}
 	probe := poolOptions(acquireTimeout, tracers)
 	probe.Connections, probe.Probes = 1, true
-	if s.probe, err = pg.Open(ctx, urls.Database, probe); err != nil {
+	if d.probe, err = pg.Open(ctx, urls.Database, probe); err != nil {
 		return nil, err
 	}
-	s.health = pg.NewWatch(s.Ping, wait)
-	options := poolOptions(s.operationLimit, append(slices.Clone(tracers), s.health))
+	d.health = pg.NewWatch(d.Ping, wait)
+	options := poolOptions(d.operationLimit, append(slices.Clone(tracers), d.health))
 	options.Connections = maxConnections - 1
-	if s.pool, err = pg.Open(ctx, urls.Database, options); err != nil {
-		s.probe.Close()
+	if d.pool, err = pg.Open(ctx, urls.Database, options); err != nil {
+		d.probe.Close()
 		return nil, err
 	}
-	if s.refreshes, err = s.openRefreshes(ctx, urls.Refreshes, options); err != nil {
-		s.probe.Close()
-		s.pool.Close()
+	if d.refreshes, err = d.openRefreshes(ctx, urls.Refreshes, options); err != nil {
+		d.probe.Close()
+		d.pool.Close()
 		return nil, err
 	}
-	s.makeBatchers()
-	return s, nil
+	return &Store{d, newGrants(d), &Clients{d}, &Accounts{d}, &SignIns{d}, &Logs{d}}, nil
 }
 
-// makeBatchers makes the batchers of statements that concurrent callers share.
-func (s *Store) makeBatchers() {
-	s.snapshots = pg.Batcher[snapshotQuery, grant.Snapshot]{
-		Answer: s.readSnapshots,
+// newGrants makes the batchers of statements that concurrent callers share.
+func newGrants(d *db) *Grants {
+	g := &Grants{db: d}
+	g.snapshots = pg.Batcher[snapshotQuery, grant.Snapshot]{
+		Answer: g.readSnapshots,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: s.operationLimit,
+		Within: d.operationLimit,
 	}
-	s.introspections = pg.Batcher[introspection, introspected]{
-		Answer: s.readIntrospections,
+	g.introspections = pg.Batcher[introspection, introspected]{
+		Answer: g.readIntrospections,
 		Most:   maxBatch,
 		AtOnce: 1,
-		Within: s.operationLimit,
+		Within: d.operationLimit,
 	}
-	s.activations = s.newStepBatcher(s.pool, "activate grant", activateSQL, false)
-	s.advances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, false)
-	s.directActivations = s.newStepBatcher(s.pool, "activate grant", activateSQL, true)
-	s.directAdvances = s.newStepBatcher(s.refreshes, "advance grant", advanceSQL, true)
+	g.activations = g.newStepBatcher(d.pool, "activate grant", activateSQL, false)
+	g.advances = g.newStepBatcher(d.refreshes, "advance grant", advanceSQL, false)
+	g.directActivations = g.newStepBatcher(d.pool, "activate grant", activateSQL, true)
+	g.directAdvances = g.newStepBatcher(d.refreshes, "advance grant", advanceSQL, true)
+	return g
 }
 
 // PoolStat returns the statistics of all connections except the one reserved for Ready and those of refreshes.
-func (s *Store) PoolStat() *pgxpool.Stat { return s.pool.Stat() }
+func (d *db) PoolStat() *pgxpool.Stat { return d.pool.Stat() }
 
 // Close waits for the connections in use and closes them.
-func (s *Store) Close() {
-	s.refreshes.Close()
-	s.pool.Close()
-	s.probe.Close()
+func (d *db) Close() {
+	d.refreshes.Close()
+	d.pool.Close()
+	d.probe.Close()
 }
 
 // Responds reports whether Postgres responded lately. It does no I/O.
-func (s *Store) Responds() bool { return !s.health.Silent() }
+func (d *db) Responds() bool { return !d.health.Silent() }
 
 // Ping returns nil if Postgres answers before the context ends, and within acquireTimeout. Concurrent calls share one
 // ping.
-func (s *Store) Ping(ctx context.Context) error {
-	return unavailable("ping", s.pings.Ping(ctx, s.probe, acquireTimeout))
+func (d *db) Ping(ctx context.Context) error {
+	return unavailable("ping", d.pings.Ping(ctx, d.probe, acquireTimeout))
 }
 
 // Sources are the URLs of a store. Their users and passwords may change. Each new connection uses the current ones.
@@ -202,12 +231,12 @@ func CheckSameName(database, refreshes credential.Secret) error {
 	return nil
 }
 
-// openRefreshes returns the pool for refreshes: s.pool, unless refreshes have their own URL.
-func (s *Store) openRefreshes(ctx context.Context, url credential.Source, o pg.Options) (*pgxpool.Pool, error) {
+// openRefreshes returns the pool for refreshes: d.pool, unless refreshes have their own URL.
+func (d *db) openRefreshes(ctx context.Context, url credential.Source, o pg.Options) (*pgxpool.Pool, error) {
 	if url == nil {
-		return s.pool, nil
+		return d.pool, nil
 	}
-	o.Connections, o.Check = maxRefreshConnections, s.checkSameDatabase
+	o.Connections, o.Check = maxRefreshConnections, d.checkSameDatabase
 	return pg.Open(ctx, url, o)
 }
 
@@ -217,12 +246,12 @@ const (
 		or exists (select from account.signing_keys where kid = any ($1))`
 )
 
-// checkSameDatabase returns ErrOtherDatabase if the database of the connection has none of the signing keys of s.pool.
-func (s *Store) checkSameDatabase(ctx context.Context, c *pgx.Conn) error {
-	ctx, cancel := s.withOperationLimit(ctx)
+// checkSameDatabase returns ErrOtherDatabase if the database of the connection has none of the signing keys of d.pool.
+func (d *db) checkSameDatabase(ctx context.Context, c *pgx.Conn) error {
+	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
 	var ids []string
-	if err := s.pool.QueryRow(ctx, keyIDsSQL).Scan(&ids); err != nil {
+	if err := d.pool.QueryRow(ctx, keyIDsSQL).Scan(&ids); err != nil {
 		return fmt.Errorf("compare databases: %w", err)
 	}
 	var same bool
@@ -236,42 +265,42 @@ func (s *Store) checkSameDatabase(ctx context.Context, c *pgx.Conn) error {
 }
 
 // HasRefreshPool reports whether refreshes have their own pool.
-func (s *Store) HasRefreshPool() bool { return s.refreshes != s.pool }
+func (d *db) HasRefreshPool() bool { return d.refreshes != d.pool }
 
 // RefreshPoolStat returns the statistics of the connections for refreshes.
-func (s *Store) RefreshPoolStat() *pgxpool.Stat { return s.refreshes.Stat() }
+func (d *db) RefreshPoolStat() *pgxpool.Stat { return d.refreshes.Stat() }
 
-// PingRefreshes returns nil if the database for refreshes responds and is the same database as that of s.pool.
-func (s *Store) PingRefreshes(ctx context.Context) error {
-	ctx, cancel := s.withOperationLimit(ctx)
+// PingRefreshes returns nil if the database for refreshes responds and is the same database as that of d.pool.
+func (d *db) PingRefreshes(ctx context.Context) error {
+	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	return unavailable("ping the database of refreshes", s.refreshes.Ping(ctx))
+	return unavailable("ping the database of refreshes", d.refreshes.Ping(ctx))
 }
 
 // Ready returns nil if Postgres answers and has every migration that this program knows. Once it has seen all
 // migrations it does not query them again, because migrations only go forward. It fails without a query while the Watch
 // treats Postgres as silent, because every statement is refused then. It uses a connection reserved for it, so that it
 // does not wait for callers that hold the others.
-func (s *Store) Ready(ctx context.Context) error {
-	if !s.Responds() {
+func (d *db) Ready(ctx context.Context) error {
+	if !d.Responds() {
 		return unavailable("not responding; statements are refused", context.DeadlineExceeded)
 	}
-	if s.migrated.Load() {
-		return s.Ping(ctx)
+	if d.migrated.Load() {
+		return d.Ping(ctx)
 	}
 	all, err := schema()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.withOperationLimit(ctx)
+	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	missing, err := all.Missing(ctx, s.probe)
+	missing, err := all.Missing(ctx, d.probe)
 	if err != nil {
 		return unavailable("read applied migrations", err)
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("migrations are missing: %s; run migrate", strings.Join(missing, ", "))
 	}
-	s.migrated.Store(true)
+	d.migrated.Store(true)
 	return nil
 }

@@ -1,14 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -23,10 +22,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/pg"
-	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
@@ -40,54 +39,133 @@ const (
 )
 
 // ServeCommands makes the store wait longer, for a process that runs an operator's command and serves no requests.
-func (s *Store) ServeCommands() { s.limit, s.operationLimit = commandTime, commandTime }
+func (d *db) ServeCommands() { d.limit, d.operationLimit = commandTime, commandTime }
 
 // withOperationLimit returns a context with the time limit of an operation that atomically does not run.
-func (s *Store) withOperationLimit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.operationLimit)
+func (d *db) withOperationLimit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d.operationLimit)
 }
 
-// errNoEvent is returned by a change that is to be committed without its event, since it changed nothing or recorded
-// another event.
-var errNoEvent = errors.New("no event")
+// A transaction runs the statements of one change. It keeps the first error: no statement runs after it, and the
+// transaction is rolled back with it, whatever follows. A change therefore checks only what it decides by.
+type transaction struct {
+	pgx.Tx
+	db      *db
+	ctx     context.Context
+	err     error
+	noEvent bool // the change is committed without its event: it changed nothing, or recorded other events
+}
 
-// changed returns errNoEvent if a statement changed no row.
-func changed(tag pgconn.CommandTag, err error) error {
-	if err == nil && tag.RowsAffected() == 0 {
-		return errNoEvent
+// fail ends the transaction with an error. It does nothing if the error is nil.
+func (t *transaction) fail(err error) {
+	if t.err == nil {
+		t.err = err
 	}
-	return err
+}
+
+// require ends the transaction with an error unless ok is true.
+func (t *transaction) require(ok bool, err error) {
+	if !ok {
+		t.fail(err)
+	}
+}
+
+// exec runs a statement and returns the number of its rows.
+func (t *transaction) exec(sql string, args ...any) int64 {
+	if t.err != nil {
+		return 0
+	}
+	tag, err := t.Exec(t.ctx, sql, args...)
+	t.fail(err)
+	return tag.RowsAffected()
+}
+
+// violation is the error of the transaction from now on if its last statement violated a constraint (violates).
+func (t *transaction) violation(code, table string, as error) {
+	if violates(t.err, code, table) {
+		t.err = as
+	}
+}
+
+// change runs the statement of a change, which has no event if the statement has no rows.
+func (t *transaction) change(sql string, args ...any) { t.noEvent = t.exec(sql, args...) == 0 }
+
+// A row is the row of a query in a transaction.
+type row struct {
+	tx   *transaction
+	sql  string
+	args []any
+}
+
+func (t *transaction) row(sql string, args ...any) row { return row{t, sql, args} }
+
+// find reads the row into targets, and returns false if there is none.
+func (r row) find(targets ...any) bool {
+	if r.tx.err != nil {
+		return false
+	}
+	err := r.tx.QueryRow(r.tx.ctx, r.sql, r.args...).Scan(targets...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false
+	}
+	r.tx.fail(err)
+	return err == nil
+}
+
+// read is find for a row that must be there.
+func (r row) read(targets ...any) { r.tx.require(r.find(targets...), pgx.ErrNoRows) }
+
+// has reports whether a query that selects true has a row.
+func (t *transaction) has(sql string, args ...any) (yes bool) {
+	t.row(sql, args...).find(&yes)
+	return yes
+}
+
+// rowsOf reads the rows of a query.
+func rowsOf[T any](t *transaction, scan pgx.RowToFunc[T], sql string, args ...any) (all []T) {
+	if t.err == nil {
+		var err error
+		all, err = collect(t.ctx, t, scan, sql, args...)
+		t.fail(err)
+	}
+	return all
+}
+
+// lock takes an advisory lock until the end of the transaction.
+func (t *transaction) lock(name string) {
+	t.exec(`select pg_advisory_xact_lock(hashtextextended($1, 0))`, name)
+}
+
+// record appends an audit event, with the mail that mail.Notices names for the action.
+func (t *transaction) record(e audit.Event) {
+	t.exec(insertEvent, eventArgs(e))
+	t.mailNotice(e)
 }
 
 // change runs do like atomically, if what allowed the event still holds, and records the event.
-func (s *Store) change(ctx context.Context, op string, event *audit.Event, do func(pgx.Tx) error) error {
-	_, err := s.changeIf(ctx, op, event, do)
+func (d *db) change(ctx context.Context, op string, event *audit.Event, do func(*transaction)) error {
+	_, err := d.changeIf(ctx, op, event, do)
 	return err
 }
 
-// changeIf is change. It returns false if do returned errNoEvent.
-func (s *Store) changeIf(ctx context.Context, op string, event *audit.Event, do func(pgx.Tx) error) (bool, error) {
-	return s.recorded(ctx, op, event, func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
+// changeIf is change. It returns false if the change has no event.
+func (d *db) changeIf(ctx context.Context, op string, event *audit.Event, do func(*transaction)) (bool, error) {
+	return d.recorded(ctx, op, event, func(tx *transaction) {
+		if tx.stillAllowed(event.Authorization); tx.err == nil {
+			do(tx)
 		}
-		return do(tx)
 	})
 }
 
-// recorded runs do like atomically and records the event. It returns false if do returned errNoEvent.
-func (s *Store) recorded(
-	ctx context.Context, op string, event *audit.Event, do func(pgx.Tx) error,
+// recorded runs do like atomically and records the event. It returns false if the change has no event.
+func (d *db) recorded(
+	ctx context.Context, op string, event *audit.Event, do func(*transaction),
 ) (recorded bool, err error) {
-	err = s.atomically(ctx, op, func(tx pgx.Tx) error {
-		err := do(tx)
-		if recorded = err == nil; recorded {
-			return s.record(ctx, tx, *event)
+	err = d.atomically(ctx, op, func(tx *transaction) {
+		do(tx)
+		if recorded = !tx.noEvent; recorded {
+			tx.record(*event)
 		}
-		if errors.Is(err, errNoEvent) {
-			return nil
-		}
-		return err
 	})
 	return recorded && err == nil, err
 }
@@ -95,17 +173,22 @@ func (s *Store) recorded(
 // atomically runs do in the transaction of ctx (Once), or in a new one if ctx has none. It retries a transaction that
 // Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
 // others wrap store.ErrUnavailable.
-func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
+func (d *db) atomically(ctx context.Context, op string, do func(*transaction)) error {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
-	defer s.recent.Purge()
+	defer d.recent.Purge()
+	run := func(tx pgx.Tx) error {
+		t := &transaction{Tx: tx, db: d, ctx: ctx}
+		do(t)
+		return t.err
+	}
 	var err error
 	for range deadlockTries {
 		if w := writingOf(ctx); w != nil { // Once tries the whole transaction again
-			err = do(w.tx)
+			err = run(w.tx)
 			break
 		}
-		if err = pgx.BeginFunc(ctx, s.pool, do); !retryable(err) {
+		if err = pgx.BeginFunc(ctx, d.pool, run); !retryable(err) {
 			break
 		}
 	}
@@ -129,79 +212,8 @@ func (s *Store) atomically(ctx context.Context, op string, do func(pgx.Tx) error
 // sequentially makes a distributed Postgres visit one shard after the other until the transaction ends. Otherwise it
 // refuses to change a table that is copied to each node, or refers to one, after a statement about several workspaces.
 // Other servers ignore the setting.
-func sequentially(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `select set_config('citus.multi_shard_modify_mode', 'sequential', true)`)
-	return err
-}
-
-// revokeInSQL revokes the grants g of one workspace that match a condition. It locks rows in the order of their ids.
-const revokeInSQL = `
-with chosen as (
-  select g.id, now() as at, g.state as former from account.grants g
-  where g.tenant_id = @in and g.state <> 'revoked' and %s order by g.id for update
-), g as (
-  update account.grants g set state = 'revoked', revoked_at = chosen.at, revoke_reason = @reason
-  from chosen where g.tenant_id = @in and g.id = chosen.id returning g.*, chosen.former
-), recorded as (
-  insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-  select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantRevoked + `', 'grant:' || id,
-    jsonb_build_object('reason', @reason::text, 'client_id', client_id::text, 'unused', former = 'pending'), @request
-  from g
-)
-select ` + grantColumns + ` from g`
-
-// revokeWhere revokes every grant g that matches the condition, in the caller's transaction, and records an audit event
-// for each. The condition selects at most endAtOnce grants. It goes through the workspaces in the order of their ids,
-// so that two calls cannot deadlock.
-func revokeWhere(
-	ctx context.Context, tx pgx.Tx, condition string, args pgx.NamedArgs, reason grant.Reason, actor string,
-) ([]grant.Grant, error) {
-	workspaces, err := collect(ctx, tx, pgx.RowTo[uuid.UUID], `select distinct g.tenant_id from account.grants g
-		where g.state <> 'revoked' and `+condition+` order by 1`, args)
-	if err != nil {
-		return nil, fmt.Errorf("revoke grants: %w", err)
-	}
-	return revokeIn(ctx, tx, workspaces, condition, args, reason, actor)
-}
-
-// revokeIn is revokeWhere for the grants of these workspaces.
-func revokeIn(
-	ctx context.Context,
-	tx pgx.Tx,
-	workspaces []uuid.UUID,
-	condition string,
-	args pgx.NamedArgs,
-	reason grant.Reason,
-	actor string,
-) (ended []grant.Grant, err error) {
-	if len(workspaces) == 0 {
-		return nil, nil
-	}
-	batch := &pgx.Batch{}
-	for _, workspaceID := range workspaces {
-		each := maps.Clone(args)
-		each["in"], each["reason"], each["actor"] = workspaceID, string(reason), actor
-		if each["request"] == nil {
-			each["request"] = web.RequestID(ctx)
-		}
-		batch.Queue(fmt.Sprintf(revokeInSQL, condition), each).Query(func(rows pgx.Rows) error {
-			revoked, err := pgx.CollectRows(rows, scanGrant)
-			ended = append(ended, revoked...)
-			return err
-		})
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("revoke grants: %w", err)
-	}
-	return ended, nil
-}
-
-// record appends an audit event in the caller's transaction, with the mail that mail.Notices names for the action.
-func (s *Store) record(ctx context.Context, tx pgx.Tx, e audit.Event) error {
-	if _, err := tx.Exec(ctx, insertEvent, eventArgs(e)); err != nil {
-		return err
-	}
-	return s.mailNotice(ctx, tx, e)
+func (t *transaction) sequentially() {
+	t.exec(`select set_config('citus.multi_shard_modify_mode', 'sequential', true)`)
 }
 
 // retryable reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,
@@ -219,7 +231,7 @@ func retryable(err error) bool {
 const answersTable = "account.idempotency_keys"
 
 // UseAnswers makes the store seal the answers that it stores. They may contain secrets.
-func (s *Store) UseAnswers(box *seal.Box) { s.answers = box }
+func (d *db) UseAnswers(box *seal.Box) { d.answers = box }
 
 // A writing is the transaction of a write that has an Idempotency-Key.
 type writing struct {
@@ -235,26 +247,22 @@ func writingOf(ctx context.Context) *writing {
 }
 
 // Once implements rest.AnswerStore. The methods of the store that effect calls use the transaction of its context.
-func (s *Store) Once(
+func (d *db) Once(
 	ctx context.Context, key rest.Key, effect func(context.Context) (rest.Answer, error),
 ) (answer rest.Answer, err error) {
 	var w *writing
 	var failure error
-	table := rest.AnswerTable{Name: answersTable, Box: s.answers}
-	err = s.atomically(ctx, "answer once", func(tx pgx.Tx) (err error) {
-		w = &writing{tx: tx}
+	table := rest.AnswerTable{Name: answersTable, Box: d.answers}
+	err = d.atomically(ctx, "answer once", func(tx *transaction) {
+		w = &writing{tx: tx.Tx}
 		failure = nil
-		answer, err = table.Once(ctx, tx, key, func(ctx context.Context, _ pgx.Tx) (rest.Answer, error) {
+		answer, tx.err = table.Once(ctx, tx.Tx, key, func(ctx context.Context, _ pgx.Tx) (rest.Answer, error) {
 			answer, err := effect(context.WithValue(ctx, writingKey{}, w))
 			failure = err
 			return answer, err
 		})
-		return err
 	})
-	if failure != nil {
-		return rest.Answer{}, failure
-	}
-	if err != nil {
+	if err = cmp.Or(failure, err); err != nil {
 		return rest.Answer{}, err
 	}
 	for _, do := range w.after {
@@ -287,57 +295,78 @@ func collect[T any](ctx context.Context, from querier, scan pgx.RowToFunc[T], sq
 	return pgx.CollectRows(rows, scan)
 }
 
-// collectOne reads the row of a query, or returns pgx.ErrNoRows.
-func collectOne[T any](
-	ctx context.Context, from querier, scan pgx.RowToFunc[T], sql string, args ...any,
-) (row T, err error) {
-	rows, err := from.Query(ctx, sql, args...)
-	if err != nil {
-		return row, err
-	}
-	return pgx.CollectOneRow(rows, scan)
+// exec runs a statement with the time limit of an operation, and returns the number of its rows.
+func (d *db) exec(ctx context.Context, op, sql string, args ...any) (int64, error) {
+	ctx, cancel := d.withOperationLimit(ctx)
+	defer cancel()
+	tag, err := d.pool.Exec(ctx, sql, args...)
+	return tag.RowsAffected(), unavailable(op, err)
 }
 
 // list is collect with the time limit of an operation.
-func list[T any](
-	ctx context.Context, s *Store, op string, scan pgx.RowToFunc[T], sql string, args ...any,
-) ([]T, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+func list[T any](ctx context.Context, d *db, op string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	found, err := collect(ctx, s.reader(ctx), scan, sql, args...)
+	found, err := collect(ctx, d.reader(ctx), scan, sql, args...)
 	return found, unavailable(op, err)
 }
 
 // listLong is list with twice the time.
 func listLong[T any](
-	ctx context.Context, s *Store, op string, scan pgx.RowToFunc[T], sql string, args ...any,
+	ctx context.Context, d *db, op string, scan pgx.RowToFunc[T], sql string, args ...any,
 ) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.operationLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*d.operationLimit)
 	defer cancel()
-	found, err := collect(ctx, s.reader(ctx), scan, sql, args...)
+	found, err := collect(ctx, d.reader(ctx), scan, sql, args...)
 	return found, unavailable(op, err)
 }
 
-// one reads the row of a query, like list. It returns false if there is none.
+// one reads the first row of a query, like list. It returns false if there is none.
 func one[T any](
-	ctx context.Context, s *Store, op string, scan pgx.RowToFunc[T], sql string, args ...any,
+	ctx context.Context, d *db, op string, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (row T, exists bool, err error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	row, err = collectOne(ctx, s.reader(ctx), scan, sql, args...)
+	row, err = need(ctx, d, op, pgx.ErrNoRows, scan, sql, args...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, false, nil
 	}
-	return row, err == nil, unavailable(op, err)
+	return row, err == nil, err
+}
+
+// need is one for a row that must be there: it returns the error missing if there is none.
+func need[T any](
+	ctx context.Context, d *db, op string, missing error, scan pgx.RowToFunc[T], sql string, args ...any,
+) (row T, err error) {
+	ctx, cancel := d.withOperationLimit(ctx)
+	defer cancel()
+	rows, err := d.reader(ctx).Query(ctx, sql, args...)
+	if err == nil {
+		row, err = pgx.CollectOneRow(rows, scan)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, missing
+	}
+	return row, unavailable(op, err)
+}
+
+// ordered returns stored permissions in the order of package perm. It is never nil.
+func ordered(stored perm.Set) perm.Set { return perm.NewSet(append(perm.Set{}, stored...)...) }
+
+// withPermissions is pgx.RowToStructByName for a struct with stored permissions.
+func withPermissions[T any](of func(*T) *perm.Set) pgx.RowToFunc[T] {
+	return func(row pgx.CollectableRow) (T, error) {
+		found, err := pgx.RowToStructByName[T](row)
+		*of(&found) = ordered(*of(&found))
+		return found, err
+	}
 }
 
 // reader returns the transaction of ctx, or the pool if there is none. A write that holds a connection must not wait
 // for another one.
-func (s *Store) reader(ctx context.Context) querier {
+func (d *db) reader(ctx context.Context) querier {
 	if w := writingOf(ctx); w != nil {
 		return w.tx
 	}
-	return s.pool
+	return d.pool
 }
 
 // unavailable wraps an error of a statement as store.ErrUnavailable. It returns pgx.ErrNoRows unchanged.

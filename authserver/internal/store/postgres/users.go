@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -30,75 +28,62 @@ type userRow struct {
 
 // UserByEmail reads the user with an address in any spelling, and the hash of the user's password, which is empty if
 // the user has none. It returns false if there is no such user, or the user was deleted.
-func (s *Store) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
-	return s.user(ctx, `select `+userColumns+` from account.users u where u.email = any($1) and u.deleted_at is null
+func (a *Accounts) UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error) {
+	return a.user(ctx, `select `+userColumns+` from account.users u where u.email = any($1) and u.deleted_at is null
 		order by array_position($1, u.email) limit 1`, spelling.Spellings(email))
 }
 
 // UserByID is UserByEmail with an identifier.
-func (s *Store) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error) {
-	return s.user(ctx, `select `+userColumns+` from account.users u where u.id = $1 and u.deleted_at is null`, id)
+func (a *Accounts) UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error) {
+	return a.user(ctx, `select `+userColumns+` from account.users u where u.id = $1 and u.deleted_at is null`, id)
 }
 
 // RenewHash replaces the hash of a user's password if it is still the former one, or returns false.
-func (s *Store) RenewHash(ctx context.Context, user uuid.UUID, former, hash credential.Secret) (bool, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	tag, err := s.pool.Exec(ctx, `update account.users set password_hash = $3 where id = $1 and password_hash = $2`,
-		user, former.Reveal(), hash.Reveal())
-	return tag.RowsAffected() == 1, unavailable("renew hash of password", err)
+func (a *Accounts) RenewHash(ctx context.Context, user uuid.UUID, former, hash credential.Secret) (bool, error) {
+	renewed, err := a.exec(ctx, "renew hash of password",
+		`update account.users set password_hash = $3 where id = $1 and password_hash = $2`, user, former.Reveal(),
+		hash.Reveal())
+	return renewed == 1, err
 }
 
 // SetName changes the name of a user, with its event, if the event's authorization still holds.
-func (s *Store) SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
-	return s.change(ctx, "set name of user", &event, func(tx pgx.Tx) error {
-		return changed(tx.Exec(ctx, `update account.users set name = $2 where id = $1 and name <> $2`, id, name))
+func (a *Accounts) SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
+	return a.change(ctx, "set name of user", &event, func(tx *transaction) {
+		tx.change(`update account.users set name = $2 where id = $1 and name <> $2`, id, name)
 	})
 }
 
-func (s *Store) user(ctx context.Context, query string, key any) (workspace.User, credential.Secret, bool, error) {
-	row, found, err := one(ctx, s, "read user", pgx.RowToStructByName[userRow], query, key)
+func (a *Accounts) user(ctx context.Context, query string, key any) (workspace.User, credential.Secret, bool, error) {
+	row, found, err := one(ctx, a.db, "read user", pgx.RowToStructByName[userRow], query, key)
 	return row.User, row.PasswordHash, found, err
 }
 
 // AddUser inserts a user with the event, or returns admin.ErrEmailTaken.
-func (s *Store) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
-	return s.change(ctx, "add user", &event, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `insert into account.users (id, email, name, email_proven_at, email_proven_by)
+func (a *Accounts) AddUser(ctx context.Context, id uuid.UUID, email, name string, event audit.Event) error {
+	return a.change(ctx, "add user", &event, func(tx *transaction) {
+		added := tx.exec(`insert into account.users (id, email, name, email_proven_at, email_proven_by)
 			select $1, $2, $3, now(), $5 where not exists (select from account.users where email = any($4))`,
 			id, email, name, spelling.Spellings(email), useraccount.ByOperator)
-		if violates(err, uniqueViolation, "users") || err == nil && tag.RowsAffected() == 0 {
-			return admin.ErrEmailTaken
-		}
-		return err
+		tx.violation(uniqueViolation, "users", admin.ErrEmailTaken)
+		tx.require(added == 1, admin.ErrEmailTaken)
 	})
 }
 
 // Users lists all users by e-mail address, without deleted users.
-func (s *Store) Users(ctx context.Context) ([]admin.User, error) {
-	return s.usersWhere(ctx, `true`, nil)
+func (a *Accounts) Users(ctx context.Context) ([]admin.User, error) {
+	return listLong(ctx, a.db, "list users", scanAdminUser, usersSQL+` order by email`)
 }
 
 // User reads a user, or returns admin.ErrNoUser, also for a deleted user.
-func (s *Store) User(ctx context.Context, id uuid.UUID) (admin.User, error) {
-	one, err := s.usersWhere(ctx, `id = @user`, pgx.NamedArgs{"user": id})
-	if err == nil && len(one) == 0 {
-		err = admin.ErrNoUser
-	}
-	if err != nil {
-		return admin.User{}, err
-	}
-	return one[0], nil
+func (a *Accounts) User(ctx context.Context, id uuid.UUID) (admin.User, error) {
+	return need(ctx, a.db, "list users", admin.ErrNoUser, scanAdminUser, usersSQL+` and id = $1`, id)
 }
 
-func (s *Store) usersWhere(ctx context.Context, condition string, args pgx.NamedArgs) ([]admin.User, error) {
-	return listLong(ctx, s, "list users", scanAdminUser, `select `+adminUserColumns+` from account.users
-		where deleted_at is null and `+condition+` order by email`, args)
-}
+const usersSQL = `select ` + adminUserColumns + ` from account.users where deleted_at is null`
 
 // FindUser returns the user with the e-mail address, or admin.ErrNoUser.
-func (s *Store) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
-	user, _, found, err := s.UserByEmail(ctx, email)
+func (a *Accounts) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
+	user, _, found, err := a.UserByEmail(ctx, email)
 	if err == nil && !found {
 		return uuid.Nil, admin.ErrNoUser
 	}
@@ -107,65 +92,34 @@ func (s *Store) FindUser(ctx context.Context, email string) (uuid.UUID, error) {
 
 // SetDisabled disables a user and ends the user's sign-ins, or enables a user, with the event. It returns
 // false if nothing changed.
-func (s *Store) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error) {
-	return s.changeIf(ctx, "disable or enable user", &event, func(tx pgx.Tx) error {
-		var before bool
-		if err := holdUser(ctx, tx, id, &before); err != nil {
-			return err
-		}
-		if before == disabled {
-			return errNoEvent
+func (a *Accounts) SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error) {
+	return a.changeIf(ctx, "disable or enable user", &event, func(tx *transaction) {
+		if tx.holdUser(id) == disabled {
+			tx.noEvent = true
+			return
 		}
 		if !disabled {
-			_, err := tx.Exec(ctx, `update account.users set disabled_at = null where id = $1`, id)
-			return err
+			tx.exec(`update account.users set disabled_at = null where id = $1`, id)
+			return
 		}
-		if _, err := tx.Exec(ctx, `update account.users set disabled_at = now() where id = $1`, id); err != nil {
-			return err
-		}
-		return endSignIns(ctx, tx, id)
+		tx.exec(`update account.users set disabled_at = now() where id = $1`, id)
+		tx.endSignIns(id)
 	})
 }
 
-// SetPassword replaces the hash of a user's password and ends the user's sign-ins, with the event. It returns
-// the user's other sign-in methods, and removes them if alone is set.
-func (s *Store) SetPassword(
-	ctx context.Context, id uuid.UUID, hash credential.Secret, alone bool, event audit.Event,
-) (others []admin.SignInMethod, err error) {
-	err = s.atomically(ctx, "set password", func(tx pgx.Tx) error {
-		if err := stillAllowed(ctx, tx, event.Authorization); err != nil {
-			return err
-		}
-		if err := holdUser(ctx, tx, id, new(bool)); err != nil {
-			return err
-		}
-		if err := endSignIns(ctx, tx, id); err != nil {
-			return err
-		}
-		if err := s.storePassword(ctx, tx, id, hash, event, mail.Data{Operator: true}); err != nil {
-			return err
-		}
-		if others, err = readSignInMethods(ctx, tx, id); err != nil || !alone {
-			return err
-		}
-		return s.removeSignInMethods(ctx, tx, id, others, event.Actor)
-	})
-	return others, err
+// holdUserSQL locks a user's row, unless the user was deleted, and reads whether the user is disabled.
+const holdUserSQL = `select disabled_at is not null from account.users
+	where id = $1 and deleted_at is null for no key update`
+
+// holdUser locks a user's row and reports whether the user is disabled. It fails with admin.ErrNoUser, also for a
+// deleted user.
+func (t *transaction) holdUser(id uuid.UUID) (disabled bool) {
+	t.require(t.row(holdUserSQL, id).find(&disabled), admin.ErrNoUser)
+	return disabled
 }
 
-// holdUser locks a user's row, or returns admin.ErrNoUser, also for a deleted user.
-func holdUser(ctx context.Context, tx pgx.Tx, id uuid.UUID, disabled *bool) error {
-	err := tx.QueryRow(ctx, `select disabled_at is not null from account.users
-		where id = $1 and deleted_at is null for no key update`, id).Scan(disabled)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return admin.ErrNoUser
-	}
-	return err
-}
-
-func endSignIns(ctx context.Context, tx pgx.Tx, user uuid.UUID) error {
-	_, err := tx.Exec(ctx, `update account.sign_ins set ended_at = now() where user_id = $1 and ended_at is null`, user)
-	return err
+func (t *transaction) endSignIns(user uuid.UUID) {
+	t.exec(`update account.sign_ins set ended_at = now() where user_id = $1 and ended_at is null`, user)
 }
 
 // asTypedSQL selects the users whose address may be stored in another spelling than its canonical one. SQL cannot tell:
@@ -233,8 +187,8 @@ func respellUser(ctx context.Context, connection *pgx.Conn, id uuid.UUID, former
 
 // DuplicateUsers lists the users whose addresses are spellings of one address, next to each other, and those whose
 // address has invisible characters.
-func (s *Store) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
-	typed, err := listLong(ctx, s, "list addresses", scanAdminUser, asTypedSQL)
+func (a *Accounts) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
+	typed, err := listLong(ctx, a.db, "list addresses", scanAdminUser, asTypedSQL)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +198,7 @@ func (s *Store) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
 			keys = append(keys, key)
 		}
 	}
-	others, err := listLong(ctx, s, "list addresses", scanAdminUser,
+	others, err := listLong(ctx, a.db, "list addresses", scanAdminUser,
 		`select `+adminUserColumns+` from account.users where email = any($1)`, keys)
 	if err != nil {
 		return nil, err
@@ -263,8 +217,9 @@ func (s *Store) DuplicateUsers(ctx context.Context) ([]admin.Duplicate, error) {
 			found = append(found, users...)
 		}
 	}
-	slices.SortFunc(found, func(a, b admin.Duplicate) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), time.Time(a.Created).Compare(time.Time(b.Created)))
+	slices.SortFunc(found, func(one, other admin.Duplicate) int {
+		return cmp.Or(cmp.Compare(one.Address, other.Address),
+			time.Time(one.Created).Compare(time.Time(other.Created)))
 	})
 	return found, nil
 }

@@ -12,31 +12,24 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-var _ admin.Store = (*Store)(nil)
-
 // AddOrganisation inserts an organisation with its event.
-func (s *Store) AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
-	return s.change(ctx, "add organisation", &event, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into account.organisations (id, name) values ($1, $2)`, id, name)
-		return err
+func (a *Accounts) AddOrganisation(ctx context.Context, id uuid.UUID, name string, event audit.Event) error {
+	return a.change(ctx, "add organisation", &event, func(tx *transaction) {
+		tx.exec(`insert into account.organisations (id, name) values ($1, $2)`, id, name)
 	})
 }
 
 // Organisations lists all organisations by name.
-func (s *Store) Organisations(ctx context.Context) ([]admin.Organisation, error) {
-	return listLong(ctx, s, "list organisations", pgx.RowToStructByName[admin.Organisation],
+func (a *Accounts) Organisations(ctx context.Context) ([]admin.Organisation, error) {
+	return listLong(ctx, a.db, "list organisations", pgx.RowToStructByName[admin.Organisation],
 		`select id, name, created_at as created from account.organisations order by name, id`)
 }
 
 // AddWorkspace inserts a workspace with its event, or returns admin.ErrNoOrganisation.
-func (s *Store) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error {
-	return s.change(ctx, "add tenant", &event, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`,
-			id, organisation, name)
-		if violates(err, foreignKeyViolation, "tenants") {
-			return admin.ErrNoOrganisation
-		}
-		return err
+func (a *Accounts) AddWorkspace(ctx context.Context, id, organisation uuid.UUID, name string, event audit.Event) error {
+	return a.change(ctx, "add tenant", &event, func(tx *transaction) {
+		tx.exec(`insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)`, id, organisation, name)
+		tx.violation(foreignKeyViolation, "tenants", admin.ErrNoOrganisation)
 	})
 }
 
@@ -52,43 +45,37 @@ where @organisation::uuid is null or t.organisation_id = @organisation
 order by o.name, t.name, t.id`
 
 // Workspaces lists the workspaces of one organisation, or all, by organisation and name.
-func (s *Store) Workspaces(ctx context.Context, organisation *uuid.UUID) ([]admin.Workspace, error) {
-	return listLong(ctx, s, "list tenants", pgx.RowToStructByName[admin.Workspace], workspacesSQL,
+func (a *Accounts) Workspaces(ctx context.Context, organisation *uuid.UUID) ([]admin.Workspace, error) {
+	return listLong(ctx, a.db, "list tenants", pgx.RowToStructByName[admin.Workspace], workspacesSQL,
 		pgx.NamedArgs{"organisation": organisation})
 }
 
 // SetModule changes a module of a workspace with the event, or returns admin.ErrNoWorkspace.
-func (s *Store) SetModule(
+func (a *Accounts) SetModule(
 	ctx context.Context, workspaceID uuid.UUID, module string, change admin.ModuleChange, event audit.Event,
 ) (admin.Module, error) {
 	after := admin.Module{Name: module}
-	err := s.change(ctx, "set module", &event, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `
+	err := a.change(ctx, "set module", &event, func(tx *transaction) {
+		tx.row(`
 insert into account.tenant_modules as m (tenant_id, module, enabled, provisioned)
 values ($1, $2, coalesce($3, false), coalesce($4, false))
 on conflict (tenant_id, module) do update set enabled = coalesce($3, m.enabled),
   provisioned = coalesce($4, m.provisioned)
 returning enabled, provisioned`, workspaceID, module, change.Enabled, change.Provisioned).
-			Scan(&after.Enabled, &after.Provisioned)
-		if violates(err, foreignKeyViolation, "tenant_modules") {
-			return admin.ErrNoWorkspace
-		}
-		return err
+			read(&after.Enabled, &after.Provisioned)
+		tx.violation(foreignKeyViolation, "tenant_modules", admin.ErrNoWorkspace)
 	})
 	return after, err
 }
 
 // SetFeature switches a feature of a workspace with the event, or returns admin.ErrNoWorkspace.
-func (s *Store) SetFeature(
+func (a *Accounts) SetFeature(
 	ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event,
 ) error {
-	return s.change(ctx, "set feature", &event, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into account.tenant_features (tenant_id, feature, enabled) values ($1, $2, $3)
+	return a.change(ctx, "set feature", &event, func(tx *transaction) {
+		tx.exec(`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, $2, $3)
 			on conflict (tenant_id, feature) do update set enabled = excluded.enabled`, workspaceID, feature, on)
-		if violates(err, foreignKeyViolation, "tenant_features") {
-			return admin.ErrNoWorkspace
-		}
-		return err
+		tx.violation(foreignKeyViolation, "tenant_features", admin.ErrNoWorkspace)
 	})
 }
 
@@ -104,24 +91,14 @@ where m.user_id = $1 and ($2::uuid is null or m.tenant_id = $2)
 order by o.name, t.name, t.id`
 
 // Memberships lists the memberships of a user by organisation and workspace name.
-func (s *Store) Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error) {
-	return s.memberships(ctx, user, nil)
+func (a *Accounts) Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error) {
+	return list(ctx, a.db, "read memberships", scanMembership, membershipsSQL, user, nil)
 }
 
 // Membership reads a user's current membership of one workspace. It returns false if the user is not a member
 // or the workspace does not exist.
-func (s *Store) Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error) {
-	found, err := s.memberships(ctx, user, &workspaceID)
-	if err != nil || len(found) == 0 {
-		return workspace.Membership{}, false, err
-	}
-	return found[0], true, nil
-}
-
-func (s *Store) memberships(
-	ctx context.Context, user uuid.UUID, workspaceID *uuid.UUID,
-) ([]workspace.Membership, error) {
-	return list(ctx, s, "read memberships", scanMembership, membershipsSQL, user, workspaceID)
+func (a *Accounts) Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error) {
+	return one(ctx, a.db, "read memberships", scanMembership, membershipsSQL, user, workspaceID)
 }
 
 func scanMembership(row pgx.CollectableRow) (m workspace.Membership, err error) {
@@ -136,10 +113,12 @@ func scanMembership(row pgx.CollectableRow) (m workspace.Membership, err error) 
 
 // Modules returns the state of the modules in each workspace of a user, by workspace and name. A module that was never
 // enabled may be missing.
-func (s *Store) Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
+func (a *Accounts) Modules(
+	ctx context.Context, user uuid.UUID,
+) (map[uuid.UUID]map[string]workspace.ModuleState, error) {
+	ctx, cancel := a.withOperationLimit(ctx)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `
+	rows, err := a.pool.Query(ctx, `
 		select d.tenant_id, d.module, d.enabled, d.provisioned
 		from account.memberships m
 		join account.tenant_modules d on d.tenant_id = m.tenant_id
