@@ -56,8 +56,6 @@ type Store interface {
 	// ChangeSigningKeys runs decide under a lock with every key that is not removed, and applies the change with its
 	// events, or nothing.
 	ChangeSigningKeys(ctx context.Context, decide Decision) error
-	// AddSigningKeys runs make under a lock with the existing keys, and inserts what it returns.
-	AddSigningKeys(ctx context.Context, make func(have []StoredKey) ([]StoredKey, error)) error
 }
 
 // ErrNoKey reports that there is no key to sign with yet.
@@ -104,7 +102,7 @@ func (k *Keyring) load(ctx context.Context) ([]StoredKey, error) {
 		return nil, err
 	}
 	if !complete(stored) {
-		if err := k.store.AddSigningKeys(ctx, k.missing); err != nil {
+		if err := k.store.ChangeSigningKeys(ctx, k.missing); err != nil {
 			return nil, err
 		}
 		if stored, err = k.store.SigningKeys(ctx); err != nil {
@@ -303,20 +301,19 @@ func count(keys []StoredKey, state State) int {
 	return n
 }
 
-// missing creates the keys that a complete set lacks: a current one, a next one.
-func (r *Keyring) missing(have []StoredKey) ([]StoredKey, error) {
-	var out []StoredKey
+// missing is the Decision to add the keys that a complete set lacks: a current one, a next one.
+func (r *Keyring) missing(_ time.Time, have []StoredKey) (change Change, err error) {
 	for _, state := range []State{Current, Next} {
 		if count(have, state) > 0 {
 			continue
 		}
 		k, err := r.generate(state)
 		if err != nil {
-			return nil, err
+			return Change{}, err
 		}
-		out = append(out, k)
+		change.Adds = append(change.Adds, k)
 	}
-	return out, nil
+	return change, nil
 }
 
 func (k *Keyring) generate(state State) (StoredKey, error) {

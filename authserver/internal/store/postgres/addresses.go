@@ -227,8 +227,8 @@ func (t *transaction) takeOver(
 	t.removeSignInMethods(user, methods, event.Actor)
 	t.endSignIns(user)
 	t.endEmailChange(user, "replaced")
+	t.endResets(user)
 	for _, end := range []string{
-		`update account.password_resets set used_at = now() where user_id = $1 and used_at is null`,
 		`delete from account.idempotency_keys where user_id = $1`,
 		`delete from account.webhooks where user_id = $1`, // they would send what this user may read
 		`update account.invitations set ended_at = now(), outcome = 'withdrawn'

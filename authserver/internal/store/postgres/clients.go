@@ -147,9 +147,7 @@ insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, req
   token_endpoint_auth_method, created_by, created_at)
 values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth,
   @by, @at)
-on conflict (id) do nothing`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID),
-		"name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(), "platform": c.Platform,
-		"resource": c.Resource, "auth": c.AuthMethod, "by": c.CreatedBy, "at": c.CreatedAt})
+on conflict (id) do nothing`, clientArgs(c))
 	if inserted == 1 && secretHash != nil {
 		t.exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID, secretHash)
 	}
@@ -200,18 +198,19 @@ func (c *Clients) ReplaceSecret(
 	})
 }
 
+// clientArgs are the values of a client's columns.
+func clientArgs(c client.Client) pgx.NamedArgs {
+	return pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID), "name": c.Name,
+		"redirects": append([]string{}, c.Redirects...), "required": c.Required.Strings(), "platform": c.Platform,
+		"resource": c.Resource, "auth": c.AuthMethod, "by": c.CreatedBy, "at": c.CreatedAt, "address": c.Address,
+		"keys": c.Keys, "keys_url": c.KeysURL}
+}
+
 func nullable(id uuid.UUID) *uuid.UUID {
 	if id == uuid.Nil {
 		return nil
 	}
 	return &id
-}
-
-func nonNil(texts []string) []string {
-	if texts == nil {
-		return []string{}
-	}
-	return texts
 }
 
 // ChangeClients creates and changes clients and records the events, in one transaction. It returns an *admin.Refusal if
@@ -244,9 +243,7 @@ func (t *transaction) updateClient(c client.Client) {
 update account.oauth_clients set name = @name, redirect_uris = @redirects, required_permissions = @required,
   connector_platform = nullif(@platform, ''), resource = nullif(@resource, ''), token_endpoint_auth_method = @auth
 where id = @id and kind = @kind and tenant_id is not distinct from @tenant and metadata_url is null
-  and deleted_at is null`, pgx.NamedArgs{"id": c.ID, "kind": c.Kind, "tenant": nullable(c.WorkspaceID),
-		"name": c.Name, "redirects": nonNil(c.Redirects), "required": c.Required.Strings(), "platform": c.Platform,
-		"resource": c.Resource, "auth": c.AuthMethod})
+  and deleted_at is null`, clientArgs(c))
 	t.require(updated == 1, admin.ErrNoClient)
 }
 
@@ -290,6 +287,8 @@ func (c *Clients) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedCl
 // an operator has deleted the client, and a *client.DocumentError if Postgres rejects the keys as JSON.
 func (c *Clients) StoreClientCopy(ctx context.Context, copied client.CachedClient) error {
 	defer c.recent.Purge()
+	args := clientArgs(copied.Client)
+	args["read"], args["fresh"] = copied.FetchedAt, copied.FreshUntil
 	stored, err := c.exec(ctx, "store client copy", `
 insert into account.oauth_clients as c (id, kind, name, redirect_uris, required_permissions, connector_platform,
   resource, token_endpoint_auth_method, metadata_url, keys, keys_url, document_read_at, document_fresh_until)
@@ -301,11 +300,7 @@ on conflict (id) do update set name = excluded.name, redirect_uris = excluded.re
   token_endpoint_auth_method = excluded.token_endpoint_auth_method,
   keys = excluded.keys, keys_url = excluded.keys_url, document_read_at = excluded.document_read_at,
   document_fresh_until = excluded.document_fresh_until
-where c.deleted_at is null and c.metadata_url = excluded.metadata_url`, pgx.NamedArgs{"id": copied.ID,
-		"kind": copied.Kind, "name": copied.Name, "redirects": nonNil(copied.Redirects),
-		"required": copied.Required.Strings(), "platform": copied.Platform, "auth": copied.AuthMethod,
-		"address": copied.Address, "keys": copied.Keys, "keys_url": copied.KeysURL, "read": copied.FetchedAt,
-		"fresh": copied.FreshUntil})
+where c.deleted_at is null and c.metadata_url = excluded.metadata_url`, args)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok &&
 		strings.HasPrefix(refused.Code, "22") { // class 22: data exception
 		return &client.DocumentError{

@@ -21,24 +21,6 @@ func (g *Grants) SigningKeys(ctx context.Context) ([]keyring.StoredKey, error) {
 	return list(ctx, g.db, "read signing keys", pgx.RowToStructByName[keyring.StoredKey], selectKeys)
 }
 
-// AddSigningKeys calls add with the current keys and inserts the keys that it returns. One process at a time
-// can do so.
-func (g *Grants) AddSigningKeys(ctx context.Context, add func([]keyring.StoredKey) ([]keyring.StoredKey, error)) error {
-	return g.atomically(ctx, "add signing keys", func(tx *transaction) {
-		have := tx.lockKeys()
-		if tx.err != nil {
-			return
-		}
-		keys, err := add(have)
-		tx.fail(err)
-		for _, k := range keys {
-			tx.exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, activated_at)
-				values ($1, $2, $3, $4, now() + case when $4 = 'current' then interval '0' end)`, k.KID, k.Public,
-				k.Sealed, string(k.State))
-		}
-	})
-}
-
 // moveKey erases the private key when a key stops signing. @at is the start of the transaction.
 const moveKey = `update account.signing_keys set state = @to,
   activated_at = case when @to = 'current' then @at else activated_at end,
@@ -80,8 +62,9 @@ func (t *transaction) changeKeys(change keyring.Change, now time.Time) {
 		t.exec(`update account.signing_keys set private_sealed = $2 where kid = $1`, k.KID, k.Sealed)
 	}
 	for _, k := range change.Adds {
-		t.exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, $2, $3, $4)`,
-			k.KID, k.Public, k.Sealed, string(k.State))
+		t.exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, activated_at)
+			values ($1, $2, $3, $4, now() + case when $4 = 'current' then interval '0' end)`, k.KID, k.Public, k.Sealed,
+			string(k.State))
 	}
 	for _, event := range change.Events {
 		t.record(event)

@@ -1,8 +1,8 @@
 // Package postgres stores the durable state of authserver.
 //
-// It has one file for each aggregate, SQL by hand, and uses the account schema only; transactions.go has what they
-// share. It connects as a role that can read and write the tables but can neither change the schema nor rewrite the
-// audit log.
+// It has one file for each aggregate, SQL by hand, and uses the account schema only. A Store has five parts, which
+// share db: its pools are in store.go, its transactions in transactions.go. It connects as a role that can read and
+// write the tables but can neither change the schema nor rewrite the audit log.
 package postgres
 
 import (

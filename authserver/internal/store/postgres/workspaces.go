@@ -116,26 +116,22 @@ func scanMembership(row pgx.CollectableRow) (m workspace.Membership, err error) 
 func (a *Accounts) Modules(
 	ctx context.Context, user uuid.UUID,
 ) (map[uuid.UUID]map[string]workspace.ModuleState, error) {
-	ctx, cancel := a.withOperationLimit(ctx)
-	defer cancel()
-	rows, err := a.pool.Query(ctx, `
+	type module struct {
+		TenantID uuid.UUID
+		Module   string
+		workspace.ModuleState
+	}
+	found, err := list(ctx, a.db, "read modules", pgx.RowToStructByName[module], `
 		select d.tenant_id, d.module, d.enabled, d.provisioned
 		from account.memberships m
 		join account.tenant_modules d on d.tenant_id = m.tenant_id
 		where m.user_id = $1`, user)
-	if err != nil {
-		return nil, unavailable("read modules", err)
-	}
 	out := map[uuid.UUID]map[string]workspace.ModuleState{}
-	var id uuid.UUID
-	var name string
-	var state workspace.ModuleState
-	_, err = pgx.ForEachRow(rows, []any{&id, &name, &state.Enabled, &state.Provisioned}, func() error {
-		if out[id] == nil {
-			out[id] = map[string]workspace.ModuleState{}
+	for _, m := range found {
+		if out[m.TenantID] == nil {
+			out[m.TenantID] = map[string]workspace.ModuleState{}
 		}
-		out[id][name] = state
-		return nil
-	})
-	return out, unavailable("read modules", err)
+		out[m.TenantID][m.Module] = m.ModuleState
+	}
+	return out, err
 }
