@@ -70,13 +70,15 @@ func (l Collection[T, R]) Write(
 	if continues {
 		all = slices.DeleteFunc(all, func(one T) bool { return l.Key(one) <= after })
 	}
-	shown, err := l.Show(all[:min(limit, len(all))])
+	read := all[:min(limit, len(all))]
+	shown, err := l.Show(read)
 	if err != nil {
 		return err
 	}
 	page := NewJSONPage(func(one R) R { return one }).Only(fields)
-	for _, one := range shown {
+	for i, one := range shown {
 		if !page.Take(one) {
+			read = read[:i]
 			break
 		}
 	}
@@ -84,8 +86,8 @@ func (l Collection[T, R]) Write(
 		return fmt.Errorf("encode a record: %w", err)
 	}
 	next := ""
-	if len(all) > page.count {
-		next = c.Seal([]byte(name + l.Key(all[page.count-1])))
+	if len(all) > len(read) {
+		next = c.Seal([]byte(name + l.Key(read[len(read)-1])))
 	}
 	page.Write(w, next)
 	return nil
