@@ -336,7 +336,10 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 	if n := b.Count(`select count(*) from account.users where email_proven_at is not null`); n != 0 {
 		t.Error("an operator's change of the address proves it")
 	}
-	b.values(b.do(ctx, admin.ConfirmEmail{}))
+	if err := (admin.ConfirmEmail{}).Check(); err == nil {
+		t.Error("without a user, all addresses are confirmed")
+	}
+	b.values(b.do(ctx, admin.ConfirmEmail{All: true}))
 	b.values(b.do(ctx, admin.ConfirmEmail{User: id})) // again
 	all := []string{"all"}
 	b.values(b.do(ctx, admin.AddMember{Workspace: workspace, User: "president@example.org", Permissions: all}))

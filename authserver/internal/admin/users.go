@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -187,10 +188,21 @@ func (u User) confirmed() string {
 	return stamp(u.EmailProven) + " (" + string(u.EmailProvenBy) + ")"
 }
 
-// ConfirmEmail proves the address of a user by the operator's word, or of all users if User is "". It ends nothing.
+// ConfirmEmail proves the address of a user, or of all users, by the operator's word. It ends nothing.
 type ConfirmEmail struct {
 	User string `arg:"" optional:"" xor:"users" help:"UUID or e-mail address of the user."`
 	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses. Do this only if the deployment has always sent mail, and its invitations were opened by the people they were sent to."`
+}
+
+var errWhoseAddress = errors.New("name a user, or use --all for every unconfirmed address")
+
+// Check implements Checked. It needs a user or --all, so that an operator who forgets the user does not confirm every
+// address.
+func (c ConfirmEmail) Check() error {
+	if c.All == (c.User != "") {
+		return errWhoseAddress
+	}
+	return nil
 }
 
 func (c ConfirmEmail) run(ctx context.Context, s *Service) (Result, error) {
