@@ -213,7 +213,7 @@ func (s *Settings) showSecretReplacement(r *request, c client.Client) error {
 		ui.Redirect(r.w, r.path(r.section))
 		return nil
 	}
-	expire := r.form.Get("expire_old") == "yes"
+	expire := r.status != 0 && r.form.Get("expire_old") == "yes" // as it was sent; a link cannot tick it
 	return s.showReplacement(r, &replacementView{ID: c.ID.String(), Name: c.Name, Secret: true, ExpireOld: expire})
 }
 

@@ -71,7 +71,8 @@ func (a *Accounts) SendAccessRequest(
 	return outcome, err
 }
 
-// mayAsk returns membership.RequestSent if the user may send the request, whether the user is a member, and who gets it.
+// mayAsk returns membership.RequestSent if the user may send the request, whether the user is a member, and who gets
+// it.
 func (t *transaction) mayAsk(
 	q membership.AccessRequest,
 ) (outcome membership.Outcome, member bool, managers []membership.Manager) {
@@ -144,7 +145,8 @@ func (a *Accounts) LastAccessRequest(
 	sent, found, err := one(ctx, a.db, "read access request", scan, `
 select u.id as user_id, u.name, u.email, a.permissions, a.application, a.asked_at as at
 from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
-where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`, workspaceID, user, membership.RequestsKept)
+where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`,
+		workspaceID, user, membership.RequestsKept)
 	if !found {
 		return nil, err
 	}
