@@ -27,6 +27,7 @@ const repository = "github.com/almonerhq/almoner/"
 type goPackage struct {
 	ImportPath string
 	Dir        string
+	Doc        string   // the first sentence of its comment
 	Imports    []string // without tests
 	Tests      []string // of the tests only
 	GoFiles    []string
@@ -48,7 +49,7 @@ func packages(t *testing.T) []goPackage {
 			t.Context(),
 			"go",
 			"list",
-			"-json=ImportPath,Dir,Imports,TestImports,XTestImports,GoFiles",
+			"-json=ImportPath,Dir,Doc,Imports,TestImports,XTestImports,GoFiles",
 			"./...",
 		)
 		command.Dir = filepath.Join("..", module)
