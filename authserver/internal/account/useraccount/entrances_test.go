@@ -71,9 +71,9 @@ func entrances() map[string]entrance {
 		"admin.SetEmail":           {demands: nothing, why: "leaves an unproven account unproven"},
 		"admin.SetPassword":        {demands: nothing, why: operates},
 		"admin.SetPermissions":     {demands: refused, test: "TestProven_OperatorAddsOnlyProvenUsers"},
-		"admin.SetDisabled":        {demands: nothing, why: operates},
+		"admin.setDisabled":        {demands: nothing, why: operates},
 		"admin.ShowUser":           {demands: nothing, why: reads},
-		"admin.SignInMethods":      {demands: nothing, why: reads},
+		"admin.ListSignInMethods":  {demands: nothing, why: reads},
 		"admin.filter":             {demands: nothing, why: reads},
 		"admin.RemoveSignInMethod": {demands: nothing, why: lessens},
 		"admin.RemoveMember":       {demands: nothing, why: lessens},
@@ -90,7 +90,7 @@ func entrances() map[string]entrance {
 const column = `(new_|old_)?email(_hash|_key|_canonical)?`
 
 var (
-	declared = regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?(\w+)|(?:const |var |\t)(\w+)\s+= ` + "`" + `)`)
+	declared = regexp.MustCompile(`(?m)^(?:func (?:\((?:\w+ )?\*?(\w+)[^)]*\) )?(\w+)|(?:const |var |\t)(\w+)\s+= ` + "`" + `)`)
 	comment  = regexp.MustCompile(`(?m)^\s*//.*$`)
 	quoted   = regexp.MustCompile("(?s)`.*?`|\"[^\"\n]*\"")
 	compares = regexp.MustCompile(`\b` + column + `\s*(=|<>)\s*(\$|@|\w+\.|\(|any)|(=|<>)\s*\w+\.` + column + `\b` +
@@ -148,7 +148,8 @@ func TestEntrances_AreInTheTable(t *testing.T) {
 	}
 }
 
-// declarations splits a file at its functions and the constants that begin with SQL.
+// declarations splits a file at its functions and the constants that begin with SQL. The function of an operator's
+// command has the name of the command.
 func declarations(text string) map[string]string {
 	all := map[string]string{}
 	places := declared.FindAllStringSubmatchIndex(text, -1)
@@ -158,9 +159,9 @@ func declarations(text string) map[string]string {
 			end = places[i+1][0]
 		}
 		name := ""
-		for group := 1; group <= 2; group++ {
-			if place[2*group] >= 0 {
-				name = text[place[2*group]:place[2*group+1]]
+		for group := 1; group <= 3; group++ { // a receiver's type, a function, a constant
+			if at := place[2*group]; at >= 0 && (name == "" || text[at:place[2*group+1]] != "run") {
+				name = text[at:place[2*group+1]]
 			}
 		}
 		all[name] += text[place[0]:end]

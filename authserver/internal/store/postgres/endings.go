@@ -273,6 +273,9 @@ func (g *Grants) EndNext(ctx context.Context) (ended []grant.Grant, found bool, 
 			return
 		}
 		p := e.next(tx, endAtOnce)
+		if tx.err != nil { // nothing is revoked; after an error of the commit it may be
+			return
+		}
 		ended = p.ended
 		if !p.more {
 			tx.exec(`delete from account.endings where id = $1`, e.id)

@@ -279,6 +279,7 @@ func (t *transaction) inviterGives(o membership.Offer) {
 	t.row(`select m.permissions from account.memberships m
 		join account.users u on u.id = m.user_id and u.disabled_at is null
 		where m.tenant_id = $1 and m.user_id = $2 for share of m`, o.WorkspaceID, o.InviterID).find(&held)
+	held = ordered(held)
 	t.require(held.Has(perm.AccountWriteMembers) && held.HasAll(o.Permissions), membership.ErrInviter)
 }
 
