@@ -14,7 +14,7 @@ import (
 )
 
 // A store stops responding while clients refresh and exchange through two processes, and later resumes with the
-// requests that it had received. A client that got 503 and retries ends with a working grant (grants.md, G10).
+// requests that it had received. A client that got 503 and retries ends with a working grant (package grant, G10).
 
 const (
 	stallRefreshers = 40

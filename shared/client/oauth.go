@@ -213,7 +213,7 @@ func (g granted) token(sent time.Time) (*oauth2.Token, error) {
 	return t.WithExtra(extra), nil
 }
 
-// A token request is retried up to tokenRetries.Most times. Each try is limited to tokenWithin. Almoner accepts
+// tokenRetries limits how often a token request is retried. Each try is limited to tokenWithin. Almoner accepts
 // repeated requests for 60 seconds.
 var tokenRetries = Retries{Most: 4, LongestWait: 5 * time.Second}
 

@@ -25,8 +25,8 @@ type MemoryProfile struct {
 	Goroutines int    `json:"goroutines"`
 }
 
-// The files of one signal. Each is renamed to its final name when it is complete. The CPU profile is complete
-// ProfileTime later.
+// memoryFile, heapFile and cpuFile return the files of one signal. Each is renamed to its final name when it is
+// complete. The CPU profile is complete ProfileTime later.
 func memoryFile(dir, name string) string { return filepath.Join(dir, name+".memory.json") }
 func heapFile(dir, name string) string   { return filepath.Join(dir, name+".heap.pprof") }
 func cpuFile(dir, name string) string    { return filepath.Join(dir, name+".cpu.pprof") }

@@ -51,7 +51,7 @@ const (
 //
 // The database writes an event in the transaction of its change. It assigns sequences when events are read, a
 // bounded number at a time, so that no event appears later with a lower one. Package worker assigns the rest. Package
-// endpoint/events serves the events, and this package sends them to webhook endpoints.
+// endpoint/webhooks serves the events, and this package sends them to webhook endpoints.
 type Event struct {
 	Sequence int64
 	Type     string          // a subject and what happened to it, such as programme.created

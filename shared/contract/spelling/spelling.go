@@ -3,7 +3,7 @@
 // than one form of most letters with marks, Chromium sends the domain of an address in Punycode, and copied text has
 // invisible characters.
 //
-//	email.go     Email, Claimed, Key, Spellings, OnWire: addresses of e-mail; Search, Fold
+//	email.go     Email, Claimed, Key, Spellings, OnWire: e-mail addresses; Search, Fold
 //	spelling.go  Password; Pasted, Code, Phone: text that people paste
 //
 // Every entrance of both services uses it: pages, API, public forms, erasure, upstream OpenID Connect, the operator's

@@ -93,8 +93,8 @@ func dueSQL(table, at, where string) string {
 	return fmt.Sprintf("from %s t where %s < $1%s", table, at, where)
 }
 
-// deleteSQL returns the statement Delete of a Kind. due is of dueSQL, and within is a condition for the deleted
-// ones, followed by "and ".
+// deleteSQL returns the statement Delete of a Kind. due is the result of dueSQL, and within is a condition on
+// the deleted rows, followed by "and ".
 func deleteSQL(table, key, at, due, within string) string {
 	var same []string
 	for column := range strings.SplitSeq(key, ", ") {

@@ -333,7 +333,7 @@ func onFreePort(start func(port int) error) error {
 	}
 }
 
-// whyNotStarted returns errPortTaken in place of the error of a server whose log says so: not in the last line.
+// whyNotStarted returns errPortTaken if the end of the server's log says that the port is in use, and err otherwise.
 func whyNotStarted(name, log string, err error) error {
 	lines := readLines(log)
 	if strings.Contains(strings.Join(lines[max(0, len(lines)-6):], "\n"), "Address already in use") {

@@ -90,7 +90,8 @@ func entrances() map[string]entrance {
 const column = `(new_|old_)?email(_hash|_key|_canonical)?`
 
 var (
-	declared = regexp.MustCompile(`(?m)^(?:func (?:\((?:\w+ )?\*?(\w+)[^)]*\) )?(\w+)|(?:const |var |\t)(\w+)\s+= ` + "`" + `)`)
+	declared = regexp.MustCompile(`(?m)^(?:func (?:\((?:\w+ )?\*?(\w+)[^)]*\) )?(\w+)|` +
+		`(?:const |var |\t)(\w+)\s+= ` + "`" + `)`)
 	comment  = regexp.MustCompile(`(?m)^\s*//.*$`)
 	quoted   = regexp.MustCompile("(?s)`.*?`|\"[^\"\n]*\"")
 	compares = regexp.MustCompile(`\b` + column + `\s*(=|<>)\s*(\$|@|\w+\.|\(|any)|(=|<>)\s*\w+\.` + column + `\b` +

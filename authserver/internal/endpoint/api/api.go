@@ -45,7 +45,7 @@ import (
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
-// A Store is the database of the endpoints. Its errors are those of client.ErrUnknown and standing.ErrUnknown, or wrap
+// A Store is the database of the endpoints. Its errors are client.ErrUnknown and standing.ErrUnknown, or wrap
 // store.ErrUnavailable.
 type Store struct {
 	Credentials
@@ -165,7 +165,8 @@ func (a access) read(serve func(*request) error) http.Handler {
 	})
 }
 
-// write calls effect like read, and answers a repeated request with the first answer.
+// write is read for a route that changes something. It runs effect in a transaction, and answers a repeated request
+// with the first response.
 func (a access) write(effect func(*request) (rest.Answer, error)) http.Handler {
 	return a.read(func(q *request) error {
 		scope := rest.KeyScope{WorkspaceID: q.by.WorkspaceID, User: q.by.UserID}

@@ -32,7 +32,7 @@ type connectedApp struct {
 	All       int        // approvals on all pages
 }
 
-// An approval is one grant. Only one that has ended has how and when it ended; only an active one has the others.
+// An approval is one grant. Ended, EndedAt and Alarming are set if it has ended; Paused, Lost and Ask, if it is active.
 type approval struct {
 	consent.Connection
 	Ended    string // how it ended
@@ -198,8 +198,8 @@ func (s *Settings) disconnectAll(r *request) error {
 
 const notConnected = "The application is no longer connected."
 
-// revokeGrants revokes those of the user's grants, and says from where the application was disconnected: from the
-// workspace of the grant if from is "".
+// revokeGrants revokes the grants of the user that which selects. The notice names from, or the workspace of the grant
+// if from is "".
 func (s *Settings) revokeGrants(r *request, from string, which func(consent.Connection) bool) error {
 	connections, err := s.Store.ConnectedApps(r.ctx(), r.user.User.ID)
 	if err != nil {

@@ -102,7 +102,7 @@ func eventView(e audit.Entry, reader *uuid.UUID) eventRow {
 	if reader != nil && e.UserID != nil && *e.UserID == *reader {
 		e.Person = "" // readers know their own name
 	}
-	out := eventRow{Entry: e, What: what(e), Alarming: alarming(e)}
+	out := eventRow{Entry: e, What: describeEvent(e), Alarming: alarming(e)}
 	out.Where, _ = e.Detail["address"].(string)
 	switch {
 	case reader != nil && e.Actor == "user:"+reader.String():
@@ -125,8 +125,8 @@ func eventView(e audit.Entry, reader *uuid.UUID) eventRow {
 // placeholder matches a detail in the text of an audit.Description, with the space before it.
 var placeholder = regexp.MustCompile(` ?\{[a-z]+\}`)
 
-// what describes the event. If this version does not know the action, what returns the action itself.
-func what(e audit.Entry) string {
+// describeEvent describes the event in words. If this version does not know the action, it returns the action itself.
+func describeEvent(e audit.Entry) string {
 	d, known := audit.Describe(e.Action)
 	if !known {
 		return e.Action

@@ -79,7 +79,7 @@ const (
 type reauthField struct {
 	Password, Elsewhere   bool
 	ID, Note, WorkspaceID string
-	First                 bool // of the errors: it gets the focus
+	First                 bool // Note is the form's first error: the field gets the focus
 }
 
 // ReauthField returns the field of the form with this id, with its error.

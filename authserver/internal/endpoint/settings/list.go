@@ -36,7 +36,7 @@ type listPage struct {
 	Previous, Later string // paths of the other pages, or ""
 }
 
-// A listing selects the page of a list by the parameters of the URL. It is on the page of the request's section.
+// A listing selects the page of a list by the parameters of the URL. The list is on the page of the request's section.
 type listing[Row any] struct {
 	Of        string // what the rows are
 	Parameter string // of the number of the page; "page" if empty

@@ -320,8 +320,8 @@ func ending(connections, tokens int) string {
 	return strings.Join(ends, " and ")
 }
 
-// showEnd shows what ends with a membership. The view has the first and the last of its effects; the last one applies
-// to a member with open invitations.
+// showEnd shows what ends with a membership. view.Effects has two effects, the second only for a member with open
+// invitations; showEnd adds what else ends between them.
 func (s *Settings) showEnd(r *request, in workspace.Membership, m membership.Member, view *endView) error {
 	invitations, err := s.Store.Invitations(r.ctx(), in.Workspace.ID)
 	if err != nil {

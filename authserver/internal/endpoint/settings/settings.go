@@ -256,7 +256,7 @@ func (s *Settings) declinePasskey(r *request) error {
 	return nil
 }
 
-// shownSection returns the section that the form names, on whose page it was.
+// shownSection returns the section on whose page the form was. The form names it.
 func (r *request) shownSection() ui.Section {
 	if section, found := r.Pages.SectionNamed(r.form.Get("section")); found {
 		return section

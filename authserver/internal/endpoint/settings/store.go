@@ -52,7 +52,7 @@ type Users interface {
 
 // Workspaces stores members and invitations, and what a workspace demands and allows.
 type Workspaces interface {
-	// StillAllowed returns audit.ErrNotAuthorized if it has ended.
+	// StillAllowed returns audit.ErrNotAuthorized if the authorization has ended.
 	StillAllowed(ctx context.Context, a *audit.Authorization) error
 	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)

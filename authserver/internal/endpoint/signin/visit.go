@@ -83,8 +83,8 @@ func (h *Handler) script(about string, serve func(*visit) error) http.Handler {
 	}))
 }
 
-// forUser serves a signed-in user. A browser that is not signed in is led to the sign-in page, and from there to next;
-// "" stands for the return path in the form.
+// forUser calls serve for a signed-in user. It sends other browsers to the sign-in page, and from there to next, or to
+// the form's return path if next is "".
 func (h *Handler) forUser(next string, serve func(*visit) error) func(*visit) error {
 	return func(v *visit) error {
 		var signedIn bool
@@ -101,7 +101,7 @@ func (h *Handler) forUser(next string, serve func(*visit) error) func(*visit) er
 	}
 }
 
-// keyed serves a form of forUser whose key, which box opens, was made for the sign-in of the request.
+// keyed calls serve if the form's key, which box opens, was made for the sign-in of the request. It is used in forUser.
 func (h *Handler) keyed(box *seal.Box, serve func(*visit) error) func(*visit) error {
 	return func(v *visit) error {
 		content, err := box.Open(v.form.Get("key"))
@@ -120,7 +120,8 @@ func formKey(box *seal.Box, v *visit) string { return box.Seal(v.current.SignInI
 // errReauthenticate means that the request needs a recent authentication.
 var errReauthenticate = errors.New("the last authentication is not recent enough")
 
-// fresh serves a user of forUser who may now change how they sign in.
+// fresh calls serve if the user may change sign-in methods now, and otherwise returns errReauthenticate. It is used in
+// forUser.
 func (h *Handler) fresh(serve func(*visit) error) func(*visit) error {
 	return func(v *visit) error {
 		if !v.current.MayChangeFactors(h.Now()) {

@@ -140,8 +140,8 @@ type Traits struct {
 // AllowedBy reports whether clients of this kind may act in a workspace whose LLM integration is on, or off (spec 4.4).
 func (k Kind) AllowedBy(llmIntegration bool) bool { return llmIntegration || !k.Traits().NeedsLLM }
 
-// A confidential grant ends CodeLife later than its access token could end at the earliest. The token then always lives
-// 90 days (spec 8), no matter when within its minute the code is exchanged.
+// traits is the table of the kinds. A confidential grant ends CodeLife later than its access token could end at the
+// earliest. The token then always lives 90 days (spec 8), no matter when within its minute the code is exchanged.
 var traits = map[Kind]Traits{
 	Confidential: {
 		Authorizes:   true,

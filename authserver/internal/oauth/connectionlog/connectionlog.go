@@ -2,7 +2,7 @@
 //
 // An Attempt is one attempt: the authorization request, the user's approval, the exchange of the code, the first call
 // and the first refresh. If there is a grant, the attempt is read from the grant and its events, and nothing is stored
-// twice. An attempt that ended before that is a StoppedAttempt (stopped.go), which endpoint/protocol/authorize and
+// twice. An attempt that ended before that is a StoppedAttempt, which endpoint/protocol/authorize and
 // engine record. Neither contains a code, token or other secret.
 //
 // Callers: endpoint/protocol/authorize and engine (record), store/postgres (store and read), endpoint/settings (show).

@@ -203,7 +203,7 @@ func (c Callback) Host() string {
 	return parsed.Scheme + "://" + parsed.Host
 }
 
-// A private-use scheme (RFC 8252, section 7.1) is any other than those of the web.
+// private reports whether the scheme is private-use (RFC 8252, section 7.1): any other than http and https.
 func private(u *url.URL) bool { return u.Scheme != "https" && u.Scheme != "http" }
 
 // OwnDevice returns a word for the user's device if the callback leads to an application on it: "computer" for a

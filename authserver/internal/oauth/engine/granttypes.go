@@ -229,7 +229,7 @@ func checkCode(e *Engine, x *exchange) error {
 	return nil
 }
 
-// A code verifier has 43 to 128 unreserved characters (RFC 7636, section 4.1).
+// verifierPattern matches a code verifier: 43 to 128 unreserved characters (RFC 7636, section 4.1).
 var verifierPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 
 // RefreshToken is the grant type that rotates a refresh token.

@@ -80,7 +80,7 @@ func (t *transaction) exec(sql string, args ...any) int64 {
 	return tag.RowsAffected()
 }
 
-// violation is the error of the transaction from now on if its last statement violated a constraint (violates).
+// violation replaces the error of the transaction if the last statement violated a constraint (violates).
 func (t *transaction) violation(code, table string, as error) {
 	if violates(t.err, code, table) {
 		t.err = as

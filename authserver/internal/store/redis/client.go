@@ -57,9 +57,8 @@ func connect(url credential.Source, most int, wait time.Duration) (goredis.Unive
 	}, new(connectionGuard))
 }
 
-// A connectionGuard records that a command may have reached a node although no response came. The last of
-// several tries may certainly not have been sent, which says nothing about earlier tries. Each client has its
-// own connectionGuard.
+// A connectionGuard records that a command may have reached a node although no response came. Even if the last of
+// several tries was certainly not sent, an earlier one may have been. Each client has its own connectionGuard.
 type connectionGuard struct{ epoch atomic.Int64 }
 
 // A command is what a connectionGuard knows about one command to Redis, including retries.

@@ -19,7 +19,7 @@ import (
 var sources embed.FS
 
 // wrapping adds the prelude to a script, refuses a call whose deadline has passed before the script reads
-// anything (grants.md, G10), and appends Redis' time and the mark of the call to the result.
+// anything (package grant, G10), and appends Redis' time and the mark of the call to the result.
 const wrapping = `%s
 local function answer()
 %s
@@ -193,7 +193,7 @@ func (s *servers) of(ctx context.Context, rdb goredis.UniversalClient, key strin
 
 // A clock estimates the time of a Redis server's clock from the times in its responses. The estimate is a
 // lower bound: a deadline computed from it is never later, by the server's clock, than the intended moment
-// (grants.md, G10).
+// (package grant, G10).
 type clock struct {
 	mu     sync.Mutex
 	sample clockSample
@@ -205,7 +205,7 @@ type clockSample struct {
 	sent, received time.Time // with the monotonic clock
 }
 
-// The rates of two clocks differ by less than this (NTP adjusts by up to 500 parts per million).
+// driftPerSecond bounds how much the rates of two clocks differ (NTP adjusts by up to 500 parts per million).
 const driftPerSecond = 500 * time.Microsecond
 
 func drift(d time.Duration) time.Duration {

@@ -200,7 +200,7 @@ func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 	}
 }
 
-// The clock of the approving process does not move the grant's end (grants.md, G4).
+// The clock of the approving process does not move the grant's end (package grant, G4).
 func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 	t.Parallel()
 	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {

@@ -169,7 +169,8 @@ type offer struct {
 }
 
 // eligible decides what the user can give the client in a workspace. If that is nothing, it records why, shows a page,
-// and returns errAnswered. The page adds the reads that writes need; an approval adds nothing to its page.
+// and returns errAnswered. The consent page adds the reads that writes need; an approval grants nothing that the page
+// did not show.
 func (h *Handler) eligible(v *visit, workspaceID uuid.UUID, requested perm.Set) (offer, error) {
 	in, member, err := h.Members.Membership(v.r.Context(), v.user.User.ID, workspaceID)
 	switch {
