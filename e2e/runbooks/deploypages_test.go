@@ -25,6 +25,9 @@ var setupPath = regexp.MustCompile(`(\./|deploy/)setup\.sh`)
 // filters only read their standard input, so it does no harm if one runs after a failure.
 var filters = []string{"head", "basenc", "tr", "sed", "cat", "grep"}
 
+// background is the program that a block starts with &: its call may be recorded after that of a later command.
+const background = "python3"
+
 // fakes are the programs that change an installation, and what they print here instead. Other programs are real.
 var fakes = map[string]string{
 	"apt-get": "", "caddy": "", "claude": "", "codex": "", "docker": "", "git": "", "go": "", "kubectl": "", "make": "",
@@ -96,8 +99,8 @@ func tryWithFailures(t *testing.T, page, lines string) int {
 		t.Errorf("%s: %s\n%s", page, complaint, lines)
 	}
 	for _, call := range calls {
-		if strings.HasPrefix(call, "git.") || strings.HasPrefix(call, "python3.") {
-			continue // the commit is only a label; the next command waits for the receiver that python3 runs
+		if strings.HasPrefix(call, "git.") || strings.HasPrefix(call, background+".") {
+			continue // the commit is only a label; the next command waits for the receiver in the background
 		}
 		dir := t.TempDir()
 		out, complaint, _, after := runRecorded(t, dir, lines, call)
@@ -174,7 +177,7 @@ func runRecorded(t *testing.T, dir, lines, fails string) (out, complaint string,
 	}
 	all, _ := os.ReadFile(filepath.Join(record, "after")) // which is there only if something ran
 	for call := range strings.Lines(string(all)) {
-		if name, _, _ := strings.Cut(call, " "); !slices.Contains(filters, name) {
+		if name, _, _ := strings.Cut(call, " "); name != background && !slices.Contains(filters, name) {
 			after += call
 		}
 	}
