@@ -40,7 +40,7 @@ func TestSoak(t *testing.T) {
 	}
 	dir := t.TempDir()
 	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{
-		profilesSetting: dir, "GOMEMLIMIT": "80MiB",
+		profilesSetting: dir, "GOMEMLIMIT": "72MiB",
 	}}))
 	loads := b.soakers(t)
 	var group sync.WaitGroup

@@ -45,7 +45,7 @@ func TestContainers_MeetRestrictedStandard(t *testing.T) {
 	}
 }
 
-// TestContainers_HaveResourceLimits checks that GOMEMLIMIT is five sixteenths of the memory limit, and that requests
+// TestContainers_HaveResourceLimits checks that GOMEMLIMIT is nine parts in 32 of the memory limit, and that requests
 // are set for the scheduler.
 func TestContainers_HaveResourceLimits(t *testing.T) {
 	for _, w := range example(t).workloads() {
@@ -69,7 +69,7 @@ func TestContainers_HaveResourceLimits(t *testing.T) {
 				t.Errorf("%s/%s: GOMEMLIMIT: %v", w.name, c.Name, err)
 			} else {
 				share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64()
-				if share < 0.3 || share > 0.325 {
+				if share < 0.275 || share > 0.285 {
 					t.Errorf("%s/%s: GOMEMLIMIT is %.0f %% of the limit", w.name, c.Name, 100*share)
 				}
 			}

@@ -206,7 +206,7 @@ func (s service) hasTimeToLeave(t *testing.T, command, notice string) {
 	}
 }
 
-// TestUnits_GOMEMLIMITFitsMemoryLimit checks that GOMEMLIMIT is five sixteenths of the memory limit.
+// TestUnits_GOMEMLIMITFitsMemoryLimit checks that GOMEMLIMIT is nine parts in 32 of the memory limit.
 func TestUnits_GOMEMLIMITFitsMemoryLimit(t *testing.T) {
 	for _, s := range services(t) {
 		memory, err := resource.ParseQuantity(s.value(t, "MemoryMax") + "i")
@@ -217,8 +217,8 @@ func TestUnits_GOMEMLIMITFitsMemoryLimit(t *testing.T) {
 		collector, err := resource.ParseQuantity(
 			strings.TrimSuffix(s.commands(t, t.TempDir())[0].Environment["GOMEMLIMIT"], "B"),
 		)
-		if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); err != nil || share < 0.3 ||
-			share > 0.325 {
+		if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); err != nil || share < 0.275 ||
+			share > 0.285 {
 			t.Errorf("%s: GOMEMLIMIT is %.0f %% of MemoryMax (%v)", s.file, 100*share, err)
 		}
 	}
