@@ -20,6 +20,10 @@ type EventSteps struct {
 
 var defaultEventSteps = EventSteps{Number: 500, Examine: 5000}
 
+// backgroundStep is how many events get their sequence at once in the background. A step takes about 10 ms, so that
+// requests of other workspaces wait for one hardly longer than for each other.
+const backgroundStep = 100
+
 // SetEventSteps replaces the bounds. Call it before the Store is used.
 func (s *Store) SetEventSteps(steps EventSteps) { s.steps = steps }
 
@@ -67,7 +71,7 @@ func (s *Store) WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, e
 // NumberEvents assigns sequences to the next events of a workspace, and reports whether others may be left. It is one
 // transaction.
 func (s *Store) NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error) {
-	err = s.pool.QueryRow(ctx, "select behind from account.number_events($1, $2)", workspaceID, s.steps.Number).
-		Scan(&behind)
+	step := min(backgroundStep, s.steps.Number)
+	err = s.pool.QueryRow(ctx, "select behind from account.number_events($1, $2)", workspaceID, step).Scan(&behind)
 	return behind, outcome(err)
 }
