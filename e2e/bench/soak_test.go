@@ -69,7 +69,7 @@ func (b *bench) services() map[string]int {
 
 // collections is the number of garbage collections that a service is made to run. The minimum counts, because memory of
 // requests in progress is no growth.
-const collections = 3
+const collections = 8
 
 // measureMemory reads the resident memory before it triggers collections, which release memory.
 func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration, collect bool) footprint {
