@@ -313,19 +313,32 @@ func numberBacklogs(ctx context.Context, events Events) error {
 		if err != nil || len(behind) == 0 {
 			return err
 		}
-		var failures []error
-		for _, workspaceID := range behind {
-			began := time.Now()
-			if _, err := events.NumberEvents(ctx, workspaceID); err != nil {
-				failures = append(failures, err)
-			}
-			server.Pause(ctx, restPerStep*time.Since(began))
-		}
-		if len(failures) > 0 {
-			return errors.Join(failures...)
+		if err := numberInTurn(ctx, events, behind); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// numberInTurn does steps of the workspaces in turn until none of them is behind, but for about behindInterval: then
+// others may be behind as well.
+func numberInTurn(ctx context.Context, events Events, behind []uuid.UUID) error {
+	var failures []error
+	for end := time.Now().Add(behindInterval); len(behind) > 0 && ctx.Err() == nil && time.Now().Before(end); {
+		var left []uuid.UUID
+		for _, workspaceID := range behind {
+			began := time.Now()
+			more, err := events.NumberEvents(ctx, workspaceID)
+			if err != nil {
+				failures = append(failures, err)
+			} else if more {
+				left = append(left, workspaceID)
+			}
+			server.Pause(ctx, restPerStep*time.Since(began))
+		}
+		behind = left
+	}
+	return errors.Join(failures...)
 }
 
 const (

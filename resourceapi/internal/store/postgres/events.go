@@ -20,9 +20,9 @@ type EventSteps struct {
 
 var defaultEventSteps = EventSteps{Number: 500, Examine: 5000}
 
-// backgroundStep is how many events get their sequence at once in the background. A step takes about 10 ms, so that
-// requests of other workspaces wait for one hardly longer than for each other.
-const backgroundStep = 100
+// backgroundStep is how many events get their sequence at once in the background. Longer steps delay
+// requests of other workspaces, shorter ones take longer for each event.
+const backgroundStep = 200
 
 // SetEventSteps replaces the bounds. Call it before the Store is used.
 func (s *Store) SetEventSteps(steps EventSteps) { s.steps = steps }
