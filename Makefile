@@ -5,7 +5,7 @@ SHELL := /bin/sh
 export GOTOOLCHAIN := local
 OLDEST_GO := 1.26
 
-.PHONY: help run test bench torture fuzz screenshots generate sbom release check-go
+.PHONY: help run test bench torture fuzz screenshots generate sbom release program check-go
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
@@ -21,35 +21,33 @@ help:
 	@echo
 	@echo 'Requires Linux and Go $(OLDEST_GO) or newer. On Debian and Ubuntu it installs PostgreSQL and Redis if they are missing.'
 
-run: check-go
-	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+# The flags are those of the services (stack.Flags), so that what they have in common is compiled once.
+program: check-go
+	@mkdir -p .almoner/bin && CGO_ENABLED=0 go build -trimpath -tags=nopgxregisterdefaulttypes,grpcnotrace,nethttpomithttp2 -o .almoner/bin/almoner ./deploy/cmd/almoner
+
+run: program
 	@exec .almoner/bin/almoner run
 
-test: check-go
-	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+test: program
 	@exec .almoner/bin/almoner test
 
 # PROFILE=1 writes profiles of the services to .almoner/profiles; SHORT=1 runs everything at a small scale.
 bench: export PROFILE := $(PROFILE)
 bench: export SHORT := $(SHORT)
-bench: check-go
-	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+bench: program
 	@exec .almoner/bin/almoner bench '$(PART)'
 
-torture: check-go
-	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+torture: program
 	@exec .almoner/bin/almoner torture '$(PART)'
 
-fuzz: check-go
-	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+fuzz: program
 	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
 
-screenshots: check-go
-	@mkdir -p .almoner/bin && go build -o .almoner/bin/almoner ./deploy/cmd/almoner
+screenshots: program
 	@exec .almoner/bin/almoner screenshots
 
-generate: check-go
-	@cd deploy && go run ./cmd/almoner generate
+generate: program
+	@.almoner/bin/almoner generate
 	@cd deploy/release && GOWORK=off go run . licences
 
 sbom: check-go

@@ -19,20 +19,18 @@ import (
 	"github.com/almonerhq/almoner/shared/config/redisurl"
 )
 
-// buildServices builds the services one after the other, and reports each with its duration.
+// buildServices builds both services at once, and reports the duration.
 func buildServices(ctx context.Context, root string, options stack.Options) error {
-	for _, service := range stack.Services() {
-		hint := ""
-		if _, err := os.Stat(filepath.Join(options.Binaries, service)); err != nil {
-			hint = " (the first build takes some minutes)"
-		}
-		options.Progress("building " + service + hint)
-		began := time.Now()
-		if err := stack.BuildSome(ctx, root, options.Binaries, []string{service}); err != nil {
-			return err
-		}
-		options.Progress("built " + service + " in " + time.Since(began).Round(100*time.Millisecond).String())
+	hint := ""
+	if _, err := os.Stat(filepath.Join(options.Binaries, stack.Services()[0])); err != nil {
+		hint = " (the first build takes some minutes)"
 	}
+	options.Progress("building the services" + hint)
+	began := time.Now()
+	if err := stack.Build(ctx, root, options.Binaries); err != nil {
+		return err
+	}
+	options.Progress("built the services in " + time.Since(began).Round(100*time.Millisecond).String())
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
@@ -261,6 +262,18 @@ func kill(t *testing.T, pid string) {
 	t.Helper()
 	if out, err := exec.Command("kill", "-9", pid).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// The program and the services are built with the same flags, so that what they have in common is compiled once.
+func TestRun_MakefileHasFlagsOfServices(t *testing.T) {
+	content, err := os.ReadFile("../../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := "CGO_ENABLED=0 go build " + strings.Join(stack.Flags(), " ") + " "
+	if !strings.Contains(string(content), build) {
+		t.Errorf("the Makefile does not build the program with %s", build)
 	}
 }
 
