@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"text/template"
@@ -99,39 +98,6 @@ var guide = template.Must(template.New("guide").Parse(guideText))
 func printGuide(out io.Writer, s *stack.Stack, file string) {
 	_ = guide.Execute(out, struct {
 		demo.Demo
-		ConsentURL, ExchangeCommand, File, Logs, Data string
-	}{
-		Demo:            s.Demo,
-		ConsentURL:      consentURL(s.Demo),
-		ExchangeCommand: exchangeCommand(s.Demo),
-		File:            file,
-		Logs:            s.LogDir(),
-		Data:            s.StoreDir(),
-	})
-}
-
-// The example of a PKCE verifier and its challenge (RFC 7636, appendix B).
-const (
-	exampleVerifier  = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
-	exampleChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
-)
-
-// consentURL returns an authorization request of a connector.
-func consentURL(d demo.Demo) string {
-	c := d.Clients.MCP
-	return d.AppURL + "/oauth/authorize?" + url.Values{
-		"response_type": {"code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "resource": {c.Resource},
-		"scope": {c.Scope}, "state": {"demo"}, "code_challenge_method": {"S256"},
-		"code_challenge": {exampleChallenge},
-	}.Encode()
-}
-
-// exchangeCommand returns a command that exchanges the code of consentURL, which is in the variable CODE.
-func exchangeCommand(d demo.Demo) string {
-	c := d.Clients.MCP
-	fixed := url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI},
-		"resource": {c.Resource}, "code_verifier": {exampleVerifier},
-	}
-	return "curl " + d.BaseURL + "/v1/account/oauth/token -d '" + fixed.Encode() + "' -d code=$CODE"
+		File, Logs, Data string
+	}{s.Demo, file, s.LogDir(), s.StoreDir()})
 }
