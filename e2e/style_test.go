@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -23,8 +24,8 @@ const (
 // structTag matches a field with a tag, which cannot be broken into lines.
 var structTag = regexp.MustCompile("^\\s+\\w+(\\s+[\\w.*\\[\\]]+)?\\s+`[a-z]+:\"[^`]*\"`|^\\s+}\\s+`[a-z]+:\"[^`]*\"`")
 
-// The repository's Go files have lines of at most 120 columns.
-func TestStyle_LinesAreAtMost120ColumnsWide(t *testing.T) {
+// The repository's Go files are formatted, and have lines of at most 120 columns.
+func TestStyle_FilesAreFormattedWithLinesOfAtMost120Columns(t *testing.T) {
 	t.Parallel()
 	count := 0
 	for _, folder := range folders() {
@@ -33,7 +34,7 @@ func TestStyle_LinesAreAtMost120ColumnsWide(t *testing.T) {
 				return err
 			}
 			count++
-			return checkColumns(t, name)
+			return checkLayout(t, name)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -44,11 +45,14 @@ func TestStyle_LinesAreAtMost120ColumnsWide(t *testing.T) {
 	}
 }
 
-func checkColumns(t *testing.T, name string) error {
+func checkLayout(t *testing.T, name string) error {
 	t.Helper()
 	content, err := os.ReadFile(name)
 	if err != nil {
 		return err
+	}
+	if formatted, err := format.Source(content); err != nil || !bytes.Equal(formatted, content) {
+		t.Errorf("%s is not formatted as gofmt does: %v", name, err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, len(content)+1)

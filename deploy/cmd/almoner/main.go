@@ -131,6 +131,7 @@ func screenshots(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	arguments := []string{"test", "-count=1", "-timeout=20m", "-run=^TestScreenshots$", ".", "-screenshots=" + folder}
-	return t.result(t.withServers(ctx, func() { t.step(ctx, "screenshots", endToEnd, nil, "go", arguments...) }))
+	return t.result(t.withServers(ctx, func() {
+		t.endToEnd(ctx, "screenshots", "-timeout=20m", "-run=^TestScreenshots$", ".", "-screenshots="+folder)
+	}))
 }

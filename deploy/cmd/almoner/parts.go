@@ -86,14 +86,18 @@ func torture(ctx context.Context, root, part string) error {
 			t.simulateYear(ctx, lines)
 			return
 		}
-		arguments := []string{"test", "-count=1", "-p=1", "-timeout=" + tortureWithin, "-run=" + what.pattern}
-		arguments = slices.Concat(arguments, what.folders, []string{"-long"})
-		t.step(ctx, "torture, "+part, endToEnd, nil, "go", arguments...)
+		arguments := []string{"-p=1", "-timeout=" + tortureWithin, "-run=" + what.pattern}
+		t.endToEnd(ctx, "torture, "+part, slices.Concat(arguments, what.folders, []string{"-long"})...)
 	})
 	if err != nil {
 		return err
 	}
 	return t.result(t.addEvidence(ctx, part, lines, began))
+}
+
+// endToEnd runs tests of e2e once.
+func (t *testRun) endToEnd(ctx context.Context, name string, arguments ...string) {
+	t.step(ctx, name, endToEnd, nil, "go", append([]string{"test", "-count=1"}, arguments...)...)
 }
 
 // detectRaces runs the tests of every package outside e2e with the race detector.
@@ -178,7 +182,7 @@ func bench(ctx context.Context, root, part string) error {
 	if err != nil {
 		return err
 	}
-	arguments := []string{"test", "-v", "-count=1", "-timeout=" + what[1], "-run=" + what[0]}
+	arguments := []string{"-v", "-timeout=" + what[1], "-run=" + what[0]}
 	if os.Getenv("SHORT") != "" {
 		arguments = append(arguments, "-short")
 	}
@@ -186,5 +190,5 @@ func bench(ctx context.Context, root, part string) error {
 	if os.Getenv("PROFILE") != "" {
 		arguments = append(arguments, "-profiles="+filepath.Join(root, ".almoner", "profiles"))
 	}
-	return t.result(t.withServers(ctx, func() { t.step(ctx, "bench, "+part, endToEnd, nil, "go", arguments...) }))
+	return t.result(t.withServers(ctx, func() { t.endToEnd(ctx, "bench, "+part, arguments...) }))
 }

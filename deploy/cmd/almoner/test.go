@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -288,39 +288,28 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	}
 }
 
-// fail records and shows the failure of a check, unless it follows from the end of ctx.
-func (t *testRun) fail(ctx context.Context, name string, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	t.failed = append(t.failed, name)
-	t.say(fmt.Sprintf("%s FAILED: %v", name, err))
-}
-
 func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line) }
 
-// ensureGateways installs the reverse proxies of a deployment. Their tests are skipped with a message if they are
-// missing.
-func (t *testRun) ensureGateways(ctx context.Context) {
+// ensureOptional installs the reverse proxies of a deployment and promtool. Their tests are skipped with a message if
+// they are missing.
+func (t *testRun) ensureOptional(ctx context.Context) {
+	install := func(missing error, program, debianPackage, skipped string) {
+		if missing == nil {
+			return
+		}
+		if err := installPackages(ctx, t.tools, t.say, debianPackage); err != nil {
+			t.say(program + " is missing, so " + skipped + " are skipped: " + err.Error())
+		}
+	}
 	for _, name := range gateway.Packages() {
-		if _, err := gateway.Find(name, t.tools); err == nil {
-			continue
-		}
-		if err := installPackages(ctx, t.tools, t.say, name); err != nil {
-			t.say(name + " is missing, so its gateway tests are skipped: " + err.Error())
-		}
+		_, missing := gateway.Find(name, t.tools)
+		install(missing, name, name, "its gateway tests")
 	}
-}
-
-// ensurePromtool installs promtool. The alerts' test is skipped with a message if it is missing.
-func (t *testRun) ensurePromtool(ctx context.Context) {
-	_, err := exec.LookPath("promtool")
-	if _, missing := os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool")); err == nil || missing == nil {
-		return
+	_, missing := exec.LookPath("promtool")
+	if missing != nil {
+		_, missing = os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool"))
 	}
-	if err := installPackages(ctx, t.tools, t.say, "prometheus"); err != nil {
-		t.say("promtool is missing, so the tests of the alerts are skipped: " + err.Error())
-	}
+	install(missing, "promtool", "prometheus", "the tests of the alerts")
 }
 
 // ensureChromium installs a browser. The full Chromium is used where the headless one is not in the system's packages.
@@ -348,8 +337,7 @@ func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
 		return false, err
 	}
 	t.ensureChromium(ctx)
-	t.ensureGateways(ctx)
-	t.ensurePromtool(ctx)
+	t.ensureOptional(ctx)
 	race = t.raceWorks(ctx)
 	if !race && os.Geteuid() == 0 {
 		if err := installPackages(ctx, t.tools, t.say, "gcc", "libc6-dev"); err == nil {
@@ -393,23 +381,17 @@ func freeFor(dir string) uint64 {
 	return stat.Bavail * uint64(stat.Bsize)
 }
 
+var memAvailable = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
+
 // availableMemory returns the bytes that the kernel can give to processes, or 0 if it does not say (proc(5)).
 func availableMemory() uint64 {
-	file, err := os.Open("/proc/meminfo")
-	if err != nil {
+	content, err := os.ReadFile("/proc/meminfo")
+	found := memAvailable.FindSubmatch(content)
+	if err != nil || found == nil {
 		return 0
 	}
-	defer func() { _ = file.Close() }()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if text, found := strings.CutPrefix(lines.Text(), "MemAvailable:"); found {
-			kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kilobytes << 10
-		}
-	}
-	return 0
+	kilobytes, _ := strconv.ParseUint(string(found[1]), 10, 64) // only digits
+	return kilobytes << 10
 }
 
 // runsPrograms reports whether programs in dir can be run: containers often mount /dev/shm without that.
