@@ -101,7 +101,8 @@ func TestGeneratedClients_GoCompilesAndCalls(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	dir := generatedClients(t)
 	generate(t, p, dir, "go")
-	step(t, dir, ws.Token, "go", "run", ".", p.BaseURL, ws.Workspace.ID)
+	step(t, dir, "", "go", "test", "-c", "-o", "clients.test", ".")
+	step(t, dir, ws.Token, "./clients.test", p.BaseURL, ws.Workspace.ID)
 }
 
 func TestGeneratedClients_TypeScriptCompilesAndCalls(t *testing.T) {

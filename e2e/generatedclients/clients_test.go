@@ -1,16 +1,18 @@
-// Command generatedclients calls the API with the clients that oapi-codegen and ogen generate from the published
+// Package generatedclients calls the API with the clients that oapi-codegen and ogen generate from the published
 // description. TestGeneratedClients_GoCompilesAndCalls generates them as the packages oapi and ogen, without changes to
-// the description or to their code. The first argument is the base URL, the second the id of a workspace; standard
-// input is a personal access token.
-package main
+// the description or to their code, and runs these tests. The first argument is the base URL, the second the id of a
+// workspace; standard input is a personal access token.
+package generatedclients
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"testing"
 
 	"github.com/google/uuid"
 
@@ -23,21 +25,18 @@ const (
 	invalid   = "VALIDATION_ERROR"
 )
 
-func main() {
+func TestClients(t *testing.T) {
 	token, err := io.ReadAll(os.Stdin)
-	if err == nil {
-		workspace := uuid.MustParse(os.Args[2])
-		for name, call := range map[string]func(base, token string, workspace uuid.UUID) error{
-			"oapi-codegen": callOapi, "ogen": callOgen,
-		} {
-			if failed := call(os.Args[1], strings.TrimSpace(string(token)), workspace); failed != nil {
-				err = fmt.Errorf("%s: %w", name, failed)
-			}
-		}
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		t.Fatal(err)
+	}
+	workspace := uuid.MustParse(flag.Arg(1))
+	for name, call := range map[string]func(base, token string, workspace uuid.UUID) error{
+		"oapi-codegen": callOapi, "ogen": callOgen,
+	} {
+		if err := call(flag.Arg(0), strings.TrimSpace(string(token)), workspace); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
