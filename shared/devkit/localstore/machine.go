@@ -41,6 +41,7 @@ type Options struct {
 	Settings []string
 
 	programs *programs // of PostgreSQL; nil to find them
+	primary  *Postgres // the server is a replica of this one, with its version and superuser; nil for none
 }
 
 const (
@@ -79,11 +80,15 @@ func WriteWhole(path, content string) error {
 // environment returns the environment of a server: a fixed locale, and the libraries of a private
 // installation.
 func environment(libraries []string) []string {
-	environ := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TZ=UTC"}
-	if len(libraries) > 0 {
-		environ = append(environ, "LD_LIBRARY_PATH="+strings.Join(libraries, string(filepath.ListSeparator)))
+	return append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TZ=UTC"}, libraryPath(libraries)...)
+}
+
+// libraryPath returns the environment that a program needs for libraries outside the system's path.
+func libraryPath(libraries []string) []string {
+	if len(libraries) == 0 {
+		return nil
 	}
-	return environ
+	return []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, string(filepath.ListSeparator))}
 }
 
 // RepositoryRoot returns the closest directory at or above the working directory that holds go.work. Tests run in their

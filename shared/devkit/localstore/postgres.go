@@ -47,6 +47,11 @@ func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
 	if err := p.choosePrograms(); err != nil {
 		return nil, err
 	}
+	if options.primary != nil {
+		if err := p.copyFrom(ctx, options.primary); err != nil {
+			return nil, err
+		}
+	}
 	password, err := keptSecret(filepath.Join(options.Dir, "superuser"))
 	if err != nil {
 		return nil, fmt.Errorf("PostgreSQL's password: %w", err)
@@ -54,7 +59,7 @@ func StartPostgres(ctx context.Context, options Options) (*Postgres, error) {
 	if err := p.initialise(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.startOnFreePort(ctx); err != nil {
+	if err := onFreePort(func(port int) error { p.port = port; return p.start(ctx) }); err != nil {
 		return nil, err
 	}
 	p.URL = (&url.URL{
@@ -127,10 +132,6 @@ func (p *Postgres) start(ctx context.Context) error {
 	return nil
 }
 
-func (p *Postgres) startOnFreePort(ctx context.Context) error {
-	return onFreePort(func(port int) error { p.port = port; return p.start(ctx) })
-}
-
 func (p *Postgres) arguments() []string {
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(p.port), "unix_socket_directories=",
@@ -155,28 +156,19 @@ func (p *Postgres) clearStalePID(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
 	path := filepath.Join(p.data(), "postmaster.pid")
-	lines := readLines(path)
-	if len(lines) == 0 {
-		return p.endOrphans(ctx)
-	}
-	pid, err := strconv.Atoi(lines[0])
-	// The working directory of a postmaster is its data directory.
-	if err == nil && slices.Contains(child.WorkingIn(p.data()), pid) {
-		if !child.WaitGone(ctx, pid) {
+	if lines := readLines(path); len(lines) > 0 {
+		pid, err := strconv.Atoi(lines[0])
+		// The working directory of a postmaster is its data directory.
+		if err == nil && slices.Contains(child.WorkingIn(p.data()), pid) && !child.WaitGone(ctx, pid) {
 			return fmt.Errorf("another PostgreSQL (process %d) uses %s: stop it first", pid, p.data())
 		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return p.endOrphans(ctx)
-}
-
-// endOrphans kills the sessions of a server that is gone. Most end by themselves, but a session that waits
-// for a lock in shared memory whose holder was killed waits forever.
-func (p *Postgres) endOrphans(ctx context.Context) error {
-	// The title of a session begins with "postgres: ". A server that is starting has another title and must not be
-	// ended.
+	// Kill the sessions of a server that is gone. Most end by themselves, but a session that waits for a lock in shared
+	// memory whose holder was killed waits forever. The title of a session begins with "postgres: ". A server that is
+	// starting has another title and must not be ended.
 	return p.end(ctx, func(title string) bool { return strings.HasPrefix(title, "postgres: ") })
 }
 
@@ -239,28 +231,8 @@ func (p *Postgres) Restart(ctx context.Context) error {
 // StartReplica starts a server that streams from the primary, with its data in options.Dir, which must be empty. It
 // has the primary's version and superuser.
 func StartReplica(ctx context.Context, primary *Postgres, options Options) (*Postgres, error) {
-	p := &Postgres{
-		Server:   child.Server{StopSignal: fastShutdown},
-		options:  options,
-		programs: primary.programs,
-		account:  primary.account,
-	}
-	if err := settle(options.Dir, p.account); err != nil {
-		return nil, fmt.Errorf("PostgreSQL's directory: %w", err)
-	}
-	if err := p.copyFrom(ctx, primary); err != nil {
-		return nil, err
-	}
-	if err := p.startOnFreePort(ctx); err != nil {
-		return nil, err
-	}
-	address, err := url.Parse(primary.URL)
-	if err != nil {
-		return nil, err
-	}
-	address.Host = fmt.Sprintf("127.0.0.1:%d", p.port)
-	p.URL = address.String()
-	return p, nil
+	options.primary, options.programs = primary, &primary.programs
+	return StartPostgres(ctx, options)
 }
 
 // Promote promotes a replica, and returns when the replica accepts writes.

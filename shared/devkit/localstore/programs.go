@@ -43,11 +43,7 @@ func Tools(tools string) (folders, environ []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	libraries := append(postgres.libraries[:len(postgres.libraries):len(postgres.libraries)], redis.libraries...)
-	if len(libraries) > 0 {
-		environ = []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, string(filepath.ListSeparator))}
-	}
-	return []string{postgres.dir, redis.dir}, environ, nil
+	return []string{postgres.dir, redis.dir}, libraryPath(slices.Concat(postgres.libraries, redis.libraries)), nil
 }
 
 // FindPostgres returns an error that wraps ErrMissing if no supported PostgreSQL server is installed.
@@ -133,32 +129,23 @@ func privateLibraries(path, tools string) []string {
 // majorVersions caches major versions by path (string → int), because test processes start hundreds of servers.
 var majorVersions sync.Map
 
-// majorVersion returns the major version that a program reports, or 0 if it reports none.
+// versionNumber matches the major version in "postgres (PostgreSQL) 15.18 (…)" or "Redis server v=7.0.15 …".
+var versionNumber = regexp.MustCompile(`(?:\) |v=)(\d+)`)
+
+// majorVersion returns the major version that a program reports (--version), or 0 if it reports none.
 func majorVersion(path string, libraries []string) int {
 	if known, ok := majorVersions.Load(path); ok {
 		return known.(int)
 	}
-	major := runVersion(path, libraries)
-	if major > 0 {
-		majorVersions.Store(path, major)
-	}
-	return major
-}
-
-// runVersion runs the program with --version and parses "postgres (PostgreSQL) 15.18 (…)" or "Redis server
-// v=7.0.15 …".
-func runVersion(path string, libraries []string) int {
 	command := exec.Command(path, "--version")
 	command.Env = environment(libraries)
 	out, err := command.Output()
-	if err != nil {
-		return 0
-	}
-	match := regexp.MustCompile(`(?:\) |v=)(\d+)`).FindSubmatch(out)
-	if match == nil {
+	match := versionNumber.FindSubmatch(out)
+	if err != nil || match == nil {
 		return 0
 	}
 	major, _ := strconv.Atoi(string(match[1])) // only digits
+	majorVersions.Store(path, major)
 	return major
 }
 

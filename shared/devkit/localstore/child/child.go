@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -88,10 +87,7 @@ func Start(spec Spec) (*Child, error) {
 func (s Spec) command() (*exec.Cmd, error) {
 	command := exec.Command(s.Path, s.Args...)
 	command.Dir, command.Env = s.Dir, s.Env
-	signal := s.OnParentDeath
-	if signal == 0 {
-		signal = syscall.SIGKILL
-	}
+	signal := cmp.Or(s.OnParentDeath, syscall.SIGKILL)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: signal, Credential: s.User}
 	if s.Log == "" {
 		return command, nil
@@ -216,8 +212,7 @@ type Server struct {
 	// StopSignal asks the program to end. The zero value means SIGTERM.
 	StopSignal syscall.Signal
 
-	mu      sync.Mutex
-	current *Child
+	current atomic.Pointer[Child]
 }
 
 const (
@@ -233,9 +228,7 @@ func Launch(ctx context.Context, s *Server, spec Spec, ready func(*Child) error)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.current = process
-	s.mu.Unlock()
+	s.current.Store(process)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -256,11 +249,7 @@ func Launch(ctx context.Context, s *Server, spec Spec, ready func(*Child) error)
 }
 
 // Current returns the current process, or nil before the first start.
-func (s *Server) Current() *Child {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current
-}
+func (s *Server) Current() *Child { return s.current.Load() }
 
 // PID returns the id of the current process.
 func (s *Server) PID() int { return s.Current().PID() }
