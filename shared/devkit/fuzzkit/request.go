@@ -182,32 +182,25 @@ func (p Placeholders) NewValues() *Values { return &Values{stock: p, made: map[s
 
 // Fill replaces the words in text with their values.
 func (v *Values) Fill(text string) string {
-	for word, make := range v.stock.Secret {
+	for word := range v.stock.Secret {
 		if strings.Contains(text, "<"+word+">") && v.made[word] == "" {
-			v.secrets = append(v.secrets, v.make(word, make))
+			v.made[word] = v.stock.Secret[word]()
+			v.secrets = append(v.secrets, v.made[word])
 		}
 	}
-	return v.replace(v.FillPublic(text))
+	text = v.FillPublic(text)
+	for word := range v.stock.Secret {
+		text = strings.ReplaceAll(text, "<"+word+">", v.made[word])
+	}
+	return text
 }
 
 // FillPublic is Fill without secrets, for text that is logged, such as addresses.
 func (v *Values) FillPublic(text string) string {
 	for word, make := range v.stock.Public {
 		if strings.Contains(text, "<"+word+">") && v.made[word] == "" {
-			v.make(word, make)
+			v.made[word] = make()
 		}
-		text = strings.ReplaceAll(text, "<"+word+">", v.made[word])
-	}
-	return text
-}
-
-func (v *Values) make(word string, make func() string) string {
-	v.made[word] = make()
-	return v.made[word]
-}
-
-func (v *Values) replace(text string) string {
-	for word := range v.stock.Secret {
 		text = strings.ReplaceAll(text, "<"+word+">", v.made[word])
 	}
 	return text

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"html/template"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	netmail "net/mail"
@@ -65,16 +66,10 @@ func Start() (*Mailbox, error) {
 	m.server.MaxMessageBytes = maxSize
 	m.server.MaxRecipients = 1
 	m.server.ReadTimeout, m.server.WriteTimeout = time.Minute, time.Minute
-	m.server.ErrorLog = discard{}
-	go func() { _ = m.server.Serve(listener) }() // ends with Close
+	m.server.ErrorLog = log.New(io.Discard, "", 0) // a client that closes its connection is not an error here
+	go func() { _ = m.server.Serve(listener) }()   // ends with Close
 	return m, nil
 }
-
-// A discard drops the server's log: a client that closes its connection is not an error here.
-type discard struct{}
-
-func (discard) Printf(string, ...any) {}
-func (discard) Println(...any)        {}
 
 // URL returns the mailbox as ALMONER_SMTP_URL.
 func (m *Mailbox) URL() string { return "smtp://" + m.listener.Addr().String() + "?tls=none" }

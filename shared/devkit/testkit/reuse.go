@@ -75,7 +75,7 @@ func describe(ctx context.Context, connection *pgx.Conn) (contents, error) {
 
 // storeContents stores the contents of the template as the comment of its database (comment on database).
 func (t template) storeContents(ctx context.Context, superuser *pgx.Conn) error {
-	connection, err := pgx.Connect(ctx, inDatabase(t.server, t.name))
+	connection, err := pgx.Connect(ctx, InDatabase(t.server, t.name))
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func closedName(name string) string { return "closed_" + strings.TrimPrefix(name
 // empty removes all rows that the template does not have. It reports false if the schema was changed or a table is
 // large.
 func (t template) empty(ctx context.Context, name string) (bool, error) {
-	connection, err := pgx.Connect(ctx, inDatabase(t.server, name))
+	connection, err := pgx.Connect(ctx, InDatabase(t.server, name))
 	if err != nil {
 		return false, err
 	}
@@ -263,20 +263,17 @@ func SkipIfDistributed(t testing.TB, reason string) {
 // distribute distributes the template with the commands of the services. Each copy of the template is then a Citus
 // cluster of one node.
 func (t template) distribute(ctx context.Context, root string, services []string) error {
-	superuser, err := pgx.Connect(ctx, inDatabase(t.server, t.name))
+	superuser, err := pgx.Connect(ctx, InDatabase(t.server, t.name))
 	if err != nil {
 		return fmt.Errorf("distribute the template database: %w", err)
 	}
 	defer func() { _ = superuser.Close(context.WithoutCancel(ctx)) }()
 	config := superuser.Config()
-	for _, statement := range []string{
-		"create extension citus",
+	err = execute(ctx, superuser, "create extension citus",
 		fmt.Sprintf("select citus_set_coordinator_host('%s', %d)", config.Host, config.Port),
-		"select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node",
-	} {
-		if _, err := superuser.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("distribute the template database: %s: %w", statement, err)
-		}
+		"select citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) from pg_dist_node")
+	if err != nil {
+		return err
 	}
 	for _, service := range services {
 		command := exec.CommandContext(ctx, "go", "run", "./cmd/"+service, "migrate", "--distribute")
@@ -287,10 +284,5 @@ func (t template) distribute(ctx context.Context, root string, services []string
 		}
 	}
 	// Tests create these themselves.
-	for _, statement := range []string{"drop schema river cascade", "drop index if exists resource.programmes_search"} {
-		if _, err := superuser.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("distribute the template database: %s: %w", statement, err)
-		}
-	}
-	return nil
+	return execute(ctx, superuser, "drop schema river cascade", "drop index if exists resource.programmes_search")
 }

@@ -42,7 +42,7 @@ type template struct {
 }
 
 func (t template) url(role, database string) string {
-	parsed, err := url.Parse(inDatabase(t.server, database))
+	parsed, err := url.Parse(InDatabase(t.server, database))
 	if err != nil {
 		return ""
 	}
@@ -56,7 +56,7 @@ func (t template) database(name string) Database {
 		Owner:       t.url(ownerRole, name),
 		Authserver:  t.url(authserverRole, name),
 		Resourceapi: t.url(resourceapiRole, name),
-		Superuser:   inDatabase(t.server, name),
+		Superuser:   InDatabase(t.server, name),
 	}
 }
 
@@ -75,9 +75,7 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 			return template{}, err
 		}
 	}
-	secret := sha256.Sum256(
-		[]byte("test roles of " + server),
-	) // the same in every process; as secret as the server's URL
+	secret := sha256.Sum256([]byte("test roles of " + server)) // the same in every process; as secret as the URL
 	pool, err := pgxpool.New(ctx, server)
 	if err != nil {
 		return template{}, fmt.Errorf("connect to the test server: %w", err)
@@ -133,28 +131,36 @@ func (t template) prepared(ctx context.Context, name string, prepare Preparation
 	out := t
 	out.name = templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6])
 	return out.ensure(ctx, func(superuser *pgx.Conn) error {
-		for _, statement := range []string{
-			"drop database if exists " + out.sanitized() + " with (force)",
-			"create database " + out.sanitized() + " template " + t.sanitized() + " owner " + ownerRole,
-		} {
-			if _, err := superuser.Exec(ctx, statement); err != nil {
-				return fmt.Errorf("make the template database: %w", err)
-			}
+		err := execute(ctx, superuser,
+			"drop database if exists "+out.sanitized()+" with (force)",
+			"create database "+out.sanitized()+" template "+t.sanitized()+" owner "+ownerRole)
+		if err != nil {
+			return err
 		}
 		if err := prepare(ctx, out.url(ownerRole, out.name)); err != nil {
 			return err
-		}
-		if err := out.storeContents(ctx, superuser); err != nil {
-			return fmt.Errorf("make the template database: %w", err)
 		}
 		return out.finish(ctx, superuser)
 	})
 }
 
-// finish makes the database a template.
-func (t template) finish(ctx context.Context, superuser *pgx.Conn) error {
-	_, err := superuser.Exec(ctx, "alter database "+t.sanitized()+" with is_template true allow_connections false")
-	return err
+// finish stores the contents of the database, runs the statements, and makes the database a template.
+func (t template) finish(ctx context.Context, superuser *pgx.Conn, statements ...string) error {
+	if err := t.storeContents(ctx, superuser); err != nil {
+		return fmt.Errorf("make the template database: %w", err)
+	}
+	final := "alter database " + t.sanitized() + " with is_template true allow_connections false"
+	return execute(ctx, superuser, append(statements, final)...)
+}
+
+// execute runs statements one after the other.
+func execute(ctx context.Context, superuser *pgx.Conn, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := superuser.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("make the template database: %w", err)
+		}
+	}
+	return nil
 }
 
 func (t template) sanitized() string { return pgx.Identifier{t.name}.Sanitize() }
@@ -168,14 +174,12 @@ func (t template) isFinished(ctx context.Context, superuser *pgx.Conn) (finished
 }
 
 func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, services []string) error {
-	for _, statement := range []string{
+	err := execute(ctx, superuser,
 		ensureRole(ownerRole, t.password, "createrole"),
-		"drop database if exists " + t.sanitized() + " with (force)",
-		"create database " + t.sanitized() + " owner " + ownerRole,
-	} {
-		if _, err := superuser.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("make the template database: %w", err)
-		}
+		"drop database if exists "+t.sanitized()+" with (force)",
+		"create database "+t.sanitized()+" owner "+ownerRole)
+	if err != nil {
+		return err
 	}
 	for _, service := range services {
 		if err := migrate(ctx, t.url(ownerRole, t.name), service, migrations(root, service)); err != nil {
@@ -187,9 +191,6 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 			return err
 		}
 	}
-	if err := t.storeContents(ctx, superuser); err != nil {
-		return fmt.Errorf("make the template database: %w", err)
-	}
 	statements := []string{
 		ensureRole(authserverRole, t.password, ""), "grant almoner_authserver to " + authserverRole,
 		ensureRole(resourceapiRole, t.password, ""), "grant almoner_resourceapi to " + resourceapiRole,
@@ -198,12 +199,7 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 		statements = append(statements,
 			"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '"+t.name+"'")
 	}
-	for _, statement := range statements {
-		if _, err := superuser.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("make the template database: %w", err)
-		}
-	}
-	return t.finish(ctx, superuser)
+	return t.finish(ctx, superuser, statements...)
 }
 
 // ensureRole returns SQL without parameters, because a utility statement accepts none. Both texts are

@@ -135,7 +135,8 @@ var redisDir = sync.OnceValues(func() (string, error) {
 	return dir, os.Chmod(dir, 0o711) // the servers' user must be able to enter it
 })
 
-func inDatabase(server, name string) string {
+// InDatabase returns the URL of another database of a server.
+func InDatabase(server, name string) string {
 	parsed, err := url.Parse(server)
 	if err != nil {
 		return ""
@@ -186,18 +187,24 @@ func (l *Log) Take() string {
 	return l.text.String()
 }
 
+func (d Database) administrator(t testing.TB) *pgx.Conn {
+	t.Helper()
+	admin, err := pgx.Connect(t.Context(), d.Superuser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admin
+}
+
 // Cut makes the database unavailable until the returned function is called.
 func (d Database) Cut(t testing.TB) (restore func()) {
 	t.Helper()
 	allow := func(allowed string) {
 		t.Helper()
-		admin, err := pgx.Connect(t.Context(), d.Superuser)
-		if err != nil {
-			t.Fatal(err)
-		}
+		admin := d.administrator(t)
 		defer func() { _ = admin.Close(t.Context()) }()
 		var name string
-		err = admin.QueryRow(t.Context(), `select current_database()`).Scan(&name)
+		err := admin.QueryRow(t.Context(), `select current_database()`).Scan(&name)
 		if err == nil {
 			_, err = admin.Exec(t.Context(),
 				`alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed)
@@ -218,13 +225,10 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 // they have ended.
 func (d Database) EndSessions(t testing.TB) {
 	t.Helper()
-	admin, err := pgx.Connect(t.Context(), d.Superuser)
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := d.administrator(t)
 	defer func() { _ = admin.Close(t.Context()) }()
 	var ended bool
-	err = admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)
+	err := admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)
 		from pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`).
 		Scan(&ended)
