@@ -238,17 +238,9 @@ func makeCertificate(path, keyPath string, now time.Time) ([]byte, error) {
 		return nil, err
 	}
 	content := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	pair := []struct {
-		path string
-		pem  []byte
-	}{
-		{keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})},
-		{path, content}, // last: if it exists, so does the key
+	keyContent := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	if err := os.WriteFile(keyPath, keyContent, 0o600); err != nil {
+		return nil, err
 	}
-	for _, file := range pair {
-		if err := os.WriteFile(file.path, file.pem, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	return content, nil
+	return content, os.WriteFile(path, content, 0o600) // last: if it exists, so does the key
 }

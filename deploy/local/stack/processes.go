@@ -79,14 +79,11 @@ func (s *Stack) startWorker(ctx context.Context, settings map[string]string) err
 		return err
 	}
 	settings["ALMONER_WORKER_LISTEN"] = loopback(port)
-	spec := s.spec(resourceapi, "worker", settings)
-	spec.Name, spec.Log = "worker", s.home.logFile("worker")
-	worker, err := s.observed(&Service{Name: spec.Name, URL: "http://" + loopback(port), spec: spec})
+	s.Worker, err = s.newService(s.spec("worker", resourceapi, "worker"), port, settings)
 	if err != nil {
 		return err
 	}
-	s.Worker = worker
-	return worker.start(ctx)
+	return s.Worker.start(ctx)
 }
 
 // startEach starts the processes of a service, the first at the port. It appends each process to into, even if it does
@@ -94,24 +91,20 @@ func (s *Stack) startWorker(ctx context.Context, settings map[string]string) err
 func (s *Stack) startEach(
 	ctx context.Context, name string, port, count int, into *[]*Service, settings map[string]string,
 ) error {
-	addresses := []string{loopback(port)}
 	free, err := freePorts(max(0, count-1))
 	if err != nil {
 		return err
 	}
-	for _, port := range free {
-		addresses = append(addresses, loopback(port))
-	}
-	for i, address := range addresses {
-		settings["ALMONER_LISTEN"] = address
-		spec := s.spec(name, "serve", settings)
+	for i, port := range append([]int{port}, free...) {
+		settings["ALMONER_LISTEN"] = loopback(port)
+		spec := s.spec(name, name, "serve")
 		if i > 0 {
-			spec.Name, spec.Log = fmt.Sprint(spec.Name, i+1), s.home.logFile(fmt.Sprint(name, i+1))
+			spec = s.spec(fmt.Sprint(name, i+1), name, "serve")
 			if s.options.EarlierBinaries != "" {
 				spec.Path = filepath.Join(s.options.EarlierBinaries, name)
 			}
 		}
-		service, err := s.observed(&Service{Name: spec.Name, URL: "http://" + address, spec: spec})
+		service, err := s.newService(spec, port, settings)
 		if err != nil {
 			return err
 		}
@@ -126,17 +119,23 @@ func (s *Stack) startEach(
 	return nil
 }
 
-// observed makes a service serve metrics if Options.Observed is set.
-func (s *Stack) observed(service *Service) (*Service, error) {
+// newService returns a process that is not started yet. It serves metrics if Options.Observed is set.
+func (s *Stack) newService(spec child.Spec, port int, settings map[string]string) (*Service, error) {
+	service := &Service{
+		Name:     spec.Name,
+		URL:      "http://" + loopback(port),
+		spec:     spec,
+		settings: s.environment(settings),
+	}
 	if !s.options.Observed {
 		return service, nil
 	}
-	port, err := localstore.FreePort()
+	metrics, err := localstore.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	service.Metrics = "http://" + loopback(port) + server.MetricsPath
-	service.spec.Env = append(service.spec.Env, "ALMONER_METRICS_LISTEN="+loopback(port))
+	service.Metrics = "http://" + loopback(metrics) + server.MetricsPath
+	service.Set("ALMONER_METRICS_LISTEN", loopback(metrics))
 	return service, nil
 }
 
@@ -149,9 +148,15 @@ func (s *Stack) services() []*Service {
 	return all
 }
 
-// spec returns how a service is run: with these settings and those of the options, and without the rest of the
-// environment.
-func (s *Stack) spec(service, command string, settings map[string]string) child.Spec {
+// spec returns how a program of a service is run, except for its environment. name is also that of its log.
+func (s *Stack) spec(name, service string, arguments ...string) child.Spec {
+	path := filepath.Join(s.options.Binaries, service)
+	return child.Spec{Name: name, Path: path, Args: arguments, Dir: "/", Log: s.home.logFile(name)}
+}
+
+// environment returns the environment of a service: these settings and those of the options, and not the rest of this
+// process's environment.
+func (s *Stack) environment(settings map[string]string) map[string]string {
 	all := map[string]string{
 		"ALMONER_BASE_URL": s.BaseURL,
 		"ALMONER_NOTICE":   "0s",
@@ -165,14 +170,7 @@ func (s *Stack) spec(service, command string, settings map[string]string) child.
 	maps.Copy(all, s.traceSettings())
 	maps.Copy(all, settings)
 	maps.Copy(all, s.options.Settings)
-	return child.Spec{
-		Name: service,
-		Path: filepath.Join(s.options.Binaries, service),
-		Args: []string{command},
-		Dir:  "/",
-		Env:  pairs(all),
-		Log:  s.home.logFile(service),
-	}
+	return all
 }
 
 // pairs returns settings in the form of an environment.

@@ -24,28 +24,21 @@ type Service struct {
 	// Metrics is the address of its metrics; "" if Options.Observed is false.
 	Metrics string
 
-	spec child.Spec
+	spec     child.Spec // without the environment
+	settings map[string]string
 }
 
 func (s *Service) start(ctx context.Context) error {
-	return child.Launch(ctx, &s.Server, s.spec, func(*child.Child) error { return ask(ctx, s.URL).err() })
+	spec := s.spec
+	spec.Env = pairs(s.settings)
+	return child.Launch(ctx, &s.Server, spec, func(*child.Child) error { return ask(ctx, s.URL).err() })
 }
 
 // Setting returns the value of a setting of the service, ALMONER_…; "" if it has none.
-func (s *Service) Setting(name string) string {
-	for _, setting := range s.spec.Env {
-		if value, is := strings.CutPrefix(setting, name+"="); is {
-			return value
-		}
-	}
-	return ""
-}
+func (s *Service) Setting(name string) string { return s.settings[name] }
 
 // Set changes a setting from the next start on.
-func (s *Service) Set(name, value string) {
-	isOld := func(setting string) bool { return strings.HasPrefix(setting, name+"=") }
-	s.spec.Env = append(slices.DeleteFunc(slices.Clone(s.spec.Env), isOld), name+"="+value)
-}
+func (s *Service) Set(name, value string) { s.settings[name] = value }
 
 // SetFile makes the service read a setting from a file from the next start on.
 func (s *Service) SetFile(name, path string) {

@@ -152,7 +152,7 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 	if err := demo.Claim(ctx, owner, s.home.seed); err != nil {
 		return err
 	}
-	for _, service := range []string{authserver, resourceapi} {
+	for _, service := range Services() {
 		if err := s.migrate(ctx, service, s.options.Binaries); err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 
 // Migrate migrates the schema with the programs of a directory of binaries, while the services run.
 func (s *Stack) Migrate(ctx context.Context, binaries string) error {
-	for _, service := range []string{authserver, resourceapi} {
+	for _, service := range Services() {
 		if err := s.migrate(ctx, service, binaries); err != nil {
 			return err
 		}
@@ -182,8 +182,9 @@ func (s *Stack) FinishUpgrade(ctx context.Context, binaries string) error {
 }
 
 func (s *Stack) migrate(ctx context.Context, service, binaries string, flags ...string) error {
-	spec := s.spec(service, "migrate", map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL})
-	spec.Path, spec.Args = filepath.Join(binaries, service), append(spec.Args, flags...)
+	spec := s.spec(service, service, append([]string{"migrate"}, flags...)...)
+	spec.Path = filepath.Join(binaries, service)
+	spec.Env = pairs(s.environment(map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL}))
 	if err := child.Run(ctx, spec); err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
