@@ -50,9 +50,7 @@ func (o OAuthClients) List(ctx context.Context) iter.Seq2[OAuthClient, error] {
 
 // Get returns one application.
 func (o OAuthClients) Get(ctx context.Context, clientID string) (OAuthClient, error) {
-	var out OAuthClient
-	_, err := o.c.do(ctx, reading(o.one(clientID)), &out)
-	return out, err
+	return fetch[OAuthClient](ctx, o.c, reading(o.one(clientID)))
 }
 
 // Register creates an application. Only this response contains its secret. It is never retried, because each
@@ -75,9 +73,7 @@ func (o OAuthClients) ReplaceSecret(ctx context.Context, clientID string, expire
 }
 
 func (o OAuthClients) post(ctx context.Context, path string, value any) (OAuthClient, error) {
-	var out OAuthClient
-	_, err := o.c.do(ctx, jsonRequest(http.MethodPost, path, value), &out)
-	return out, err
+	return fetch[OAuthClient](ctx, o.c, jsonRequest(http.MethodPost, path, value))
 }
 
 // A Me describes the credential of a client: its user, the workspaces in which it works, and its limits.
@@ -107,9 +103,7 @@ type Me struct {
 
 // Me returns what the credential of the client may do, and where. It needs no permission.
 func (c *Client) Me(ctx context.Context) (Me, error) {
-	var out Me
-	_, err := c.OAuthClients.c.do(ctx, c.OAuthClients.c.get("/v1/me", nil), &out)
-	return out, err
+	return fetch[Me](ctx, c.OAuthClients.c, c.OAuthClients.c.get("/v1/me", nil))
 }
 
 // Events reads the changes in the workspace (contract, section 6a).

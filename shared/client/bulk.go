@@ -60,9 +60,7 @@ func (f Forms) erase(ctx context.Context, r request, options []WriteOption) (Era
 
 // ReadErasure returns the current state of an accepted erasure, for 30 days after its end.
 func (f Forms) ReadErasure(ctx context.Context, id string) (Erasure, error) {
-	var e Erasure
-	_, err := f.c.do(ctx, f.c.get(erasuresPath+"/"+url.PathEscape(id), nil), &e)
-	return e, err
+	return fetch[Erasure](ctx, f.c, f.c.get(erasuresPath+"/"+url.PathEscape(id), nil))
 }
 
 // WaitForErasure polls an accepted erasure until it is processed, or until ctx ends.
@@ -134,16 +132,12 @@ func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteO
 		header: http.Header{"Content-Type": {"text/csv"}},
 		body:   content,
 	}
-	var accepted Import
-	_, err = p.c.do(ctx, p.c.write(r, options), &accepted)
-	return accepted, err
+	return fetch[Import](ctx, p.c, p.c.write(r, options))
 }
 
 // ReadImport returns the current state of an import.
 func (p Programmes) ReadImport(ctx context.Context, id string) (Import, error) {
-	var i Import
-	_, err := p.c.do(ctx, p.c.get(programmesPath+"/imports/"+url.PathEscape(id), nil), &i)
-	return i, err
+	return fetch[Import](ctx, p.c, p.c.get(programmesPath+"/imports/"+url.PathEscape(id), nil))
 }
 
 // WaitForImport polls an import until it is processed or rejected, or until ctx ends. A rejected import is

@@ -35,6 +35,15 @@ type caller struct {
 	retries   Retries
 }
 
+// newCaller returns a caller without tokens. A nil client means one with a timeout.
+func newCaller(baseURL string, h *http.Client) (*caller, error) {
+	base, err := address(baseURL)
+	if err != nil {
+		return nil, err
+	}
+	return &caller{base: base, http: withoutRedirects(h), agent: DefaultUserAgent}, nil
+}
+
 // A request is one API call.
 type request struct {
 	method string
@@ -86,6 +95,12 @@ func (c *caller) do(ctx context.Context, r request, into any) (http.Header, erro
 		case <-time.After(wait):
 		}
 	}
+}
+
+// fetch sends a request as do does, and returns the response.
+func fetch[T any](ctx context.Context, c *caller, r request) (out T, err error) {
+	_, err = c.do(ctx, r, &out)
+	return out, err
 }
 
 // wait returns how long to wait after the failure, and whether a retry can help.
@@ -177,8 +192,8 @@ func read(r request, response *http.Response, into any) error {
 	}
 	content, err := io.ReadAll(io.LimitReader(response.Body, longest+1))
 	if err != nil {
-		return silence{fmt.Errorf("almoner: %s %s: the response is incomplete: "+
-			"%w", r.method, r.path, withoutAddress(err))}
+		err = withoutAddress(err)
+		return silence{fmt.Errorf("almoner: %s %s: the response is incomplete: %w", r.method, r.path, err)}
 	}
 	strange := func(why string) error {
 		e := refusalOf(r, response, nil)
@@ -194,9 +209,8 @@ func read(r request, response *http.Response, into any) error {
 	case into == nil:
 		return nil
 	case kind != "application/json":
-		return strange(
-			fmt.Sprintf("the response has type %.60q instead of JSON: the server at this address is not Almoner", kind),
-		)
+		const foreign = "the response has type %.60q instead of JSON: the server at this address is not Almoner"
+		return strange(fmt.Sprintf(foreign, kind))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()

@@ -71,14 +71,14 @@ func WithRetries(r Retries) Option { return func(c *caller) { c.retries = r } }
 // New makes a client for the API at baseURL ("https://api.example.org"), which is also the issuer of its
 // tokens. workspace is the workspace's identifier, shown in Settings → User.
 func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option) (*Client, error) {
-	base, err := address(baseURL)
+	c, err := newCaller(baseURL, nil)
 	if err != nil {
 		return nil, err
 	}
 	if workspace == "" || tokens == nil {
 		return nil, errors.New("almoner: a client requires a workspace and a token source")
 	}
-	c := &caller{base: base, workspace: workspace, tokens: tokens, http: withoutRedirects(nil), agent: DefaultUserAgent}
+	c.workspace, c.tokens = workspace, tokens
 	for _, option := range options {
 		option(c)
 	}
@@ -91,8 +91,7 @@ func address(text string) (string, error) {
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil || u.RawQuery != "" ||
 		u.Fragment != "" {
 		return "", errors.New(
-			"almoner: the address must look like https://api.example.org, without user, query or fragment",
-		)
+			"almoner: the address must look like https://api.example.org, without user, query or fragment")
 	}
 	return strings.TrimRight(text, "/"), nil
 }

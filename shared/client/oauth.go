@@ -143,11 +143,11 @@ func (c ConfidentialApp) Revoke(ctx context.Context, token string) error {
 }
 
 func (a Application) caller() (*caller, error) {
-	base, err := address(a.BaseURL)
+	c, err := newCaller(a.BaseURL, a.HTTPClient)
 	if err != nil {
 		return nil, fmt.Errorf("%w (the application's base URL)", err)
 	}
-	return &caller{base: base, http: withoutRedirects(a.HTTPClient), agent: DefaultUserAgent}, nil
+	return c, nil
 }
 
 const (
@@ -229,8 +229,8 @@ func (a Application) exchange(ctx context.Context, r request, key string) (*oaut
 	r.header.Set(keyHeader, key)
 	r.again, r.within = true, tokenWithin
 	sent := time.Now()
-	var g granted
-	if _, err = c.do(ctx, r, &g); err != nil {
+	g, err := fetch[granted](ctx, c, r)
+	if err != nil {
 		return nil, err
 	}
 	return g.token(sent)
@@ -381,7 +381,7 @@ const replayableHeader = "X-Idempotency-Key"
 // Introspect returns the status of an access token or a personal access token. Call it for each request: a
 // result is valid for the moment only.
 func (s Service) Introspect(ctx context.Context, token string) (Introspection, error) {
-	base, err := address(s.BaseURL)
+	c, err := newCaller(s.BaseURL, s.HTTPClient)
 	if err != nil {
 		return Introspection{}, err
 	}
@@ -389,7 +389,5 @@ func (s Service) Introspect(ctx context.Context, token string) (Introspection, e
 	r.header[replayableHeader] = nil
 	credentials := http.Request{Header: r.header}
 	credentials.SetBasicAuth(url.QueryEscape(s.ClientID), url.QueryEscape(s.Secret.Reveal()))
-	var out Introspection
-	_, err = (&caller{base: base, http: withoutRedirects(s.HTTPClient), agent: DefaultUserAgent}).do(ctx, r, &out)
-	return out, err
+	return fetch[Introspection](ctx, c, r)
 }
