@@ -133,8 +133,7 @@ func TestAuthorize_HeadMatchesGet(t *testing.T) {
 		}
 	}
 	for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		owner.Request(t, method, p.AppURL+"/oauth/authorize", "", "").
-			Wants(t, http.StatusMethodNotAllowed).
-			WantsAllow(t, "GET", "POST")
+		page := owner.Request(t, method, p.AppURL+"/oauth/authorize", "", "")
+		wantsAllow(t, page.Wants(t, http.StatusMethodNotAllowed), "GET", "POST")
 	}
 }

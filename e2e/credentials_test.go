@@ -100,7 +100,7 @@ func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client
 func wantsBearerRejected(t *testing.T, p *harness.Product, ws harness.TestWorkspace, bearer string) {
 	t.Helper()
 	p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.As(bearer).Get(t, ws.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	wantsGateway(t, p.As(bearer).Get(t, ws.Clients()), http.StatusForbidden, "Forbidden")
 }
 
 func TestCredentials_RevokedOrExpiredPATIsRejected(t *testing.T) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,9 +69,8 @@ func TestErrors_WrongMethodIs405BeforeAuthentication(t *testing.T) {
 						continue
 					}
 					t.Run(who+" "+method+" "+path, func(t *testing.T) {
-						answer := api.Send(t, method, path, "", "").
-							Wants(t, http.StatusMethodNotAllowed).
-							WantsAllow(t, allowed...)
+						answer := api.Send(t, method, path, "", "").Wants(t, http.StatusMethodNotAllowed)
+						wantsAllow(t, answer, allowed...)
 						if object := answer.Object(t); object["error"] == nil {
 							t.Errorf("no error in the body:\n%s", answer)
 						}
@@ -160,12 +160,10 @@ func TestErrors_UnknownPageIsHTML(t *testing.T) {
 	for _, path := range []string{"/nothing", "/oauth", "/oauth/authorize/", "/settings/unknown"} {
 		user.Open(t, p.AppURL+path).WantsPage(t, http.StatusNotFound)
 	}
-	user.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").
-		WantsPage(t, http.StatusMethodNotAllowed).
-		WantsAllow(t, "GET", "POST")
-	user.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").
-		WantsPage(t, http.StatusMethodNotAllowed).
-		WantsAllow(t, "POST")
+	login := user.Request(t, http.MethodDelete, p.AppURL+"/login", "", "").WantsPage(t, http.StatusMethodNotAllowed)
+	wantsAllow(t, login.Answer, "GET", "POST")
+	logout := user.Request(t, http.MethodGet, p.AppURL+"/logout", "", "").WantsPage(t, http.StatusMethodNotAllowed)
+	wantsAllow(t, logout.Answer, "POST")
 }
 
 // HEAD is like GET without a body.
@@ -192,7 +190,7 @@ func TestErrors_ForbiddenShapes(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	main := harness.ClientsPath(p.Demo.Workspaces.Main)
-	p.As("nonsense").Get(t, main).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	wantsGateway(t, p.As("nonsense").Get(t, main), http.StatusForbidden, "Forbidden")
 	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).
 		Get(t, programmes).
@@ -217,5 +215,29 @@ func TestErrors_ResponsesAreNotCached(t *testing.T) {
 				t.Errorf("%s, %s: Cache-Control is %q", who, path, got)
 			}
 		}
+	}
+}
+
+// wantsGateway checks for {"message":…} (spec 7.1, errors of the Account authorizer).
+func wantsGateway(t testing.TB, a harness.Answer, status int, message string) {
+	t.Helper()
+	if object := a.Wants(t, status).WantsKeys(t, "message"); object["message"] != message {
+		t.Errorf("want message %q:\n%s", message, a)
+	}
+}
+
+// wantsAllow checks that Allow lists exactly these methods. HEAD and OPTIONS are ignored.
+func wantsAllow(t testing.TB, a harness.Answer, methods ...string) {
+	t.Helper()
+	var got []string
+	for method := range strings.SplitSeq(a.Header.Get("Allow"), ",") {
+		if method = strings.TrimSpace(method); method != "HEAD" && method != "OPTIONS" {
+			got = append(got, method)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(methods)
+	if !slices.Equal(got, methods) {
+		t.Errorf("Allow is %q, want %v:\n%s", a.Header.Get("Allow"), methods, a)
 	}
 }

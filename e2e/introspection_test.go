@@ -206,7 +206,7 @@ func TestIntrospection_ServicesCanOnlyIntrospect(t *testing.T) {
 	for _, bearer := range []string{service.Secret, service.ClientID} {
 		p.In(main, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
-	service.API().Get(t, harness.ClientsPath(main)).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+	wantsGateway(t, service.API().Get(t, harness.ClientsPath(main)), http.StatusUnauthorized, "Unauthorized")
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
 		"client_id":     service.ClientID,
 		"client_secret": service.Secret,

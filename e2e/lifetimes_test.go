@@ -104,7 +104,7 @@ func TestLifetimes_ConfidentialTokenEndsWithGrant(t *testing.T) {
 	p.In(ws.Workspace, tokens.AccessToken).
 		Get(t, programmes).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.As(tokens.AccessToken).Get(t, ws.Clients()).WantsGateway(t, http.StatusForbidden, "Forbidden")
+	wantsGateway(t, p.As(tokens.AccessToken).Get(t, ws.Clients()), http.StatusForbidden, "Forbidden")
 }
 
 // "At exchange and at refresh the user must still be a member …, hold at least one of the granted permissions, and

@@ -17,17 +17,17 @@ func TestLostResponse_SenderCanRepeatRequest(t *testing.T) {
 	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 	form := attempt.CodeForm(attempt.Code(t, owner))
 	key := harness.NewKey()
-	first := attempt.PostWith(t, form, key)
-	again := attempt.PostWith(t, form, key)
+	first := attempt.Post(t, form, key)
+	again := attempt.Post(t, form, key)
 	tokens := wantsAgain(t, first, again)
 	key = harness.NewKey()
-	first = attempt.RefreshWith(t, tokens.RefreshToken, key)
+	first = attempt.Refresh(t, tokens.RefreshToken, key)
 	for _, malformed := range []string{"fifteen-letters", "with a space in it"} {
-		attempt.RefreshWith(t, tokens.RefreshToken, malformed).WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		attempt.Refresh(t, tokens.RefreshToken, malformed).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	}
-	next := wantsAgain(t, first, attempt.RefreshWith(t, tokens.RefreshToken, key))
+	next := wantsAgain(t, first, attempt.Refresh(t, tokens.RefreshToken, key))
 	attempt.List(t, next).Wants(t, http.StatusOK)
-	attempt.RefreshWith(t, tokens.RefreshToken, harness.NewKey()).
+	attempt.Refresh(t, tokens.RefreshToken, harness.NewKey()).
 		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	attempt.WantsRevoked(t, next)
 }

@@ -234,7 +234,7 @@ func (w *sdkUser) callEveryTool(session *sdk.ClientSession, ws harness.TestWorks
 func TestMCP_OAuth2Library(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	connector := p.DemoMCP()
+	connector := p.ConnectorOf(p.Demo.Clients.MCP)
 	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
 	verifier := oauth2.GenerateVerifier()
 	address := config.AuthCodeURL(

@@ -271,11 +271,9 @@ func TestMCP_HasNoSession(t *testing.T) {
 		WantsHeader(t, "Mcp-Session-Id", "").
 		WantsHeader(t, "Cache-Control", "no-store")
 	rpc(t, api.With("Mcp-Session-Id", "of another process"), "tools/list", nil).Wants(t, http.StatusOK)
-	api.Get(t, mcpPath).Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
-	p.API().
-		Send(t, http.MethodPut, mcpPath, "", "").
-		Wants(t, http.StatusMethodNotAllowed).
-		WantsAllow(t, "DELETE", "GET", "POST")
+	wantsAllow(t, api.Get(t, mcpPath).Wants(t, http.StatusMethodNotAllowed), "POST")
+	put := p.API().Send(t, http.MethodPut, mcpPath, "", "").Wants(t, http.StatusMethodNotAllowed)
+	wantsAllow(t, put, "DELETE", "GET", "POST")
 	for body, code := range map[string]string{"{": "-32700", "{}": "-32600", `[]`: "-32600"} {
 		answer := api.Send(t, http.MethodPost, mcpPath, "application/json", body).Wants(t, http.StatusBadRequest)
 		if !strings.Contains(string(answer.Body), code) {
@@ -372,7 +370,7 @@ func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 		if preflight.Status != http.StatusNoContent || preflight.Header.Get("Access-Control-Allow-Origin") != "*" {
 			t.Errorf("%s %v", preflight, preflight.Header)
 		}
-		p.API().Send(t, http.MethodOptions, path, "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+		wantsAllow(t, p.API().Send(t, http.MethodOptions, path, "", "").Wants(t, http.StatusMethodNotAllowed), "POST")
 	}
 }
 

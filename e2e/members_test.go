@@ -50,8 +50,8 @@ func TestMembers_OrderOfChecks(t *testing.T) {
 		send := func(api harness.API) harness.Answer {
 			return api.Send(t, route.method, route.path, "application/json", "{")
 		}
-		send(p.API()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		send(p.As("nonsense")).WantsGateway(t, http.StatusForbidden, "Forbidden")
+		wantsGateway(t, send(p.API()), http.StatusUnauthorized, "Unauthorized")
+		wantsGateway(t, send(p.As("nonsense")), http.StatusForbidden, "Forbidden")
 		for _, token := range []string{other.Token, noAPI, reads, writes} {
 			if token != route.needs {
 				send(p.As(token)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")

@@ -191,11 +191,11 @@ func TestMetadata_GuessedPaths(t *testing.T) {
 	if answer.Header.Get("Location") != p.AppURL+"/oauth/authorize?"+query {
 		t.Errorf("redirected to %q", answer.Header.Get("Location"))
 	}
-	p.API().Send(t, http.MethodPost, "/authorize", "", "").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "GET")
+	wantsAllow(t, p.API().Send(t, http.MethodPost, "/authorize", "", "").Wants(t, http.StatusMethodNotAllowed), "GET")
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		p.API().Send(t, method, "/register", "application/json", "{}").WantsFlat(t, http.StatusNotFound, "not_found")
 	}
-	p.API().Get(t, "/token").Wants(t, http.StatusMethodNotAllowed).WantsAllow(t, "POST")
+	wantsAllow(t, p.API().Get(t, "/token").Wants(t, http.StatusMethodNotAllowed), "POST")
 }
 
 // "the public keys (at /.well-known/jwks.json of base_url too)"

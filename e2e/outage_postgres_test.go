@@ -79,7 +79,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	s.owner.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 
 	p.In(s.ws.Workspace, "nonsense").Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.API().Get(t, s.ws.Clients()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+	wantsGateway(t, p.API().Get(t, s.ws.Clients()), http.StatusUnauthorized, "Unauthorized")
 	p.API().Get(t, "/v1/nothing").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	p.API().Get(t, harness.TokenPath).Wants(t, http.StatusMethodNotAllowed)
 	p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)

@@ -44,11 +44,11 @@ func TestWorkspaceRoutes_NeedBearer(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	for _, route := range clientRoutes(ws.Workspace, ws.Confidential(t, "", harness.ReadProgrammes).ClientID) {
-		route.call(t, p.API()).WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		route.call(t, p.API().With("X-Tenant-Id", ws.Workspace.ID)).
-			WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
-		route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc=")).
-			WantsGateway(t, http.StatusUnauthorized, "Unauthorized")
+		wantsGateway(t, route.call(t, p.API()), http.StatusUnauthorized, "Unauthorized")
+		inWorkspace := route.call(t, p.API().With("X-Tenant-Id", ws.Workspace.ID))
+		wantsGateway(t, inWorkspace, http.StatusUnauthorized, "Unauthorized")
+		basic := route.call(t, p.API().With("Authorization", "Basic b3duZXI6cHc="))
+		wantsGateway(t, basic, http.StatusUnauthorized, "Unauthorized")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestWorkspaceRoutes_RejectInvalidBearer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, route := range clientRoutes(ws.Workspace, client) {
-				route.call(t, p.As(token)).WantsGateway(t, http.StatusForbidden, "Forbidden")
+				wantsGateway(t, route.call(t, p.As(token)), http.StatusForbidden, "Forbidden")
 			}
 		})
 	}
@@ -120,9 +120,7 @@ func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 		p.As(other.Token).
 			JSON(t, http.MethodPost, ws.Clients(), `{`).
 			WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		p.As("nonsense").
-			JSON(t, http.MethodPost, ws.Clients(), `{`).
-			WantsGateway(t, http.StatusForbidden, "Forbidden")
+		wantsGateway(t, p.As("nonsense").JSON(t, http.MethodPost, ws.Clients(), `{`), http.StatusForbidden, "Forbidden")
 	})
 }
 

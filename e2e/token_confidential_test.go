@@ -236,10 +236,8 @@ func TestTokenEndpoint_OnlyPostOfLimitedSize(t *testing.T) {
 		http.MethodPatch,
 		http.MethodOptions,
 	} {
-		p.API().
-			Send(t, method, harness.TokenPath, "", "").
-			Wants(t, http.StatusMethodNotAllowed).
-			WantsAllow(t, http.MethodPost)
+		answer := p.API().Send(t, method, harness.TokenPath, "", "").Wants(t, http.StatusMethodNotAllowed)
+		wantsAllow(t, answer, http.MethodPost)
 	}
 	app := p.DemoConfidential()
 	fill := func(size int) map[string]any {

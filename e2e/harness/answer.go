@@ -113,14 +113,6 @@ func (a Answer) WantsFlat(t testing.TB, status int, codes ...string) string {
 	return description
 }
 
-// WantsGateway checks for {"message":…} (spec 7.1, errors of the Account authorizer).
-func (a Answer) WantsGateway(t testing.TB, status int, message string) {
-	t.Helper()
-	if object := a.Wants(t, status).WantsKeys(t, "message"); object["message"] != message {
-		t.Errorf("want message %q:\n%s", message, a)
-	}
-}
-
 // WantsHeader checks one header.
 func (a Answer) WantsHeader(t testing.TB, name, value string) Answer {
 	t.Helper()
@@ -135,23 +127,6 @@ func (a Answer) WantsRetryAfter(t testing.TB) Answer {
 	t.Helper()
 	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || seconds < 1 {
 		t.Errorf("Retry-After is %q, want seconds:\n%s", a.Header.Get("Retry-After"), a)
-	}
-	return a
-}
-
-// WantsAllow checks that Allow lists exactly these methods. HEAD and OPTIONS are ignored.
-func (a Answer) WantsAllow(t testing.TB, methods ...string) Answer {
-	t.Helper()
-	var got []string
-	for method := range strings.SplitSeq(a.Header.Get("Allow"), ",") {
-		if method = strings.TrimSpace(method); method != "HEAD" && method != "OPTIONS" {
-			got = append(got, method)
-		}
-	}
-	slices.Sort(got)
-	slices.Sort(methods)
-	if !slices.Equal(got, methods) {
-		t.Errorf("Allow is %q, want %v:\n%s", a.Header.Get("Allow"), methods, a)
 	}
 	return a
 }

@@ -30,17 +30,13 @@ type Fault struct {
 func Faulty(t testing.TB, faults ...Fault) map[string]string {
 	t.Helper()
 	root, err := localstore.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	texts := map[string]string{}
 	for _, fault := range faults {
 		path := filepath.Join(root, fault.File)
 		if _, known := texts[path]; !known {
 			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			texts[path] = string(content)
 		}
 		if count := strings.Count(texts[path], fault.Old); count != 1 {
@@ -59,37 +55,25 @@ func Broken(t testing.TB, faults ...Fault) string {
 	t.Helper()
 	texts := Faulty(t, faults...)
 	root, err := localstore.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for path, text := range texts {
 		replace[path] = filepath.Join(dir, fmt.Sprint(len(replace))+filepath.Ext(path))
-		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(replace[path], []byte(text), 0o600))
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, overlay, 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
 	binaries := filepath.Join(dir, "bin")
 	changed, same := changedServices(faults)
 	// Without debugging information the linker takes half the time.
-	if err := stack.BuildSome(ctx, root, binaries, changed, "-overlay="+file, "-ldflags=-w"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stack.BuildSome(ctx, root, binaries, changed, "-overlay="+file, "-ldflags=-w"))
 	for _, service := range same {
-		if err := os.Symlink(Program(t, service), filepath.Join(binaries, service)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(Program(t, service), filepath.Join(binaries, service)))
 	}
 	return binaries
 }
@@ -115,15 +99,11 @@ func changedServices(faults []Fault) (changed, same []string) {
 func RunAgainst(t testing.TB, binaries, tests string, scale int, settings ...string) (output string, passed bool) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	arguments := []string{"-test.run=" + tests, "-test.timeout=40m", "-scale=" + strconv.Itoa(scale)}
 	command := exec.CommandContext(t.Context(), self, arguments...)
 	home, err := preparedHome()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command.Env = append(append(os.Environ(), binariesVariable+"="+binaries, homeVariable+"="+home), settings...)
 	out, err := command.CombinedOutput()
 	return string(out), err == nil
@@ -149,9 +129,7 @@ func Earlier(t testing.TB, commit string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	if err := stack.Build(ctx, source, binaries); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stack.Build(ctx, source, binaries))
 	return binaries
 }
 
@@ -160,9 +138,7 @@ func Earlier(t testing.TB, commit string) string {
 func CommittedFolder(t testing.TB, commit, folder string) string {
 	t.Helper()
 	root, err := localstore.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := exec.CommandContext(t.Context(), "git", "-C", root, "cat-file", "-e", commit+"^{commit}")
 	if out, err := known.CombinedOutput(); err != nil {
 		t.Skipf("the commit %.10s is not in this copy: %s", commit, out)

@@ -61,14 +61,15 @@ func (p *Product) Browser(t testing.TB, screen Screen, names ...string) *Browser
 		_ = chromedp.Cancel(window)
 		closeWindow()
 	})
-	if err := chromedp.Listen(window, b.listen); err != nil {
-		t.Fatalf("start a browser: %v", err)
+	err := chromedp.Listen(window, b.listen)
+	if err == nil {
+		err = chromedp.Do(window, chromedp.EmulateViewport(screen.Width, screen.Height))
 	}
-	if err := chromedp.Do(window, chromedp.EmulateViewport(screen.Width, screen.Height)); err != nil {
-		t.Fatalf("start a browser: %v", err)
+	if err == nil {
+		focused := emulation.SetFocusEmulationEnabledParams{Enabled: true}
+		_, err = chromedp.Call(window, emulation.SetFocusEmulationEnabled, focused)
 	}
-	focused := emulation.SetFocusEmulationEnabledParams{Enabled: true}
-	if _, err := chromedp.Call(window, emulation.SetFocusEmulationEnabled, focused); err != nil {
+	if err != nil {
 		t.Fatalf("start a browser: %v", err)
 	}
 	return b
@@ -86,35 +87,21 @@ func browserOptions(names ...string) []chromedp.ExecAllocatorOption {
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("host-resolver-rules", rules))
 }
 
-// shared is the browser of the process. Each test has a profile of its own in it, because starting a browser takes
-// seconds of processor time.
-var shared struct {
-	once sync.Once
-	ctx  context.Context
-	stop func()
-	err  error
-}
-
-func sharedBrowser() (context.Context, error) {
-	shared.once.Do(func() {
-		allocator, stop := chromedp.NewExecAllocator(context.Background(), browserOptions()...)
-		ctx, closeBrowser := chromedp.NewContext(allocator)
-		shared.ctx, shared.err = ctx, chromedp.Do(ctx)
-		shared.stop = func() {
-			_ = chromedp.Cancel(ctx)
-			closeBrowser()
-			stop()
-		}
-	})
-	return shared.ctx, shared.err
-}
-
-func stopSharedBrowser() {
-	shared.once.Do(func() {})
-	if shared.stop != nil {
-		shared.stop()
+// sharedBrowser is the browser of the process. Each test has a profile of its own in it, because starting a browser
+// takes seconds of processor time.
+var sharedBrowser = sync.OnceValues(func() (context.Context, error) {
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), browserOptions()...)
+	ctx, closeBrowser := chromedp.NewContext(allocator)
+	stopSharedBrowser = func() {
+		_ = chromedp.Cancel(ctx)
+		closeBrowser()
+		stop()
 	}
-}
+	return ctx, chromedp.Do(ctx)
+})
+
+// stopSharedBrowser stops the shared browser if a test has started it.
+var stopSharedBrowser = func() {}
 
 func (b *Browser) listen(event any) {
 	b.mu.Lock()

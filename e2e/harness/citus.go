@@ -18,6 +18,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // citusVariable is an environment variable with the superuser URLs of the nodes of a Citus cluster, separated by
@@ -58,7 +59,7 @@ func newCitusDatabase(ctx context.Context, nodes []string, name string) (string,
 		if err := runSQL(ctx, node, "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
 			return "", err
 		}
-		if err := runSQL(ctx, inDatabase(node, name), "create extension citus"); err != nil {
+		if err := runSQL(ctx, testkit.InDatabase(node, name), "create extension citus"); err != nil {
 			return "", err
 		}
 	}
@@ -71,21 +72,11 @@ func newCitusDatabase(ctx context.Context, nodes []string, name string) (string,
 		if i == 0 {
 			join = "select citus_set_coordinator_host($1, $2::text::int)"
 		}
-		if err := runSQL(ctx, inDatabase(nodes[0], name), join, parsed.Hostname(), parsed.Port()); err != nil {
+		if err := runSQL(ctx, testkit.InDatabase(nodes[0], name), join, parsed.Hostname(), parsed.Port()); err != nil {
 			return "", err
 		}
 	}
-	return inDatabase(nodes[0], name), nil
-}
-
-// inDatabase returns the URL with another database.
-func inDatabase(node, database string) string {
-	parsed, err := url.Parse(node)
-	if err != nil {
-		return ""
-	}
-	parsed.Path = "/" + database
-	return parsed.String()
+	return testkit.InDatabase(nodes[0], name), nil
 }
 
 func runSQL(ctx context.Context, url, text string, args ...any) error {
@@ -105,34 +96,28 @@ func runSQL(ctx context.Context, url, text string, args ...any) error {
 // coordinator. database is the URL of the coordinator's superuser.
 func RefreshAtWorkers(t *testing.T, cluster *localstore.Citus, database string, services ...*stack.Service) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(runSQL(t.Context(), database, `do $$ begin
+	must(t, runSQL(t.Context(), database, `do $$ begin
 		if not exists (select from pg_roles where rolname = 'refreshes') then
 			create role refreshes login in role almoner_authserver;
 		end if;
 	end $$`))
-	must(runSQL(t.Context(), database, "alter role refreshes set synchronous_commit = off"))
+	must(t, runSQL(t.Context(), database, "alter role refreshes set synchronous_commit = off"))
 	var hosts []string
 	for _, node := range slices.Backward(cluster.Nodes[1:]) {
 		worker, err := url.Parse(node.URL)
-		must(err)
+		must(t, err)
 		hosts = append(hosts, worker.Host)
-		must(runSQL(t.Context(), node.URL, `do $$ begin
+		must(t, runSQL(t.Context(), node.URL, `do $$ begin
 			assert exists (select from pg_user where usename = 'refreshes'
 				and useconfig::text = '{synchronous_commit=off}'), 'a worker has no role for refreshes';
 		end $$`))
 	}
 	for _, service := range services {
 		address, err := url.Parse(service.Setting("ALMONER_DATABASE_URL"))
-		must(err)
+		must(t, err)
 		address.User, address.Host = url.User("refreshes"), strings.Join(hosts, ",")
 		service.Set("ALMONER_REFRESH_DATABASE_URL", address.String())
-		must(service.Restart(t.Context()))
+		must(t, service.Restart(t.Context()))
 	}
 }
 
@@ -149,9 +134,7 @@ func StartCitus(t *testing.T, workers int, durable bool) *localstore.Citus {
 		nodes = append(nodes, node.URL)
 	}
 	// t.Setenv would prevent parallel subtests.
-	if err := os.Setenv(citusVariable, strings.Join(nodes, " ")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Setenv(citusVariable, strings.Join(nodes, " ")))
 	t.Cleanup(func() { _ = os.Unsetenv(citusVariable) })
 	return cluster
 }

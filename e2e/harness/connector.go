@@ -22,12 +22,10 @@ type Connector struct {
 }
 
 // DemoConnector returns the demo's connector for the REST API.
-func (p *Product) DemoConnector() Connector { return p.connector(p.Demo.Clients.Connector) }
+func (p *Product) DemoConnector() Connector { return p.ConnectorOf(p.Demo.Clients.Connector) }
 
-// DemoMCP returns the demo's connector for the MCP endpoint.
-func (p *Product) DemoMCP() Connector { return p.connector(p.Demo.Clients.MCP) }
-
-func (p *Product) connector(c demo.Connector) Connector {
+// ConnectorOf returns a connector of the demo.
+func (p *Product) ConnectorOf(c demo.Connector) Connector {
 	return Connector{
 		ClientID:    c.ClientID,
 		RedirectURI: c.RedirectURI,
@@ -93,16 +91,33 @@ func (c Connector) RefreshForm(refreshToken string) url.Values {
 // API returns the API without credentials.
 func (c Connector) API() API { return c.product.API() }
 
-// Post sends a form to the token endpoint.
-func (c Connector) Post(t testing.TB, form url.Values) Answer {
+// Post sends a form to the token endpoint, with an Idempotency-Key if one is given that is not "".
+func (c Connector) Post(t testing.TB, form url.Values, key ...string) Answer {
 	t.Helper()
-	return c.PostWith(t, form, "")
+	answer, err := c.TryPost(t, form, key...)
+	if err != nil {
+		t.Fatalf("%s: %v", answer.Request, err)
+	}
+	return answer
 }
 
-// Refresh uses a refresh token.
-func (c Connector) Refresh(t testing.TB, refreshToken string) Answer {
+// TryPost is like Post for requests that may get no response or an incomplete one.
+func (c Connector) TryPost(t testing.TB, form url.Values, key ...string) (Answer, error) {
 	t.Helper()
-	return c.Post(t, c.RefreshForm(refreshToken))
+	api := c.API()
+	for _, given := range key {
+		if given != "" {
+			api = api.With("Idempotency-Key", given)
+			c.product.secrets.Add("Idempotency-Key", given)
+		}
+	}
+	return api.Try(t, http.MethodPost, TokenPath, formType, form.Encode())
+}
+
+// Refresh uses a refresh token, with an Idempotency-Key as Post.
+func (c Connector) Refresh(t testing.TB, refreshToken string, key ...string) Answer {
+	t.Helper()
+	return c.Post(t, c.RefreshForm(refreshToken), key...)
 }
 
 // Code returns the code after the person has consented to the attempt.
@@ -126,33 +141,6 @@ func (c Connector) At(p *Product) Connector {
 
 // NewKey returns an Idempotency-Key.
 func NewKey() string { return rand.Text() }
-
-// RefreshWith uses a refresh token, with an Idempotency-Key unless that is "".
-func (c Connector) RefreshWith(t testing.TB, refreshToken, key string) Answer {
-	t.Helper()
-	return c.PostWith(t, c.RefreshForm(refreshToken), key)
-}
-
-// PostWith sends a form to the token endpoint with an Idempotency-Key, unless that is "".
-func (c Connector) PostWith(t testing.TB, form url.Values, key string) Answer {
-	t.Helper()
-	answer, err := c.TryPostWith(t, form, key)
-	if err != nil {
-		t.Fatalf("%s: %v", answer.Request, err)
-	}
-	return answer
-}
-
-// TryPostWith is like PostWith for requests that may get no response or an incomplete one.
-func (c Connector) TryPostWith(t testing.TB, form url.Values, key string) (Answer, error) {
-	t.Helper()
-	api := c.API()
-	if key != "" {
-		api = api.With("Idempotency-Key", key)
-		c.product.secrets.Add("Idempotency-Key", key)
-	}
-	return api.Try(t, http.MethodPost, TokenPath, formType, form.Encode())
-}
 
 // ListPath is the route with which tests check whether an access token works.
 const ListPath = "/v1/programmes/programmes"
@@ -179,12 +167,6 @@ func (c Connector) WantsWorking(t testing.TB, tokens Tokens) Tokens {
 func (c Connector) List(t testing.TB, tokens Tokens) Answer {
 	t.Helper()
 	return c.product.As(tokens.AccessToken).With("X-Tenant-Id", tokens.WorkspaceID).Get(t, ListPath)
-}
-
-// TryPost is like Post for requests that may get no response.
-func (c Connector) TryPost(t testing.TB, form url.Values) (Answer, error) {
-	t.Helper()
-	return c.TryPostWith(t, form, "")
 }
 
 // TokenPath is the path of the token endpoint (spec 4.3).

@@ -67,22 +67,12 @@ func (d *Database) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// Analyze gathers statistics, as autovacuum, which is off in tests, does within a minute of large changes.
-func (d *Database) Analyze(t testing.TB) {
-	t.Helper()
-	if _, err := d.rows.Exec(context.WithoutCancel(t.Context()), "analyze"); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Begin begins a transaction, which is rolled back when the test ends.
 func (d *Database) Begin(t testing.TB) pgx.Tx {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := d.rows.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(ctx) }) // without an effect after a commit
 	return tx
 }
@@ -111,9 +101,7 @@ func (d *Database) Count(t testing.TB, sql string, args ...any) int {
 func (d *Database) Everything(t testing.TB) []byte {
 	t.Helper()
 	all, err := everyRow(t.Context(), d.rows.Config().ConnString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -140,9 +128,8 @@ func (d *Database) User(t testing.TB) demo.User {
 	user := demo.User{ID: id, Email: "ada." + strings.ToLower(rand.Text()[:10]) + "@example.org", Password: password}
 	d.Exec(t, `insert into account.users (id, email, name, password_hash) values ($1, $2, 'Ada Okafor', $3)`, id,
 		user.Email, passwordHash)
-	if _, err := d.rows.Exec(t.Context(), demo.MarkProven(id)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.rows.Exec(t.Context(), demo.MarkProven(id))
+	must(t, err)
 	d.secrets.Add("password", password)
 	return user
 }
@@ -187,9 +174,7 @@ func (d *Database) SetModule(t testing.TB, workspace demo.Workspace, enabled, pr
 func (d *Database) Token(t testing.TB, workspace demo.Workspace, user demo.User, permissions ...string) string {
 	t.Helper()
 	secret, err := credential.PersonalAccessToken.New(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d.secrets.AddAll(secret.Reveal())
 	d.Exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'Nightly report', $5, now() + interval '7 days')`,

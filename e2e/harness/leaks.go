@@ -116,7 +116,7 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), searchWithin)
 	defer cancel()
-	metrics, err := scrape(ctx, slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
+	metrics, err := scrape(slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
 		return gone(service.Done()) ||
 			options.EarlierBinaries != "" && service != s.Authservers[0] &&
 				service != s.Resourceapi // may have no metrics
@@ -195,10 +195,8 @@ func everyRow(ctx context.Context, database string) ([]byte, error) {
 // Metrics reads the metrics of every service of a stack, as Prometheus would.
 func Metrics(t testing.TB, s *stack.Stack) string {
 	t.Helper()
-	text, err := scrape(t.Context(), metered(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, err := scrape(metered(s))
+	must(t, err)
 	return text
 }
 
@@ -206,14 +204,10 @@ func metered(s *stack.Stack) []*stack.Service {
 	return append(slices.Clone(s.Authservers), s.Resourceapi)
 }
 
-func scrape(ctx context.Context, services []*stack.Service) (string, error) {
+func scrape(services []*stack.Service) (string, error) {
 	var all strings.Builder
 	for _, service := range services {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, service.Metrics, nil)
-		if err != nil {
-			return "", err
-		}
-		response, err := (&http.Client{Timeout: timeout}).Do(request)
+		response, err := (&http.Client{Timeout: timeout}).Get(service.Metrics)
 		if err != nil {
 			return all.String(), fmt.Errorf("the metrics of %s: %w", service.Name, err)
 		}

@@ -31,6 +31,14 @@ func Main(m *testing.M, atOnce int) (status int) {
 	return max(status, LookForLeaks())
 }
 
+// must fails the test now if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // EverythingRan reports whether the whole suite of a package ran.
 func EverythingRan() bool {
 	for _, part := range []string{"test.run", "test.skip", "test.list", "test.bench", "test.fuzz"} {
@@ -132,9 +140,7 @@ func PeakMemory(t testing.TB, pid int) int {
 func ProcessStatus(t testing.TB, pid int, name string) int {
 	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var number int
 	_, line, _ := strings.Cut(string(content), name)
 	if _, err := fmt.Sscan(line, &number); err != nil {

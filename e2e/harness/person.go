@@ -30,9 +30,7 @@ type Person struct {
 func (p *Product) Person(t testing.TB, user demo.User) *Person {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.secrets.Add("password", user.Password)
 	client := &http.Client{Jar: jar, Timeout: timeout, CheckRedirect: followNothing, Transport: p.client.Transport}
 	return &Person{User: user, Header: http.Header{}, product: p, client: client}
@@ -238,11 +236,13 @@ func (p Page) IsLogin() bool {
 
 // IsConsent reports whether this is the consent page.
 func (p Page) IsConsent() bool {
-	return p.Status == http.StatusOK && p.decision("approve").Length() == 1 && p.decision("deny").Length() == 1
+	return p.Status == http.StatusOK && p.Find(decision("approve")).Length() == 1 &&
+		p.Find(decision("deny")).Length() == 1
 }
 
-func (p Page) decision(value string) *goquery.Selection {
-	return p.document.Find(`form button[type=submit][name=decision][value=` + value + `]`)
+// decision selects a button of the consent page.
+func decision(value string) string {
+	return `form button[type=submit][name=decision][value=` + value + `]`
 }
 
 // A Form is the target and the fields of a form.
@@ -282,7 +282,7 @@ func (p Page) FormWith(t testing.TB, selector string) Form {
 // DecisionForm returns the form of the consent page with one of its buttons pressed: "approve" or "deny".
 func (p Page) DecisionForm(t testing.TB, button string) Form {
 	t.Helper()
-	return p.FormWith(t, `form button[type=submit][name=decision][value=`+button+`]`)
+	return p.FormWith(t, decision(button))
 }
 
 // Press submits the consent page's form with one of its buttons.

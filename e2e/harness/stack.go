@@ -101,13 +101,9 @@ func Private(t testing.TB, options Options) *stack.Stack {
 func Servers[S interface{ Stop() }](t testing.TB, start func(context.Context, localstore.Options) (S, error)) S {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-redis-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	if err := os.Chmod(home, 0o711); err != nil { // the servers' user must be able to enter it
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(home, 0o711)) // the servers' user must be able to enter it
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
 	servers, err := start(ctx,

@@ -217,7 +217,7 @@ func (s *grantHistory) present(t *testing.T, c call, generation int, form url.Va
 	if keyed {
 		c.key, key = 1, s.keyOf(c.token)
 	}
-	send := func() (harness.Answer, error) { return s.connector.TryPostWith(t, form, key) }
+	send := func() (harness.Answer, error) { return s.connector.TryPost(t, form, key) }
 	s.record(t, c, generation, send)
 }
 

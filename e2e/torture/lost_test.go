@@ -81,15 +81,15 @@ func (l *lossyClient) round(t *testing.T) {
 		form = attempt.CodeForm(attempt.Code(t, l.owner))
 	}
 	if l.cutter.Size(OfAnswer) == 0 {
-		l.tokens = l.relayed.PostWith(t, form, harness.NewKey()).Tokens(t)
+		l.tokens = l.relayed.Post(t, form, harness.NewKey()).Tokens(t)
 		return
 	}
 	const stride = 7919 // a prime, so that the cuts cover each byte
 	of := Direction(l.turn % 2)
 	l.cutter.CutNext(of, l.turn/2*stride%(l.cutter.Size(of)+1))
 	key := harness.NewKey()
-	partial, err := l.relayed.TryPostWith(t, form, key)
-	again := l.connector.PostWith(t, form, key)
+	partial, err := l.relayed.TryPost(t, form, key)
+	again := l.connector.Post(t, form, key)
 	if again.Status != http.StatusOK {
 		t.Fatalf("a lost answer cost the grant (%v):\n%s", err, again)
 	}
@@ -119,11 +119,11 @@ func refreshTokenIn(body []byte) (string, bool) {
 func (l *lossyClient) replaysWithoutKey(t *testing.T, form url.Values, key string, tokens harness.Tokens) {
 	t.Helper()
 	guess := map[int]string{0: "", 1: harness.NewKey(), 2: key + "x"}[l.turn/thiefEach%3]
-	answer := l.connector.PostWith(t, form, guess)
+	answer := l.connector.Post(t, form, guess)
 	if answer.Status != http.StatusBadRequest {
 		t.Fatalf("a thief without the key got a token:\n%s", answer)
 	}
-	l.connector.PostWith(t, form, key).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	l.connector.Post(t, form, key).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	l.connector.WantsRevoked(t, tokens)
 }
 
@@ -142,12 +142,12 @@ func TestOneKeyRace_GivesOneToken(t *testing.T) {
 			racers := []int{2, 3, 4, 16}[turn%4]
 			attempt := connector.Begin()
 			form := attempt.CodeForm(attempt.Code(t, owner))
-			first := sameToken(t, racers, func(key string) harness.Answer { return attempt.PostWith(t, form, key) })
+			first := sameToken(t, racers, func(key string) harness.Answer { return attempt.Post(t, form, key) })
 			second := sameToken(t, racers, func(key string) harness.Answer {
-				return connector.RefreshWith(t, first.RefreshToken, key)
+				return connector.Refresh(t, first.RefreshToken, key)
 			})
 			third := connector.WantsWorking(t, second)
-			connector.RefreshWith(t, second.RefreshToken, harness.NewKey()).
+			connector.Refresh(t, second.RefreshToken, harness.NewKey()).
 				WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			connector.WantsRevoked(t, third)
 		}
@@ -186,7 +186,7 @@ func TestThiefRace_EndsGrant(t *testing.T) {
 			keys := []string{key, key, "", harness.NewKey()}
 			given := map[string]harness.Tokens{}
 			for _, answer := range harness.Concurrently(len(keys), func(i int) harness.Answer {
-				return connector.RefreshWith(t, tokens.RefreshToken, keys[i])
+				return connector.Refresh(t, tokens.RefreshToken, keys[i])
 			}) {
 				if answer.Status == http.StatusOK {
 					got := answer.Tokens(t)
@@ -221,10 +221,10 @@ func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 			member := p.Person(t, ws.Member(t, harness.ReadProgrammes))
 			tokens := connector.Connect(t, member)
 			key := harness.NewKey()
-			lost := connector.RefreshWith(t, tokens.RefreshToken, key).Tokens(t)
+			lost := connector.Refresh(t, tokens.RefreshToken, key).Tokens(t)
 			before := lost
 			c.end(t, ws, connector, member, &before)
-			answer := connector.RefreshWith(t, tokens.RefreshToken, key)
+			answer := connector.Refresh(t, tokens.RefreshToken, key)
 			if answer.Status != http.StatusBadRequest {
 				t.Fatalf("%s: a repeated request got a token:\n%s", name, answer)
 			}
@@ -233,7 +233,7 @@ func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 				continue
 			}
 			c.lift(t, ws, member)
-			if again := connector.RefreshWith(t, tokens.RefreshToken, key); again.Status != http.StatusOK ||
+			if again := connector.Refresh(t, tokens.RefreshToken, key); again.Status != http.StatusOK ||
 				again.Tokens(t).RefreshToken != lost.RefreshToken {
 				t.Fatalf("%s: the refusal consumed the token:\n%s", name, again)
 			}

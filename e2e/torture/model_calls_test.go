@@ -193,7 +193,7 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 	}
 	g := &consent{client: c, attempt: attempt, code: page.Approve(m.t)}
 	g.key, g.given = harness.NewKey(), time.Now()
-	answer := attempt.PostWith(m.t, attempt.CodeForm(g.code), g.key)
+	answer := attempt.Post(m.t, attempt.CodeForm(g.code), g.key)
 	wants(rt, answer, http.StatusOK, "")
 	tokens := answer.Tokens(m.t)
 	g.id, g.refresh = harness.GrantOf(m.t, tokens.AccessToken), []string{tokens.RefreshToken}
@@ -207,7 +207,7 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 func (m *model) refreshes(rt *rapid.T) {
 	g := one(rt, "grant", m.grants)
 	key := harness.NewKey()
-	if tokens, given := m.tokens(rt, g, g.client.RefreshWith(m.t, g.refresh[len(g.refresh)-1], key)); given {
+	if tokens, given := m.tokens(rt, g, g.client.Refresh(m.t, g.refresh[len(g.refresh)-1], key)); given {
 		g.refresh, g.key, g.given = append(g.refresh, tokens.RefreshToken), key, time.Now()
 	}
 }
@@ -235,9 +235,9 @@ func (m *model) repeats(rt *rapid.T) {
 	}
 	var answer harness.Answer
 	if last := len(g.refresh) - 1; last == 0 {
-		answer = g.attempt.PostWith(m.t, g.attempt.CodeForm(g.code), g.key)
+		answer = g.attempt.Post(m.t, g.attempt.CodeForm(g.code), g.key)
 	} else {
-		answer = g.client.RefreshWith(m.t, g.refresh[last-1], g.key)
+		answer = g.client.Refresh(m.t, g.refresh[last-1], g.key)
 	}
 	if tokens, given := m.tokens(rt, g, answer); given && tokens.RefreshToken != g.refresh[len(g.refresh)-1] {
 		rt.Fatalf("the model expects the same refresh token again")
