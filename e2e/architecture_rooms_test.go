@@ -88,8 +88,8 @@ func rooms() map[string][]string {
 			"shared/contract/accesstoken",
 		},
 		"github.com/agnivade/levenshtein":       {"shared/config/envconf"},
-		"github.com/santhosh-tekuri/jsonschema": {"e2e/openapicheck"},
-		"github.com/pb33f/libopenapi/datamodel": {"e2e/openapicheck"},
+		"github.com/santhosh-tekuri/jsonschema": {"e2e/harness"},
+		"github.com/pb33f/libopenapi/datamodel": {"e2e/harness"},
 		"github.com/goccy/go-yaml": {
 			"shared/contract/openapi", "authserver/internal/admin", "resourceapi/internal/app",
 		},

@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -61,7 +60,11 @@ func NewProductWithTransport(t testing.TB, s *stack.Stack, secrets *Secrets, tra
 		Demo:     d,
 		Database: newDatabase(t, s.DatabaseURL, secrets),
 		secrets:  secrets,
-		client:   &http.Client{Timeout: timeout, CheckRedirect: followNothing, Transport: watched(t, s, transport)},
+		client: &http.Client{
+			Timeout:       timeout,
+			CheckRedirect: followNothing,
+			Transport:     watched(t, s, secrets, transport),
+		},
 	}
 }
 
@@ -82,7 +85,7 @@ func (p *Product) In(workspace demo.Workspace, token string) API {
 	return p.As(token).With("X-Tenant-Id", workspace.ID)
 }
 
-// try sends one request and reads the whole response. It records the secrets in both.
+// try sends one request and reads the whole response.
 func (p *Product) try(
 	t testing.TB, client *http.Client, method, address string, header http.Header, body string,
 ) (Answer, error) {
@@ -95,21 +98,14 @@ func (p *Product) try(
 		request.Host = host
 	}
 	answer := Answer{Request: method + " " + request.URL.Path}
-	p.secrets.AddAll(body + " " + address + " " + header.Get("Authorization"))
 	response, err := client.Do(request)
 	if err != nil {
 		return answer, withoutAddress(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer.Status, answer.Header = response.StatusCode, response.Header
-	if answer.Body, err = io.ReadAll(response.Body); err != nil {
-		return answer, err
-	}
-	p.secrets.AddAll(string(answer.Body) + " " + answer.Header.Get("Location"))
-	for _, cookie := range response.Cookies() {
-		p.secrets.Add("cookie "+cookie.Name, cookie.Value)
-	}
-	return answer, nil
+	answer.Body, err = io.ReadAll(response.Body)
+	return answer, err
 }
 
 // An API is one of the product's base URLs with the headers that a caller sends. It is a value: With returns a copy.
@@ -145,9 +141,7 @@ func (a API) JSON(t testing.TB, method, path string, value any) Answer {
 	text, isText := value.(string)
 	if !isText {
 		encoded, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text = string(encoded)
 	}
 	return a.Send(t, method, path, "application/json", text)
@@ -203,9 +197,7 @@ func (p *Product) clientAt(
 	t.Helper()
 	c, err := client.New(base, workspace, tokens,
 		append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -223,28 +215,5 @@ func Bearer(token string) oauth2.TokenSource {
 
 // HTTPClient returns an HTTP client for programs that bring their own. The secrets in its traffic are recorded.
 func (p *Product) HTTPClient() *http.Client {
-	return &http.Client{Timeout: timeout, Transport: secretRecorder{p.client.Transport, p.secrets}}
-}
-
-// secretRecorder records every secret in the traffic.
-type secretRecorder struct {
-	next    http.RoundTripper
-	secrets *Secrets
-}
-
-// RoundTrip sends the request and reads the whole response before it returns it.
-func (s secretRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
-	s.secrets.AddAll(request.Header.Get("Authorization"))
-	response, err := s.next.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(response.Body)
-	_ = response.Body.Close()
-	if err != nil {
-		return nil, err
-	}
-	s.secrets.AddAll(string(content))
-	response.Body = io.NopCloser(bytes.NewReader(content))
-	return response, nil
+	return &http.Client{Timeout: timeout, Transport: p.client.Transport}
 }

@@ -18,11 +18,18 @@ var (
 	jwts        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`)
 	tickets     = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
 	hooks       = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{32,}`)
-	verifiers   = regexp.MustCompile(`code_verifier(?:=|":")([A-Za-z0-9._~-]{43,128})`)
-	statuses    = regexp.MustCompile(`/submissions/[0-9a-f-]{36}\?token=([A-Za-z0-9_-]{40,})`)
 	public      = regexp.MustCompile(`(?:code_challenge=|code_challenge":"|/public/forms/)([A-Za-z0-9_-]{30,})`)
 	upstream    = regexp.MustCompile(`[?&](?:state|nonce)=([A-Za-z0-9_-]{20,})`)
 )
+
+// formats are the formats of the secrets in any text, by kind.
+var formats = map[string]*regexp.Regexp{
+	"access token":   jwts,
+	"webhook secret": hooks,
+	"consent ticket": tickets,
+	"code verifier":  regexp.MustCompile(`code_verifier(?:=|":")([A-Za-z0-9._~-]{43,128})`),
+	"status token":   regexp.MustCompile(`/submissions/[0-9a-f-]{36}\?token=([A-Za-z0-9_-]{40,})`),
+}
 
 // Redact replaces every secret in the text, so that a failure message can contain it.
 func Redact(text string) string {
@@ -66,14 +73,11 @@ func (s *Secrets) AddAll(text string) {
 	for _, found := range credentials.FindAllString(text, -1) {
 		s.Add("credential "+found[:len("alm_xx")], found)
 	}
-	for _, found := range jwts.FindAllString(text, -1) {
-		s.Add("access token", found)
+	for kind, format := range formats {
+		s.addMatches(kind, format, text)
 	}
-	for _, found := range hooks.FindAllString(text, -1) {
-		s.Add("webhook secret", found)
-	}
-	for _, found := range tickets.FindAllStringSubmatch(text, -1) {
-		s.Add("consent ticket", found[1])
+	if strings.Contains(text, "nonce=") { // an address at which this service signs people in
+		s.addMatches("login state", upstream, text)
 	}
 	for _, found := range public.FindAllStringSubmatch(text, -1) {
 		s.mu.Lock()
@@ -83,16 +87,12 @@ func (s *Secrets) AddAll(text string) {
 		s.public[endOf(found[1])] = true
 		s.mu.Unlock()
 	}
-	for _, found := range verifiers.FindAllStringSubmatch(text, -1) {
-		s.Add("code verifier", found[1])
-	}
-	for _, found := range statuses.FindAllStringSubmatch(text, -1) {
-		s.Add("status token", found[1])
-	}
-	if strings.Contains(text, "nonce=") { // an address at which this service signs people in
-		for _, found := range upstream.FindAllStringSubmatch(text, -1) {
-			s.Add("login state", found[1])
-		}
+}
+
+// addMatches records the last group of each match, or the match if the format has no group.
+func (s *Secrets) addMatches(kind string, format *regexp.Regexp, text string) {
+	for _, found := range format.FindAllStringSubmatch(text, -1) {
+		s.Add(kind, found[len(found)-1])
 	}
 }
 

@@ -23,27 +23,24 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
-	"github.com/almonerhq/almoner/e2e/openapicheck"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Checker returns the OpenAPI checker of this process, with the description and the responses that all tests have
-// received.
-var Checker = sync.OnceValues(openapicheck.New)
-
-// A watch fails the test if a response of the API does not match the OpenAPI description. Pages, which have the app's
-// host, are not checked. It records the 5xx responses of both, and a failed test prints their causes.
+// A watch records the secrets in all traffic. It fails the test if a response of the API does not match the OpenAPI
+// description. Pages, which have the app's host, are not checked. It records the 5xx responses of both, and a failed
+// test prints their causes.
 type watch struct {
 	t       testing.TB
+	secrets *Secrets
 	api     string // host of the API
 	app     string // host of the pages
 	met     *record
 	faults  *testFaults
-	checker *openapicheck.Checker
+	checker *DescriptionChecker
 	next    http.RoundTripper
 }
 
-func watched(t testing.TB, s *stack.Stack, next http.RoundTripper) http.RoundTripper {
+func watched(t testing.TB, s *stack.Stack, secrets *Secrets, next http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	checker, err := Checker()
 	if err != nil {
@@ -57,24 +54,27 @@ func watched(t testing.TB, s *stack.Stack, next http.RoundTripper) http.RoundTri
 			faults.print(t, s)
 		}
 	})
-	return watch{t, api, app, recordOf(s), faults, checker, next}
+	return watch{t, secrets, api, app, recordOf(s), faults, checker, next}
 }
 
 // RoundTrip forwards the request and the response unchanged and checks the response.
 func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.URL.Host != w.api && request.URL.Host != w.app {
-		return w.next.RoundTrip(request)
-	}
 	sent, err := reread(&request.Body)
 	if err != nil {
 		return nil, err
 	}
+	w.secrets.AddAll(string(sent) + " " + request.URL.String() + " " + request.Header.Get("Authorization"))
 	response, err := w.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := reread(&response.Body)
-	if err != nil { // truncated: there is no response to check
+	w.secrets.AddAll(string(answer) + " " + response.Header.Get("Location"))
+	for _, cookie := range response.Cookies() {
+		w.secrets.Add("cookie "+cookie.Name, cookie.Value)
+	}
+	isOther := request.URL.Host != w.api && request.URL.Host != w.app
+	if isOther || err != nil { // err: truncated, so there is no response to check
 		return response, nil
 	}
 	w.met.noteFault(response, answer)
@@ -82,16 +82,7 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Host != w.api {
 		return response, nil
 	}
-	problems := w.checker.Check(openapicheck.Exchange{
-		Method:       request.Method,
-		Path:         request.URL.EscapedPath(),
-		Query:        request.URL.Query(),
-		Header:       request.Header,
-		Body:         sent,
-		Status:       response.StatusCode,
-		AnswerHeader: response.Header,
-		Answer:       answer,
-	})
+	problems := w.checker.check(exchange{request, response, sent, answer})
 	if len(problems) > 0 {
 		seen := Answer{
 			Request: request.Method + " " + request.URL.Path,
