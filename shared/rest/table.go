@@ -129,7 +129,6 @@ func (a AnswerTable) store(ctx context.Context, tx pgx.Tx, key Key, answer Answe
 
 // Kind returns the kind of the keys that are older than KeyRetention.
 func (a AnswerTable) Kind() retention.Kind {
-	k := retention.RowsOfWorkspaces(a.Name, "tenant_id, user_id, route, key", "t.created_at", "")
-	k.Name, k.Keep = "idempotency keys", KeyRetention
-	return k
+	return retention.RowsOfWorkspaces(a.Name, "tenant_id, user_id, route, key", "t.created_at", "").
+		Fixed("idempotency keys", KeyRetention)
 }

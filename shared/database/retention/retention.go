@@ -68,44 +68,47 @@ type Kind struct {
 	Workspaces string
 }
 
+// Configured returns the kind with a name and a period that is a setting. Zero keeps its records for ever.
+func (k Kind) Configured(name, setting string, keep time.Duration) Kind {
+	k.Name, k.Setting, k.Keep, k.Forever = name, setting, keep, keep == 0
+	return k
+}
+
+// Fixed returns the kind with a name and a period that is not configurable.
+func (k Kind) Fixed(name string, keep time.Duration) Kind {
+	k.Name, k.Keep = name, keep
+	return k
+}
+
 // RowsOf returns a Kind for the rows of a table, without its name and period. at is the SQL expression for the time of
 // a row t. key has the columns of the primary key, separated by commas. where is an additional condition, or "".
-func RowsOf(table, key, at, where string) Kind {
-	due := dueSQL(table, at, where)
-	return Kind{Due: fmt.Sprintf("select %s as at %s order by 1", at, due), Delete: deleteSQL(table, key, at, due, "")}
-}
+func RowsOf(table, key, at, where string) Kind { return rowsOf(table, key, at, where, false) }
 
 // RowsOfWorkspaces is RowsOf for a table whose rows belong to workspaces. key includes tenant_id.
-func RowsOfWorkspaces(table, key, at, where string) Kind {
-	due := dueSQL(table, at, where)
-	return Kind{
-		Due:        fmt.Sprintf("select %s as at %s order by 1", at, due),
-		Workspaces: "select distinct t.tenant_id " + due,
-		Delete:     deleteSQL(table, key, at, due+" and t.tenant_id = $3", "t.tenant_id = $3 and "),
-	}
-}
+func RowsOfWorkspaces(table, key, at, where string) Kind { return rowsOf(table, key, at, where, true) }
 
-// dueSQL returns the part of a SELECT that selects the due rows.
-func dueSQL(table, at, where string) string {
+func rowsOf(table, key, at, where string, ofWorkspaces bool) Kind {
+	due := fmt.Sprintf("from %s t where %s < $1", table, at)
 	if where != "" {
-		where = " and " + where
+		due += " and " + where
 	}
-	return fmt.Sprintf("from %s t where %s < $1%s", table, at, where)
-}
-
-// deleteSQL returns the statement Delete of a Kind. due is the result of dueSQL, and within is a condition on
-// the deleted rows, followed by "and ".
-func deleteSQL(table, key, at, due, within string) string {
+	k := Kind{Due: fmt.Sprintf("select %s as at %s order by 1", at, due)}
 	var same []string
+	if ofWorkspaces {
+		k.Workspaces = "select distinct t.tenant_id " + due
+		due += " and t.tenant_id = $3"
+		same = append(same, "t.tenant_id = $3")
+	}
 	for column := range strings.SplitSeq(key, ", ") {
 		same = append(same, fmt.Sprintf("t.%[1]s = due.%[1]s", column))
 	}
-	return fmt.Sprintf(`
+	k.Delete = fmt.Sprintf(`
 		with due as materialized (
 			select %s %s order by %s limit $2 for update of t skip locked
 		), gone as (
-			delete from %s t using due where %s%s returning 1)
-		select count(*) from gone`, key, due, at, table, within, strings.Join(same, " and "))
+			delete from %s t using due where %s returning 1)
+		select count(*) from gone`, key, due, at, table, strings.Join(same, " and "))
+	return k
 }
 
 // A Store deletes the records of one schema.
@@ -193,16 +196,15 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	if k.Forever {
 		return 0, true, nil
 	}
-	until, err := s.until(ctx, k)
-	if err != nil {
-		return 0, false, err
-	}
-	parts, err := s.parts(ctx, k, until)
-	if err != nil {
-		return 0, false, fmt.Errorf("delete %s: %w", k.Name, err)
-	}
 	end := time.Now().Add(maxRunTime)
-	deleted, err = s.dropTables(ctx, k.Drop, until, end)
+	until, err := s.until(ctx, k)
+	var parts [][]any
+	if err == nil {
+		parts, err = s.parts(ctx, k, until)
+	}
+	if err == nil {
+		deleted, err = s.dropTables(ctx, k.Drop, until, end)
+	}
 	if err != nil {
 		return deleted, false, fmt.Errorf("delete %s: %w", k.Name, err)
 	}
@@ -305,20 +307,6 @@ func (s *Store) claim(ctx context.Context, k Kind) (bool, error) {
 	return tag.RowsAffected() == 1, nil
 }
 
-func (s *Store) prepare(ctx context.Context, k Kind) error {
-	if k.Prepare == "" {
-		return nil
-	}
-	err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, k.Prepare)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("prepare %s: %w", k.Name, err)
-	}
-	return nil
-}
-
 // A Report is called with the number of records of a kind that a run deleted.
 type Report func(kind string, deleted int64)
 
@@ -341,8 +329,14 @@ func (s *Store) runKind(ctx context.Context, k Kind, report Report, log *slog.Lo
 	if mine, err := s.claim(ctx, k); err != nil || !mine {
 		return err
 	}
-	if err := s.prepare(ctx, k); err != nil {
-		return err
+	if k.Prepare != "" {
+		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, k.Prepare)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("prepare %s: %w", k.Name, err)
+		}
 	}
 	deleted, complete, err := s.Delete(ctx, k)
 	report(k.Name, deleted)

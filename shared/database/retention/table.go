@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -42,7 +41,7 @@ func (s *Store) Show(ctx context.Context) (Table, error) {
 
 // Text writes the table with a line of headings.
 func (t Table) Text(out io.Writer) error {
-	rows := [][]string{{"KIND", "SETTING", "KEPT", "DUE", "OLDEST", "LAST RUN", "DELETED"}}
+	lines := []string{"KIND\tSETTING\tKEPT\tDUE\tOLDEST\tLAST RUN\tDELETED"}
 	for _, r := range t {
 		kept := r.Rule
 		switch {
@@ -53,17 +52,10 @@ func (t Table) Text(out io.Writer) error {
 		case kept == "":
 			kept = "for ever"
 		}
-		rows = append(rows, []string{
-			r.Kind,
-			cmp.Or(r.Setting, "-"),
-			kept,
-			strconv.Itoa(r.Due),
-			moment(r.Oldest),
-			moment(r.LastRun),
-			strconv.FormatInt(r.Deleted, 10),
-		})
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%d",
+			r.Kind, cmp.Or(r.Setting, "-"), kept, r.Due, moment(r.Oldest), moment(r.LastRun), r.Deleted))
 	}
-	return write(out, rows)
+	return write(out, lines)
 }
 
 // A DeletedRow has the number of deleted records of a kind.
@@ -102,15 +94,15 @@ func (d DeletedTable) Counts() map[string]int64 {
 
 // Text writes the table with a line of headings.
 func (d DeletedTable) Text(out io.Writer) error {
-	rows := [][]string{{"KIND", "DELETED", ""}}
+	lines := []string{"KIND\tDELETED\t"}
 	for _, r := range d {
 		left := ""
 		if r.Left {
 			left = "more are due: run it again"
 		}
-		rows = append(rows, []string{r.Kind, strconv.FormatInt(r.Deleted, 10), left})
+		lines = append(lines, fmt.Sprintf("%s\t%d\t%s", r.Kind, r.Deleted, left))
 	}
-	return write(out, rows)
+	return write(out, lines)
 }
 
 func moment(at *time.Time) string {
@@ -120,11 +112,10 @@ func moment(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-func write(out io.Writer, rows [][]string) error {
+// write aligns the cells of the lines, which tabs separate.
+func write(out io.Writer, lines []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, cells := range rows {
-		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // the writer returns its error from Flush
-	}
+	_, _ = fmt.Fprintln(table, strings.Join(lines, "\n")) // Flush returns its error
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}

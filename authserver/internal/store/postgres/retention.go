@@ -44,41 +44,29 @@ const (
 // Retention returns the store that deletes the records of the account schema that are no longer needed.
 func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 	return retention.NewStore(d.pool, "account", []retention.Kind{
-		configured("audit events", SettingAuditEvents, periods.AuditEvents, auditEvents()),
-		configured("ended grants", SettingGrants, periods.Grants, endedGrants()),
-		configured("expired personal access tokens", SettingTokens, periods.Tokens, personalAccessTokens()),
-		configured("deleted clients", SettingClients, periods.Clients, deletedClients()),
-		configured("removed signing keys", SettingKeys, periods.Keys,
-			retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'")),
-		configured("ended invitations", SettingInvitations, periods.Invitations,
-			retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "")),
-		configured("connection log", SettingConnectionLog, periods.ConnectionLog, stoppedAttempts()),
-		fixed("events", keepEvents, events()),
+		auditEvents().Configured("audit events", SettingAuditEvents, periods.AuditEvents),
+		endedGrants().Configured("ended grants", SettingGrants, periods.Grants),
+		personalAccessTokens().Configured("expired personal access tokens", SettingTokens, periods.Tokens),
+		deletedClients().Configured("deleted clients", SettingClients, periods.Clients),
+		retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'").
+			Configured("removed signing keys", SettingKeys, periods.Keys),
+		retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "").
+			Configured("ended invitations", SettingInvitations, periods.Invitations),
+		stoppedAttempts().Configured("connection log", SettingConnectionLog, periods.ConnectionLog),
+		events().Fixed("events", keepEvents),
 		rest.AnswerTable{Name: answersTable}.Kind(),
-		fixed("expired sessions", 0, retention.RowsOf("account.sessions", "token", "t.expiry", "")),
-		fixed("ended sign-ins", keepSignIns, retention.RowsOf("account.sign_ins", "id", "t.expires_at", "")),
-		fixed("expired sign-in states", 0, retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "")),
-		fixed("password resets", keepResets,
-			retention.RowsOf("account.password_resets", "token_hash", "t.expires_at", "")),
-		fixed("requests for access", keepRequests,
-			retention.RowsOf("account.access_requests", "user_id, tenant_id", "t.asked_at", "")),
-		fixed("changes of e-mail addresses", keepChanges,
-			retention.RowsOf("account.email_changes", "id", "t.expires_at", "")),
-		fixed("finished mail jobs", keepMailJobs, retention.RowsOf("account_jobs.river_job", "id", "t.finalized_at",
-			"t.state in ('completed', 'cancelled', 'discarded')")),
+		retention.RowsOf("account.sessions", "token", "t.expiry", "").Fixed("expired sessions", 0),
+		retention.RowsOf("account.sign_ins", "id", "t.expires_at", "").Fixed("ended sign-ins", keepSignIns),
+		retention.RowsOf("account.ceremonies", "secret_hash", "t.expires_at", "").Fixed("expired sign-in states", 0),
+		retention.RowsOf("account.password_resets", "token_hash", "t.expires_at", "").
+			Fixed("password resets", keepResets),
+		retention.RowsOf("account.access_requests", "user_id, tenant_id", "t.asked_at", "").
+			Fixed("requests for access", keepRequests),
+		retention.RowsOf("account.email_changes", "id", "t.expires_at", "").
+			Fixed("changes of e-mail addresses", keepChanges),
+		retention.RowsOf("account_jobs.river_job", "id", "t.finalized_at",
+			"t.state in ('completed', 'cancelled', 'discarded')").Fixed("finished mail jobs", keepMailJobs),
 	})
-}
-
-// configured sets the name and the period of a kind whose period is a setting.
-func configured(name, setting string, keep time.Duration, k retention.Kind) retention.Kind {
-	k.Name, k.Setting, k.Keep, k.Forever = name, setting, keep, keep == 0
-	return k
-}
-
-// fixed sets the name and the period of a kind whose period is not configurable.
-func fixed(name string, keep time.Duration, k retention.Kind) retention.Kind {
-	k.Name, k.Keep = name, keep
-	return k
 }
 
 // auditEvents returns the kind of audit events. Functions add the months and delete events, since this role may only

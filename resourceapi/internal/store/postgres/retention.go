@@ -20,21 +20,19 @@ const keepJobs = 7 * 24 * time.Hour
 // how long imports are kept after they have ended, and keepSupporters how long supporters are kept after their last
 // submission was deleted. Zero keeps them for ever.
 func (s *Store) Retention(keepImports, keepSupporters time.Duration) *retention.Store {
-	imports := retention.RowsOf("resource.imports", "tenant_id, id", "t.finished_at", "")
-	imports.Name, imports.Setting, imports.Keep = "finished imports", ImportsSetting, keepImports
-	imports.Forever = keepImports == 0
-	supporters := supportersLeft()
-	supporters.Name, supporters.Setting = "supporters without submissions", SupportersSetting
-	supporters.Keep, supporters.Forever = keepSupporters, keepSupporters == 0
-	jobs := retention.RowsOf("river.river_job", "id", "t.finalized_at",
-		"t.state in ('completed', 'cancelled', 'discarded')")
-	jobs.Name, jobs.Keep = "finished jobs", keepJobs
-	deliveries := retention.RowsOf("account.webhook_deliveries", "tenant_id, id", "t.created_at", "")
-	deliveries.Name, deliveries.Keep = "deliveries of webhooks", webhook.LogDays*24*time.Hour
-	erasures := retention.RowsOfWorkspaces("resource.erasures", "tenant_id, id", "t.finished_at", "")
-	erasures.Name, erasures.Keep = "finished erasures", keepErasures
 	return retention.NewStore(s.pool.Pool, "resource", []retention.Kind{
-		oldSubmissions(), supporters, imports, answers.Kind(), jobs, deliveries, formerSecrets(), erasures,
+		oldSubmissions(),
+		supportersLeft().Configured("supporters without submissions", SupportersSetting, keepSupporters),
+		retention.RowsOf("resource.imports", "tenant_id, id", "t.finished_at", "").
+			Configured("finished imports", ImportsSetting, keepImports),
+		answers.Kind(),
+		retention.RowsOf("river.river_job", "id", "t.finalized_at",
+			"t.state in ('completed', 'cancelled', 'discarded')").Fixed("finished jobs", keepJobs),
+		retention.RowsOf("account.webhook_deliveries", "tenant_id, id", "t.created_at", "").
+			Fixed("deliveries of webhooks", retention.Days(webhook.LogDays)),
+		formerSecrets(),
+		retention.RowsOfWorkspaces("resource.erasures", "tenant_id, id", "t.finished_at", "").
+			Fixed("finished erasures", keepErasures),
 	})
 }
 
