@@ -18,7 +18,6 @@ import (
 	"unicode/utf8"
 
 	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -143,28 +142,9 @@ func ParseBody(h http.Header, content []byte, types ...string) (Object, error) {
 }
 
 // ParseObject reads one JSON object without trailing data. The error is an *apierr.Error.
-func ParseObject(content []byte) (Object, error) {
-	decoder := jsontext.NewDecoder(bytes.NewReader(content)) // refuses duplicate keys and invalid UTF-8
-	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
-		return nil, errNotObject
-	}
-	object := Object{}
-	for decoder.PeekKind() != '}' {
-		token, err := decoder.ReadToken()
-		if err != nil {
-			return nil, errNotObject
-		}
-		key := token.String() // before the next read invalidates it
-		value, err := decoder.ReadValue()
-		if err != nil {
-			return nil, errNotObject
-		}
-		object[key] = json.RawMessage(value.Clone())
-	}
-	if _, err := decoder.ReadToken(); err != nil { // the closing brace
-		return nil, errNotObject
-	}
-	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+func ParseObject(content []byte) (object Object, err error) {
+	// Duplicate keys and invalid UTF-8 are errors. null leaves object nil.
+	if jsonv2.Unmarshal(content, &object) != nil || object == nil {
 		return nil, errNotObject
 	}
 	return object, nil

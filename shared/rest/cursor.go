@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/binary"
-	"errors"
 	"strings"
 	"time"
 
@@ -25,8 +24,6 @@ func NewCursors(keys seal.Keys, purpose string) (*Cursors, error) {
 
 // otherCursor is the message for a text that is not a cursor of the list.
 const otherCursor = "Must be a meta.nextCursor of the same list."
-
-var errCursor = errors.New("not a cursor of this list")
 
 // A Position is the position of a record in its list.
 type Position struct {
@@ -63,21 +60,18 @@ func (c *Cursors) SealPosition(list string, position Position) string {
 	return c.Seal(append(content, list...))
 }
 
-func (c *Cursors) open(r Range, text string) (Position, error) {
+func (c *Cursors) open(r Range, text string) (position Position, ok bool) {
 	content, err := c.Open(text)
 	if err != nil || len(content) < PositionLength {
-		return Position{}, errCursor
+		return Position{}, false
 	}
 	position, list := ParsePosition(content), string(content[PositionLength:])
 	if !r.UpdatedSince.IsZero() {
 		until, name, _ := strings.Cut(list, " ")
 		if position.Until, err = time.Parse(TimeLayout, until); err != nil {
-			return Position{}, errCursor
+			return Position{}, false
 		}
 		list = name
 	}
-	if list != r.List {
-		return Position{}, errCursor
-	}
-	return position, nil
+	return position, list == r.List
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -139,12 +140,8 @@ func ReadKey(h http.Header, scope KeyScope, body []byte) (Key, error) {
 }
 
 func visible(text string) bool {
-	for _, b := range []byte(text) {
-		if b < 0x21 || b > 0x7e {
-			return false
-		}
-	}
-	return text != "" && len(text) <= maxKey
+	other := func(r rune) bool { return r < 0x21 || r > 0x7e }
+	return text != "" && len(text) <= maxKey && !strings.ContainsFunc(text, other)
 }
 
 // JSON returns the answer with value as JSON, or err.

@@ -31,46 +31,42 @@ type tags struct {
 }
 
 // ReadConditions reads If-Match and If-None-Match. The error is an *apierr.Error.
-func ReadConditions(h http.Header) (Conditions, error) {
-	var c Conditions
-	for _, one := range []struct {
-		name string
-		into **tags
-	}{{"If-Match", &c.match}, {"If-None-Match", &c.noneMatch}} {
-		values := h.Values(one.name)
-		if len(values) == 0 {
-			continue
-		}
-		given, ok := readTags(strings.Join(values, ","))
-		if !ok {
-			return Conditions{}, apierr.New(apierr.Invalid,
-				one.name+` must be * or the ETag of a version, with its quotes, such as "3".`)
-		}
-		*one.into = &given
+func ReadConditions(h http.Header) (c Conditions, err error) {
+	if c.match, err = readTags(h, "If-Match"); err == nil {
+		c.noneMatch, err = readTags(h, "If-None-Match")
 	}
-	return c, nil
+	return c, err
 }
 
-// readTags reads a list of tags, weak ones as strong ones. Empty elements are ignored, and tags may contain commas
-// (sections 5.6.1.2 and 8.8.3).
-func readTags(text string) (given tags, ok bool) {
-	if strings.Trim(text, " \t") == "*" {
-		return tags{any: true}, true
+// readTags reads the tags of a header, weak ones as strong ones, or returns nil without the header. Empty elements are
+// ignored, and tags may contain commas (sections 5.6.1.2 and 8.8.3).
+func readTags(h http.Header, name string) (*tags, error) {
+	values, given := h.Values(name), &tags{}
+	if len(values) == 0 {
+		return nil, nil
 	}
+	text := strings.Trim(strings.Join(values, ","), " \t")
+	if text == "*" {
+		return &tags{any: true}, nil
+	}
+	refusal := apierr.New(apierr.Invalid, name+` must be * or the ETag of a version, with its quotes, such as "3".`)
 	for text = strings.Trim(text, " \t,"); text != ""; text = strings.TrimLeft(text, " \t,") {
 		opaque := strings.TrimPrefix(text, "W/")
 		if !strings.HasPrefix(opaque, `"`) {
-			return tags{}, false
+			return nil, refusal
 		}
 		inside, rest, closed := strings.Cut(opaque[1:], `"`)
 		after := strings.TrimLeft(rest, " \t")
 		if !closed || (after != "" && after[0] != ',') {
-			return tags{}, false
+			return nil, refusal
 		}
 		given.listed = append(given.listed, `"`+inside+`"`)
 		text = after
 	}
-	return given, len(given.listed) > 0
+	if len(given.listed) == 0 {
+		return nil, refusal
+	}
+	return given, nil
 }
 
 // CheckChange returns ErrStale unless the conditions allow a change of the version.

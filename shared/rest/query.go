@@ -69,24 +69,12 @@ func (p Parameters) Limit() int {
 	if !given {
 		return DefaultLimit
 	}
-	limit := parseLimit(text)
+	// ParseUint returns 0 for a text that has other characters than digits, and the largest number for larger ones.
+	limit, _ := strconv.ParseUint(text, 10, 64)
 	if limit == 0 {
 		p.Problems["limit"] = "Must be an integer of at least 1. Values over 200 count as 200."
 	}
-	return limit
-}
-
-// parseLimit parses decimal digits and returns 0 if text is invalid. Larger numbers, even beyond int, count as
-// MaxLimit.
-func parseLimit(text string) int {
-	limit := 0
-	for _, digit := range []byte(text) {
-		if digit < '0' || digit > '9' {
-			return 0
-		}
-		limit = min(limit*10+int(digit-'0'), MaxLimit)
-	}
-	return limit
+	return int(min(limit, MaxLimit))
 }
 
 // Fields returns the members of the records that the parameter fields asks for, in the order of known, or nil for all.
@@ -123,16 +111,14 @@ func Project(b, record []byte, fields []string) ([]byte, error) {
 		return b, err
 	}
 	b = append(b, '{')
-	first := true
 	for _, name := range fields {
 		value, has := members[name]
 		if !has {
 			continue
 		}
-		if !first {
+		if b[len(b)-1] != '{' {
 			b = append(b, ',')
 		}
-		first = false
 		b = strconv.AppendQuote(b, name)
 		b = append(append(b, ':'), value...)
 	}
@@ -233,8 +219,8 @@ func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filt
 	r.List += r.suffix()
 	// A cursor is bound to its filter, so it is opened only if the filter is valid.
 	if text, given := p.Text("cursor"); given && len(p.Problems) == 0 {
-		position, err := cursors.open(r, text)
-		if err != nil {
+		position, opened := cursors.open(r, text)
+		if !opened {
 			p.Problems["cursor"] = otherCursor
 		}
 		r.After = &position

@@ -32,6 +32,9 @@ var (
 	ErrMalformedToken = errors.New("not one bearer token")
 )
 
+// tokenCharacters are those of a b64token, without the "=" at its end.
+const tokenCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/"
+
 // BearerToken returns the token of the single Authorization header (RFC 6750, section 2.1): the scheme in any case, one
 // or more spaces, and one b64token. It returns ErrNoToken, ErrEmptyToken or ErrMalformedToken. No other code reads
 // tokens from a request.
@@ -51,20 +54,10 @@ func BearerToken(h http.Header) (credential.Secret, error) {
 	if token == "" {
 		return "", ErrEmptyToken
 	}
-	for _, b := range []byte(strings.TrimRight(token, "=")) {
-		if !isTokenByte(b) {
-			return "", ErrMalformedToken
-		}
+	if strings.Trim(strings.TrimRight(token, "="), tokenCharacters) != "" {
+		return "", ErrMalformedToken
 	}
 	return credential.Secret(token), nil
-}
-
-func isTokenByte(b byte) bool {
-	switch {
-	case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9':
-		return true
-	}
-	return strings.IndexByte("-._~+/", b) >= 0
 }
 
 // Problems is the error of a request with invalid fields or parameters: messages for the user, by the name of the field

@@ -48,7 +48,7 @@ func (a AnswerTable) claim(ctx context.Context, tx pgx.Tx, key Key) (first Answe
 		if err != nil || claimed {
 			return Answer{}, false, err
 		}
-		first, err = a.stored(ctx, tx, key)
+		first, err = a.Stored(ctx, tx, key)
 		if !errors.Is(err, pgx.ErrNoRows) { // otherwise the old row was deleted meanwhile
 			return first, err == nil, err
 		}
@@ -76,15 +76,23 @@ func (a AnswerTable) insert(ctx context.Context, tx pgx.Tx, key Key) (bool, erro
 	return tag.RowsAffected() == 1, nil
 }
 
-// stored returns the answer of a known key. It returns ErrReused if the key was used for another body.
-func (a AnswerTable) stored(ctx context.Context, tx pgx.Tx, key Key) (first Answer, err error) {
+// A Querier runs a query, in a transaction or not.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Stored returns the answer of a known key, without claiming it. It returns ErrReused if the key was used for another
+// body, an error that wraps pgx.ErrNoRows if the key is not known, or another *apierr.Error if the caller must not get
+// the answer.
+func (a AnswerTable) Stored(ctx context.Context, db Querier, key Key) (first Answer, err error) {
 	var same bool
 	var needs []string
 	var credential *uuid.UUID
-	err = tx.QueryRow(ctx, `
+	err = db.QueryRow(ctx, `
 		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body, needs, credential_id
-		from `+a.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:]).
+		from `+a.Name+` where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
+			and created_at > now() - make_interval(secs => $6)`,
+		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], KeyRetention.Seconds()).
 		Scan(&same, &first.Status, &first.ETag, &first.Location, &first.Body, &needs, &credential)
 	if err != nil {
 		return Answer{}, fmt.Errorf("read the answer of an idempotency key: %w", err)
