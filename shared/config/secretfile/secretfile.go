@@ -69,6 +69,8 @@ func (f *File) Current() credential.Secret {
 	return value
 }
 
+func (f *File) logChange() { f.log.Info("setting changed", "setting", f.name) }
+
 // present is like Current. It reports whether the value has changed instead of logging it.
 func (f *File) present() (value credential.Secret, changed bool) {
 	f.mu.Lock()
@@ -77,20 +79,21 @@ func (f *File) present() (value credential.Secret, changed bool) {
 		return f.valid, false
 	}
 	value, err := f.read()
-	if err != nil {
-		f.logProblem(err)
-		return f.valid, false
-	}
-	if f.wrong != "" {
-		f.log.Info("setting can be read again", "setting", f.name)
+	switch {
+	case err != nil && f.wrong != err.Error():
+		f.wrong = err.Error()
+		f.log.Error("setting not changed: its file cannot be used", "setting", f.name, "error", err)
+	case err == nil && f.wrong != "":
 		f.wrong = ""
+		f.log.Info("setting can be read again", "setting", f.name)
+	}
+	if err != nil {
+		return f.valid, false
 	}
 	changed = value != f.valid
 	f.valid = value
 	return value, changed
 }
-
-func (f *File) logChange() { f.log.Info("setting changed", "setting", f.name) }
 
 func (f *File) read() (credential.Secret, error) {
 	info, err := os.Stat(f.path)
@@ -103,14 +106,6 @@ func (f *File) read() (credential.Secret, error) {
 	}
 	value := credential.Secret(text)
 	return value, f.check(value)
-}
-
-func (f *File) logProblem(err error) {
-	if f.wrong == err.Error() {
-		return
-	}
-	f.wrong = err.Error()
-	f.log.Error("setting not changed: its file cannot be used", "setting", f.name, "error", err)
 }
 
 // keysInterval is how often the keys are read.

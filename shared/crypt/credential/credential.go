@@ -49,13 +49,9 @@ func (k Kind) New(random io.Reader) (Secret, error) {
 // Matches reports whether text has the format of the kind: prefix, alphabet, length and checksum. It does not
 // check whether the credential exists.
 func (k Kind) Matches(text string) bool {
-	if len(text) != len(k.Prefix)+k.random+checksumLength || !strings.HasPrefix(text, k.Prefix) {
+	random, prefixed := strings.CutPrefix(text, k.Prefix)
+	if !prefixed || len(random) != k.random+checksumLength || strings.Trim(random, alphabet) != "" {
 		return false
-	}
-	for i := len(k.Prefix); i < len(text); i++ {
-		if strings.IndexByte(alphabet, text[i]) < 0 {
-			return false
-		}
 	}
 	body := text[:len(text)-checksumLength]
 	return text[len(body):] == checksum(body)

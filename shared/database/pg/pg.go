@@ -173,10 +173,8 @@ type codec struct{ pgtype.UUIDCodec }
 func (c codec) PlanEncode(types *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
 	if format == pgtype.BinaryFormatCode {
 		switch value.(type) {
-		case uuid.UUID:
-			return fromValue{}
-		case *uuid.UUID:
-			return fromPointer{}
+		case uuid.UUID, *uuid.UUID:
+			return plan{}
 		}
 	}
 	return c.UUIDCodec.PlanEncode(types, oid, format, value)
@@ -185,33 +183,31 @@ func (c codec) PlanEncode(types *pgtype.Map, oid uint32, format int16, value any
 // PlanScan implements pgtype.Codec.
 func (c codec) PlanScan(types *pgtype.Map, oid uint32, format int16, target any) pgtype.ScanPlan {
 	if _, ours := target.(*uuid.UUID); ours && format == pgtype.BinaryFormatCode {
-		return toPointer{}
+		return plan{}
 	}
 	return c.UUIDCodec.PlanScan(types, oid, format, target)
 }
 
-type fromValue struct{}
+// A plan encodes a uuid.UUID or a *uuid.UUID, and scans into a *uuid.UUID.
+type plan struct{}
 
-func (fromValue) Encode(value any, out []byte) ([]byte, error) {
-	id := value.(uuid.UUID) // guaranteed by PlanEncode
-	return append(out, id[:]...), nil
-}
-
-type fromPointer struct{}
-
-func (fromPointer) Encode(value any, out []byte) ([]byte, error) {
-	id := value.(*uuid.UUID) // guaranteed by PlanEncode
-	if id == nil {
-		return nil, nil // NULL
+// Encode implements pgtype.EncodePlan.
+func (plan) Encode(value any, out []byte) ([]byte, error) {
+	switch id := value.(type) {
+	case uuid.UUID:
+		return append(out, id[:]...), nil
+	case *uuid.UUID:
+		if id != nil {
+			return append(out, id[:]...), nil
+		}
 	}
-	return append(out, id[:]...), nil
+	return nil, nil // NULL
 }
-
-type toPointer struct{}
 
 var errNull = errors.New("NULL is not an identifier: read it into a *uuid.UUID")
 
-func (toPointer) Scan(in []byte, target any) error {
+// Scan implements pgtype.ScanPlan.
+func (plan) Scan(in []byte, target any) error {
 	if in == nil {
 		return errNull
 	}

@@ -110,12 +110,12 @@ func TestRegister_ListsUseCodec(t *testing.T) {
 // pgx does not call the plans in these cases: it handles NULL itself, and PostgreSQL sends 16 bytes. Both
 // fulfil the contract of a pgtype plan.
 func TestPlans_HandleNullAndWrongLength(t *testing.T) {
-	if out, err := (fromPointer{}).Encode((*uuid.UUID)(nil), []byte("before")); out != nil || err != nil {
+	if out, err := (plan{}).Encode((*uuid.UUID)(nil), []byte("before")); out != nil || err != nil {
 		t.Errorf("nil pointer: %q, %v, want NULL", out, err)
 	}
 	got := uuid.New()
 	kept := got
-	if err := (toPointer{}).Scan(make([]byte, 15), &got); err == nil || got != kept {
+	if err := (plan{}).Scan(make([]byte, 15), &got); err == nil || got != kept {
 		t.Errorf("15 bytes: %s, %v", got, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +29,8 @@ const (
 	maxHeader      = 16 << 10        // of a response
 	resolveTimeout = time.Second     // of CheckHost
 	dialTimeout    = 3 * time.Second // to connect
+
+	labelCharacters = "-_0123456789abcdefghijklmnopqrstuvwxyz" // of a part of a host name
 )
 
 // ErrProhibited is the error of dialling an address that is not public, or a port that browsers refuse.
@@ -116,7 +119,7 @@ func (n *Network) CheckHost(ctx context.Context, host string) error {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
-		if !isLabel(label) {
+		if label == "" || len(label) > 63 || strings.Trim(label, labelCharacters) != "" {
 			return ErrMalformed
 		}
 	}
@@ -160,16 +163,6 @@ func (n *Network) checkName(ctx context.Context, name string) error {
 	return ErrNotPublic
 }
 
-// isLabel reports whether text may be a part of a host name.
-func isLabel(text string) bool {
-	for _, r := range text {
-		if !(r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z') {
-			return false
-		}
-	}
-	return text != "" && len(text) <= 63
-}
-
 // isNumber reports whether the last label of a host makes it an IPv4 address (WHATWG URL, section 3.5).
 func isNumber(label string) bool {
 	return strings.Trim(label, "0123456789") == "" ||
@@ -178,22 +171,17 @@ func isNumber(label string) bool {
 
 // refusedPorts are the ports that browsers refuse to call (Fetch, section 2.9, port blocking): servers of other
 // protocols listen there and could take a request for commands of their own.
-var refusedPorts = map[uint16]bool{
-	0: true, 1: true, 7: true, 9: true, 11: true, 13: true, 15: true, 17: true, 19: true, 20: true, 21: true, 22: true,
-	23: true, 25: true, 37: true, 42: true, 43: true, 53: true, 69: true, 77: true, 79: true, 87: true, 95: true,
-	101: true, 102: true, 103: true, 104: true, 109: true, 110: true, 111: true, 113: true, 115: true, 117: true,
-	119: true, 123: true, 135: true, 137: true, 139: true, 143: true, 161: true, 179: true, 389: true, 427: true,
-	465: true, 512: true, 513: true, 514: true, 515: true, 526: true, 530: true, 531: true, 532: true, 540: true,
-	548: true, 554: true, 556: true, 563: true, 587: true, 601: true, 636: true, 989: true, 990: true, 993: true,
-	995: true, 1719: true, 1720: true, 1723: true, 2049: true, 3659: true, 4045: true, 4190: true, 5060: true,
-	5061: true, 6000: true, 6566: true, 6665: true, 6666: true, 6667: true, 6668: true, 6669: true, 6679: true,
-	6697: true, 10080: true,
+var refusedPorts = []uint16{
+	0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
+	110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
+	532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060,
+	5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 }
 
 // CallablePort reports whether text is a port that may be called: 1 to 65535, except those that browsers refuse.
 func CallablePort(text string) bool {
 	port, err := strconv.ParseUint(text, 10, 16)
-	return err == nil && !refusedPorts[uint16(port)]
+	return err == nil && !slices.Contains(refusedPorts, uint16(port))
 }
 
 // control refuses to dial a refused port or an address that is not public.
