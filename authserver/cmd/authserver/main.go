@@ -134,7 +134,7 @@ func printError(err error) int {
 	if e, ok := errors.AsType[exit](err); ok {
 		err, status = e.error, e.status
 	}
-	if difference, ok := errors.AsType[schema.Difference](err); ok {
+	if difference, ok := errors.AsType[schema.State](err); ok {
 		status = difference.ExitStatus()
 	}
 	if err != nil {

@@ -155,7 +155,7 @@ func migration(ctx context.Context, environ []string, out io.Writer) (credential
 	}, err
 }
 
-// Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.Difference
+// Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.State
 // if the schema differs. If distribute is set, it also distributes the tables.
 func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
 	_, command, err := migration(ctx, environ, out)

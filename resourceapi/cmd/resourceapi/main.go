@@ -145,7 +145,7 @@ func main() {
 		if advice := envconf.Advice(err, os.Environ()); advice != "" {
 			fmt.Fprintln(os.Stderr, advice)
 		}
-		if difference, ok := errors.AsType[schema.Difference](err); ok {
+		if difference, ok := errors.AsType[schema.State](err); ok {
 			os.Exit(difference.ExitStatus())
 		}
 		os.Exit(1)

@@ -16,7 +16,7 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-// Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.Difference if the
+// Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.State if the
 // schema differs. With distribute, it also distributes the tables.
 func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
 	var config struct {

@@ -37,11 +37,13 @@ func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
 	)
 	w := &distributing{
 		Distribution: Distribution{Reference: []string{"account.moving"}},
-		owner:        owner,
+		Owner:        &Owner{Conn: owner, ctx: t.Context()},
 		out:          io.Discard,
 	}
-	if err := errors.Join(w.readColumnGrants(t.Context()), w.grantColumns(t.Context())); err != nil {
-		t.Fatal(err)
+	w.readColumnGrants()
+	w.grantColumns()
+	if w.err != nil {
+		t.Fatal(w.err)
 	}
 	for privilege, want := range map[string]bool{
 		"account.moving, at, insert":  true,

@@ -162,17 +162,19 @@ func (m Migrations) Look(ctx context.Context, url string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	connection, err := Connect(ctx, url)
+	var applied []int64
+	err = AsOwner(ctx, url, "", func(o *Owner) {
+		all, err := m.applied(ctx, o)
+		if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || fault.Code != undefinedTable) {
+			o.Fail(err)
+		}
+		applied = all
+	})
+	if err == nil && len(applied) > 0 && !slices.Contains(applied, known[0].Number) {
+		err = ErrOlder
+	}
 	if err != nil {
 		return State{}, err
-	}
-	defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
-	applied, err := m.applied(ctx, connection)
-	if fault, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || fault.Code != undefinedTable) {
-		return State{}, err
-	}
-	if len(applied) > 0 && !slices.Contains(applied, known[0].Number) {
-		return State{}, ErrOlder
 	}
 	return Compare(known, applied), nil
 }
@@ -203,7 +205,7 @@ type Command struct {
 	Distribute func() error
 }
 
-// Check returns a Difference if the schema differs from what the program needs.
+// Check returns the State as an error if the schema differs from what the program needs.
 func (c Command) Check() error {
 	state, err := c.State()
 	if err != nil {
@@ -247,13 +249,73 @@ func Config(url string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// Connect connects with the settings of Config.
-func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+// An Owner is a session of the owner of a database. It keeps the first error: no statement runs after it.
+type Owner struct {
+	*pgx.Conn
+	ctx context.Context
+	err error
+}
+
+// AsOwner runs work in a session with the settings of Config and then ends the session, which releases its locks. what
+// begins its errors, unless it is "".
+func AsOwner(ctx context.Context, url, what string, work func(*Owner)) error {
 	config, err := Config(url)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		var connection *pgx.Conn
+		if connection, err = pgx.ConnectConfig(ctx, config); err == nil {
+			defer func() { _ = connection.Close(context.WithoutCancel(ctx)) }()
+			o := &Owner{Conn: connection, ctx: ctx}
+			work(o)
+			err = Explain(o.err)
+		}
 	}
-	return pgx.ConnectConfig(ctx, config)
+	if err != nil && what != "" {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
+}
+
+// Err returns the first error.
+func (o *Owner) Err() error { return o.err }
+
+// Fail keeps an error, if it is the first one.
+func (o *Owner) Fail(err error) {
+	if o.err == nil {
+		o.err = err
+	}
+}
+
+// Do runs statements.
+func (o *Owner) Do(statements ...string) {
+	for _, statement := range statements {
+		if o.err == nil {
+			_, o.err = o.Exec(o.ctx, statement)
+		}
+	}
+}
+
+// Read reads the value that a query selects, and reports whether it has a row.
+func (o *Owner) Read(into any, query string, args ...any) bool {
+	if o.err != nil {
+		return false
+	}
+	err := o.QueryRow(o.ctx, query, args...).Scan(into)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false
+	}
+	o.Fail(err)
+	return err == nil
+}
+
+// atomically runs work in a transaction.
+func (o *Owner) atomically(work func()) {
+	if o.err != nil {
+		return
+	}
+	o.Fail(pgx.BeginFunc(o.ctx, o.Conn, func(pgx.Tx) error {
+		work()
+		return o.err
+	}))
 }
 
 // Explain adds advice to the error of a lock timeout.
@@ -275,7 +337,7 @@ type Version struct {
 	Name   string
 }
 
-// A State is how a database differs from what a program needs.
+// A State is how a database differs from what a program needs. It is an error unless nothing differs (Err).
 type State struct {
 	Missing []string // migrations that the program has and the database has not
 	Newer   []int64  // numbers of migrations that the database has and the program does not know
@@ -310,31 +372,28 @@ const (
 	StatusNewer   = 4
 )
 
-// A Difference is the error of a schema that differs from what the program needs.
-type Difference struct{ State }
-
-func (d Difference) Error() string {
-	if len(d.Missing) > 0 {
-		return fmt.Sprintf("migrations are missing: %s; run migrate", strings.Join(d.Missing, ", "))
+func (s State) Error() string {
+	if len(s.Missing) > 0 {
+		return fmt.Sprintf("migrations are missing: %s; run migrate", strings.Join(s.Missing, ", "))
 	}
 	return "the database is newer than this program: it has the unknown migrations " +
-		strings.Trim(fmt.Sprint(d.Newer), "[]")
+		strings.Trim(fmt.Sprint(s.Newer), "[]")
 }
 
 // ExitStatus returns the exit status for scripts.
-func (d Difference) ExitStatus() int {
-	if len(d.Missing) > 0 {
+func (s State) ExitStatus() int {
+	if len(s.Missing) > 0 {
 		return StatusMissing
 	}
 	return StatusNewer
 }
 
-// Err returns nil if nothing differs, or a Difference.
+// Err returns s as an error, or nil if nothing differs.
 func (s State) Err() error {
 	if len(s.Missing)+len(s.Newer) == 0 {
 		return nil
 	}
-	return Difference{s}
+	return s
 }
 
 // An Asker queries the database as the service itself, which may read the table of versions.

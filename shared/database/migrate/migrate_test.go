@@ -46,7 +46,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		difference, ok := errors.AsType[Difference](state.Err())
+		difference, ok := errors.AsType[State](state.Err())
 		if !ok {
 			return 0, ""
 		}

@@ -99,15 +99,13 @@ func Look(ctx context.Context, url string) (migrate.State, error) {
 	if err != nil {
 		return migrate.State{}, err
 	}
-	owner, err := migrate.Connect(ctx, url)
-	if err != nil {
-		return migrate.State{}, err
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
-	queue, err := jobState(ctx, owner)
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == undefinedTable {
-		err = nil // no migration is applied
-	}
+	var queue migrate.State
+	err = migrate.AsOwner(ctx, url, "", func(owner *migrate.Owner) {
+		queue, err = jobState(ctx, owner)
+		if fault, ok := errors.AsType[*pgconn.PgError](err); !ok || fault.Code != undefinedTable {
+			owner.Fail(err) // otherwise no migration is applied
+		}
+	})
 	return ours.Add(queue), err
 }
 
@@ -146,33 +144,21 @@ const jobsLock = 0x72697665
 // MigrateJobs applies the job queue's own migrations, in a separate schema, and grants the service access. It must
 // run after Migrate; url must be the database owner's. Several processes may call it at once; one does the work.
 func MigrateJobs(ctx context.Context, url string) error {
-	owner, err := migrate.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // releases the lock too
-	for _, statement := range []string{
-		"set lock_timeout = '5min'", // only other migrating processes wait
-		fmt.Sprintf("select pg_advisory_lock(%d)", jobsLock),
-		"create schema if not exists river",
-	} {
-		if _, err := owner.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("migrate the job queue: %w", err)
+	return migrate.AsOwner(ctx, url, "migrate the job queue", func(owner *migrate.Owner) {
+		owner.Do(
+			"set lock_timeout = '5min'", // only other migrating processes wait
+			fmt.Sprintf("select pg_advisory_lock(%d)", jobsLock),
+			"create schema if not exists river",
+		)
+		if owner.Err() == nil {
+			owner.Fail(migrateJobs(ctx, url, owner.Config()))
 		}
-	}
-	if err := migrateJobs(ctx, url, owner.Config()); err != nil {
-		return fmt.Errorf("migrate the job queue: %w", migrate.Explain(err))
-	}
-	for _, right := range []string{
-		"usage on schema river",
-		"select, insert, update, delete on all tables in schema river",
-		"usage, select on all sequences in schema river",
-	} {
-		if _, err := owner.Exec(ctx, "grant "+right+" to almoner_resourceapi"); err != nil {
-			return fmt.Errorf("let the service use the job queue: %w", err)
-		}
-	}
-	return nil
+		owner.Do(
+			"grant usage on schema river to almoner_resourceapi",
+			"grant select, insert, update, delete on all tables in schema river to almoner_resourceapi",
+			"grant usage, select on all sequences in schema river to almoner_resourceapi",
+		)
+	})
 }
 
 // migrateJobs applies the job queue's migrations on connections of their own.

@@ -9,10 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/database/migrate"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 // searchTime is the time limit of a search (contract, section 6).
@@ -103,40 +102,29 @@ var ErrNoTrigrams = errors.New("the extension pg_trgm is missing and could not b
 // it needs an extension that a database may get later. The service can read and write meanwhile. Several processes
 // may call it at once; one does the work. url must be the database owner's.
 func IndexSearches(ctx context.Context, url string) (created bool, err error) {
-	owner, err := migrate.Connect(ctx, url)
-	if err != nil {
-		return false, fmt.Errorf("index searches: %w", err)
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }() // releases the lock too
-	if err := lockIndex(ctx, owner); err != nil {
-		return false, fmt.Errorf("index searches: %w", err)
-	}
-	var valid bool
-	err = owner.QueryRow(ctx, "select indisvalid from pg_index where indexrelid = to_regclass($1)", searchIndex).
-		Scan(&valid)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return false, fmt.Errorf("look for the index of searches: %w", err)
-	}
-	if valid {
-		return false, nil
-	}
-	operators, err := trigrams(ctx, owner)
-	if err != nil {
-		return false, err
-	}
-	for _, statement := range []string{
-		"set lock_timeout = '5min'",                        // the next ones wait for old transactions and block none
-		"drop index concurrently if exists " + searchIndex, // an invalid index left by an interrupted attempt
-		"create index concurrently programmes_search on resource.programmes using gin ((" +
-			folded("name") + ") " + operators + ", (" + folded("summary") + ") " + operators +
-			fmt.Sprintf(") with (gin_pending_list_limit = %d)", pendingLimit),
-		"analyze resource.programmes", // the statistics decide whether the index is used
-	} {
-		if _, err := owner.Exec(ctx, statement); err != nil {
-			return false, fmt.Errorf("index searches: %w", migrate.Explain(err))
+	err = migrate.AsOwner(ctx, url, "", func(owner *migrate.Owner) {
+		owner.Fail(lockIndex(ctx, owner.Conn))
+		var valid bool
+		owner.Read(&valid, "select indisvalid from pg_index where indexrelid = to_regclass($1)", searchIndex)
+		if valid || owner.Err() != nil {
+			return
 		}
+		operators, err := trigrams(ctx, owner.Conn)
+		owner.Fail(err)
+		owner.Do(
+			"set lock_timeout = '5min'",                      // the next ones wait for old transactions and block none
+			"drop index concurrently if exists "+searchIndex, // an invalid index left by an interrupted attempt
+			"create index concurrently programmes_search on resource.programmes using gin (("+
+				folded("name")+") "+operators+", ("+folded("summary")+") "+operators+
+				fmt.Sprintf(") with (gin_pending_list_limit = %d)", pendingLimit),
+			"analyze resource.programmes", // the statistics decide whether the index is used
+		)
+		created = owner.Err() == nil
+	})
+	if err != nil && !errors.Is(err, ErrNoTrigrams) {
+		err = fmt.Errorf("index searches: %w", err)
 	}
-	return true, nil
+	return created, err
 }
 
 // lockIndex polls for the lock: a statement that waits for it would block the creation of the index, which waits for
