@@ -130,7 +130,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			t.Errorf("the users of Redis are %q", users)
 		}
 		o.run(t, "store-passwords.md", "redis-sessions-out")
-		// Here both services use the operator's password. deploy/checks/systemd replaces it where they do not.
+		// Here both services use the operator's password. deploy/checks/services replaces it where they do not.
 		_, complaint, err := o.try(t, "store-passwords.md", "redis-operator-password", "")
 		if err == nil || !strings.Contains(complaint, "uses it") {
 			t.Errorf("the operator's password is replaced while services use it: %v %s", err, complaint)

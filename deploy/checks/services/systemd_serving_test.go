@@ -1,4 +1,4 @@
-package systemd
+package services
 
 import (
 	"maps"
@@ -10,22 +10,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // secretFiles returns the files of secrets that security.md describes.
 func secretFiles(t *testing.T) map[string]string {
 	t.Helper()
-	stores := product.Stores(t)
+	stores := newStores(t)
 	return map[string]string{
 		"owner-database-url":       stores["owner"],
 		"authserver-database-url":  stores["authserver"],
 		"resourceapi-database-url": stores["resourceapi"],
 		"redis-url":                stores["authserver redis"],
 		"resourceapi-redis-url":    stores["resourceapi redis"],
-		"authserver-keys":          product.Keys(),
-		"resourceapi-keys":         product.Keys(),
+		"authserver-keys":          newKey(),
+		"resourceapi-keys":         newKey(),
 	}
 }
 
@@ -74,7 +72,7 @@ func TestUnits_StartReadyServices(t *testing.T) {
 
 // becomesReady starts a service. ports are the ports in use by other services; moved maps configured addresses to those
 // used here.
-func (s service) becomesReady(t *testing.T, c product.Command, ports, moved map[string]string) {
+func (s service) becomesReady(t *testing.T, c invocation, ports, moved map[string]string) {
 	t.Helper()
 	if keys, err := url.Parse(c.Environment["ALMONER_JWKS_URL"]); err != nil {
 		t.Errorf("%s: %v", s.file, err)

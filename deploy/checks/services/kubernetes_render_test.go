@@ -1,6 +1,7 @@
-// Package kubernetes tests deploy/kubernetes without a cluster: it decodes the output of kustomize strictly with
-// Kubernetes' own types, and starts the real binaries as the manifests say.
-package kubernetes
+// These files test deploy/kubernetes: they decode the output of kustomize strictly with Kubernetes' own types, and
+// start the real binaries as the manifests say.
+
+package services
 
 import (
 	"fmt"
@@ -22,8 +23,6 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // A cluster holds every object of an overlay.
@@ -52,7 +51,7 @@ func files(t *testing.T) filesys.FileSystem {
 			t.Fatal(err)
 		}
 	}
-	root := os.DirFS(filepath.Join(product.Root(), "deploy", "kubernetes"))
+	root := os.DirFS(filepath.Join(repository(), "deploy", "kubernetes"))
 	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasPrefix(path, secretsFolder) {
 			return err
@@ -72,7 +71,7 @@ func files(t *testing.T) filesys.FileSystem {
 	}
 	write(secretsFolder+"smtp-url", []byte("smtp://user:password@mail.invalid\n"))
 	for _, name := range []string{"authserver-keys", "resourceapi-keys"} {
-		write(secretsFolder+name, []byte(product.Keys()+"\n"))
+		write(secretsFolder+name, []byte(newKey()+"\n"))
 	}
 	return inMemory
 }

@@ -1,4 +1,4 @@
-package kubernetes
+package services
 
 import (
 	"os"
@@ -9,12 +9,10 @@ import (
 	"testing"
 
 	core "k8s.io/api/core/v1"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // command returns the command of a container. The binary is the entry point of its image.
-func (c cluster) command(t *testing.T, namespace string, container core.Container) product.Command {
+func (c cluster) command(t *testing.T, namespace string, container core.Container) invocation {
 	t.Helper()
 	binary, _, _ := strings.Cut(path.Base(container.Image), ":")
 	environment := map[string]string{}
@@ -33,7 +31,7 @@ func (c cluster) command(t *testing.T, namespace string, container core.Containe
 		}
 		environment[variable.Name] = variable.Value
 	}
-	return product.Command{Binary: binary, Arguments: container.Args, Environment: environment}
+	return invocation{Binary: binary, Arguments: container.Args, Environment: environment}
 }
 
 func (c cluster) config(t *testing.T, namespace, name string) core.ConfigMap {
@@ -84,7 +82,7 @@ func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, conta
 }
 
 // each calls do for every container with its command and its secrets in place.
-func (c cluster) each(t *testing.T, do func(name string, command product.Command)) {
+func (c cluster) each(t *testing.T, do func(name string, command invocation)) {
 	t.Helper()
 	for _, d := range c.deployments {
 		for _, container := range d.Spec.Template.Spec.Containers {
@@ -98,7 +96,7 @@ func (c cluster) each(t *testing.T, do func(name string, command product.Command
 	}
 }
 
-func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, container core.Container) product.Command {
+func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, container core.Container) invocation {
 	t.Helper()
 	command := c.command(t, namespace, container)
 	for from, to := range c.mounted(t, namespace, pod, container) {
@@ -108,7 +106,7 @@ func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, conta
 }
 
 func TestSettings_AreKnownToTheBinaries(t *testing.T) {
-	example(t).each(t, func(name string, command product.Command) {
+	example(t).each(t, func(name string, command invocation) {
 		if err := command.Offered(t); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -121,7 +119,7 @@ func TestSettings_AreKnownToTheBinaries(t *testing.T) {
 		if command.Arguments[0] == "migrate" { // has only one of the settings that check-config needs
 			asked = command.With(map[string]string{
 				"ALMONER_BASE_URL": "https://api.example.org", "ALMONER_APP_URL": "https://app.example.org",
-				"ALMONER_KEYS": product.Keys(), "ALMONER_REDIS_URL": "redis://stores.invalid:6379",
+				"ALMONER_KEYS": newKey(), "ALMONER_REDIS_URL": "redis://stores.invalid:6379",
 			})
 			if len(command.Environment) != 2 || command.Environment["ALMONER_DATABASE_URL_FILE"] == "" {
 				t.Errorf("%s: migrate needs the owner's database and nothing else", name)
@@ -139,7 +137,7 @@ func TestSettings_AreKnownToTheBinaries(t *testing.T) {
 }
 
 func TestSettings_OnlyTheWorkerProcessesSubmissions(t *testing.T) {
-	example(t).each(t, func(name string, command product.Command) {
+	example(t).each(t, func(name string, command invocation) {
 		if name == "resourceapi" && command.Environment["ALMONER_WORKER"] != "false" {
 			t.Errorf("resourceapi: ALMONER_WORKER is %q", command.Environment["ALMONER_WORKER"])
 		}

@@ -1,4 +1,4 @@
-package systemd
+package services
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/unit"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // TestUnits_MailDropInIsAccepted adds authserver-mail.conf to authserver@1.service, whose program checks the settings.
@@ -29,7 +27,7 @@ func TestUnits_MailDropInIsAccepted(t *testing.T) {
 	secrets := map[string]string{
 		"authserver-database-url": "postgres://user:password@stores.invalid/almoner",
 		"redis-url":               "redis://:password@stores.invalid:6379",
-		"authserver-keys":         product.Keys(),
+		"authserver-keys":         newKey(),
 		"smtp-url":                "smtp://user:password@mail.invalid",
 	}
 	credentials := t.TempDir()

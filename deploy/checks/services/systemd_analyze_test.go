@@ -1,4 +1,4 @@
-package systemd
+package services
 
 import (
 	"fmt"
@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // exposed is the maximum that systemd-analyze security may report, in tenths of its scale from 0.0 (safe) to 10.0. The
@@ -19,8 +17,8 @@ const exposed = "20"
 // oldest is the first version of systemd-analyze that checks files.
 const oldest = 250
 
-// version returns the number in "systemd 252 (252.39-1)".
-func version(t *testing.T, program string) int {
+// systemdVersion returns the number in "systemd 252 (252.39-1)".
+func systemdVersion(t *testing.T, program string) int {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
 	if err != nil {
@@ -38,11 +36,11 @@ func TestUnits_PassSystemdAnalyze(t *testing.T) {
 	if err != nil {
 		t.Skip("systemd-analyze is not installed: only the other tests check the units")
 	}
-	if found := version(t, program); found < oldest {
+	if found := systemdVersion(t, program); found < oldest {
 		t.Skipf("systemd-analyze %d does not check files: only the other tests check the units", found)
 	}
 	dir, units := t.TempDir(), []string{}
-	binaries := filepath.Dir(product.Command{Binary: "authserver"}.Path(t)) + "/"
+	binaries := filepath.Dir(invocation{Binary: "authserver"}.Path(t)) + "/"
 	for _, s := range services(t) {
 		content, err := os.ReadFile(filepath.Join(folder(), s.template))
 		if err != nil {

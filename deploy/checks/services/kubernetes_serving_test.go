@@ -1,4 +1,4 @@
-package kubernetes
+package services
 
 import (
 	"maps"
@@ -10,16 +10,14 @@ import (
 
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // TestManifests_StartHealthyServices starts the real binaries as the manifests say, with real stores: the Job
 // succeeds, every probe succeeds, and every port is listened on.
 func TestManifests_StartHealthyServices(t *testing.T) {
-	stores := product.Stores(t)
+	stores := newStores(t)
 	c := example(t)
-	put := func(command product.Command, of string) {
+	put := func(command invocation, of string) {
 		t.Helper()
 		for name, value := range map[string]string{
 			"ALMONER_DATABASE_URL_FILE": stores[of],
@@ -89,7 +87,7 @@ func portIn(t *testing.T, address string) string {
 	return port
 }
 
-func probe(t *testing.T, process *product.Process, container core.Container, listens map[string]string) {
+func probe(t *testing.T, process *startedProcess, container core.Container, listens map[string]string) {
 	t.Helper()
 	for what, probe := range map[string]*core.Probe{
 		"startup":   container.StartupProbe,

@@ -1,4 +1,4 @@
-package kubernetes
+package services
 
 import (
 	"net/url"

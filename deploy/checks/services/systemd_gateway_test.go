@@ -1,4 +1,4 @@
-package systemd
+package services
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/unit"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 // TestGateways_ListBothProcesses checks that nginx.conf and the drop-in of Caddy's unit list the addresses of both
@@ -27,7 +25,7 @@ func TestGateways_ListBothProcesses(t *testing.T) {
 	if len(want["authserver"]) != 2 || len(want["resourceapi"]) != 2 {
 		t.Fatalf("the units have %q", want)
 	}
-	nginx, err := os.ReadFile(filepath.Join(product.Root(), "deploy", "gateway", "nginx.conf"))
+	nginx, err := os.ReadFile(filepath.Join(repository(), "deploy", "gateway", "nginx.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}

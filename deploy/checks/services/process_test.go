@@ -1,7 +1,9 @@
-// Package product runs the real binaries with the settings of a manifest or unit.
+// Package services tests how a deployment starts the services: deploy/kubernetes without a cluster, and deploy/systemd
+// without a running systemd.
 //
-// Tests read from a file how a process is started, write the secrets to the files that it names, and run the binary.
-package product
+// Its tests read from a manifest or unit how a process is started, write the secrets to the files that it names, and
+// run the real binary (process_test.go).
+package services
 
 import (
 	"bytes"
@@ -37,15 +39,22 @@ const (
 	answersWithin = time.Minute
 )
 
-// A Command is one way to start a binary.
-type Command struct {
+// These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
+const (
+	drain          = 20 * time.Second // for requests in flight: shared/net/web
+	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
+	submissionDone = 15 * time.Second // resourceapi/internal/worker
+)
+
+// An invocation is one way to start a binary.
+type invocation struct {
 	Binary      string // authserver or resourceapi
 	Arguments   []string
 	Environment map[string]string
 }
 
-// Root returns the repository's root.
-func Root() string {
+// repository returns the repository's root.
+func repository() string {
 	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		return "."
@@ -66,7 +75,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 	for _, name := range []string{"authserver", "resourceapi"} {
 		into := dir + string(filepath.Separator)
 		build := exec.Command("go", "build", "-tags="+version.BuildTags, "-o", into, "./cmd/"+name)
-		build.Dir = filepath.Join(Root(), name)
+		build.Dir = filepath.Join(repository(), name)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s does not build: %s", name, out)
 		}
@@ -75,13 +84,13 @@ var binaries = sync.OnceValues(func() (string, error) {
 })
 
 // Path returns the path of the binary.
-func (c Command) Path(t testing.TB) string {
+func (i invocation) Path(t testing.TB) string {
 	t.Helper()
 	dir, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := filepath.Abs(filepath.Join(dir, c.Binary))
+	path, err := filepath.Abs(filepath.Join(dir, i.Binary))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,41 +98,41 @@ func (c Command) Path(t testing.TB) string {
 }
 
 // Run runs the command to its end and returns its output.
-func (c Command) Run(t testing.TB, arguments ...string) (string, error) {
+func (i invocation) Run(t testing.TB, arguments ...string) (string, error) {
 	t.Helper()
-	path := c.Path(t) // may build the binary first
+	path := i.Path(t) // may build the binary first
 	ctx, cancel := context.WithTimeout(t.Context(), answersWithin)
 	defer cancel()
 	process := exec.CommandContext(ctx, path, arguments...)
-	process.Env = c.environ()
+	process.Env = i.environ()
 	out, err := process.CombinedOutput()
 	return string(out), err
 }
 
 // Offered returns an error unless the binary has the subcommand in the arguments.
-func (c Command) Offered(t testing.TB) error {
+func (i invocation) Offered(t testing.TB) error {
 	t.Helper()
-	if len(c.Arguments) == 0 {
-		return fmt.Errorf("%s is started without a subcommand", c.Binary)
+	if len(i.Arguments) == 0 {
+		return fmt.Errorf("%s is started without a subcommand", i.Binary)
 	}
-	out, err := c.Run(t, append(c.Arguments, "--help")...)
+	out, err := i.Run(t, append(i.Arguments, "--help")...)
 	if err != nil {
-		return fmt.Errorf("%s %s: %s", c.Binary, strings.Join(c.Arguments, " "), out)
+		return fmt.Errorf("%s %s: %s", i.Binary, strings.Join(i.Arguments, " "), out)
 	}
 	return nil
 }
 
 // Settings returns the binary's settings with the values in force under this command's environment, or an error if
 // these are invalid.
-func (c Command) Settings(t testing.TB) (map[string]string, error) {
+func (i invocation) Settings(t testing.TB) (map[string]string, error) {
 	t.Helper()
-	out, err := c.Run(t, "check-config", "--json")
+	out, err := i.Run(t, "check-config", "--json")
 	if err != nil {
-		return nil, fmt.Errorf("%s check-config: %s", c.Binary, out)
+		return nil, fmt.Errorf("%s check-config: %s", i.Binary, out)
 	}
 	var report struct{ Settings []envconf.Value }
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		return nil, fmt.Errorf("%s check-config: %w: %s", c.Binary, err, out)
+		return nil, fmt.Errorf("%s check-config: %w: %s", i.Binary, err, out)
 	}
 	settings := map[string]string{}
 	for _, s := range report.Settings {
@@ -133,9 +142,9 @@ func (c Command) Settings(t testing.TB) (map[string]string, error) {
 }
 
 // Unknown returns the names in the environment that belong to no setting, either NAME or NAME_FILE.
-func (c Command) Unknown(settings map[string]string) []string {
+func (i invocation) Unknown(settings map[string]string) []string {
 	var unknown []string
-	for name := range c.Environment {
+	for name := range i.Environment {
 		_, known := settings[name]
 		_, knownByFile := settings[strings.TrimSuffix(name, "_FILE")]
 		if strings.HasPrefix(name, "ALMONER_") && !known && !knownByFile {
@@ -146,27 +155,27 @@ func (c Command) Unknown(settings map[string]string) []string {
 }
 
 // With returns the command with changed settings.
-func (c Command) With(settings map[string]string) Command {
+func (i invocation) With(settings map[string]string) invocation {
 	environment := map[string]string{}
-	maps.Copy(environment, c.Environment)
+	maps.Copy(environment, i.Environment)
 	maps.Copy(environment, settings)
-	c.Environment = environment
-	return c
+	i.Environment = environment
+	return i
 }
 
 // WithFilesAt returns the command with the paths of files below from moved to below to.
-func (c Command) WithFilesAt(from, to string) Command {
+func (i invocation) WithFilesAt(from, to string) invocation {
 	moved := map[string]string{}
-	for name, value := range c.Environment {
+	for name, value := range i.Environment {
 		if below, ok := strings.CutPrefix(value, from+"/"); ok && strings.HasSuffix(name, "_FILE") {
 			moved[name] = filepath.Join(to, below)
 		}
 	}
-	return c.With(moved)
+	return i.With(moved)
 }
 
-// A Process is a started command.
-type Process struct {
+// A startedProcess is a started command.
+type startedProcess struct {
 	// Addresses are the addresses that it listens on, by setting (ALMONER_LISTEN and others).
 	Addresses map[string]string
 
@@ -174,10 +183,10 @@ type Process struct {
 }
 
 // Start runs the command until the test ends. It listens on free ports of the loopback interface.
-func (c Command) Start(t testing.TB) *Process {
+func (i invocation) Start(t testing.TB) *startedProcess {
 	t.Helper()
-	p := &Process{Addresses: map[string]string{}, ended: make(chan struct{})}
-	for name := range c.Environment {
+	p := &startedProcess{Addresses: map[string]string{}, ended: make(chan struct{})}
+	for name := range i.Environment {
 		if strings.HasSuffix(name, "_LISTEN") {
 			port, err := localstore.FreePort()
 			if err != nil {
@@ -186,9 +195,9 @@ func (c Command) Start(t testing.TB) *Process {
 			p.Addresses[name] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		}
 	}
-	c = c.With(p.Addresses)
-	process := exec.Command(c.Path(t), c.Arguments...)
-	process.Env = c.environ()
+	i = i.With(p.Addresses)
+	process := exec.Command(i.Path(t), i.Arguments...)
+	process.Env = i.environ()
 	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var output bytes.Buffer
 	process.Stdout, process.Stderr = &output, &output
@@ -203,14 +212,14 @@ func (c Command) Start(t testing.TB) *Process {
 		_ = process.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%s wrote:\n%s", c.Binary, output.String())
+			t.Logf("%s wrote:\n%s", i.Binary, output.String())
 		}
 	})
 	return p
 }
 
 // Becomes requests an address of the process until the status matches or the process has ended.
-func (p *Process) Becomes(url string, status int) error {
+func (p *startedProcess) Becomes(url string, status int) error {
 	var last error
 	for deadline := time.Now().Add(answersWithin); time.Now().Before(deadline); {
 		answer, err := http.Get(url)
@@ -231,16 +240,16 @@ func (p *Process) Becomes(url string, status int) error {
 	return last
 }
 
-// Keys returns a value for ALMONER_KEYS.
-func Keys() string {
+// newKey returns a value for ALMONER_KEYS.
+func newKey() string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(key)
 }
 
-// Stores returns a new database and Redis as values of settings, by service: owner, authserver and resourceapi, and
+// newStores returns a new database and Redis as values of settings, by service: owner, authserver and resourceapi, and
 // with the suffix " redis" the Redis of the two services, each as the user with the rules of compose/redis-*.acl.
-func Stores(t testing.TB) map[string]string {
+func newStores(t testing.TB) map[string]string {
 	t.Helper()
 	database, redis := testkit.NewDatabase(t), testkit.NewRedis(t).URL
 	return map[string]string{
@@ -256,7 +265,7 @@ func Stores(t testing.TB) map[string]string {
 // redisUser makes the Redis user of a service, and returns the URL with it.
 func redisUser(t testing.TB, address, service string) string {
 	t.Helper()
-	rules, err := os.ReadFile(filepath.Join(Root(), "deploy/compose/redis-"+service+".acl"))
+	rules, err := os.ReadFile(filepath.Join(repository(), "deploy/compose/redis-"+service+".acl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +273,7 @@ func redisUser(t testing.TB, address, service string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	password := Keys()
+	password := newKey()
 	arguments := []string{"-h", parsed.Hostname(), "-p", parsed.Port(), "ACL", "SETUSER", service, "on", ">" + password}
 	arguments = append(arguments, strings.Fields(string(rules))...)
 	command := exec.CommandContext(t.Context(), "redis-cli", arguments...)
@@ -277,9 +286,9 @@ func redisUser(t testing.TB, address, service string) string {
 	return parsed.String()
 }
 
-func (c Command) environ() []string {
+func (i invocation) environ() []string {
 	var pairs []string
-	for name, value := range c.Environment {
+	for name, value := range i.Environment {
 		pairs = append(pairs, name+"="+value)
 	}
 	return pairs

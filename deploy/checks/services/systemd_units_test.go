@@ -1,6 +1,7 @@
-// Package systemd tests deploy/systemd without a running systemd: the contents of its units, the real binaries started
-// as the units say, and the report of systemd-analyze if it is installed.
-package systemd
+// These files test deploy/systemd: the contents of its units, the real binaries started as the units say, and the
+// report of systemd-analyze if it is installed.
+
+package services
 
 import (
 	"bytes"
@@ -14,8 +15,6 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 	"github.com/hashicorp/go-envparse"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 )
 
 const (
@@ -33,7 +32,7 @@ type service struct {
 	options  []*unit.UnitOption
 }
 
-func folder() string { return filepath.Join(product.Root(), "deploy", "systemd") }
+func folder() string { return filepath.Join(repository(), "deploy", "systemd") }
 
 func services(t *testing.T) []service {
 	t.Helper()
@@ -172,13 +171,6 @@ func TestUnits_SandboxTheirProcess(t *testing.T) {
 	}
 }
 
-// These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
-const (
-	drain          = 20 * time.Second // for requests in flight: shared/net/web
-	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
-	submissionDone = 15 * time.Second // resourceapi/internal/worker
-)
-
 func TestUnits_RestartOnFailure(t *testing.T) {
 	for _, s := range services(t) {
 		if s.value(t, "Type") == "oneshot" {
@@ -225,7 +217,7 @@ func TestUnits_GOMEMLIMITFitsMemoryLimit(t *testing.T) {
 }
 
 // commands returns the commands of a unit, with its credentials in a directory.
-func (s service) commands(t *testing.T, credentials string) []product.Command {
+func (s service) commands(t *testing.T, credentials string) []invocation {
 	t.Helper()
 	environment := map[string]string{}
 	for _, file := range s.values("Service", "EnvironmentFile") {
@@ -253,14 +245,14 @@ func (s service) commands(t *testing.T, credentials string) []product.Command {
 			environment[name] = strings.NewReplacer("%d", credentials, "%i", s.instance).Replace(value)
 		}
 	}
-	var all []product.Command
+	var all []invocation
 	for _, line := range s.values("Service", "ExecStart") {
 		words := strings.Fields(line)
 		binary, ok := strings.CutPrefix(words[0], programs)
 		if !ok {
 			t.Errorf("%s starts %s", s.file, words[0])
 		}
-		all = append(all, product.Command{Binary: binary, Arguments: words[1:], Environment: environment})
+		all = append(all, invocation{Binary: binary, Arguments: words[1:], Environment: environment})
 	}
 	return all
 }

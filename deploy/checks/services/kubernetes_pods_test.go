@@ -1,4 +1,4 @@
-package kubernetes
+package services
 
 import (
 	"strings"
@@ -200,13 +200,6 @@ func TestDeployments_KeepAPodDuringDisruption(t *testing.T) {
 		}
 	}
 }
-
-// These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
-const (
-	drain          = 20 * time.Second // for requests in flight: shared/net/web
-	importAtWork   = 20 * time.Second // resourceapi/internal/store/postgres
-	submissionDone = 15 * time.Second // resourceapi/internal/worker
-)
 
 func TestPods_GracePeriodCoversShutdown(t *testing.T) {
 	c := example(t)

@@ -1,4 +1,4 @@
-package systemd
+package services
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/almonerhq/almoner/deploy/checks/internal/product"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	release "github.com/almonerhq/almoner/shared/net/version"
 )
@@ -58,12 +57,12 @@ func TestOneMachine_PageLeadsToSignIn(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	folder := filepath.Join(dir, "almoner-"+release.Number)
-	must(t, os.CopyFS(folder, os.DirFS(filepath.Join(product.Root(), "deploy"))))
+	must(t, os.CopyFS(folder, os.DirFS(filepath.Join(repository(), "deploy"))))
 	architecture, err := exec.Command("dpkg", "--print-architecture").Output()
 	must(t, err)
 	for _, program := range []string{"authserver", "resourceapi"} {
 		must(t, os.Symlink(
-			product.Command{Binary: program}.Path(t),
+			invocation{Binary: program}.Path(t),
 			filepath.Join(dir, program+"-"+release.Number+"-linux-"+strings.TrimSpace(string(architecture))),
 		))
 	}
