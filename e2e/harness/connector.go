@@ -25,7 +25,7 @@ type Connector struct {
 func (p *Product) DemoConnector() Connector { return p.ConnectorOf(p.Demo.Clients.Connector) }
 
 // ConnectorOf returns a connector of the demo.
-func (p *Product) ConnectorOf(c demo.Connector) Connector {
+func (p *Product) ConnectorOf(c demo.Client) Connector {
 	return Connector{
 		ClientID:    c.ClientID,
 		RedirectURI: c.RedirectURI,

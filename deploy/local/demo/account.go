@@ -63,14 +63,6 @@ func queueWorkspaces(batch *pgx.Batch, s Seed, d Demo) {
 	}
 }
 
-func everyPermission() perm.Set {
-	var all []perm.Permission
-	for _, entry := range perm.All() {
-		all = append(all, entry.ID)
-	}
-	return perm.NewSet(all...)
-}
-
 func readerPermissions() perm.Set { return perm.NewSet(perm.ProgrammesRead) }
 
 func registrarPermissions() perm.Set { return perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead) }
@@ -97,10 +89,10 @@ func queuePeople(batch *pgx.Batch, d Demo) error {
 		may        perm.Set
 		workspaces []Workspace
 	}{
-		{d.Users.Owner, "Oluwaseun Adeyemi", everyPermission(), d.Workspaces.all()},
+		{d.Users.Owner, "Oluwaseun Adeyemi", perm.Every(), d.Workspaces.all()},
 		{d.Users.Reader, "Rhiannon Pritchard", readerPermissions(), []Workspace{d.Workspaces.Main}},
 		{d.Users.Registrar, "Callum MacAskill", registrarPermissions(), []Workspace{d.Workspaces.Main}},
-		{d.Users.Outsider, "Priya Raghunathan", everyPermission(), []Workspace{d.Workspaces.Empty}},
+		{d.Users.Outsider, "Priya Raghunathan", perm.Every(), []Workspace{d.Workspaces.Empty}},
 	} {
 		hash, err := argon2id.CreateHash(person.user.Password, passwordCost())
 		if err != nil {
@@ -144,7 +136,7 @@ func queueClients(batch *pgx.Batch, d Demo) {
 // followAddress updates the demo connectors' resource, which contains the address, after `make run` moved to another
 // port, and their permissions, which an earlier version stored otherwise.
 func followAddress(ctx context.Context, db *pgx.Conn, d Demo) error {
-	for _, connector := range []Connector{d.Clients.Connector, d.Clients.MCP} {
+	for _, connector := range []Client{d.Clients.Connector, d.Clients.MCP} {
 		_, err := db.Exec(ctx, `update account.oauth_clients set resource = $2, required_permissions = $3
 				where id = $1 and (resource, required_permissions) is distinct from ($2, $3)`,
 			connector.ClientID, connector.Resource, strings.Fields(connector.Scope))
@@ -172,7 +164,7 @@ type token struct {
 
 func (d *Demo) tokens() []token {
 	t, users, out := d.Workspaces, d.Users, &d.Tokens
-	all := everyPermission()
+	all := perm.Every()
 	return []token{
 		{"owner", users.Owner, t.Main, all, &out.Owner},
 		{"reader", users.Reader, t.Main, readerPermissions(), &out.Reader},

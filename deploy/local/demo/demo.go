@@ -89,33 +89,20 @@ type OwnerIn struct {
 
 // Clients are the applications. All except the service belong to main.
 type Clients struct {
-	Confidential Confidential `json:"confidential"`
-	Connector    Connector    `json:"connector"`
-	MCP          Connector    `json:"mcp"`
-	Service      Service      `json:"service"`
+	Confidential Client `json:"confidential"`
+	Connector    Client `json:"connector"`
+	MCP          Client `json:"mcp"`
+	Service      Client `json:"service"` // may introspect tokens
 }
 
-// A Confidential application has a secret.
-type Confidential struct {
+// A Client is an application. A connector, a public client with PKCE, has a resource and a scope instead of a secret.
+type Client struct {
 	ClientID     string `json:"clientId"`
-	ClientSecret string `json:"clientSecret"`
-	RedirectURI  string `json:"redirectUri"`
-	WorkspaceID  string `json:"tenantId"`
-}
-
-// A Connector is a public client with PKCE.
-type Connector struct {
-	ClientID    string `json:"clientId"`
-	RedirectURI string `json:"redirectUri"`
-	WorkspaceID string `json:"tenantId"`
-	Resource    string `json:"resource"`
-	Scope       string `json:"scope"`
-}
-
-// A Service may introspect tokens.
-type Service struct {
-	ClientID     string `json:"clientId"`
-	ClientSecret string `json:"clientSecret"`
+	ClientSecret string `json:"clientSecret,omitempty"`
+	RedirectURI  string `json:"redirectUri,omitempty"`
+	WorkspaceID  string `json:"tenantId,omitempty"`
+	Resource     string `json:"resource,omitempty"`
+	Scope        string `json:"scope,omitempty"`
 }
 
 // Engage is the public form of main.
@@ -126,14 +113,6 @@ type Engage struct {
 
 // Describe returns the demo of an installation without the current tokens, which only its database knows.
 func Describe(s Seed, baseURL, appURL string) (Demo, error) {
-	secrets := map[string]string{}
-	for _, name := range []string{"confidential", "service"} {
-		secret, err := credential.ClientSecret.New(s.Reader("client secret " + name))
-		if err != nil {
-			return Demo{}, err
-		}
-		secrets[name] = secret.Reveal()
-	}
 	workspace := func(key, name string) Workspace { return Workspace{ID: s.UUID("tenant " + key).String(), Name: name} }
 	user := func(key string) User {
 		return User{ID: s.UUID("user " + key).String(), Email: key + "@demo.almoner.example", Password: s.Password(key)}
@@ -156,21 +135,27 @@ func Describe(s Seed, baseURL, appURL string) (Demo, error) {
 			Outsider:  user("outsider"),
 		},
 	}
-	main := d.Workspaces.Main.ID
-	connector := func(key, resource string, permissions perm.Set) Connector {
-		return Connector{
+	client := func(key, resource, scope string) Client {
+		return Client{
 			ClientID:    s.UUID("client " + key).String(),
 			RedirectURI: RedirectURI,
-			WorkspaceID: main,
+			WorkspaceID: d.Workspaces.Main.ID,
 			Resource:    resource,
-			Scope:       permissions.Scope(),
+			Scope:       scope,
 		}
 	}
 	d.Clients = Clients{
-		Confidential: Confidential{s.UUID("client confidential").String(), secrets["confidential"], RedirectURI, main},
-		Connector:    connector("connector", baseURL+"/v1", connectorPermissions()),
-		MCP:          connector("mcp", baseURL+"/mcp", readerPermissions()),
-		Service:      Service{s.UUID("client service").String(), secrets["service"]},
+		Confidential: client("confidential", "", ""),
+		Connector:    client("connector", baseURL+"/v1", connectorPermissions().Scope()),
+		MCP:          client("mcp", baseURL+"/mcp", readerPermissions().Scope()),
+		Service:      Client{ClientID: s.UUID("client service").String()},
+	}
+	for key, c := range map[string]*Client{"confidential": &d.Clients.Confidential, "service": &d.Clients.Service} {
+		secret, err := credential.ClientSecret.New(s.Reader("client secret " + key))
+		if err != nil {
+			return Demo{}, err
+		}
+		c.ClientSecret = secret.Reveal()
 	}
 	var err error
 	d.Engage, err = describeEngage(s)

@@ -87,7 +87,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 		may                         perm.Set
 		enabled, provisioned, llmOn bool
 	}{
-		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, everyPermission(), true, true, true},
+		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, perm.Every(), true, true, true},
 		{"reader", d.Tokens.Reader, d.Workspaces.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
 		{
 			"registrar",
@@ -98,13 +98,13 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 			true,
 			true,
 		},
-		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, everyPermission(), true, true, true},
-		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, everyPermission(), true, true, true},
+		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, perm.Every(), true, true, true},
+		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, perm.Every(), true, true, true},
 		{
 			"programmesDisabled",
 			d.Tokens.OwnerIn.ProgrammesDisabled,
 			d.Workspaces.ProgrammesDisabled.ID,
-			everyPermission(),
+			perm.Every(),
 			false,
 			true,
 			true,
@@ -113,7 +113,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 			"unprovisioned",
 			d.Tokens.OwnerIn.Unprovisioned,
 			d.Workspaces.Unprovisioned.ID,
-			everyPermission(),
+			perm.Every(),
 			true,
 			false,
 			true,
@@ -122,7 +122,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 			"llmDisabled",
 			d.Tokens.OwnerIn.LLMDisabled,
 			d.Workspaces.LLMDisabled.ID,
-			everyPermission(),
+			perm.Every(),
 			true,
 			true,
 			false,
@@ -250,7 +250,7 @@ func TestPlant_ConnectorsFollowThePort(t *testing.T) {
 	db := marked(t, s)
 	seedDemo(t, db, s, base, time.Now())
 	d := seedDemo(t, db, s, "http://localhost:9000", time.Now())
-	for _, c := range []Connector{d.Clients.Connector, d.Clients.MCP} {
+	for _, c := range []Client{d.Clients.Connector, d.Clients.MCP} {
 		got := value[string](t, db, "select resource from account.oauth_clients where id = $1", c.ClientID)
 		if got != c.Resource {
 			t.Errorf("registered for %s, described for %s", got, c.Resource)

@@ -152,6 +152,9 @@ var registry = []Entry{
 // All returns every entry, in the order in which pages show them.
 func All() []Entry { return slices.Clone(registry) }
 
+// Every returns all permissions.
+func Every() Set { return choose(func(Entry) bool { return true }) }
+
 // Describe returns the entry of a known permission.
 func Describe(p Permission) (Entry, bool) {
 	for _, entry := range registry {

@@ -115,11 +115,7 @@ func (r Registration) permissions(c *Client, resources []string) *Refusal {
 
 // grantable lists the permissions that a client of this kind and for this resource may require.
 func (c Client) grantable() string {
-	all := perm.Set{}
-	for _, entry := range perm.All() {
-		all = append(all, entry.ID)
-	}
-	c.Required = all
+	c.Required = perm.Every()
 	return strings.Join(c.At(c.Resource).Required.Strings(), ", ")
 }
 
