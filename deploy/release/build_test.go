@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/net/version"
 )
 
@@ -26,7 +27,7 @@ const someCommit = "0123456789abcdef0123456789abcdef01234567"
 // be the same, and so must the images with them.
 func TestBuild_IsReproducible(t *testing.T) {
 	t.Parallel()
-	root, err := findRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func namesIn(t *testing.T, image v1.Image) map[string]int64 {
 // with sha256sum.
 func TestRelease_SumsMatchAndBaseNamesImages(t *testing.T) {
 	t.Parallel()
-	root, err := findRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ go 1.26.0
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/almonerhq/almoner/shared v0.0.0
+	github.com/almonerhq/almoner/shared/devkit v0.0.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/licenseclassifier/v2 v2.0.0
 	github.com/google/uuid v1.6.0

@@ -4,10 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"testing/fstest"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,21 +28,6 @@ const user = "65532:65532"
 
 // ports are the ports on which the programs listen by default.
 var ports = map[string]string{"authserver": "8081/tcp", "resourceapi": "8082/tcp"}
-
-// A content is a file of a layer. It belongs to root.
-type content struct {
-	name string
-	mode int64
-	data []byte
-}
-
-func (c content) write(to *tar.Writer) error {
-	if err := to.WriteHeader(header(c.name, tar.TypeReg, c.mode, int64(len(c.data)))); err != nil {
-		return err
-	}
-	_, err := to.Write(c.data)
-	return err
-}
 
 // writeImage writes the image of a program for all architectures as an OCI archive: a tar file of an OCI image layout.
 // It returns the digest of the image's index, which is the digest that a registry will have.
@@ -76,7 +63,7 @@ func writeImage(program, commit string, files map[string]string, licences []byte
 	if err := written.AppendIndex(index, name); err != nil {
 		return "", err
 	}
-	return digest.String(), archiveOf(dir, archive)
+	return digest.String(), writeArchive(archive, os.DirFS(dir))
 }
 
 // imageOf returns the image of one program: certificates and licences in one layer, the program in another.
@@ -86,11 +73,14 @@ func imageOf(b build, commit, file string, licences []byte) (v1.Image, error) {
 		return nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	for _, contents := range [][]content{
-		{{"etc/ssl/certs/ca-certificates.crt", 0o644, certificates()}, {"LICENCES.txt", 0o644, licences}},
-		{{b.program, 0o755, program}},
+	for _, files := range []fstest.MapFS{
+		{
+			"etc/ssl/certs/ca-certificates.crt": {Data: certificates(), Mode: 0o644},
+			"LICENCES.txt":                      {Data: licences, Mode: 0o644},
+		},
+		{b.program: {Data: program, Mode: 0o755}},
 	} {
-		layer, err := layerOf(contents)
+		layer, err := layerOf(files)
 		if err != nil {
 			return nil, err
 		}
@@ -139,26 +129,10 @@ func certificates() []byte {
 	return out.Bytes()
 }
 
-// layerOf returns a layer with these files and their directories, in order.
-func layerOf(contents []content) (v1.Layer, error) {
+// layerOf returns a layer with these files and their directories.
+func layerOf(files fs.FS) (v1.Layer, error) {
 	var archive bytes.Buffer
-	writer := tar.NewWriter(&archive)
-	made := map[string]bool{".": true}
-	for _, c := range contents {
-		for _, dir := range parents(c.name) {
-			if made[dir] {
-				continue
-			}
-			made[dir] = true
-			if err := writer.WriteHeader(header(dir+"/", tar.TypeDir, 0o755, 0)); err != nil {
-				return nil, err
-			}
-		}
-		if err := c.write(writer); err != nil {
-			return nil, err
-		}
-	}
-	if err := writer.Close(); err != nil {
+	if err := pack(&archive, files); err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(
@@ -167,61 +141,49 @@ func layerOf(contents []content) (v1.Layer, error) {
 	)
 }
 
-// parents returns the directories above a file, the highest first.
-func parents(name string) []string {
-	var all []string
-	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
-		all = append([]string{dir}, all...)
-	}
-	return all
-}
-
-// header returns the header of a file without anything that depends on the machine or the time.
-func header(name string, kind byte, mode, size int64) *tar.Header {
-	return &tar.Header{
-		Typeflag: kind,
-		Name:     name,
-		Mode:     mode,
-		Size:     size,
-		ModTime:  time.Unix(0, 0),
-		Format:   tar.FormatUSTAR,
-	}
-}
-
-// archiveOf writes the files below a directory to a tar file, in the order of their names.
-func archiveOf(dir, archive string) error {
-	file, err := os.Create(archive)
+// writeArchive writes files to a tar file.
+func writeArchive(archive string, files fs.FS) error {
+	out, err := os.Create(archive)
 	if err != nil {
 		return err
 	}
-	writer := tar.NewWriter(file)
-	err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			return writer.WriteHeader(header(name+"/", tar.TypeDir, 0o755, 0))
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		mode := int64(0o644)
-		if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o100 != 0 {
-			mode = 0o755
-		}
-		return content{name, mode, data}.write(writer)
-	})
-	if err != nil {
-		_ = file.Close()
+	if err := errors.Join(pack(out, files), out.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", archive, err)
 	}
-	if err := writer.Close(); err != nil {
+	return nil
+}
+
+// pack writes files and their directories in the format of tar, in the order of their names. They belong to root, and
+// nothing in it depends on the machine or the time.
+func pack(out io.Writer, files fs.FS) error {
+	writer := tar.NewWriter(out)
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		header := &tar.Header{
+			Typeflag: tar.TypeDir,
+			Name:     name + "/",
+			Mode:     0o755,
+			ModTime:  time.Unix(0, 0),
+			Format:   tar.FormatUSTAR,
+		}
+		if entry.IsDir() {
+			return writer.WriteHeader(header)
+		}
+		data, err := fs.ReadFile(files, name)
+		if err != nil {
+			return err
+		}
+		header.Typeflag, header.Name, header.Size = tar.TypeReg, name, int64(len(data))
+		if info, err := entry.Info(); err != nil || info.Mode().Perm()&0o100 == 0 {
+			header.Mode = 0o644
+		}
+		if err := writer.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err = writer.Write(data)
 		return err
-	}
-	return file.Close()
+	})
+	return errors.Join(err, writer.Close())
 }

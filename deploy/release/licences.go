@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,14 +95,9 @@ func linked(root string) ([]*module, error) {
 			}
 		}
 	}
-	modules := make([]*module, 0, len(found))
-	for _, m := range found {
-		modules = append(modules, m)
-	}
-	slices.SortFunc(modules, func(a, b *module) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b *module) int {
 		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.version, b.version))
-	})
-	return modules, nil
+	}), nil
 }
 
 func add(found map[string]*module, program string, p goPackage) error {
@@ -167,7 +163,7 @@ func classify(modules []*module) error {
 	known.AddContent("License", "MIT-0", "MIT-0.txt", withoutAttribution)
 	seen := map[string][]string{} // text → licences; most texts occur many times
 	for _, m := range modules {
-		for _, name := range sorted(m.files) {
+		for _, name := range slices.Sorted(maps.Keys(m.files)) {
 			text := m.files[name]
 			if _, ok := seen[text]; !ok {
 				seen[text] = names(known.Match([]byte(text)))
@@ -176,7 +172,8 @@ func classify(modules []*module) error {
 		}
 		slices.Sort(m.licences)
 		if m.licences = slices.Compact(m.licences); len(m.licences) == 0 {
-			return fmt.Errorf("%s %s: unknown licence in %v", m.path, m.version, sorted(m.files))
+			files := slices.Sorted(maps.Keys(m.files))
+			return fmt.Errorf("%s %s: unknown licence in %v", m.path, m.version, files)
 		}
 	}
 	return nil
@@ -215,11 +212,12 @@ func collect(modules []*module) []byte {
 			holders[text] = append(holders[text], m.path+" "+m.version+", "+name)
 		}
 	}
-	texts := sorted(holders)
-	for _, text := range texts {
-		slices.Sort(holders[text])
+	for _, names := range holders {
+		slices.Sort(names)
 	}
-	slices.SortFunc(texts, func(a, b string) int { return strings.Compare(holders[a][0], holders[b][0]) })
+	texts := slices.SortedFunc(maps.Keys(holders), func(a, b string) int {
+		return strings.Compare(holders[a][0], holders[b][0])
+	})
 	var out bytes.Buffer
 	out.WriteString(
 		"The licences and notices of what Almoner's programs are made of. The standard library of Go is under the " +
@@ -229,13 +227,4 @@ func collect(modules []*module) []byte {
 		fmt.Fprintf(&out, "\n%s\n%s\n\n%s", strings.Repeat("=", 100), strings.Join(holders[text], "\n"), text)
 	}
 	return out.Bytes()
-}
-
-func sorted[V any](m map[string]V) []string {
-	var keys []string
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

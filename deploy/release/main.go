@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/net/version"
 )
 
@@ -40,35 +41,19 @@ func run(arguments []string) error {
 	case len(arguments) == 2 && arguments[0] == "sbom":
 		return writeBill(os.Stdout, arguments[1])
 	case len(arguments) == 2 && arguments[0] == "build":
-		root, err := findRoot()
+		root, err := localstore.RepositoryRoot()
 		if err != nil {
 			return err
 		}
 		return writeRelease(context.Background(), root, arguments[1])
 	case slices.Equal(arguments, []string{"licences"}):
-		root, err := findRoot()
+		root, err := localstore.RepositoryRoot()
 		if err != nil {
 			return err
 		}
 		return writeLicences(root)
 	}
 	return errors.New("usage: release build VERSION | release sbom PROGRAM | release licences")
-}
-
-// findRoot returns the directory at or above the working directory that holds go.work.
-func findRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("run this in the repository: there is no go.work here or in a directory above")
-		}
-	}
 }
 
 // sums is the file with the checksums of all others.
@@ -166,8 +151,11 @@ func (r release) writeDeploy(ctx context.Context, digests map[string]string) err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	archive := filepath.Join(dir, "source.tar")
-	pack := append([]string{"archive", "--output", archive, "HEAD"}, shipped()...)
-	if _, err := git(ctx, r.root, pack...); err != nil {
+	arguments := []string{"archive", "--output", archive, "HEAD"}
+	for _, name := range shipped() {
+		arguments = append(arguments, "deploy/"+name)
+	}
+	if _, err := git(ctx, r.root, arguments...); err != nil {
 		return err
 	}
 	into := filepath.Join(dir, "almoner-"+version.Number)
@@ -184,36 +172,16 @@ func (r release) writeDeploy(ctx context.Context, digests map[string]string) err
 	if err := nameImages(filepath.Join(into, "kubernetes"), digests); err != nil {
 		return err
 	}
-	return archiveOf(dir, filepath.Join(r.out, fmt.Sprintf("almoner-deploy-%s.tar", version.Number)))
+	return writeArchive(filepath.Join(r.out, fmt.Sprintf("almoner-deploy-%s.tar", version.Number)), os.DirFS(dir))
 }
 
-// shipped returns the paths of the repository that are in the archive.
+// shipped returns the files and folders of deploy that are in the archive.
 func shipped() []string {
-	var all []string
-	for _, name := range []string{
-		"CHANGELOG.md",
-		"LICENCES.md",
-		"LICENCES.txt",
-		"README.md",
-		"SCALING.md",
-		"SETTINGS.md",
-		"UPGRADING.md",
-		"citus",
-		"compose/redis-authserver.acl",
-		"compose/redis-resourceapi.acl",
-		"compose/roles.sql",
-		"docs",
-		"gateway/Caddyfile",
-		"gateway/nginx.conf",
-		"kubernetes",
-		"observability",
-		"runbooks",
-		"setup.sh",
-		"systemd",
-	} {
-		all = append(all, "deploy/"+name)
+	return []string{
+		"CHANGELOG.md", "LICENCES.md", "LICENCES.txt", "README.md", "SCALING.md", "SETTINGS.md", "UPGRADING.md",
+		"citus", "compose/redis-authserver.acl", "compose/redis-resourceapi.acl", "compose/roles.sql", "docs",
+		"gateway/Caddyfile", "gateway/nginx.conf", "kubernetes", "observability", "runbooks", "setup.sh", "systemd",
 	}
-	return all
 }
 
 // nameImages adds the digests of the images to the base, and removes the tags of the example: an overlay names only the

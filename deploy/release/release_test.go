@@ -11,6 +11,7 @@ import (
 
 	"github.com/CycloneDX/cyclonedx-go"
 
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/net/version"
 )
 
@@ -31,7 +32,7 @@ func permissive() []string {
 
 func TestLicences_MatchLinkedModules(t *testing.T) {
 	t.Parallel()
-	root, err := findRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestClassify_UnknownLicenceIsAnError(t *testing.T) {
 // built as deploy/image/Dockerfile builds them.
 func TestBill_ListsLinkedModules(t *testing.T) {
 	t.Parallel()
-	root, err := findRoot()
+	root, err := localstore.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
