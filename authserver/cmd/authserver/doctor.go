@@ -23,42 +23,23 @@ const maxPasswordFile = 4 << 10
 
 // doctorCommand needs no configuration and no database: it makes the requests of a connector.
 type doctorCommand struct {
-	As            string `enum:"claude,claude-code,chatgpt,codex,cursor,gemini-cli,opencode,vscode,generic" default:"generic" help:"Client to replay: ${enum}."`
-	URL           string `arg:"" name:"url" help:"URL of the MCP server, as entered into the client."`
-	ClientID      string `name:"client-id" placeholder:"ID" help:"Use this registered client instead of the client's metadata document."`
-	RedirectURI   string `name:"redirect-uri" placeholder:"URI" help:"Use this redirect URI instead of the client's usual one."`
-	Browser       bool   `help:"Consent in a browser on this computer."`
-	CallbackStdin bool   `name:"callback-stdin" help:"Consent in any browser, and paste the final address."`
-	Email         string `placeholder:"ADDRESS" help:"Sign in and consent as this user of Almoner, without a browser."`
-	PasswordFile  string `name:"password-file" placeholder:"FILE" help:"File that contains the user's password, or - for standard input."`
-	Workspace     string `placeholder:"NAME" help:"Workspace to choose if the page asks for one."`
-	Replay        bool   `help:"Present a used refresh token again, and check that its grant ends."`
-	JSON          bool   `name:"json" help:"Write JSON at the end."`
+	doctor.Options
+	JSON bool `name:"json" help:"Write JSON at the end."`
 }
 
 // Run writes its findings to standard output. Instructions to the user go to standard error.
 func (d doctorCommand) Run(ctx context.Context) error {
-	options := doctor.Options{
-		URL:         d.URL,
-		As:          d.As,
-		ClientID:    d.ClientID,
-		RedirectURI: d.RedirectURI,
-		Browser:     d.Browser,
-		Email:       d.Email,
-		Workspace:   d.Workspace,
-		Replay:      d.Replay,
-		Prompt:      func(text string) { fmt.Fprintln(os.Stderr, "\n"+text) },
-	}
+	d.Prompt = func(text string) { fmt.Fprintln(os.Stderr, "\n"+text) }
 	if d.CallbackStdin {
-		options.Pasted = os.Stdin
+		d.Pasted = os.Stdin
 	}
-	if err := d.readPassword(&options); err != nil {
+	if err := d.readPassword(); err != nil {
 		return exit{err, exitUsage}
 	}
 	if !d.JSON {
-		options.Tell = (&doctor.Text{Out: os.Stdout, Head: "As " + d.As + ": " + d.URL}).Tell
+		d.Tell = (&doctor.Text{Out: os.Stdout, Head: "As " + d.As + ": " + d.URL}).Tell
 	}
-	report, err := doctor.Run(ctx, options)
+	report, err := doctor.Run(ctx, d.Options)
 	if errors.Is(err, doctor.ErrUsage) {
 		return exit{err, exitUsage}
 	}
@@ -78,7 +59,7 @@ func (d doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-func (d doctorCommand) readPassword(options *doctor.Options) error {
+func (d *doctorCommand) readPassword() error {
 	if d.PasswordFile == "" {
 		return nil
 	}
@@ -100,8 +81,8 @@ func (d doctorCommand) readPassword(options *doctor.Options) error {
 	if err != nil {
 		return fmt.Errorf("read the password: %w", err)
 	}
-	options.Password = credential.Secret(strings.TrimRight(string(content), "\r\n"))
-	if options.Password == "" {
+	d.Password = credential.Secret(strings.TrimRight(string(content), "\r\n"))
+	if d.Password == "" {
 		return errors.New("the password file is empty")
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -33,32 +32,22 @@ type attempt struct {
 }
 
 // authorize sends the client's request and gets a code, if the user can consent.
-func (r *run) authorize(ctx context.Context) error {
+func (r *run) authorize(ctx context.Context) {
 	r.attempt = r.newAttempt()
-	if err := r.probeToken(ctx); err != nil {
-		return err
-	}
-	if err := r.probeAuthorize(ctx); err != nil {
-		return err
-	}
-	var callback string // the address that the browser was sent to
-	var err error
+	r.probeToken(ctx)
+	r.probeAuthorize(ctx)
 	switch {
 	case r.Email != "":
-		callback, err = r.consent(ctx)
+		r.checkCallback(r.consent(ctx))
 	case r.Browser:
-		callback, err = r.awaitBrowser(ctx)
+		r.checkCallback(r.awaitBrowser(ctx))
 	case r.Pasted != nil:
-		callback, err = r.readPasted(ctx)
+		r.checkCallback(r.readPasted(ctx))
 	default:
 		r.report.Stopped = "No user signed in. To continue, use --browser, --callback-stdin, or --email and " +
 			"--password-file."
-		return errStop
+		panic(errStop)
 	}
-	if err != nil {
-		return err
-	}
-	return r.checkCallback(callback)
 }
 
 // newAttempt makes the request as the connectors send it: with a space before the scope, offline_access,
@@ -93,23 +82,14 @@ func (r *run) newAttempt() attempt {
 
 // probeToken sends a code that was never issued. Clients act on the error of the token endpoint, so it must
 // be an OAuth error.
-func (r *run) probeToken(ctx context.Context) error {
-	resp, err := r.send(ctx, formRequest(r.server.token, "", url.Values{
-		"grant_type":    {"authorization_code"},
-		"client_id":     {r.ClientID},
-		"code":          {"almoner-doctor"},
-		"redirect_uri":  {r.redirect},
-		"code_verifier": {strings.Repeat("almoner-doctor-", 4)},
-		"resource":      {r.offered.resource},
-	}, tokenTimeout))
-	if err != nil {
-		return err
-	}
+func (r *run) probeToken(ctx context.Context) {
+	form := r.codeForm("almoner-doctor", strings.Repeat("almoner-doctor-", 4))
+	resp := r.send(ctx, formRequest(r.server.token, "", form, tokenTimeout))
 	resp.request.note = "an unknown code"
 	code, text := resp.oauthError(), resp.errorText()
 	if code == "invalid_client" && !resp.redirects() && !r.byDocument() {
 		r.attempt.refusal = resp // the server may fetch a document at the first consent
-		return nil
+		return
 	}
 	refused := resp.status == http.StatusBadRequest || resp.status == http.StatusUnauthorized
 	r.findFirst(resp, []check{
@@ -118,21 +98,17 @@ func (r *run) probeToken(ctx context.Context) error {
 		{!refused, "token_probe_status", text},
 		{true, "token_probe_ok", text},
 	})
-	return nil
 }
 
 // byDocument reports whether the client is known by its metadata document.
 func (r *run) byDocument() bool { return strings.HasPrefix(r.ClientID, "https://") }
 
 // probeAuthorize opens the request without a sign-in.
-func (r *run) probeAuthorize(ctx context.Context) error {
-	resp, err := r.send(ctx, pageRequest(r.attempt.address, "not signed in", false))
-	if err != nil {
-		return err
-	}
+func (r *run) probeAuthorize(ctx context.Context) {
+	resp := r.send(ctx, pageRequest(r.attempt.address, "not signed in", false))
 	if refusal := r.attempt.refusal; refusal != nil {
 		if r.knowsClient(resp) {
-			return r.stop("confidential_client", refusal, refusal.errorText())
+			r.stop("confidential_client", refusal, refusal.errorText())
 		}
 		r.find("token_unknown_client", refusal, refusal.errorText())
 	}
@@ -140,7 +116,7 @@ func (r *run) probeAuthorize(ctx context.Context) error {
 	client, redirect := "client_id "+quote(r.ClientID), "redirect_uri "+quote(r.redirect)
 	switch {
 	case resp.redirects() && strings.HasPrefix(location, r.redirect):
-		return r.checkEarlyCallback(resp, location)
+		r.checkEarlyCallback(resp, location)
 	case resp.status == http.StatusTemporaryRedirect || resp.status == http.StatusPermanentRedirect:
 		r.find("authorize_307", resp)
 	case resp.redirects():
@@ -148,15 +124,14 @@ func (r *run) probeAuthorize(ctx context.Context) error {
 	case resp.status == http.StatusOK:
 		r.find("authorize_ok", resp, said)
 	case r.byDocument() && resp.status >= 400:
-		return r.stop("document_not_taken", resp, said, client, redirect)
+		r.stop("document_not_taken", resp, said, client, redirect)
 	case resp.status >= 500:
-		return r.stop("authorize_fails", resp, said)
+		r.stop("authorize_fails", resp, said)
 	case r.profile.PortSetting != "" && r.RedirectURI == "" && r.attempt.refusal == nil:
-		return r.stop("port_not_registered", resp, said, "the setting is "+r.profile.PortSetting, redirect)
+		r.stop("port_not_registered", resp, said, "the setting is "+r.profile.PortSetting, redirect)
 	default:
-		return r.stop("authorize_refused", resp, said, client, redirect)
+		r.stop("authorize_refused", resp, said, client, redirect)
 	}
-	return nil
 }
 
 // knowsClient reports whether the authorization endpoint shows a sign-in page, or returns to the client. A redirect to
@@ -169,38 +144,38 @@ func (r *run) knowsClient(resp *response) bool {
 	return err == nil && asksPassword(formsOf(page))
 }
 
-// checkEarlyCallback checks a response that returned to the client before the sign-in.
-func (r *run) checkEarlyCallback(resp *response, location string) error {
+// checkEarlyCallback ends the step for a response that returned to the client before the sign-in.
+func (r *run) checkEarlyCallback(resp *response, location string) {
 	parsed, err := url.Parse(location)
 	if err != nil {
-		return r.stop("callback_unreadable", resp)
+		r.stop("callback_unreadable", resp)
 	}
 	if code := parsed.Query().Get("code"); code != "" {
 		r.secrets.add(credential.Secret(code))
-		return r.stop("code_without_consent", resp)
+		r.stop("code_without_consent", resp)
 	}
-	return r.stopOnError("authorize_error", resp, parsed.Query())
+	r.stopOnError("authorize_error", resp, parsed.Query())
 }
 
 // stopOnError records an error that was returned to the client.
-func (r *run) stopOnError(code string, resp *response, query url.Values) error {
+func (r *run) stopOnError(code string, resp *response, query url.Values) {
 	if query.Get("error") == "invalid_target" { // RFC 8707, section 2
 		code = "other_resource"
 	}
-	return r.stop(code, resp, query.Get("error")+": "+query.Get("error_description"))
+	r.stop(code, resp, query.Get("error")+": "+query.Get("error_description"))
 }
 
 // checkCallback checks the final address of the browser (RFC 6749, section 4.1.2; RFC 9207).
-func (r *run) checkCallback(address string) error {
+func (r *run) checkCallback(address string) {
 	parsed, err := url.Parse(address)
 	if err != nil {
-		return r.stop("callback_unreadable", nil)
+		r.stop("callback_unreadable", nil)
 	}
 	query := parsed.Query()
 	r.attempt.code = credential.Secret(query.Get("code"))
 	r.secrets.add(r.attempt.code)
 	if withoutQuery(address) != withoutQuery(r.redirect) {
-		return r.stop("callback_elsewhere", nil, r.secrets.address(address))
+		r.stop("callback_elsewhere", nil, r.secrets.address(address))
 	}
 	if len(query["code"]) > 1 || len(query["state"]) > 1 || len(query["iss"]) > 1 {
 		r.find("callback_twice", nil)
@@ -213,14 +188,13 @@ func (r *run) checkCallback(address string) error {
 	})
 	switch {
 	case query.Get("state") != r.attempt.state:
-		return r.stop("state_differs", nil)
+		r.stop("state_differs", nil)
 	case query.Get("error") != "":
-		return r.stopOnError("callback_error", nil, query)
+		r.stopOnError("callback_error", nil, query)
 	case r.attempt.code == "":
-		return r.stop("callback_without_code", nil)
+		r.stop("callback_without_code", nil)
 	}
 	r.find("callback_ok", nil)
-	return nil
 }
 
 func withoutQuery(address string) string {
@@ -235,14 +209,14 @@ type arrival struct {
 }
 
 // awaitBrowser waits on loopback for the browser to return.
-func (r *run) awaitBrowser(ctx context.Context) (string, error) {
+func (r *run) awaitBrowser(ctx context.Context) string {
 	callback, err := url.Parse(r.redirect)
 	if err != nil {
-		return "", errStop
+		panic(errStop)
 	}
 	listener, err := listen(ctx, callback)
 	if err != nil {
-		return "", r.stop("cannot_listen", nil, callback.Host)
+		r.stop("cannot_listen", nil, callback.Host)
 	}
 	arrivals := make(chan arrival, 1)
 	server := &http.Server{
@@ -282,7 +256,7 @@ func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
 }
 
 // readPasted reads the final address of the browser from a user who pastes it.
-func (r *run) readPasted(ctx context.Context) (string, error) {
+func (r *run) readPasted(ctx context.Context) string {
 	r.Prompt("Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" +
 		r.redirect + " and may show an error there: paste that whole address here.\n\n  " +
 		r.attempt.address + "\n")
@@ -299,7 +273,7 @@ func (r *run) readPasted(ctx context.Context) (string, error) {
 }
 
 // await waits for the browser to arrive, and returns the final address.
-func (r *run) await(ctx context.Context, arrivals <-chan arrival) (string, error) {
+func (r *run) await(ctx context.Context, arrivals <-chan arrival) string {
 	timer := time.NewTimer(userTimeout)
 	defer timer.Stop()
 	select {
@@ -308,11 +282,12 @@ func (r *run) await(ctx context.Context, arrivals <-chan arrival) (string, error
 			r.find("approval_307", nil)
 		}
 		if ok {
-			return last.address, nil
+			return last.address
 		}
 	case <-timer.C:
 	case <-ctx.Done():
-		return "", fmt.Errorf("waiting for consent: %w", ctx.Err())
+		panic(errStop)
 	}
-	return "", r.stop("nobody_consented", nil)
+	r.stop("nobody_consented", nil)
+	return ""
 }

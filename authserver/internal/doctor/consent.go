@@ -27,31 +27,27 @@ type browser struct {
 
 // consent signs in, chooses a workspace if the page offers a choice, and approves. It returns the address of
 // the callback.
-func (r *run) consent(ctx context.Context) (string, error) {
+func (r *run) consent(ctx context.Context) string {
 	page, err := url.Parse(r.server.authorize)
 	if err != nil {
-		return "", errStop
+		panic(errStop)
 	}
 	// D3: the operator of the named server also receives the password.
 	issuer, err := url.Parse(r.server.issuer)
 	if err != nil || origin(issuer) != origin(r.typed) || (page.Scheme != "https" && !isLoopback(page.Hostname())) {
-		return "", r.stop("password_not_sent", nil, "the sign-in page is at "+origin(page))
+		r.stop("password_not_sent", nil, "the sign-in page is at "+origin(page))
 	}
 	b := &browser{run: r, origin: origin(page)}
-	resp, err := r.send(ctx, pageRequest(r.attempt.address, "as a browser", true))
+	resp := r.send(ctx, pageRequest(r.attempt.address, "as a browser", true))
 	for range maxPages {
-		if err != nil {
-			return "", err
+		next, callback := b.next(resp)
+		if callback != "" {
+			return callback
 		}
-		var next request
-		var callback string
-		next, callback, err = b.next(resp)
-		if callback != "" || err != nil {
-			return callback, err
-		}
-		resp, err = r.send(ctx, next)
+		resp = r.send(ctx, next)
 	}
-	return "", r.stop("endless_pages", resp)
+	r.stop("endless_pages", resp)
+	return ""
 }
 
 // pageRequest makes a request for a page, as a browser does.
@@ -67,13 +63,13 @@ func pageRequest(address, note string, cookies bool) request {
 }
 
 // next decides how to continue after a response: with the next request, or with the callback's address.
-func (b *browser) next(resp *response) (request, string, error) {
+func (b *browser) next(resp *response) (next request, callback string) {
 	if resp.redirects() {
 		return b.follow(resp)
 	}
 	page, err := readPage(resp)
 	if err != nil || resp.status >= 500 {
-		return request{}, "", b.run.stop("page_fails", resp, messageOf(resp))
+		b.run.stop("page_fails", resp, messageOf(resp))
 	}
 	forms := slices.DeleteFunc(formsOf(page), func(f form) bool { return origin(f.action) != b.origin })
 	for _, f := range forms {
@@ -86,22 +82,21 @@ func (b *browser) next(resp *response) (request, string, error) {
 		case resp.status != http.StatusOK:
 		case f.post && f.password != "" && f.login != "" && !b.signedIn:
 			b.checkFormAction(resp)
-			return b.signIn(f), "", nil
+			return b.signIn(f), ""
 		case f.post && f.hasButton("approve") && !b.approved:
 			b.checkFormAction(resp)
-			next, err := b.approve(resp, f)
-			return next, "", err
+			return b.approve(resp, f), ""
 		case len(f.open()) > 0 && !b.chose:
 			b.checkFormAction(resp)
-			next, err := b.choose(f)
-			return next, "", err
+			return b.choose(f), ""
 		}
 	}
-	return request{}, "", b.stuck(resp, asksPassword(formsOf(page)))
+	b.stuck(resp, asksPassword(formsOf(page)))
+	return request{}, ""
 }
 
 // stuck records why it cannot continue. again reports that there is a sign-in form.
-func (b *browser) stuck(resp *response, again bool) error {
+func (b *browser) stuck(resp *response, again bool) {
 	refused := resp.status != http.StatusOK
 	code := "page_not_understood"
 	switch {
@@ -110,25 +105,25 @@ func (b *browser) stuck(resp *response, again bool) error {
 	case b.signedIn && refused:
 		code = "consent_refused"
 	}
-	return b.run.stop(code, resp, messageOf(resp))
+	b.run.stop(code, resp, messageOf(resp))
 }
 
-func (b *browser) follow(resp *response) (request, string, error) {
+func (b *browser) follow(resp *response) (next request, callback string) {
 	location := resp.header.Get("Location")
 	if withoutQuery(location) == withoutQuery(b.run.redirect) {
 		if b.approved {
 			b.checkReturn(resp)
 		}
-		return request{}, location, nil
+		return request{}, location
 	}
 	at, err := url.Parse(resp.request.url)
 	if err == nil {
 		at, err = at.Parse(location)
 	}
 	if err != nil || origin(at) != b.origin {
-		return request{}, "", b.run.stop("led_elsewhere", resp)
+		b.run.stop("led_elsewhere", resp)
 	}
-	return pageRequest(at.String(), "as a browser", true), "", nil
+	return pageRequest(at.String(), "as a browser", true), ""
 }
 
 // checkReturn expects a status after which the browser uses GET: with 307 it would send the consent page's
@@ -175,32 +170,28 @@ func (b *browser) signIn(f form) request {
 	return b.submit(f, "sign-in as "+b.run.Email)
 }
 
-func (b *browser) approve(resp *response, f form) (request, error) {
+func (b *browser) approve(resp *response, f form) request {
 	if !b.restricted {
 		b.run.find("form_action_ok", resp)
 	}
 	if len(f.open()) > 0 {
-		if err := b.pick(f); err != nil {
-			return request{}, err
-		}
+		b.pick(f)
 	}
 	f.press(func(button choice) bool { return button.value == "approve" })
 	b.approved = true
-	return b.submit(f, "approve"), nil
+	return b.submit(f, "approve")
 }
 
-func (b *browser) choose(f form) (request, error) {
-	if err := b.pick(f); err != nil {
-		return request{}, err
-	}
+func (b *browser) choose(f form) request {
+	b.pick(f)
 	f.press(func(button choice) bool { return button.value != "deny" && button.value != "cancel" })
 	b.chose = true
-	return b.submit(f, "the workspace chosen"), nil
+	return b.submit(f, "the workspace chosen")
 }
 
 // pick selects the choice that the user named: by its value, by its label, or by an unambiguous prefix of its
 // label.
-func (b *browser) pick(f form) error {
+func (b *browser) pick(f form) {
 	offered, wanted := f.open(), b.run.Workspace
 	for _, fits := range []func(choice) bool{
 		func(c choice) bool { return c.value == wanted },
@@ -211,14 +202,14 @@ func (b *browser) pick(f form) error {
 		fitting := slices.DeleteFunc(slices.Clone(offered), func(c choice) bool { return !fits(c) })
 		if wanted != "" && len(fitting) == 1 {
 			f.fields.Set(fitting[0].name, fitting[0].value)
-			return nil
+			return
 		}
 	}
 	labels := make([]string, len(offered))
 	for i, c := range offered {
 		labels[i] = quote(c.label)
 	}
-	return b.run.stop("workspace_not_chosen", nil, "offered: "+strings.Join(labels, ", "))
+	b.run.stop("workspace_not_chosen", nil, "offered: "+strings.Join(labels, ", "))
 }
 
 // A form holds what a form of a page sends by default, and its choices.

@@ -171,11 +171,20 @@ func readBody(body io.Reader, complete func([]byte) bool) ([]byte, error) {
 	}
 }
 
-// send sends a request, and records a finding if there is no response.
-func (r *run) send(ctx context.Context, req request) (*response, error) {
+// send sends a request, and ends the step if there is no response.
+func (r *run) send(ctx context.Context, req request) *response {
+	resp, ok := r.try(ctx, req)
+	if !ok {
+		panic(errStop)
+	}
+	return resp
+}
+
+// try sends a request, and records a finding if there is no response.
+func (r *run) try(ctx context.Context, req request) (resp *response, ok bool) {
 	resp, err := r.do(ctx, req)
 	if err == nil {
-		return resp, nil
+		return resp, true
 	}
 	if code := codeOf(err); code != "" {
 		if failed, ok := errors.AsType[*url.Error](err); ok {
@@ -183,7 +192,7 @@ func (r *run) send(ctx context.Context, req request) (*response, error) {
 		}
 		r.find(code, resp, err.Error())
 	}
-	return resp, errStop
+	return resp, false
 }
 
 // codeOf returns the code of the finding about an error of do, or "" if the run was cancelled.

@@ -39,18 +39,10 @@ func (t tool) described() bool {
 }
 
 // call makes the first calls with the token, and one with an invalid token.
-func (r *run) call(ctx context.Context) error {
-	if err := r.openSession(ctx); err != nil {
-		return err
-	}
-	tools, err := r.listTools(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.callTool(ctx, tools); err != nil {
-		return err
-	}
-	return r.callWithWrongToken(ctx)
+func (r *run) call(ctx context.Context) {
+	r.openSession(ctx)
+	r.callTool(ctx, r.listTools(ctx))
+	r.callWithWrongToken(ctx)
 }
 
 // rpc makes a request with the current token, and returns its id. Without params it is a notification, which has no
@@ -75,32 +67,29 @@ func (r *run) rpc(method, params string) (request, int) {
 	return req, id
 }
 
-// result sends a request and parses the result in its response, or records a finding if there is none.
-func (r *run) result(ctx context.Context, req request, id int, result any) (*response, error) {
-	resp, err := r.send(ctx, req)
-	if err != nil {
-		return resp, err
-	}
+// result sends a request and parses the result in its response, or ends the step if there is none.
+func (r *run) result(ctx context.Context, req request, id int, result any) *response {
+	resp := r.send(ctx, req)
 	switch resp.status {
 	case http.StatusOK:
 	case http.StatusUnauthorized:
-		return resp, r.stop("own_token_refused", resp)
+		r.stop("own_token_refused", resp)
 	case http.StatusForbidden:
-		return resp, r.stop("call_forbidden", resp, resp.errorText())
+		r.stop("call_forbidden", resp, resp.errorText())
 	default:
-		return resp, r.stop("call_fails", resp)
+		r.stop("call_fails", resp)
 	}
 	found, ok := findRPC(resp.body, id)
 	if ok && found.Error != nil {
-		return resp, r.stop("mcp_error", resp, fmt.Sprintf("%.0f %s", found.Error.Code, found.Error.Message))
+		r.stop("mcp_error", resp, fmt.Sprintf("%.0f %s", found.Error.Code, found.Error.Message))
 	}
 	if !ok || found.Result == nil || json.Unmarshal(found.Result, result) != nil {
-		return resp, r.stop("not_mcp", resp)
+		r.stop("not_mcp", resp)
 	}
-	return resp, nil
+	return resp
 }
 
-func (r *run) openSession(ctx context.Context) error {
+func (r *run) openSession(ctx context.Context) {
 	req := r.initialize("with the token", r.tokens.access.Reveal())
 	req.timeout = callTimeout
 	var result struct {
@@ -110,34 +99,26 @@ func (r *run) openSession(ctx context.Context) error {
 			Version string `json:"version"`
 		} `json:"serverInfo"`
 	}
-	resp, err := r.result(ctx, req, 1, &result)
-	if err != nil {
-		return err
-	}
+	resp := r.result(ctx, req, 1, &result)
 	if result.ProtocolVersion == "" {
-		return r.stop("not_mcp", resp)
+		r.stop("not_mcp", resp)
 	}
 	r.session.version, r.session.id = result.ProtocolVersion, resp.header.Get("Mcp-Session-Id")
 	r.secrets.add(credential.Secret(r.session.id))
 	about := result.ServerInfo
 	r.find("initialize_ok", resp, fmt.Sprintf("%s %s, protocol %s", about.Name, about.Version, r.session.version))
 	notification, _ := r.rpc("notifications/initialized", "")
-	resp, err = r.send(ctx, notification)
-	if err == nil && !resp.succeeded() {
+	if resp = r.send(ctx, notification); !resp.succeeded() {
 		r.find("notification_refused", resp)
 	}
-	return err
 }
 
-func (r *run) listTools(ctx context.Context) ([]tool, error) {
+func (r *run) listTools(ctx context.Context) []tool {
 	req, id := r.rpc("tools/list", "{}")
 	var result struct {
 		Tools []tool `json:"tools"`
 	}
-	resp, err := r.result(ctx, req, id, &result)
-	if err != nil {
-		return nil, err
-	}
+	resp := r.result(ctx, req, id, &result)
 	var names, bare []string
 	for _, t := range result.Tools {
 		names = append(names, t.Name)
@@ -150,11 +131,11 @@ func (r *run) listTools(ctx context.Context) ([]tool, error) {
 		{len(bare) > 0, "tools_without_hints", strings.Join(bare, ", ")},
 		{true, "tools_ok", strings.Join(names, ", ")},
 	})
-	return result.Tools, nil
+	return result.Tools
 }
 
 // callTool calls a read-only tool without required arguments: whoami if there is one.
-func (r *run) callTool(ctx context.Context, tools []tool) error {
+func (r *run) callTool(ctx context.Context, tools []tool) {
 	chosen := ""
 	for _, t := range tools {
 		harmless := t.Annotations != nil && t.Annotations.ReadOnlyHint && len(t.InputSchema.Required) == 0
@@ -164,12 +145,9 @@ func (r *run) callTool(ctx context.Context, tools []tool) error {
 	}
 	if chosen == "" {
 		r.find("nothing_to_try", nil)
-		return nil
+		return
 	}
-	name, err := json.Marshal(chosen)
-	if err != nil {
-		return err
-	}
+	name, _ := json.Marshal(chosen) // a string has a JSON
 	req, id := r.rpc("tools/call", `{"name":`+string(name)+`,"arguments":{}}`)
 	req.note += " " + chosen
 	var result struct {
@@ -179,10 +157,7 @@ func (r *run) callTool(ctx context.Context, tools []tool) error {
 		} `json:"content"`
 		Structured map[string]any `json:"structuredContent"`
 	}
-	resp, err := r.result(ctx, req, id, &result)
-	if err != nil {
-		return err
-	}
+	resp := r.result(ctx, req, id, &result)
 	text := ""
 	if len(result.Content) > 0 && (chosen == "whoami" || result.IsError) {
 		text = result.Content[0].Text
@@ -193,7 +168,6 @@ func (r *run) callTool(ctx context.Context, tools []tool) error {
 		{chosen == "whoami" && workspace != "", "workspace_told", "workspace " + quote(workspace)},
 		{true, "tool_ok", text},
 	})
-	return nil
 }
 
 // workspaceOf returns the name of the workspace in the result of whoami.
@@ -205,11 +179,8 @@ func workspaceOf(content object) string {
 }
 
 // callWithWrongToken expects 401 with a challenge: a client refreshes only after that.
-func (r *run) callWithWrongToken(ctx context.Context) error {
-	resp, err := r.send(ctx, r.initialize("an unknown token", "almoner-doctor-was-never-issued"))
-	if err != nil {
-		return err
-	}
+func (r *run) callWithWrongToken(ctx context.Context) {
+	resp := r.send(ctx, r.initialize("an unknown token", "almoner-doctor-was-never-issued"))
 	challenge := bearerChallenge(resp.header)
 	r.findFirst(resp, []check{
 		{resp.succeeded(), "any_token_taken", ""},
@@ -218,7 +189,6 @@ func (r *run) callWithWrongToken(ctx context.Context) error {
 		{challenge["error"] != "invalid_token", "wrong_token_no_error", ""},
 		{true, "wrong_token_ok", ""},
 	})
-	return nil
 }
 
 // An rpcResponse is a JSON-RPC response.

@@ -95,10 +95,10 @@ func (r *run) find(code string, about *response, details ...string) {
 	r.Tell(f)
 }
 
-// stop records a finding after which the client cannot continue.
-func (r *run) stop(code string, about *response, details ...string) error {
+// stop records a finding after which the client cannot continue, and ends the step: it does not return.
+func (r *run) stop(code string, about *response, details ...string) {
 	r.find(code, about, details...)
-	return errStop
+	panic(errStop)
 }
 
 // A check is the code of a finding, and when to record it.

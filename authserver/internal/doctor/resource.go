@@ -34,19 +34,14 @@ type offered struct {
 }
 
 // reach makes the first call, without a token (RFC 9728, section 5; connectors, Discovery).
-func (r *run) reach(ctx context.Context) error {
+func (r *run) reach(ctx context.Context) {
 	r.checkURL()
-	resp, err := r.send(ctx, r.initialize("no token", ""))
-	if err != nil {
-		return err
-	}
+	resp := r.send(ctx, r.initialize("no token", ""))
 	r.checkCertificate(resp)
-	if err := r.checkFirst(ctx, resp); err != nil {
-		return err
-	}
+	r.checkFirst(ctx, resp)
 	r.checkChallenge(resp)
 	r.checkTime(resp)
-	return r.reachFromPage(ctx)
+	r.reachFromPage(ctx)
 }
 
 func (r *run) checkURL() {
@@ -84,14 +79,14 @@ func (r *run) initialize(note, bearer string) request {
 }
 
 // checkFirst expects 401: no other status makes a client sign in.
-func (r *run) checkFirst(ctx context.Context, resp *response) error {
+func (r *run) checkFirst(ctx context.Context, resp *response) {
 	challenged := bearerChallenge(resp.header) != nil
 	switch resp.status {
 	case http.StatusUnauthorized:
 		r.find("refused_401", resp)
-		return nil
+		return
 	case http.StatusNotFound:
-		return r.stop("nothing_there", resp, r.elsewhere(ctx))
+		r.stop("nothing_there", resp, r.elsewhere(ctx))
 	}
 	r.findFirst(resp, []check{
 		{resp.redirects(), "mcp_redirects", ""},
@@ -104,7 +99,7 @@ func (r *run) checkFirst(ctx context.Context, resp *response) error {
 		{resp.status >= 500, "server_fails", ""},
 		{true, "judged_before_401", ""},
 	})
-	return errStop
+	panic(errStop)
 }
 
 // elsewhere returns the resource URL in the server's own metadata, if it differs from the typed one.
@@ -141,20 +136,16 @@ func (r *run) checkChallenge(resp *response) {
 }
 
 // reachFromPage calls as a client in a browser does: it sees the challenge only if the server exposes it.
-func (r *run) reachFromPage(ctx context.Context) error {
+func (r *run) reachFromPage(ctx context.Context) {
 	req := r.initialize("from a page of "+r.profile.Origin, "")
 	req.header["Origin"] = r.profile.Origin
-	resp, err := r.send(ctx, req)
-	if err != nil {
-		return err
-	}
+	resp := r.send(ctx, req)
 	r.findFirst(resp, []check{
 		{resp.status == http.StatusForbidden, "origin_refused", r.profile.Origin},
 		{!r.mayRead(resp), "no_cors", ""},
 		{!exposes(resp.header, "WWW-Authenticate"), "challenge_not_exposed", ""},
 		{true, "cors_ok", ""},
 	})
-	return nil
 }
 
 // mayRead reports whether the client's pages may read a response.
@@ -217,7 +208,7 @@ const (
 
 // fetch gets a discovery document. It returns "", or why there is none.
 func (r *run) fetch(ctx context.Context, address string) (document, string) {
-	resp, err := r.send(ctx, request{
+	resp, ok := r.try(ctx, request{
 		method:  http.MethodGet,
 		url:     address,
 		timeout: r.DiscoveryTimeout,
@@ -229,7 +220,7 @@ func (r *run) fetch(ctx context.Context, address string) (document, string) {
 	})
 	d := document{resp: resp}
 	switch {
-	case err != nil:
+	case !ok:
 		return d, silent
 	case resp.redirects():
 		return d, "document_redirects"
@@ -238,6 +229,7 @@ func (r *run) fetch(ctx context.Context, address string) (document, string) {
 	case resp.status != http.StatusOK:
 		return d, "document_status"
 	}
+	var err error
 	if d.object, err = readObject(resp.body); err != nil {
 		return d, "document_not_json"
 	}
@@ -287,7 +279,7 @@ func quote(text string) string { return `"` + text + `"` }
 
 // readResource reads the metadata of the protected resource at each address that the client uses, in its order
 // (RFC 9728, section 3).
-func (r *run) readResource(ctx context.Context) error {
+func (r *run) readResource(ctx context.Context) {
 	var first document
 	for _, address := range r.resourceAddresses() {
 		challenged := address == r.offered.metadata
@@ -314,12 +306,11 @@ func (r *run) readResource(ctx context.Context) error {
 		}
 	}
 	if first.resp == nil {
-		return r.stop("no_resource_document", nil, "looked at "+strings.Join(r.resourceAddresses(), ", "))
+		r.stop("no_resource_document", nil, "looked at "+strings.Join(r.resourceAddresses(), ", "))
 	}
 	if r.offered.issuer == "" || !r.usable(r.offered.issuer, "authorization_servers[0]", first.resp) {
-		return errStop
+		panic(errStop)
 	}
-	return nil
 }
 
 // resourceAddresses returns the addresses without duplicates: first the address in the challenge, then the addresses

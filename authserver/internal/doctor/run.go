@@ -49,34 +49,45 @@ const (
 	callTimeout      = 30 * time.Second
 )
 
-// Options configures a run.
+// Options are the options of authserver doctor, which package kong parses, and what its caller adds. Consent is given
+// by a browser that returns to loopback, by pasting the final address, or by the doctor itself. Without any of these
+// the run ends before the sign-in.
 type Options struct {
-	URL         string // of the MCP server, as typed into the client
-	As          string // name of a profile, such as claude or generic
-	ClientID    string // of a registered client, "" for the profile's metadata document
-	RedirectURI string // "" for the profile's
+	As            string `enum:"claude,claude-code,chatgpt,codex,cursor,gemini-cli,opencode,vscode,generic" default:"generic" help:"Client to replay: ${enum}."`
+	URL           string `arg:"" name:"url" help:"URL of the MCP server, as entered into the client."`
+	ClientID      string `name:"client-id" placeholder:"ID" help:"Use this registered client instead of the client's metadata document."`
+	RedirectURI   string `name:"redirect-uri" placeholder:"URI" help:"Use this redirect URI instead of the client's usual one."`
+	Browser       bool   `help:"Consent in a browser on this computer."`
+	CallbackStdin bool   `name:"callback-stdin" help:"Consent in any browser, and paste the final address."`
+	Email         string `placeholder:"ADDRESS" help:"Sign in and consent as this user of Almoner, without a browser."`
+	PasswordFile  string `name:"password-file" placeholder:"FILE" help:"File that contains the user's password, or - for standard input."`
+	Workspace     string `placeholder:"NAME" help:"Workspace to choose if the page asks for one."`
+	Replay        bool   `help:"Present a used refresh token again, and check that its grant ends."`
 
-	// How consent is given: by a browser that returns to loopback, by pasting the final address, or by the
-	// doctor itself. Without any of these the run ends before the sign-in.
-	Browser   bool
-	Pasted    io.Reader // nil if not used
-	Email     string
-	Password  credential.Secret
-	Workspace string // name or id, if the page offers a choice
-
-	DiscoveryTimeout time.Duration // time limit of a discovery request; 0 means 10 s, as on the connector platforms
-
-	Replay bool // present a used refresh token again, and check that the grant ends
-
-	Tell   func(Finding) // called for each finding
-	Prompt func(string)  // called with instructions for the user
+	Pasted           io.Reader         `kong:"-"` // for CallbackStdin: has the final address
+	Password         credential.Secret `kong:"-"` // the content of PasswordFile
+	DiscoveryTimeout time.Duration     `kong:"-"` // of a discovery request; 0 means 10 s, as on the connector platforms
+	Tell             func(Finding)     `kong:"-"` // called for each finding
+	Prompt           func(string)      `kong:"-"` // called with instructions for the user
 }
 
 // ErrUsage is wrapped by errors about the options.
 var ErrUsage = errors.New("usage")
 
-// errStop ends a run that cannot continue; the reason is in the findings.
+// errStop is what a step panics with that cannot continue; perform recovers it. The reason is in the findings.
 var errStop = errors.New("the run cannot continue")
+
+// perform calls a part of the run, and reports whether it came to its end. The parts are long sequences in which nearly
+// every line can be the last one; so they stop by a panic, as package regexp/syntax does while it parses.
+func perform(part func()) (completed bool) {
+	defer func() {
+		if reason := recover(); reason != nil && reason != errStop {
+			panic(reason)
+		}
+	}()
+	part()
+	return true
+}
 
 // A profile describes one connector: what it sends and what it requires.
 type profile struct {
@@ -120,7 +131,7 @@ type run struct {
 // A step is one part of a run.
 type step struct {
 	name, title string
-	do          func(*run, context.Context) error // nil for the last step, which always runs
+	do          func(*run, context.Context) // nil for the last step, which always runs
 }
 
 func steps() []step {
@@ -152,16 +163,17 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer r.client.CloseIdleConnections()
+	completed := true
 	for _, s := range steps() {
 		r.step = s.name
-		if s.do != nil && err == nil && ctx.Err() == nil {
-			err = s.do(r, ctx)
+		if s.do != nil && completed && ctx.Err() == nil {
+			completed = perform(func() { s.do(r, ctx) })
 		}
 	}
 	r.cleanUp(context.WithoutCancel(ctx))
 	if ctx.Err() != nil {
 		r.report.Stopped = "The run was cancelled."
-	} else if err != nil && r.report.Stopped == "" {
+	} else if !completed && r.report.Stopped == "" {
 		r.report.Stopped = "The client cannot continue from here."
 	}
 	r.report.judge()

@@ -31,7 +31,7 @@ type server struct {
 // discover reads the metadata of the authorization server in the client's order (RFC 8414, section 3; MCP,
 // Authorization Server Metadata Discovery), checks it, and checks the places used by other clients and
 // earlier versions.
-func (r *run) discover(ctx context.Context) error {
+func (r *run) discover(ctx context.Context) {
 	addresses := serverAddresses(r.offered.issuer)
 	var first document
 	for _, address := range addresses {
@@ -49,16 +49,14 @@ func (r *run) discover(ctx context.Context) error {
 	}
 	if first.resp == nil {
 		r.find("no_server_document", nil, "looked at "+strings.Join(addresses, ", "))
-	} else if err := r.checkAliases(ctx, first, addresses); err != nil {
-		return err
+	} else {
+		r.checkAliases(ctx, first, addresses)
 	}
-	if err := r.guessEndpoints(ctx); err != nil {
-		return err
-	}
+	r.guessEndpoints(ctx)
 	if !r.server.usable {
-		return errStop
+		panic(errStop)
 	}
-	return r.identify(ctx)
+	r.identify(ctx)
 }
 
 // serverAddresses returns the metadata addresses of an issuer, with or without a path.
@@ -75,7 +73,7 @@ func serverAddresses(issuer string) []string {
 }
 
 // checkAliases checks the addresses on the API's host that are used by clients which skip the resource's document.
-func (r *run) checkAliases(ctx context.Context, first document, done []string) error {
+func (r *run) checkAliases(ctx context.Context, first document, done []string) {
 	base, path := origin(r.typed), strings.TrimSuffix(r.typed.EscapedPath(), "/")
 	for _, address := range []string{
 		base + serverWellKnown,
@@ -91,7 +89,7 @@ func (r *run) checkAliases(ctx context.Context, first document, done []string) e
 		d, fault := r.fetch(ctx, address)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			panic(errStop)
 		case fault == "":
 			r.checkAlias(first, d)
 		case fault == missing && r.profile.RootFirst && address == base+serverWellKnown+path:
@@ -100,7 +98,6 @@ func (r *run) checkAliases(ctx context.Context, first document, done []string) e
 			r.find("alias_strange", d.resp)
 		}
 	}
-	return nil
 }
 
 // checkAlias expects the same document at every address.
@@ -179,45 +176,32 @@ func (r *run) checkAbilities(d document, s server) {
 
 // guessEndpoints checks /authorize, /token and /register on the API's origin, which hosted clients use if discovery
 // fails.
-func (r *run) guessEndpoints(ctx context.Context) error {
+func (r *run) guessEndpoints(ctx context.Context) {
 	if !r.profile.Hosted {
-		return nil
+		return
 	}
-	if err := r.guessAuthorize(ctx); err != nil {
-		return err
-	}
+	r.guessAuthorize(ctx)
 	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {"almoner-doctor"}, "code": {"guess"}}
-	resp, err := r.send(ctx, formRequest(origin(r.typed)+"/token", "", form, r.DiscoveryTimeout))
-	if err != nil {
-		return err
-	}
+	resp := r.send(ctx, formRequest(origin(r.typed)+"/token", "", form, r.DiscoveryTimeout))
 	r.findFirst(resp, []check{
 		{resp.redirects(), "guess_token_redirects", ""},
 		{resp.oauthError() == "", "guess_token", ""},
 		{true, "guess_token_ok", ""},
 	})
-	if r.server.register != "" {
-		return nil
+	if r.server.register == "" {
+		resp = r.send(ctx, r.registration(origin(r.typed)+"/register", "a guess"))
+		r.find(either(resp.status == http.StatusNotFound, "guess_register_ok", "guess_register"), resp)
 	}
-	resp, err = r.send(ctx, r.registration(origin(r.typed)+"/register", "a guess"))
-	if err != nil {
-		return err
-	}
-	r.find(either(resp.status == http.StatusNotFound, "guess_register_ok", "guess_register"), resp)
-	return nil
 }
 
-func (r *run) guessAuthorize(ctx context.Context) error {
+func (r *run) guessAuthorize(ctx context.Context) {
 	guess := origin(r.typed) + "/authorize"
-	resp, err := r.send(ctx, request{
+	resp := r.send(ctx, request{
 		method:  http.MethodGet,
 		url:     guess + "?state=guess",
 		note:    "a guess",
 		timeout: r.DiscoveryTimeout,
 	})
-	if err != nil {
-		return err
-	}
 	location, query, _ := strings.Cut(resp.header.Get("Location"), "?")
 	endpoint, _, _ := strings.Cut(r.server.authorize, "?")
 	leads := (resp.status == http.StatusFound || resp.status == http.StatusSeeOther) &&
@@ -225,7 +209,6 @@ func (r *run) guessAuthorize(ctx context.Context) error {
 	if endpoint != guess {
 		r.find(either(leads, "guess_authorize_ok", "guess_authorize"), resp)
 	}
-	return nil
 }
 
 // registration makes a registration that must be refused, so that nothing is created: it only checks whether the
@@ -235,32 +218,29 @@ func (r *run) registration(address, note string) request {
 }
 
 // identify determines the client_id: the given one, the client's metadata document, or open registration.
-func (r *run) identify(ctx context.Context) error {
+func (r *run) identify(ctx context.Context) {
 	register := r.server.register
 	if register != "" && r.usable(register, "registration_endpoint", nil) {
-		resp, err := r.send(ctx, r.registration(register, "a registration without redirect URIs"))
-		if err != nil {
-			return err
-		}
+		resp := r.send(ctx, r.registration(register, "a registration without redirect URIs"))
 		responds := resp.status == http.StatusBadRequest || resp.status == http.StatusCreated
 		r.find(either(responds, "registration_ok", "registration_broken"), resp)
 	}
 	if r.ClientID != "" {
 		r.find("registered_client", nil, "client_id "+quote(r.ClientID))
-		return nil
+		return
 	}
 	if r.profile.Document != "" && r.server.documents && (r.server.sendsIss || !r.profile.NeedsIss) {
 		r.ClientID = r.profile.Document
 		r.find("metadata_client", nil, "client_id "+quote(r.ClientID))
-		return nil
+		return
 	}
 	r.report.Stopped = "Without a client_id the client cannot ask for consent. To continue, pass --client-id."
 	switch {
 	case r.profile.ClientIDSetting != "":
 		setting, redirect := "the setting is "+r.profile.ClientIDSetting, "redirect_uri "+quote(r.redirect)
-		return r.stop("needs_registration", nil, setting, redirect)
+		r.stop("needs_registration", nil, setting, redirect)
 	case r.profile.Document == "":
-		return r.stop("no_client_id", nil)
+		r.stop("no_client_id", nil)
 	}
-	return r.stop("unknown_client", nil)
+	r.stop("unknown_client", nil)
 }
