@@ -74,10 +74,7 @@ func (a Applied) Text(out io.Writer) error {
 	if a.DryRun {
 		text.WriteString("Dry run: nothing was changed.\n")
 	}
-	if _, err := io.WriteString(out, text.String()); err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return nil
+	return write(out, text.String())
 }
 
 // Apply creates the clients of a clients file that do not exist and changes those that differ from it, in one
@@ -195,10 +192,7 @@ func (s *Service) applyClients(ctx context.Context, clients []client.Client, dry
 	if dryRun || len(pending) == 0 {
 		return applied, nil
 	}
-	if err := s.Store.ChangeClients(ctx, pending); err != nil {
-		return Applied{}, err
-	}
-	return applied, nil
+	return applied, s.Store.ChangeClients(ctx, pending)
 }
 
 // change compares a client with the stored one.

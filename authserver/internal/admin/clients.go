@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -39,16 +38,15 @@ type ClientStore interface {
 	EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]Client, error)
 }
 
-func (Client) columns() []string {
-	return []string{"ID", "KIND", "WORKSPACE", "NAME", "AUTHENTICATION", "CREATED", "ACTIVE GRANTS"}
-}
-
-func (c Client) cells() []string {
+func (c Client) cells() []cell {
 	workspace := "-"
 	if c.WorkspaceID != nil {
 		workspace = c.Workspace
 	}
-	return []string{c.ID.String(), c.Kind, workspace, c.Name, c.AuthMethod, created(c.Created), fmt.Sprint(c.Grants)}
+	return []cell{
+		{"ID", c.ID}, {"KIND", c.Kind}, {"WORKSPACE", workspace}, {"NAME", c.Name}, {"AUTHENTICATION", c.AuthMethod},
+		{"CREATED", c.Created}, {"ACTIVE GRANTS", c.Grants},
+	}
 }
 
 // AddService registers a client of kind service, which may introspect (contract, section 5). Its secret is only in the
@@ -194,10 +192,7 @@ func (c ReplaceClientSecret) run(ctx context.Context, s *Service) (Result, error
 		return nil, refuse("a connector is a public client and has no secret")
 	}
 	secret, err := s.Clients.ReplaceSecret(ctx, audit.ByOperator(), known, c.ExpireOld, nil)
-	if err != nil {
-		return nil, err
-	}
-	return shownOnce(known, secret), nil
+	return shownOnce(known, secret), err
 }
 
 // ListClients lists the clients of a workspace, or all clients.
@@ -225,13 +220,10 @@ func (c DeleteClient) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	ended, err := s.Clients.Delete(ctx, audit.ByOperator(), parsed, nil)
-	if err != nil {
-		return nil, err
-	}
 	return Outcome{
-		"Deleted the client. Revoked: " + plural(len(ended.Grants), "grant", "grants") + "." + others(ended.More),
+		"Deleted the client. Revoked: " + plural(len(ended.Grants), "grant") + "." + others(ended.More),
 		map[string]any{"clientId": parsed, "revokedGrants": len(ended.Grants), "more": ended.More},
-	}, nil
+	}, err
 }
 
 // A ClientSpec describes a registered client or a service: the arguments of clients add, or an entry of a clients

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -52,25 +53,14 @@ type GrantStore interface {
 	) (ended []grant.Grant, next grant.Key, err error)
 }
 
-func (Grant) columns() []string {
-	return []string{"ID", "CLIENT", "USER", "WORKSPACE", "STATE", "CREATED", "LAST USED", "ENDS", "PERMISSIONS"}
-}
-
-func (g Grant) cells() []string {
+func (g Grant) cells() []cell {
 	state := g.State
 	if g.Reason != "" {
 		state += " (" + g.Reason + ")"
 	}
-	return []string{
-		g.ID.String(),
-		g.Client,
-		g.Email,
-		g.WorkspaceID.String(),
-		state,
-		created(g.Created),
-		stamp(g.LastUsed),
-		stamp(&g.Ends),
-		list(g.Permissions),
+	return []cell{
+		{"ID", g.ID}, {"CLIENT", g.Client}, {"USER", g.Email}, {"WORKSPACE", g.WorkspaceID}, {"STATE", state},
+		{"CREATED", g.Created}, {"LAST USED", g.LastUsed}, {"ENDS", g.Ends}, {"PERMISSIONS", g.Permissions},
 	}
 }
 
@@ -99,22 +89,22 @@ func (s *Service) filter(ctx context.Context, o GrantOptions) (GrantFilter, erro
 	var filter GrantFilter
 	var err error
 	if filter.Client, err = parseOptional("client", string(o.Client)); err != nil {
-		return GrantFilter{}, err
+		return filter, err
 	}
 	if filter.WorkspaceID, err = parseOptional("workspace", string(o.Workspace)); err != nil {
-		return GrantFilter{}, err
+		return filter, err
 	}
 	if o.User != "" {
 		user, err := s.findUser(ctx, string(o.User))
 		if err != nil {
-			return GrantFilter{}, err
+			return filter, err
 		}
 		filter.User = &user
 	}
 	if o.IssuedBefore != "" {
 		at, err := time.Parse(time.RFC3339, string(o.IssuedBefore))
 		if err != nil {
-			return GrantFilter{}, refuse("the time must look like 2026-03-01T12:00:00Z")
+			return filter, refuse("the time must look like 2026-03-01T12:00:00Z")
 		}
 		filter.IssuedBefore = &at
 	}
@@ -151,7 +141,7 @@ func (c RevokeGrant) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, revoked, err := s.Store.EndGrant(ctx, parsed, Actor)
+	g, revoked, err := s.Store.EndGrant(ctx, parsed, audit.Operator)
 	if err != nil {
 		return nil, err
 	}
@@ -208,9 +198,9 @@ func (c RevokeGrants) run(ctx context.Context, s *Service) (Result, error) {
 		before = revoked
 		for more := true; more; more = after != (grant.Key{}) {
 			var ended []grant.Grant
-			if ended, after, err = s.Store.EndGrants(ctx, filter, after, Actor); err != nil {
-				return nil, fmt.Errorf("%s revoked; run the command again to revoke the rest: %w",
-					plural(revoked, "grant", "grants"), err)
+			if ended, after, err = s.Store.EndGrants(ctx, filter, after, audit.Operator); err != nil {
+				const format = "%s revoked; run the command again to revoke the rest: %w"
+				return nil, fmt.Errorf(format, plural(revoked, "grant"), err)
 			}
 			if len(ended) > 0 {
 				s.PropagateRevocation(ctx, ended)
@@ -219,8 +209,5 @@ func (c RevokeGrants) run(ctx context.Context, s *Service) (Result, error) {
 			}
 		}
 	}
-	return Outcome{
-		"Revoked: " + plural(revoked, "grant", "grants") + ".",
-		map[string]any{"revokedGrants": revoked},
-	}, nil
+	return Outcome{"Revoked: " + plural(revoked, "grant") + ".", map[string]any{"revokedGrants": revoked}}, nil
 }

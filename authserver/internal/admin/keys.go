@@ -20,12 +20,11 @@ type Key struct {
 	Created   rest.Time  `json:"createdAt"`
 }
 
-func (Key) columns() []string {
-	return []string{"KID", "STATE", "CREATED", "SIGNS SINCE", "RETIRED"}
-}
-
-func (k Key) cells() []string {
-	return []string{k.KID, k.State, created(k.Created), stamp(k.Activated), stamp(k.Retired)}
+func (k Key) cells() []cell {
+	return []cell{
+		{"KID", k.KID}, {"STATE", k.State}, {"CREATED", k.Created}, {"SIGNS SINCE", k.Activated},
+		{"RETIRED", k.Retired},
+	}
 }
 
 // ListKeys lists the published keys, oldest first.
@@ -59,15 +58,12 @@ func (RotateKeys) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	kid, err := ring.Rotate(ctx, Actor)
-	if err != nil {
-		return nil, err
-	}
+	kid, err := ring.Rotate(ctx, audit.Operator)
 	return Outcome{
 		"Every process signs with the key " + kid + " within 5 seconds. The previous key stays published until its " +
 			"last token has expired.",
 		map[string]any{"kid": kid},
-	}, nil
+	}, err
 }
 
 // RemoveKey removes a key at once, even the current one.
@@ -80,7 +76,7 @@ func (c RemoveKey) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ring.Remove(ctx, c.KID, Actor); errors.Is(err, keyring.ErrUnknownKID) {
+	if err := ring.Remove(ctx, c.KID, audit.Operator); errors.Is(err, keyring.ErrUnknownKID) {
 		return nil, refuse("there is no published key with that id: see keys list")
 	} else if err != nil {
 		return nil, err
@@ -90,11 +86,9 @@ func (c RemoveKey) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	return Outcome{
-		fmt.Sprintf(
-			"Removed the key. Both services refuse its tokens from now on, and every process signs with %s within "+
-				"5 seconds. Programs that verify tokens themselves may cache the key set for 5 minutes.",
-			signing.KeyID(),
-		),
+		"Removed the key. Both services refuse its tokens from now on, and every process signs with " +
+			signing.KeyID() + " within 5 seconds. Programs that verify tokens themselves may cache the key set for " +
+			"5 minutes.",
 		map[string]any{"removed": c.KID, "signing": signing.KeyID()},
 	}, nil
 }
@@ -107,19 +101,15 @@ func (ResealKeys) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := ring.Reseal(ctx, Actor)
+	n, err := ring.Reseal(ctx, audit.Operator)
 	if err != nil {
 		return nil, err
 	}
 	apps, err := s.Store.ResealAuthenticators(ctx)
-	if err != nil {
-		return nil, err
-	}
 	return Outcome{
-		fmt.Sprintf("Resealed: %s and %s.", plural(n, "signing key", "signing keys"),
-			plural(apps, "authenticator app", "authenticator apps")),
+		fmt.Sprintf("Resealed: %s and %s.", plural(n, "signing key"), plural(apps, "authenticator app")),
 		map[string]any{"resealed": n, "authenticators": apps},
-	}, nil
+	}, err
 }
 
 // ShowRetention lists how long records are kept, and how many are due.
@@ -141,7 +131,7 @@ func (c RunRetention) run(ctx context.Context, s *Service) (Result, error) {
 	all, failed := s.Retention.DeleteAll(ctx)
 	if counts := all.Counts(); len(counts) > 0 {
 		e := audit.Event{
-			Actor:   Actor,
+			Actor:   audit.Operator,
 			Action:  audit.RetentionRun,
 			Subject: "retention",
 			Detail:  map[string]any{"deleted": counts},

@@ -35,14 +35,14 @@ type MemberStore interface {
 	) ([]Member, error)
 }
 
-func (Member) columns() []string { return []string{"USER", "E-MAIL", "NAME", "SINCE", "PERMISSIONS"} }
-
-func (m Member) cells() []string {
+func (m Member) cells() []cell {
 	name := m.Name
 	if m.Disabled {
 		name += " (disabled)"
 	}
-	return []string{m.UserID.String(), m.Email, name, stamp(&m.Since), list(m.Permissions)}
+	return []cell{
+		{"USER", m.UserID}, {"E-MAIL", m.Email}, {"NAME", name}, {"SINCE", m.Since}, {"PERMISSIONS", m.Permissions},
+	}
 }
 
 // findMember parses the workspace and the user, and creates the event of the change.
@@ -54,12 +54,9 @@ func (s *Service) findMember(
 		return uuid.Nil, uuid.Nil, audit.Event{}, err
 	}
 	userID, err := s.findUser(ctx, user)
-	if err != nil {
-		return uuid.Nil, uuid.Nil, audit.Event{}, err
-	}
 	entry := userEvent(action, userID)
 	entry.WorkspaceID = &workspaceID
-	return workspaceID, userID, entry, nil
+	return workspaceID, userID, entry, err
 }
 
 // parsePermissions parses identifiers, or one of the words all and none.
@@ -68,7 +65,7 @@ func parsePermissions(texts []string) (perm.Set, error) {
 		return perm.Set{}, nil
 	}
 	if len(texts) == 1 && texts[0] == "all" {
-		return allPermissions(), nil
+		return perm.Every(), nil
 	}
 	if len(texts) == 0 {
 		return nil, refuse("give permissions, or all, or none")
@@ -76,19 +73,10 @@ func parsePermissions(texts []string) (perm.Set, error) {
 	set := perm.FromStrings(texts)
 	for _, p := range set {
 		if !perm.Known(p) {
-			known := list(allPermissions().Strings())
-			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), known))
+			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), list(perm.Every().Strings())))
 		}
 	}
 	return set, nil
-}
-
-func allPermissions() perm.Set {
-	var all []perm.Permission
-	for _, entry := range perm.All() {
-		all = append(all, entry.ID)
-	}
-	return perm.NewSet(all...)
 }
 
 // AddMember makes a user a member of a workspace.
@@ -98,22 +86,29 @@ type AddMember struct {
 	Permissions []string `arg:"" help:"Permissions, or all, or none."`
 }
 
+// change parses the arguments, and creates the event of the change.
+func (c AddMember) change(
+	ctx context.Context, s *Service, action audit.Action,
+) (change membership.Change, entry audit.Event, err error) {
+	if change.Permissions, err = parsePermissions(c.Permissions); err != nil {
+		return change, entry, err
+	}
+	change.WorkspaceID, change.UserID, entry, err = s.findMember(ctx, c.Workspace, c.User, action)
+	entry.Detail = map[string]any{"permissions": change.Permissions.Strings()}
+	return change, entry, err
+}
+
 func (c AddMember) run(ctx context.Context, s *Service) (Result, error) {
-	set, err := parsePermissions(c.Permissions)
+	change, entry, err := c.change(ctx, s, audit.MemberAdded)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := s.findMember(ctx, c.Workspace, c.User, audit.MemberAdded)
-	if err != nil {
-		return nil, err
-	}
-	entry.Detail = map[string]any{"permissions": set.Strings()}
-	if err := s.Store.AddMember(ctx, workspaceID, userID, set, entry); err != nil {
-		return nil, err
-	}
-	return Outcome{"Added the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
-		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(),
-	}}, nil
+	err = s.Store.AddMember(ctx, change.WorkspaceID, change.UserID, change.Permissions, entry)
+	set := change.Permissions.Strings()
+	return Outcome{
+		"Added the member. Permissions: " + list(set) + ".",
+		map[string]any{"tenantId": change.WorkspaceID, "userId": change.UserID, "permissions": set},
+	}, err
 }
 
 // ListMembers lists the members of a workspace, by e-mail address.
@@ -130,31 +125,19 @@ func (c ListMembers) run(ctx context.Context, s *Service) (Result, error) {
 	return List[Member](found), err
 }
 
-// SetPermissions replaces the permissions of a member, from the next request on.
-type SetPermissions struct {
-	Workspace   string   `arg:"" help:"Id of the workspace."`
-	User        string   `arg:"" help:"UUID or e-mail address of the user."`
-	Permissions []string `arg:"" help:"Permissions, or all, or none."`
-}
+// SetPermissions replaces the permissions of a member, from the next request on. It has the arguments of AddMember.
+type SetPermissions AddMember
 
 func (c SetPermissions) run(ctx context.Context, s *Service) (Result, error) {
-	set, err := parsePermissions(c.Permissions)
+	change, entry, err := AddMember(c).change(ctx, s, audit.MemberPermissionsChanged)
 	if err != nil {
 		return nil, err
 	}
-	workspaceID, userID, entry, err := s.findMember(ctx, c.Workspace, c.User, audit.MemberPermissionsChanged)
-	if err != nil {
-		return nil, err
-	}
-	entry.Detail = map[string]any{"permissions": set.Strings()}
-	change := membership.Change{WorkspaceID: workspaceID, UserID: userID, Permissions: set}
 	former, err := s.Store.ChangePermissions(ctx, change, entry)
-	if err != nil {
-		return nil, err
-	}
-	return Outcome{"Changed the member. Permissions: " + list(set.Strings()) + ".", map[string]any{
-		"tenantId": workspaceID, "userId": userID, "permissions": set.Strings(), "former": former.Strings(),
-	}}, nil
+	set := change.Permissions.Strings()
+	return Outcome{"Changed the member. Permissions: " + list(set) + ".", map[string]any{
+		"tenantId": change.WorkspaceID, "userId": change.UserID, "permissions": set, "former": former.Strings(),
+	}}, err
 }
 
 // others says that the servers revoke more grants and tokens than a command has done.
@@ -182,8 +165,8 @@ func (c RemoveMember) run(ctx context.Context, s *Service) (Result, error) {
 	}
 	s.PropagateRevocation(ctx, Revoked(ended.Grants, grant.MembershipOver))
 	return Outcome{
-		fmt.Sprintf("Removed the member. Revoked: %s, %s.", plural(len(ended.Grants), "grant", "grants"),
-			plural(ended.Tokens, "personal access token", "personal access tokens")) + others(ended.More),
+		fmt.Sprintf("Removed the member. Revoked: %s, %s.", plural(len(ended.Grants), "grant"),
+			plural(ended.Tokens, "personal access token")) + others(ended.More),
 		map[string]any{
 			"tenantId":      workspaceID,
 			"userId":        userID,
@@ -203,12 +186,11 @@ type Manager struct {
 	Permissions []string  `json:"permissions"`
 }
 
-func (Manager) columns() []string {
-	return []string{"WORKSPACE", "NAME", "USER", "E-MAIL", "PERMISSIONS"}
-}
-
-func (m Manager) cells() []string {
-	return []string{m.WorkspaceID.String(), m.Workspace, m.UserID.String(), m.Email, list(m.Permissions)}
+func (m Manager) cells() []cell {
+	return []cell{
+		{"WORKSPACE", m.WorkspaceID}, {"NAME", m.Workspace}, {"USER", m.UserID}, {"E-MAIL", m.Email},
+		{"PERMISSIONS", m.Permissions},
+	}
 }
 
 // AppointManagers gives account:read:members and account:write:members to the members with account:api:access of one

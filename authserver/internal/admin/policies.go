@@ -43,12 +43,8 @@ func policyResult(workspaceID uuid.UUID, p workspace.ConnectorPolicy) ConnectorP
 
 // Text writes the policy as text.
 func (c ConnectorPolicy) Text(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "platforms    %s\npermissions  %s\ndays         %d\n", list(platformNames(c.Platforms)),
-		list(c.Permissions), c.Days)
-	if err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return nil
+	return write(out, fmt.Sprintf("platforms    %s\npermissions  %s\ndays         %d\n",
+		list(platformNames(c.Platforms)), list(c.Permissions), c.Days))
 }
 
 // ShowConnectorPolicy shows the policy of a workspace.
@@ -62,10 +58,7 @@ func (c ShowConnectorPolicy) run(ctx context.Context, s *Service) (Result, error
 		return nil, err
 	}
 	found, err := s.Store.ConnectorPolicy(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return policyResult(id, found), nil
+	return policyResult(id, found), err
 }
 
 // SetConnectorPolicy changes the policy of a workspace and narrows existing connections, or shows the effect. Options
@@ -149,7 +142,7 @@ func policyOutcome(
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf(
 		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d shortened.", begin,
-		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day", "days"), e.End,
+		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day"), e.End,
 		e.Lose, e.Sooner)
 	return Outcome{sentence, map[string]any{
 		"tenantId":        workspaceID,

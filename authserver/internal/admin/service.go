@@ -42,9 +42,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
-// Actor is the actor in audit events.
-const Actor = audit.Operator
-
 // A Refusal is an error of the caller, in one line that says what to do. Nothing was changed.
 type Refusal struct{ Message string }
 
@@ -115,7 +112,8 @@ var refusals = map[error]error{
 	client.ErrUnknown:         ErrNoClient,
 }
 
-// A Command is a command with its arguments and options, which package kong parses.
+// A Command is a command with its arguments and options, which package kong parses. Its result counts only without an
+// error.
 type Command interface {
 	run(ctx context.Context, s *Service) (Result, error)
 }
@@ -188,8 +186,6 @@ func parseName(name string) (string, error) {
 	return name, nil
 }
 
-func created(at rest.Time) string { return stamp((*time.Time)(&at)) }
-
 func stamp(at *time.Time) string {
 	if at == nil {
 		return "-"
@@ -216,27 +212,61 @@ func Print(out io.Writer, asJSON bool, result Result) error {
 	return nil
 }
 
-// A row is one item of a list.
-type row interface {
-	columns() []string
-	cells() []string
-}
-
-// A List is a list of items of one type, one line each.
-type List[R row] []R
-
-// Text writes a table with a line of headings.
-func (l List[R]) Text(out io.Writer) error {
-	var heading R
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, strings.Join(heading.columns(), "\t")) // the writer returns its error from Flush
-	for _, one := range l {
-		_, _ = fmt.Fprintln(table, strings.Join(one.cells(), "\t"))
-	}
-	if err := table.Flush(); err != nil {
+// write writes the text of a result.
+func write(out io.Writer, text string) error {
+	if _, err := io.WriteString(out, text); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
+}
+
+// writeTable writes rows with aligned columns.
+func writeTable(out io.Writer, rows [][]string) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, cells := range rows {
+		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
+	}
+	_ = table.Flush() // a Builder has no errors
+	return write(out, text.String())
+}
+
+// A cell is a value of an item, under its heading.
+type cell struct {
+	heading string
+	value   any
+}
+
+func (c cell) text() string {
+	switch value := c.value.(type) {
+	case rest.Time:
+		return stamp((*time.Time)(&value))
+	case time.Time:
+		return stamp(&value)
+	case *time.Time:
+		return stamp(value)
+	case []string:
+		return list(value)
+	}
+	return fmt.Sprint(c.value)
+}
+
+// A List is a list of items of one type, one line each.
+type List[R interface{ cells() []cell }] []R
+
+// Text writes a table with a line of headings.
+func (l List[R]) Text(out io.Writer) error {
+	var none R
+	rows := make([][]string, 1+len(l))
+	for _, c := range none.cells() {
+		rows[0] = append(rows[0], c.heading)
+	}
+	for i, item := range l {
+		for _, c := range item.cells() {
+			rows[1+i] = append(rows[1+i], c.text())
+		}
+	}
+	return writeTable(out, rows)
 }
 
 // An Outcome is the result of a change: a sentence, and its values for JSON.
@@ -246,20 +276,15 @@ type Outcome struct {
 }
 
 // Text writes the sentence.
-func (o Outcome) Text(out io.Writer) error {
-	_, err := fmt.Fprintln(out, o.Sentence)
-	if err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return nil
-}
+func (o Outcome) Text(out io.Writer) error { return write(out, o.Sentence+"\n") }
 
 // MarshalJSON writes the values.
 func (o Outcome) MarshalJSON() ([]byte, error) { return json.Marshal(o.Values) }
 
-func plural(n int, one, many string) string {
+// plural counts things whose plural ends in s.
+func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return fmt.Sprintf("%d %ss", n, one)
 }

@@ -40,10 +40,10 @@ type SignInMethod struct {
 	LastUsed *time.Time `json:"lastUsedAt"` // null for a linked account
 }
 
-func (SignInMethod) columns() []string { return []string{"KIND", "ID", "NAME", "CREATED", "LAST USED"} }
-
-func (s SignInMethod) cells() []string {
-	return []string{s.Kind, s.ID, s.Name, stamp(&s.Created), stamp(s.LastUsed)}
+func (s SignInMethod) cells() []cell {
+	return []cell{
+		{"KIND", s.Kind}, {"ID", s.ID}, {"NAME", s.Name}, {"CREATED", s.Created}, {"LAST USED", s.LastUsed},
+	}
 }
 
 // Event returns the audit event of the method's removal by an administrator.
@@ -87,13 +87,10 @@ func (c RemoveSignInMethod) run(ctx context.Context, s *Service) (Result, error)
 		return nil, err
 	}
 	removed, err := s.Store.RemoveSignInMethod(ctx, id, c.Method)
-	if err != nil {
-		return nil, err
-	}
 	return Outcome{
 		fmt.Sprintf("Removed the %s %s, and signed the user out everywhere.", removed.Kind, removed.ID),
 		map[string]any{"id": id, "removed": removed},
-	}, nil
+	}, err
 }
 
 // SetPassword reads a password, one line, and sets it. The result names the user's other sign-in methods, if they are
@@ -125,12 +122,9 @@ func (c SetPassword) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, _, exists, err := s.Store.UserByID(ctx, id)
+	known, err := s.Store.User(ctx, id)
 	if err != nil {
 		return nil, err
-	}
-	if !exists {
-		return nil, ErrNoUser
 	}
 	if problem := password.Check(chosen, known.Name, known.Email); problem != "" {
 		return nil, refuse(problem)
@@ -140,13 +134,10 @@ func (c SetPassword) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	others, err := s.Store.SetPassword(ctx, id, hash, c.RemoveOthers, userEvent(audit.UserPasswordSet, id))
-	if err != nil {
-		return nil, err
-	}
 	return Outcome{
 		afterPassword(others, c.RemoveOthers),
 		map[string]any{"id": id, "others": List[SignInMethod](others), "removed": c.RemoveOthers},
-	}, nil
+	}, err
 }
 
 // readPassword reads one line. Of a longer text it reads enough to refuse it.

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,7 +16,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
@@ -51,8 +49,6 @@ type UserStore interface {
 	ConfirmEmail(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error)
 	// FindUser returns the id of the user with that e-mail address.
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
-	// UserByID reads a user, and returns false if there is none.
-	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	// SetDisabled disables or enables a user; disabling ends the user's sign-ins. false means that nothing changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
 }
@@ -74,16 +70,19 @@ type SignInStore interface {
 	RemoveSignInMethod(ctx context.Context, user uuid.UUID, id string) (SignInMethod, error)
 }
 
-func (User) columns() []string {
-	return []string{"ID", "E-MAIL", "CONFIRMED", "NAME", "PASSWORD", "CREATED", "DISABLED"}
-}
-
-func (u User) cells() []string {
+func (u User) cells() []cell {
 	password := "none"
 	if u.HasPassword {
 		password = "set"
 	}
-	return []string{u.ID.String(), u.Email, u.confirmed(), u.Name, password, created(u.Created), stamp(u.DisabledAt)}
+	confirmed := "never"
+	if u.EmailProven != nil {
+		confirmed = stamp(u.EmailProven) + " (" + string(u.EmailProvenBy) + ")"
+	}
+	return []cell{
+		{"ID", u.ID}, {"E-MAIL", u.Email}, {"CONFIRMED", confirmed}, {"NAME", u.Name}, {"PASSWORD", password},
+		{"CREATED", u.Created}, {"DISABLED", u.DisabledAt},
+	}
 }
 
 // AddUser creates a user without a password and without memberships.
@@ -102,11 +101,11 @@ func (c AddUser) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	id := identity.New()
-	if err := s.Store.AddUser(ctx, id, email, name, userEvent(audit.UserAdded, id)); err != nil {
-		return nil, err
-	}
-	return Outcome{fmt.Sprintf("Added the user %s. To set a password, run: users set-password %s", id, email),
-		map[string]any{"id": id, "email": email, "name": name}}, nil
+	err = s.Store.AddUser(ctx, id, email, name, userEvent(audit.UserAdded, id))
+	return Outcome{
+		fmt.Sprintf("Added the user %s. To set a password, run: users set-password %s", id, email),
+		map[string]any{"id": id, "email": email, "name": name},
+	}, err
 }
 
 // parseEmail returns an address in its canonical spelling, in which it is stored.
@@ -133,13 +132,11 @@ type Duplicate struct {
 	User
 }
 
-func (Duplicate) columns() []string { return append([]string{"ADDRESS"}, User{}.columns()...) }
-
-func (d Duplicate) cells() []string {
+func (d Duplicate) cells() []cell {
 	if spelling.HasInvisible(d.Email) {
 		d.Email = strconv.QuoteToASCII(d.Email)
 	}
-	return append([]string{d.Address}, d.User.cells()...)
+	return append([]cell{{"ADDRESS", d.Address}}, d.User.cells()...)
 }
 
 // ListDuplicates lists the users whose addresses are spellings of one address or have invisible characters. The
@@ -170,22 +167,11 @@ type userResult struct{ User }
 
 // Text writes a line for each property.
 func (u userResult) Text(out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for i, cell := range u.cells() {
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", u.columns()[i], cell) // the writer returns its error from Flush
+	var rows [][]string
+	for _, c := range u.cells() {
+		rows = append(rows, []string{c.heading, c.text()})
 	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return nil
-}
-
-// confirmed returns when and by what the address was proven to be the user's.
-func (u User) confirmed() string {
-	if u.EmailProven == nil {
-		return "never"
-	}
-	return stamp(u.EmailProven) + " (" + string(u.EmailProvenBy) + ")"
+	return writeTable(out, rows)
 }
 
 // ConfirmEmail proves the address of a user, or of all users, by the operator's word. It ends nothing.
@@ -237,7 +223,7 @@ func (c ConfirmEmail) run(ctx context.Context, s *Service) (Result, error) {
 		}
 	}
 	return Outcome{
-		fmt.Sprintf("Confirmed the address of %s.", plural(len(done), "user", "users")),
+		fmt.Sprintf("Confirmed the address of %s.", plural(len(done), "user")),
 		map[string]any{"confirmed": done},
 	}, nil
 }
@@ -263,10 +249,8 @@ func (c DisableUser) run(ctx context.Context, s *Service) (Result, error) {
 	return s.setDisabled(ctx, c.User, true)
 }
 
-// EnableUser enables a disabled user.
-type EnableUser struct {
-	User string `arg:"" help:"UUID or e-mail address of the user."`
-}
+// EnableUser enables a disabled user. It has the argument of DisableUser.
+type EnableUser DisableUser
 
 func (c EnableUser) run(ctx context.Context, s *Service) (Result, error) {
 	return s.setDisabled(ctx, c.User, false)
@@ -282,14 +266,11 @@ func (s *Service) setDisabled(ctx context.Context, user string, disabled bool) (
 		action, state = audit.UserDisabled, "disabled"
 	}
 	changed, err := s.Store.SetDisabled(ctx, id, disabled, userEvent(action, id))
-	if err != nil {
-		return nil, err
-	}
 	sentence := "The user is now " + state + "."
 	if !changed {
 		sentence = "The user is already " + state + "."
 	}
-	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, nil
+	return Outcome{sentence, map[string]any{"id": id, "disabled": disabled, "changed": changed}}, err
 }
 
 // SetEmail changes the address of a user who has lost the old mailbox, and mails both addresses.
@@ -307,13 +288,11 @@ func (c SetEmail) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Store.SetEmail(ctx, id, email, userEvent(audit.UserEmailChanged, id)); err != nil {
-		return nil, err
-	}
+	err = s.Store.SetEmail(ctx, id, email, userEvent(audit.UserEmailChanged, id))
 	return Outcome{
 		fmt.Sprintf("The user signs in with %s now. The password and the sign-ins stay as they are.", email),
 		map[string]any{"id": id, "email": email},
-	}, nil
+	}, err
 }
 
 // AccountStore changes addresses and deletes accounts.
@@ -338,11 +317,7 @@ func (c DeleteUser) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	if c.DryRun {
-		_, _, exists, err := s.Store.UserByID(ctx, id)
-		if err == nil && !exists {
-			err = ErrNoUser
-		}
-		if err != nil {
+		if _, err := s.Store.User(ctx, id); err != nil {
 			return nil, err
 		}
 		summary, err := s.Store.DeletionSummary(ctx, id)
@@ -360,12 +335,10 @@ func (c DeleteUser) run(ctx context.Context, s *Service) (Result, error) {
 func deletion(sentence string, id uuid.UUID, s useraccount.Summary, deleted bool) Outcome {
 	lines := []string{
 		sentence,
-		fmt.Sprintf("Ends: %s, %s, %s, %s, %s and %s.", plural(len(s.Workspaces), "membership", "memberships"),
-			plural(s.Connections, "grant", "grants"),
-			plural(s.Tokens, "personal access token", "personal access tokens"),
-			plural(s.SignIns, "sign-in", "sign-ins"), plural(s.SignInMethods, "sign-in method", "sign-in methods"),
-			plural(s.Invitations, "sent invitation", "sent invitations")),
-		"Stays: " + plural(s.Applications, "application", "applications") + " that the user registered, and the " +
+		fmt.Sprintf("Ends: %s, %s, %s, %s, %s and %s.", plural(len(s.Workspaces), "membership"),
+			plural(s.Connections, "grant"), plural(s.Tokens, "personal access token"), plural(s.SignIns, "sign-in"),
+			plural(s.SignInMethods, "sign-in method"), plural(s.Invitations, "sent invitation")),
+		"Stays: " + plural(s.Applications, "application") + " that the user registered, and the " +
 			"audit events with the id of the user. They show no name.",
 	}
 	for _, w := range s.Unmanaged() {
@@ -395,12 +368,10 @@ func (c ResetLink) run(ctx context.Context, s *Service) (Result, error) {
 	}
 	expires := time.Now().Add(mail.ResetLife)
 	entry := userEvent(audit.UserResetRequested, id)
-	if err := s.Store.AddReset(ctx, id, password.HashToken(token), expires, entry); err != nil {
-		return nil, err
-	}
+	err = s.Store.AddReset(ctx, id, password.HashToken(token), expires, entry)
 	link := s.AppURL + mail.ResetPath + "?token=" + url.QueryEscape(token.Reveal())
 	return Outcome{
 		fmt.Sprintf("This link works once, until %s. Give it to the user only:\n%s", stamp(&expires), link),
 		map[string]any{"id": id, "url": link, "expiresAt": stamp(&expires)},
-	}, nil
+	}, err
 }

@@ -55,21 +55,19 @@ type WorkspaceStore interface {
 	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
-func (Organisation) columns() []string { return []string{"ID", "NAME", "CREATED"} }
-func (o Organisation) cells() []string {
-	return []string{o.ID.String(), o.Name, created(o.Created)}
+func (o Organisation) cells() []cell {
+	return []cell{{"ID", o.ID}, {"NAME", o.Name}, {"CREATED", o.Created}}
 }
 
-func (Workspace) columns() []string {
-	return []string{"ID", "ORGANISATION", "NAME", "CREATED", "MODULES", "FEATURES"}
-}
-
-func (w Workspace) cells() []string {
-	modules := make([]string, len(w.Modules))
-	for i, m := range w.Modules {
-		modules[i] = m.words()
+func (w Workspace) cells() []cell {
+	var modules []string
+	for _, m := range w.Modules {
+		modules = append(modules, m.words())
 	}
-	return []string{w.ID.String(), w.Organisation, w.Name, created(w.Created), list(modules), list(w.Features)}
+	return []cell{
+		{"ID", w.ID}, {"ORGANISATION", w.Organisation}, {"NAME", w.Name}, {"CREATED", w.Created},
+		{"MODULES", modules}, {"FEATURES", w.Features},
+	}
 }
 
 func (m Module) words() string {
@@ -101,10 +99,8 @@ func (c AddOrganisation) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	id := identity.New()
-	if err := s.Store.AddOrganisation(ctx, id, name, event(audit.OrganisationAdded, "organisation", id)); err != nil {
-		return nil, err
-	}
-	return Outcome{fmt.Sprintf("Added the organisation %s.", id), map[string]any{"id": id, "name": name}}, nil
+	err = s.Store.AddOrganisation(ctx, id, name, event(audit.OrganisationAdded, "organisation", id))
+	return Outcome{fmt.Sprintf("Added the organisation %s.", id), map[string]any{"id": id, "name": name}}, err
 }
 
 // ListOrganisations lists all organisations.
@@ -131,13 +127,11 @@ func (c AddWorkspace) run(ctx context.Context, s *Service) (Result, error) {
 		return nil, err
 	}
 	id := identity.New()
-	if err := s.Store.AddWorkspace(ctx, id, owner, name, workspaceEvent(audit.WorkspaceAdded, id, nil)); err != nil {
-		return nil, err
-	}
+	err = s.Store.AddWorkspace(ctx, id, owner, name, workspaceEvent(audit.WorkspaceAdded, id, nil))
 	return Outcome{
 		fmt.Sprintf("Added the workspace %s.", id),
 		map[string]any{"id": id, "organisationId": owner, "name": name},
-	}, nil
+	}, err
 }
 
 // ListWorkspaces lists the workspaces of one organisation, or all.
@@ -214,20 +208,18 @@ type SetFeature struct {
 
 func (c SetFeature) run(ctx context.Context, s *Service) (Result, error) {
 	id, err := parseID("workspace", c.Workspace)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if c.Feature != "llm_integration" {
+	case c.Feature != "llm_integration":
 		return nil, refuse("the feature must be llm_integration")
-	}
-	if c.State != "on" && c.State != "off" {
+	case c.State != "on" && c.State != "off":
 		return nil, refuse("the state must be on or off")
 	}
 	entry := workspaceEvent(audit.FeatureChanged, id, map[string]any{"feature": c.Feature, "state": c.State})
-	if err := s.Store.SetFeature(ctx, id, c.Feature, c.State == "on", entry); err != nil {
-		return nil, err
-	}
-	return Outcome{"The feature " + c.Feature + " is now " + c.State + ".", map[string]any{
-		"tenantId": id, "feature": c.Feature, "enabled": c.State == "on",
-	}}, nil
+	err = s.Store.SetFeature(ctx, id, c.Feature, c.State == "on", entry)
+	return Outcome{
+		"The feature " + c.Feature + " is now " + c.State + ".",
+		map[string]any{"tenantId": id, "feature": c.Feature, "enabled": c.State == "on"},
+	}, err
 }
