@@ -4,7 +4,11 @@
 package audit
 
 import (
+	_ "embed"
+	"encoding/json"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +27,39 @@ type Event struct {
 	Detail        map[string]any
 	RequestID     string
 	Authorization *Authorization // what allowed a request that writes; not stored
+}
+
+// A Description says what an action means. The pages, authserver/AUDIT.md and the tests read it.
+type Description struct {
+	Action Action
+	// Text describes the event on a page. The page replaces {name} with a detail of the event (endpoint/settings). If
+	// the detail is empty, the space before it is removed.
+	Text     string
+	Meaning  string // for readers of the export, where Text is not enough
+	Alarming bool   // the event may be an attack
+}
+
+//go:embed descriptions.json
+var descriptionsJSON []byte
+
+// descriptions returns the table of all descriptions. It is read once.
+var descriptions = sync.OnceValue(func() (all []Description) {
+	if err := json.Unmarshal(descriptionsJSON, &all); err != nil {
+		panic("descriptions.json: " + err.Error())
+	}
+	return all
+})
+
+// Descriptions returns the description of every action.
+func Descriptions() []Description { return slices.Clone(descriptions()) }
+
+// Describe returns the description of an action, and false for one that this version does not know.
+func Describe(a Action) (Description, bool) {
+	i := slices.IndexFunc(descriptions(), func(d Description) bool { return d.Action == a })
+	if i < 0 {
+		return Description{}, false
+	}
+	return descriptions()[i], true
 }
 
 // Operator is the Actor of an operator's events.
