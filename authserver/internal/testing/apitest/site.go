@@ -286,43 +286,6 @@ func Bearer(token credential.Secret) []string {
 // Trips are the round trips of one request.
 type Trips struct{ Postgres, Redis int }
 
-const (
-	// enough that one extra round trip per request exceeds the tolerance
-	countedTimes = 20
-	// tolerance for new connections, prepared statements and batched writes to Redis
-	tolerance    = 12
-	countedTries = 3 // retries for other activity: an extra round trip of the request itself occurs in each
-)
-
-// CountTrips warms up the connections to the stores, sends the request many times and compares the number of round
-// trips.
-func (s *Server) CountTrips(what string, each Trips, send func()) {
-	s.t.Helper()
-	send()
-	for try := 1; ; try++ {
-		var got Trips
-		got.Redis = s.RedisTrips.Of(func() {
-			got.Postgres = s.PostgresTrips.Of(func() {
-				for range countedTimes {
-					send()
-				}
-			})
-		})
-		if fits(got.Postgres, each.Postgres) && fits(got.Redis, each.Redis) {
-			return
-		}
-		if try == countedTries {
-			s.t.Errorf("%s: %d requests took %+v, want %+v each", what, countedTimes, got, each)
-			return
-		}
-	}
-}
-
-func fits(got, each int) bool {
-	least := each * countedTimes
-	return got >= least && got <= least+tolerance
-}
-
 // FailElsewhere calls count until another process of authserver reaches the limit, and half as often on this server.
 // Both report to the shared count, so this server refuses further failures. It stops the clock of this server's
 // limiter, so that the limit stays exceeded.
@@ -364,24 +327,4 @@ func (s *Server) failuresNow() time.Time {
 		return s.failuresClock
 	}
 	return time.Now()
-}
-
-// Limited sends a request that must be refused with a 429, and returns the response.
-func (s *Server) Limited(send func() Answer) Answer {
-	s.t.Helper()
-	answer := send()
-	if answer.Status != 429 || answer.Text("error") != "rate_limited" ||
-		answer.Text("error_description") == "" ||
-		answer.Header.Get("Retry-After") == "" ||
-		answer.Header.Get("Retry-After") == "0" ||
-		answer.Header.Get("Cache-Control") != "no-store" {
-		s.t.Errorf("%d %s %v, want 429 with Retry-After", answer.Status, answer.Body, answer.Header)
-	}
-	policy, state := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
-	if !strings.HasPrefix(policy, `"refusals-per-`) ||
-		!strings.HasSuffix(policy, ";w=60") ||
-		!strings.HasSuffix(state, ";r=0;t="+answer.Header.Get("Retry-After")) {
-		s.t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, state)
-	}
-	return answer
 }

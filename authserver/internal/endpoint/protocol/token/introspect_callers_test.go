@@ -117,7 +117,7 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())
 	})
-	b.Limited(func() apitest.Answer {
+	wantLimited(t, func() apitest.Answer {
 		return b.Form(
 			apitest.IntrospectPath,
 			"token", held.Access.Reveal(),
@@ -135,7 +135,7 @@ func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())
 	})
-	b.Limited(func() apitest.Answer {
+	wantLimited(t, func() apitest.Answer {
 		return b.FormWith(
 			apitest.IntrospectPath,
 			apitest.Basic(b.service.ID.String(), "alm_cs_wrong"),

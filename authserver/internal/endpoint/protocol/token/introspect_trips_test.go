@@ -44,6 +44,6 @@ func TestIntrospect_IsOneRoundTrip(t *testing.T) {
 		{"a service without a name", 0, as("service", b.service.Secret, held.Access)},
 		{"a secret that is none", 0, as(b.service.ID.String(), "alm_cs_wrong", held.Access)},
 	} {
-		b.CountTrips(c.what, apitest.Trips{Postgres: c.postgres}, c.send)
+		countTrips(t, b.Server, c.what, apitest.Trips{Postgres: c.postgres}, c.send)
 	}
 }

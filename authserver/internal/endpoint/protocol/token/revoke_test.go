@@ -425,7 +425,7 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
 	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })
-	b.Limited(func() apitest.Answer {
+	wantLimited(t, func() apitest.Answer {
 		return b.PostJSON(
 			apitest.RevokePath,
 			"client_id", c.ID.String(),

@@ -31,7 +31,7 @@ func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
 		{both, both},
 	} {
 		var answer apitest.Answer
-		b.CountTrips("scope "+c.scope, apitest.Trips{Postgres: 1, Redis: 1}, func() {
+		countTrips(t, b.Server, "scope "+c.scope, apitest.Trips{Postgres: 1, Redis: 1}, func() {
 			answer = b.refresh(held.Refresh, "scope", c.scope)
 			held.Refresh = tokenIn(answer)
 		})

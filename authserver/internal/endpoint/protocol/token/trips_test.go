@@ -30,7 +30,7 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 	b := newCounted(t)
 	direct := apitest.Trips{Postgres: 1, Redis: 1}
 	held := b.Connected(b.app, b.user)
-	b.CountTrips("refresh", direct, func() { held = b.Refreshed(b.app, held) })
+	countTrips(t, b.Server, "refresh", direct, func() { held = b.Refreshed(b.app, held) })
 	for _, c := range []struct {
 		what string
 		of   client.Client
@@ -54,7 +54,7 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 		for i := range codes {
 			_, codes[i] = b.Consent(c.of, b.user)
 		}
-		b.CountTrips(c.what, c.want, func() {
+		countTrips(t, b.Server, c.what, c.want, func() {
 			b.given(c.what, c.send(codes[0]))
 			codes = codes[1:]
 		})
@@ -154,7 +154,7 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 			)
 		}},
 	} {
-		b.CountTrips(c.what, c.each, func() {
+		countTrips(t, b.Server, c.what, c.each, func() {
 			if answer := c.send(); answer.Text("error") != c.code {
 				t.Fatalf("%s: %d %s, want %s", c.what, answer.Status, answer.Body, c.code)
 			}
