@@ -38,13 +38,15 @@ type Change struct {
 type Invitations interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]Invitation, error)
 	Invitation(ctx context.Context, workspaceID, id uuid.UUID) (Invitation, error)
-	// SaveInvitation stores an invitation and sets its times. An open one for the same address ends if replace is
-	// true; otherwise SaveInvitation returns ErrInvited. It returns ErrSent if an invitation has the ID. If the
-	// deployment sends mail, it queues the link in the same transaction. The token itself is stored nowhere else.
-	SaveInvitation(ctx context.Context, i *Invitation, replace bool, token credential.Secret, event audit.Event) error
+	// SaveInvitation stores an invitation, and returns it with its times. An open one for the same address ends if
+	// replace is true; otherwise SaveInvitation returns ErrInvited. It returns ErrSent if an invitation has the ID. If
+	// the deployment sends mail, it queues the link in the same transaction. The token itself is stored nowhere else.
+	SaveInvitation(
+		ctx context.Context, i Invitation, replace bool, token credential.Secret, event audit.Event,
+	) (Invitation, error)
 	// RenewInvitation gives an open invitation that still ends at i.Expires a new token, 7 more days and a new inviter,
 	// and mails like SaveInvitation.
-	RenewInvitation(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error
+	RenewInvitation(ctx context.Context, i Invitation, token credential.Secret, event audit.Event) (Invitation, error)
 	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 }
 
@@ -175,7 +177,7 @@ func (s *Service) InviteOnce(
 	}
 	i := Invitation{ID: id, WorkspaceID: by.WorkspaceID, Email: email, Permissions: permissions}
 	return s.send(ctx, by, i, audit.InvitationCreated,
-		func(ctx context.Context, i *Invitation, token credential.Secret, event audit.Event) error {
+		func(ctx context.Context, i Invitation, token credential.Secret, event audit.Event) (Invitation, error) {
 			return s.Store.SaveInvitation(ctx, i, replace, token, event)
 		})
 }
@@ -196,7 +198,7 @@ func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID, seen time.T
 
 func (s *Service) send(
 	ctx context.Context, by Actor, i Invitation, action audit.Action,
-	save func(context.Context, *Invitation, credential.Secret, audit.Event) error,
+	save func(context.Context, Invitation, credential.Secret, audit.Event) (Invitation, error),
 ) (Sent, error) {
 	if missing := i.Permissions.Without(by.Permissions); len(missing) > 0 {
 		return Sent{}, &NotHeld{missing}
@@ -208,7 +210,7 @@ func (s *Service) send(
 	i.InviterID = by.UserID
 	event := by.Event(action, "invitation:"+i.ID.String(), map[string]any{"permissions": i.Permissions.Strings()},
 		managing(i.Permissions))
-	if err := save(ctx, &i, token, event); err != nil {
+	if i, err = save(ctx, i, token, event); err != nil {
 		return Sent{}, err
 	}
 	return Sent{i, credential.Secret(s.AppURL + "/invitation?token=" + url.QueryEscape(token.Reveal()))}, nil

@@ -160,3 +160,33 @@ func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
 		t.Errorf("%d messages, want 2", sent)
 	}
 }
+
+// A transaction that Postgres aborts for a deadlock is repeated: each try begins with what the caller saw.
+func TestInvitations_AreSavedAndRenewedInSecondTry(t *testing.T) {
+	t.Parallel()
+	m := newMemberTest(t)
+	by := m.person(manages...)
+	m.fixture.Exec(`create sequence account.tries`)
+	m.fixture.Exec(`create function account.fail_odd_tries() returns trigger language plpgsql security definer as $$
+		begin
+			if nextval('account.tries') % 2 = 1 then
+				raise deadlock_detected;
+			end if;
+			return new;
+		end $$`)
+	m.fixture.Exec(`create trigger fail before insert on account.invitation_messages
+		for each row execute function account.fail_odd_tries()`)
+	if err := m.invites(by, "sam@example.org"); err != nil {
+		t.Errorf("invited: %v", err)
+	}
+	_, seen := m.open("sam@example.org")
+	if err := m.renews(by, "sam@example.org"); err != nil {
+		t.Errorf("renewed: %v", err)
+	}
+	if _, expires := m.open("sam@example.org"); !expires.After(seen) {
+		t.Errorf("the invitation still ends at %s", seen)
+	}
+	if tries := m.count(`select last_value from account.tries`); tries != 4 {
+		t.Errorf("%d tries, want 4", tries)
+	}
+}

@@ -45,19 +45,19 @@ func (a *Accounts) Invitation(ctx context.Context, workspaceID, id uuid.UUID) (m
 		pgx.NamedArgs{"tenant": workspaceID, "id": id})
 }
 
-// SaveInvitation stores an invitation with its event and sets its times. With replace, an open one for the same address
-// ends. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember, ErrSent,
-// ErrInvited, ErrTooManyInvited or *LimitError.
+// SaveInvitation stores an invitation with its event, and returns it with its times. With replace, an open one for the
+// same address ends. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember,
+// ErrSent, ErrInvited, ErrTooManyInvited or *LimitError.
 func (a *Accounts) SaveInvitation(
-	ctx context.Context, i *membership.Invitation, replace bool, token credential.Secret, event audit.Event,
-) error {
-	tokenHash := credential.Hash(token.Reveal())
-	return a.changeMembers(ctx, "save invitation", i.WorkspaceID, &event, func(tx *transaction) {
+	ctx context.Context, i membership.Invitation, replace bool, token credential.Secret, event audit.Event,
+) (membership.Invitation, error) {
+	saved := i // the transaction may be repeated, and begins with i each time
+	err := a.changeMembers(ctx, "save invitation", i.WorkspaceID, &event, func(tx *transaction) {
 		spellings := spelling.Spellings(i.Email)
 		member := tx.has(`select true from account.memberships m join account.users u on u.id = m.user_id
 			where m.tenant_id = $1 and u.email = any($2)`, i.WorkspaceID, spellings)
 		tx.require(!member, membership.ErrMember)
-		tx.checkNotSent(*i, spellings, replace)
+		tx.checkNotSent(i, spellings, replace)
 		tx.exec(`delete from account.invitations where tenant_id = $1
 			and coalesce(ended_at, expires_at) < now() - interval '30 days'`, i.WorkspaceID)
 		tx.exec(`update account.invitations set ended_at = now(), outcome = 'replaced'
@@ -67,11 +67,12 @@ insert into account.invitations as made (id, tenant_id, email, permissions, invi
 select $1, $2, $3, $4, $5, $6, now() + $7::interval, $9
 where (select count(*) from account.invitations where tenant_id = $2 and ended_at is null) < $8
 returning made.created_at, made.expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.Strings(), i.InviterID,
-			tokenHash, membership.Life, maxOpenInvitations, a.mails != nil).find(&i.Created, &i.Expires),
-			membership.ErrTooManyInvited)
-		tx.countInvitation(*i)
-		tx.mailInvitation(*i, token)
+			credential.Hash(token.Reveal()), membership.Life, maxOpenInvitations, a.mails != nil).
+			find(&saved.Created, &saved.Expires), membership.ErrTooManyInvited)
+		tx.countInvitation(saved)
+		tx.mailInvitation(saved, token)
 	})
+	return saved, err
 }
 
 // checkNotSent fails with membership.ErrSent if an invitation has the id of i, and, without replace, with ErrInvited if
@@ -87,20 +88,21 @@ func (t *transaction) checkNotSent(i membership.Invitation, spellings []string, 
 }
 
 // RenewInvitation gives an unanswered invitation that expires at i.Expires another token, inviter and end, with the
-// event, or returns membership.ErrNoInvitation or *LimitError.
+// event, and returns it with its end, or membership.ErrNoInvitation or *LimitError.
 func (a *Accounts) RenewInvitation(
-	ctx context.Context, i *membership.Invitation, token credential.Secret, event audit.Event,
-) error {
-	tokenHash := credential.Hash(token.Reveal())
-	return a.changeMembers(ctx, "renew invitation", i.WorkspaceID, &event, func(tx *transaction) {
+	ctx context.Context, i membership.Invitation, token credential.Secret, event audit.Event,
+) (membership.Invitation, error) {
+	renewed := i // the transaction may be repeated, and compares i.Expires each time
+	err := a.changeMembers(ctx, "renew invitation", i.WorkspaceID, &event, func(tx *transaction) {
 		tx.require(tx.row(`update account.invitations
 			set token_hash = $3, invited_by = $4, expires_at = now() + $5::interval, mailed = $7
 			where tenant_id = $1 and id = $2 and ended_at is null and expires_at = $6 returning expires_at`,
-			i.WorkspaceID, i.ID, tokenHash, i.InviterID, membership.Life, i.Expires, a.mails != nil).find(&i.Expires),
-			membership.ErrNoInvitation)
-		tx.countInvitation(*i)
-		tx.mailInvitation(*i, token)
+			i.WorkspaceID, i.ID, credential.Hash(token.Reveal()), i.InviterID, membership.Life, i.Expires,
+			a.mails != nil).find(&renewed.Expires), membership.ErrNoInvitation)
+		tx.countInvitation(renewed)
+		tx.mailInvitation(renewed, token)
 	})
+	return renewed, err
 }
 
 // WithdrawInvitation ends an unanswered invitation with the event, or returns membership.ErrNoInvitation.
