@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -92,6 +94,12 @@ func FinishUpgrade(ctx context.Context, url credential.Secret) (duplicates int, 
 	return duplicates, nil
 }
 
+// distributionJSON says which tables are distributed and copied, and which functions Citus must know, as a
+// migrate.Distribution.
+//
+//go:embed distribution.json
+var distributionJSON []byte
+
 // Distribute distributes the tables of workspaces among the nodes of a Citus cluster and reports each step to out. It
 // connects as the owner of the database. Other tables are copied to each node or, like sign-ins and jobs, stay on the
 // first node. It finishes the upgrade first, because the previous release does not work with a distributed database.
@@ -106,47 +114,9 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 	if _, err := FinishUpgrade(ctx, url); err != nil {
 		return err
 	}
-	return migrate.Distribution{
-		Reference: []string{
-			"account.organisations",
-			"account.tenants",
-			"account.users",
-			"account.tenant_modules",
-			"account.tenant_features",
-			"account.connector_policies",
-			"account.memberships",
-			"account.oauth_clients",
-			"account.client_secrets",
-			"account.personal_access_tokens",
-			"account.signing_keys",
-			"account.endings",
-		},
-		ByWorkspace: []string{
-			"account.events",
-			"account.event_sequences",
-			"account.grants",
-			"account.connection_stops",
-			"account.token_uses",
-		},
-		Functions: []string{
-			"account.is_coordinator()",
-			"account.add_event(uuid, text, uuid, text[])",
-		},
-		AsCaller: []string{
-			"account.note_membership()",
-			"account.note_connection()",
-			"account.add_event(uuid, text, uuid, text[])",
-			"account.number_events(uuid)",
-			"account.number_events(uuid, integer)",
-			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer)",
-			"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer, uuid, uuid)",
-		},
-		Sequential: []string{"account.delete_clients(timestamptz, integer)"},
-		Grants: []string{
-			"grant select, insert, update on account.events, account.event_sequences " +
-				"to almoner_authserver, almoner_resourceapi",
-			"grant execute on function account.number_events(uuid), account.number_events(uuid, integer) " +
-				"to almoner_authserver, almoner_resourceapi",
-		},
-	}.Apply(ctx, url.Reveal(), out)
+	var tables migrate.Distribution
+	if err := json.Unmarshal(distributionJSON, &tables); err != nil {
+		return fmt.Errorf("read distribution.json: %w", err)
+	}
+	return tables.Apply(ctx, url.Reveal(), out)
 }
