@@ -229,22 +229,23 @@ func propagate(grants *grant.Service, reason grant.Reason) func(context.Context,
 
 // membersOf returns the service of members and invitations.
 func membersOf(store *postgres.Store, grants *grant.Service, c Config) *membership.Service {
-	return membership.New(membership.Deps{
+	return &membership.Service{
 		Store:               store,
 		PropagateRevocation: propagate(grants, grant.MembershipOver),
 		AppURL:              c.AppURL,
 		Mails:               c.sendsMail(),
 		Random:              rand.Reader,
-	})
+	}
 }
 
 // accountsOf returns the service that changes and deletes accounts.
 func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Service {
-	return useraccount.New(useraccount.Deps{
-		Store:               store,
+	return &useraccount.Service{
+		Deletions:           store,
+		EmailChanges:        store,
 		PropagateRevocation: propagate(grants, grant.MembershipOver),
 		Random:              rand.Reader,
-	})
+	}
 }
 
 // openStores opens the stores. probe is a connection to Redis for probes alone.

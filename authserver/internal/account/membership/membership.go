@@ -37,6 +37,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,10 +157,8 @@ func ParsePermissions(identifiers []string) (perm.Set, error) {
 	if len(set) == 0 {
 		return nil, &Refusal{"permissions", "Choose at least one permission."}
 	}
-	for _, p := range set {
-		if !perm.Known(p) {
-			return nil, &Refusal{"permissions", "One of the permissions is unknown."}
-		}
+	if slices.ContainsFunc(set, func(p perm.Permission) bool { return !perm.Known(p) }) {
+		return nil, &Refusal{"permissions", "One of the permissions is unknown."}
 	}
 	return set, nil
 }
@@ -198,34 +197,19 @@ type Limit struct {
 
 // The limits (M5).
 var (
-	PerInviter = Limit{
-		Name: "invitations-per-inviter",
-		Most: 50,
-		Text: "You have sent 50 invitations within 24 hours, which is the maximum.",
-	}
-	PerWorkspace = Limit{
-		Name: "invitations-per-workspace",
-		Most: 200,
-		Text: "The workspace has sent 200 invitations within 24 hours, which is the maximum.",
-	}
-	PerAddressOfInviter = Limit{
-		Name: "invitations-per-address",
-		Most: 5,
-		Text: "You have sent 5 invitations to this address within 24 hours, which is the maximum.",
-	}
+	PerInviter = Limit{"invitations-per-inviter", 50,
+		"You have sent 50 invitations within 24 hours, which is the maximum."}
+	PerWorkspace = Limit{"invitations-per-workspace", 200,
+		"The workspace has sent 200 invitations within 24 hours, which is the maximum."}
+	PerAddressOfInviter = Limit{"invitations-per-address", 5,
+		"You have sent 5 invitations to this address within 24 hours, which is the maximum."}
 	// PerAddressInWorkspace and PerAddress count users, so that one user cannot exhaust the limit of the others.
-	PerAddressInWorkspace = Limit{
-		Name: "inviters-per-address",
-		Most: 5,
-		Text: "5 people of the workspace have invited this address within 24 hours, which is the maximum.",
-	}
+	PerAddressInWorkspace = Limit{"inviters-per-address", 5,
+		"5 people of the workspace have invited this address within 24 hours, which is the maximum."}
 	// PerAddress counts the users of all workspaces. It never applies to the first message of a workspace to an
 	// address, so that other workspaces cannot prevent the invitation of a person.
-	PerAddress = Limit{
-		Name: "inviters-per-address-in-all-workspaces",
-		Most: 20,
-		Text: "Too many people have invited this address within 24 hours.",
-	}
+	PerAddress = Limit{"inviters-per-address-in-all-workspaces", 20,
+		"Too many people have invited this address within 24 hours."}
 )
 
 // A LimitError reports that a limit was reached. Nothing was sent.

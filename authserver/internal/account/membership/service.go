@@ -70,8 +70,8 @@ type NewUser struct {
 	PasswordHash credential.Secret // "" for a user without a password
 }
 
-// Deps are the dependencies of a Service.
-type Deps struct {
+// A Service changes members and invitations by the rules of the package comment. It is safe for concurrent use.
+type Service struct {
 	Store interface {
 		Members
 		Invitations
@@ -83,12 +83,6 @@ type Deps struct {
 	Mails               bool // the store queues mails, which the deployment sends
 	Random              io.Reader
 }
-
-// A Service changes members and invitations by the rules of the package comment. It is safe for concurrent use.
-type Service struct{ Deps }
-
-// New returns a Service.
-func New(d Deps) *Service { return &Service{d} }
 
 // An Actor is the user who makes a change.
 type Actor = audit.Actor

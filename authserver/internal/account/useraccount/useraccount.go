@@ -102,36 +102,24 @@ type EndedGrant struct {
 // Deletions deletes accounts. Its errors are membership.ErrLastHolder and audit.ErrNotAuthorized, or wrap
 // store.ErrUnavailable.
 type Deletions interface {
+	// DeletionSummary returns what would end if the account was deleted.
 	DeletionSummary(ctx context.Context, user uuid.UUID) (Summary, error)
 	// DeleteUser deletes an account and records the event, if the event's authorization is still valid (P1, P2).
 	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (Ended, error)
 }
 
-// Deps are the dependencies of a Service.
-type Deps struct {
-	Store interface {
-		Deletions
-		EmailChanges
-	}
+// A Service changes accounts. It is safe for concurrent use.
+type Service struct {
+	Deletions
+	EmailChanges
 	// PropagateRevocation propagates the ends of grants to Redis.
 	PropagateRevocation func(ctx context.Context, ended []EndedGrant)
 	Random              io.Reader
 }
 
-// A Service changes accounts. It is safe for concurrent use.
-type Service struct{ Deps }
-
-// New returns a Service.
-func New(d Deps) *Service { return &Service{d} }
-
-// Summary returns what would end if the account was deleted.
-func (s *Service) Summary(ctx context.Context, user uuid.UUID) (Summary, error) {
-	return s.Store.DeletionSummary(ctx, user)
-}
-
 // Delete deletes the account of a user at the user's request. It returns membership.ErrLastHolder.
 func (s *Service) Delete(ctx context.Context, user uuid.UUID, event audit.Event) error {
-	ended, err := s.Store.DeleteUser(ctx, user, event)
+	ended, err := s.DeleteUser(ctx, user, event)
 	if err != nil {
 		return err
 	}
@@ -191,10 +179,12 @@ type EmailChanges interface {
 	BeginEmailChange(ctx context.Context, r EmailRequest, event audit.Event) error
 	// OpenEmailChange returns the open request of a user, or nil.
 	OpenEmailChange(ctx context.Context, user uuid.UUID) (*EmailChange, error)
-	EmailChangeLink(ctx context.Context, tokenHash []byte) (EmailChange, error)
+	// EmailChangeLink returns the request of a link, or ErrLinkInvalid.
+	EmailChangeLink(ctx context.Context, token credential.Secret) (EmailChange, error)
 	// ConfirmEmailChange confirms a link, and returns true if both are confirmed and the address was changed.
-	ConfirmEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) (EmailChange, bool, error)
-	StopEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) error
+	ConfirmEmailChange(ctx context.Context, token credential.Secret, event audit.Event) (EmailChange, bool, error)
+	// StopEmailChange ends a request with one of its links.
+	StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error
 }
 
 // RequestEmailChange sends a link to the user's address and one to the new address. It returns ErrTooManyChanges.
@@ -206,30 +196,5 @@ func (s *Service) RequestEmailChange(ctx context.Context, r EmailRequest, event 
 	if err != nil {
 		return err
 	}
-	return s.Store.BeginEmailChange(ctx, r, event)
-}
-
-// OpenEmailChange returns the open request of a user, or nil.
-func (s *Service) OpenEmailChange(ctx context.Context, user uuid.UUID) (*EmailChange, error) {
-	return s.Store.OpenEmailChange(ctx, user)
-}
-
-// EmailChangeLink returns the request of a link, or ErrLinkInvalid.
-func (s *Service) EmailChangeLink(ctx context.Context, token credential.Secret) (EmailChange, error) {
-	if !credential.EmailChange.Matches(token.Reveal()) {
-		return EmailChange{}, ErrLinkInvalid
-	}
-	return s.Store.EmailChangeLink(ctx, credential.Hash(token.Reveal()))
-}
-
-// ConfirmEmailChange confirms a link. It returns true if the address was changed, ErrLinkInvalid, or ErrEmailTaken.
-func (s *Service) ConfirmEmailChange(
-	ctx context.Context, token credential.Secret, event audit.Event,
-) (EmailChange, bool, error) {
-	return s.Store.ConfirmEmailChange(ctx, credential.Hash(token.Reveal()), event)
-}
-
-// StopEmailChange ends a request with one of its links, or returns ErrLinkInvalid.
-func (s *Service) StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error {
-	return s.Store.StopEmailChange(ctx, credential.Hash(token.Reveal()), event)
+	return s.BeginEmailChange(ctx, r, event)
 }

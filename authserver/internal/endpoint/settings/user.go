@@ -112,7 +112,7 @@ type deletionView struct {
 // onDeletion returns the handler of the page, or of its form, that gets the view.
 func (s *Settings) onDeletion(handle func(*request, *deletionView) error) handler {
 	return func(r *request) error {
-		summary, err := s.Accounts.Summary(r.ctx(), r.user.User.ID)
+		summary, err := s.Accounts.DeletionSummary(r.ctx(), r.user.User.ID)
 		if err != nil {
 			return err
 		}

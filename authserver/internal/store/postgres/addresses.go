@@ -89,9 +89,12 @@ const byToken = `(c.old_token_hash = $1 or c.new_token_hash = $1)`
 var scanEmailChange = pgx.RowToStructByName[useraccount.EmailChange]
 
 // EmailChangeLink reads the request of a valid link, or returns useraccount.ErrLinkInvalid.
-func (a *Accounts) EmailChangeLink(ctx context.Context, tokenHash []byte) (useraccount.EmailChange, error) {
+func (a *Accounts) EmailChangeLink(ctx context.Context, token credential.Secret) (useraccount.EmailChange, error) {
+	if !credential.EmailChange.Matches(token.Reveal()) {
+		return useraccount.EmailChange{}, useraccount.ErrLinkInvalid
+	}
 	return need(ctx, a.db, "read change of address", useraccount.ErrLinkInvalid, scanEmailChange,
-		emailChangeSQL+byToken, tokenHash)
+		emailChangeSQL+byToken, credential.Hash(token.Reveal()))
 }
 
 // OpenEmailChange reads the open request of a user, or returns nil.
@@ -122,9 +125,9 @@ func (t *transaction) lockEmailChange(tokenHash []byte) (user uuid.UUID, c usera
 // the user's links to set a password, since they were sent to the old address, and returns true. It returns
 // useraccount.ErrLinkInvalid or ErrEmailTaken.
 func (a *Accounts) ConfirmEmailChange(
-	ctx context.Context, tokenHash []byte, event audit.Event,
+	ctx context.Context, token credential.Secret, event audit.Event,
 ) (c useraccount.EmailChange, changed bool, err error) {
-	taken := false
+	tokenHash, taken := credential.Hash(token.Reveal()), false
 	err = a.atomically(ctx, "confirm change of address", func(tx *transaction) {
 		changed, taken = false, false
 		var user uuid.UUID
@@ -175,9 +178,9 @@ func (t *transaction) changeEmail(user uuid.UUID, email string, by useraccount.P
 }
 
 // StopEmailChange ends the request of a link and records the event, or returns useraccount.ErrLinkInvalid.
-func (a *Accounts) StopEmailChange(ctx context.Context, tokenHash []byte, event audit.Event) error {
+func (a *Accounts) StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error {
 	return a.atomically(ctx, "stop change of address", func(tx *transaction) {
-		user, c := tx.lockEmailChange(tokenHash)
+		user, c := tx.lockEmailChange(credential.Hash(token.Reveal()))
 		tx.endEmailChange(user, "stopped")
 		event.UserID, event.Subject = &user, "user:"+user.String()
 		event.Detail["by"] = "old"

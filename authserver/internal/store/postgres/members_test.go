@@ -33,12 +33,12 @@ func newMemberTest(t *testing.T) *memberTest {
 	return &memberTest{
 		storeTest:   l,
 		workspaceID: l.fixture.Workspace("Hillside Youth Club"),
-		Service: membership.New(membership.Deps{
+		Service: &membership.Service{
 			Store:               l.Store,
 			PropagateRevocation: func(context.Context, []useraccount.EndedGrant) {},
 			AppURL:              "https://app.example.org",
 			Random:              rand.Reader,
-		}),
+		},
 	}
 }
 
@@ -199,7 +199,7 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 		t.Errorf("with permissions that are no longer the member's: %v", err)
 	}
 	// A member who lost a permission after the caller was checked does not get it back by the change.
-	_, err = m.Store.ChangePermissions(m.Context(), membership.Change{
+	_, err = m.storeTest.Store.ChangePermissions(m.Context(), membership.Change{
 		WorkspaceID: m.workspaceID,
 		UserID:      b.UserID,
 		Permissions: perm.NewSet(perm.ProgrammesWrite),
