@@ -58,7 +58,7 @@ func (b *testEnv) do(ctx context.Context, c admin.Command) (admin.Result, error)
 func (b *testEnv) endRest() {
 	b.t.Helper()
 	database := credential.Secret(b.Fixture.Database.Authserver)
-	store, err := postgres.OpenWithWait(b.t.Context(), database, testkit.StoreWait)
+	store, err := postgres.Open(b.t.Context(), postgres.Only(database), testkit.StoreWait)
 	if err != nil {
 		b.t.Fatal(err)
 	}

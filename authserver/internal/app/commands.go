@@ -51,7 +51,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 			return nil, nil, err
 		}
 	}
-	store, err := postgres.OpenWithWait(ctx, config.DatabaseURL, pg.CommandWait)
+	store, err := postgres.Open(ctx, postgres.Only(config.DatabaseURL), pg.CommandWait)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -208,12 +208,12 @@ func (r RetentionSettings) Check() []error {
 
 func (r RetentionSettings) periods() postgres.RetentionPeriods {
 	return postgres.RetentionPeriods{
-		AuditEvents:   retention.Days(r.AuditDays),
-		Grants:        retention.Days(r.GrantsDays),
-		Tokens:        retention.Days(r.TokensDays),
-		Clients:       retention.Days(r.ClientsDays),
-		Keys:          retention.Days(r.KeysDays),
-		Invitations:   retention.Days(r.InvitationsDays),
-		ConnectionLog: retention.Days(r.ConnectionLogDays),
+		postgres.SettingAuditEvents:   retention.Days(r.AuditDays),
+		postgres.SettingGrants:        retention.Days(r.GrantsDays),
+		postgres.SettingTokens:        retention.Days(r.TokensDays),
+		postgres.SettingClients:       retention.Days(r.ClientsDays),
+		postgres.SettingKeys:          retention.Days(r.KeysDays),
+		postgres.SettingInvitations:   retention.Days(r.InvitationsDays),
+		postgres.SettingConnectionLog: retention.Days(r.ConnectionLogDays),
 	}
 }

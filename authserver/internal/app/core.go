@@ -252,7 +252,7 @@ func accountsOf(store *postgres.Store, grants *grant.Service) *useraccount.Servi
 func openStores(ctx context.Context, c Config, keys seal.Keys, watch server.Instruments, log *slog.Logger) (
 	store *postgres.Store, rdb, probe goredis.UniversalClient, err error,
 ) {
-	if store, err = postgres.OpenFromSources(ctx, c.databases(log), c.StoreWait, watch.Statements()...); err != nil {
+	if store, err = postgres.Open(ctx, c.databases(log), c.StoreWait, watch.Statements()...); err != nil {
 		return nil, nil, nil, err
 	}
 	if err = sealSecrets(store, keys); err != nil {

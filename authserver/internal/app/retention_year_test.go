@@ -61,20 +61,21 @@ type year struct {
 func newYear(t *testing.T) *year {
 	t.Helper()
 	y := &year{Fixture: fixture.New(t), t: t, began: time.Now().AddDate(0, 0, -yearDays), daily: grantsADay()}
-	stored, err := postgres.OpenWithWait(t.Context(), credential.Secret(y.Database.Authserver), testkit.StoreWait)
+	database := postgres.Only(credential.Secret(y.Database.Authserver))
+	stored, err := postgres.Open(t.Context(), database, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stored.Close)
 	const day = 24 * time.Hour
 	y.records = stored.Retention(postgres.RetentionPeriods{
-		AuditEvents:   keepDays * day,
-		Grants:        keepDays * day,
-		Tokens:        keepDays * day,
-		Clients:       keepDays * day,
-		Keys:          120 * day,
-		Invitations:   keepDays * day,
-		ConnectionLog: keepDays * day,
+		postgres.SettingAuditEvents:   keepDays * day,
+		postgres.SettingGrants:        keepDays * day,
+		postgres.SettingTokens:        keepDays * day,
+		postgres.SettingClients:       keepDays * day,
+		postgres.SettingKeys:          120 * day,
+		postgres.SettingInvitations:   keepDays * day,
+		postgres.SettingConnectionLog: keepDays * day,
 	}).At(y.now)
 	if y.rdb, err = redis.Connect(credential.Secret(testkit.NewRedis(t).URL), testkit.StoreWait); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func newResolverTest(t testing.TB) *resolverTest {
 	s.host = newMetadataHost(t, s.serve)
 	s.at = s.host.URL + "/oauth/client"
 	database := credential.Secret(s.fixture.Database.Authserver)
-	store, err := postgres.OpenWithWait(context.Background(), database, testkit.StoreWait)
+	store, err := postgres.Open(context.Background(), postgres.Only(database), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

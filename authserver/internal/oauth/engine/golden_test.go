@@ -100,7 +100,8 @@ const (
 func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Helper()
 	fx := fixture.New(t)
-	store, err := postgres.OpenWithWait(t.Context(), credential.Secret(fx.Database.Authserver), testkit.StoreWait)
+	database := postgres.Only(credential.Secret(fx.Database.Authserver))
+	store, err := postgres.Open(t.Context(), database, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func newTestEnv(t *testing.T) *testEnv {
 
 func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
 	t.Helper()
-	return postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
+	return postgres.Open(t.Context(), postgres.Only(credential.Secret(f.Database.Authserver)), testkit.StoreWait)
 }
 
 func (b *testEnv) terms() grant.CodeTerms {

@@ -35,7 +35,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	b := &testEnv{T: t, fixture: fixture.New(t), master: newKey()}
 	var err error
 	database := credential.Secret(b.fixture.Database.Authserver)
-	b.store, err = postgres.OpenWithWait(t.Context(), database, testkit.StoreWait)
+	b.store, err = postgres.Open(t.Context(), postgres.Only(database), testkit.StoreWait)
 	b.must(err)
 	t.Cleanup(b.store.Close)
 	b.first, b.second = b.ring(seal.NewKeys(b.master)), b.ring(seal.NewKeys(b.master))

@@ -24,7 +24,7 @@ func TestLogins_AreStoredSealed(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
 	database := credential.Secret(f.Database.Authserver)
-	store, err := postgres.OpenWithWait(t.Context(), database, testkit.StoreWait)
+	store, err := postgres.Open(t.Context(), postgres.Only(database), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 	)
 	months, all, ready := l.count(tables), l.count(`select count(*) from account.audit_events`), l.count(due)
 	kept := keepAll()
-	kept.AuditEvents = 100 * day
+	kept[postgres.SettingAuditEvents] = 100 * day
 	deletes(t, l.Retention(kept), "audit events", ready)
 	if n := l.count(`select count(*) from account.audit_events`); ready < 20 || n != all-ready {
 		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)

@@ -36,7 +36,7 @@ func TestG9_RepeatedRevocationOfReplayIsConfirmed(t *testing.T) {
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	var confirmed confirmations
 	url := credential.Secret(l.fixture.Database.Authserver)
-	s, err := postgres.OpenWithWait(t.Context(), url, testkit.StoreWait, &confirmed)
+	s, err := postgres.Open(t.Context(), postgres.Only(url), testkit.StoreWait, &confirmed)
 	if err != nil {
 		t.Fatal(err)
 	}

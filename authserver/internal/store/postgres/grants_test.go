@@ -40,7 +40,7 @@ func newStoreTestWithWait(t *testing.T, wait time.Duration) *storeTest {
 	l := &storeTest{T: t, fixture: fixture.New(t)}
 	var err error
 	url := credential.Secret(l.fixture.Database.Authserver)
-	if l.Store, err = postgres.OpenWithWait(t.Context(), url, wait); err != nil {
+	if l.Store, err = postgres.Open(t.Context(), postgres.Only(url), wait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)

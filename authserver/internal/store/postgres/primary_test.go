@@ -23,7 +23,8 @@ func TestStore_DoesNotReadFromReplica(t *testing.T) {
 		query := address.Query()
 		query.Set("default_transaction_read_only", readOnly)
 		address.RawQuery = query.Encode()
-		store, err := postgres.OpenWithWait(t.Context(), credential.Secret(address.String()), testkit.SilentStoreWait)
+		database := postgres.Only(credential.Secret(address.String()))
+		store, err := postgres.Open(t.Context(), database, testkit.SilentStoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}

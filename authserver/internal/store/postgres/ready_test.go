@@ -14,7 +14,8 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
 	ready := func() error {
-		store, err := postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
+		database := postgres.Only(credential.Secret(f.Database.Authserver))
+		store, err := postgres.Open(t.Context(), database, testkit.StoreWait)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,8 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 func TestReady_DoesNotWaitForCallersConnections(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
-	store, err := postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
+	database := postgres.Only(credential.Secret(f.Database.Authserver))
+	store, err := postgres.Open(t.Context(), database, testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

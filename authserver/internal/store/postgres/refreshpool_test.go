@@ -47,7 +47,7 @@ func (l *storeTest) reopen(refreshes credential.Secret) {
 	l.Helper()
 	l.Close()
 	var err error
-	l.Store, err = postgres.OpenFromSources(l.Context(), postgres.Sources{
+	l.Store, err = postgres.Open(l.Context(), postgres.Sources{
 		Database:  credential.Fixed(credential.Secret(l.fixture.Database.Authserver)),
 		Refreshes: credential.Fixed(refreshes),
 	}, testkit.StoreWait)

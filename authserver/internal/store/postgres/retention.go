@@ -8,24 +8,17 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
-// RetentionPeriods say how long records are kept after they have ended. Zero keeps them for ever.
-type RetentionPeriods struct {
-	AuditEvents   time.Duration
-	Grants        time.Duration // after the end of their life; until then a superseded token is recognised (G3)
-	Tokens        time.Duration
-	Clients       time.Duration
-	Keys          time.Duration // longer than an access token lives
-	Invitations   time.Duration
-	ConnectionLog time.Duration
-}
+// RetentionPeriods say how long records are kept after they have ended, by the names of the settings. Zero, or a
+// missing one, keeps them for ever.
+type RetentionPeriods map[string]time.Duration
 
 // Names of the settings of RetentionPeriods.
 const (
 	SettingAuditEvents   = "ALMONER_RETENTION_AUDIT_DAYS"
-	SettingGrants        = "ALMONER_RETENTION_GRANTS_DAYS"
+	SettingGrants        = "ALMONER_RETENTION_GRANTS_DAYS" // after their life; until then G3 knows superseded tokens
 	SettingTokens        = "ALMONER_RETENTION_TOKENS_DAYS"
 	SettingClients       = "ALMONER_RETENTION_CLIENTS_DAYS"
-	SettingKeys          = "ALMONER_RETENTION_KEYS_DAYS"
+	SettingKeys          = "ALMONER_RETENTION_KEYS_DAYS" // longer than an access token lives
 	SettingInvitations   = "ALMONER_RETENTION_INVITATIONS_DAYS"
 	SettingConnectionLog = "ALMONER_RETENTION_CONNECTION_LOG_DAYS"
 )
@@ -44,15 +37,22 @@ const (
 // Retention returns the store that deletes the records of the account schema that are no longer needed.
 func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 	return retention.NewStore(d.pool, "account", []retention.Kind{
-		auditEvents().Configured("audit events", SettingAuditEvents, periods.AuditEvents),
-		endedGrants().Configured("ended grants", SettingGrants, periods.Grants),
-		personalAccessTokens().Configured("expired personal access tokens", SettingTokens, periods.Tokens),
-		deletedClients().Configured("deleted clients", SettingClients, periods.Clients),
+		auditEvents().Configured("audit events", SettingAuditEvents, periods[SettingAuditEvents]),
+		// Functions delete grants and entries of the connection log, workspace by workspace.
+		retention.Kind{
+			Due:    "select t.ends_at as at from account.grants t where t.ends_at < $1 order by 1",
+			Delete: "select account.delete_grants($1, $2)",
+		}.Configured("ended grants", SettingGrants, periods[SettingGrants]),
+		personalAccessTokens().Configured("expired personal access tokens", SettingTokens, periods[SettingTokens]),
+		deletedClients().Configured("deleted clients", SettingClients, periods[SettingClients]),
 		retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'").
-			Configured("removed signing keys", SettingKeys, periods.Keys),
+			Configured("removed signing keys", SettingKeys, periods[SettingKeys]),
 		retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "").
-			Configured("ended invitations", SettingInvitations, periods.Invitations),
-		stoppedAttempts().Configured("connection log", SettingConnectionLog, periods.ConnectionLog),
+			Configured("ended invitations", SettingInvitations, periods[SettingInvitations]),
+		retention.Kind{
+			Due:    "select t.at from account.connection_stops t where t.at < $1 order by 1",
+			Delete: "select account.delete_connection_stops($1, $2)",
+		}.Configured("connection log", SettingConnectionLog, periods[SettingConnectionLog]),
 		events().Fixed("events", keepEvents),
 		rest.AnswerTable{Name: answersTable}.Kind(),
 		retention.RowsOf("account.sessions", "token", "t.expiry", "").Fixed("expired sessions", 0),
@@ -104,22 +104,6 @@ func personalAccessTokens() retention.Kind {
 			), gone as (
 				delete from account.personal_access_tokens t using due where t.id = due.id returning 1)
 			select count(*) from gone`}
-}
-
-// endedGrants returns the kind of ended grants. A function deletes them, workspace by workspace.
-func endedGrants() retention.Kind {
-	return retention.Kind{
-		Due:    "select t.ends_at as at from account.grants t where t.ends_at < $1 order by 1",
-		Delete: "select account.delete_grants($1, $2)",
-	}
-}
-
-// stoppedAttempts returns the kind of entries of the connection log. A function deletes them, workspace by workspace.
-func stoppedAttempts() retention.Kind {
-	return retention.Kind{
-		Due:    "select t.at from account.connection_stops t where t.at < $1 order by 1",
-		Delete: "select account.delete_connection_stops($1, $2)",
-	}
 }
 
 // deletedClients returns the kind of deleted clients. A client is deleted after all its grants.

@@ -17,13 +17,13 @@ import (
 // keepAll is a time for each kind that has a setting.
 func keepAll() postgres.RetentionPeriods {
 	return postgres.RetentionPeriods{
-		AuditEvents:   400 * day,
-		Grants:        90 * day,
-		Tokens:        60 * day,
-		Clients:       200 * day,
-		Keys:          120 * day,
-		Invitations:   50 * day,
-		ConnectionLog: 40 * day,
+		postgres.SettingAuditEvents:   400 * day,
+		postgres.SettingGrants:        90 * day,
+		postgres.SettingTokens:        60 * day,
+		postgres.SettingClients:       200 * day,
+		postgres.SettingKeys:          120 * day,
+		postgres.SettingInvitations:   50 * day,
+		postgres.SettingConnectionLog: 40 * day,
 	}
 }
 
@@ -80,26 +80,33 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 		sql  string // with the time as %s
 		args []any
 	}{
-		{"audit events", keep.AuditEvents, `insert into account.audit_events (id, at, actor, action, subject)
+		{"audit events", keep[postgres.SettingAuditEvents],
+			`insert into account.audit_events (id, at, actor, action, subject)
 			values (gen_random_uuid(), %s, 'system', 'x', 'x')`, nil},
-		{"ended grants", keep.Grants, `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions,
+		{"ended grants", keep[postgres.SettingGrants],
+			`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions,
 				resource, state, ends_at) values (gen_random_uuid(), 'connector', $1, $2, $3, '{}', 'x', 'active', %s)`,
 			[]any{client, user, workspace}},
-		{"expired personal access tokens", keep.Tokens, `insert into account.personal_access_tokens (id, hash, user_id,
+		{"expired personal access tokens", keep[postgres.SettingTokens],
+			`insert into account.personal_access_tokens (id, hash, user_id,
 				tenant_id, name, permissions, expires_at)
 			values (gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), $1, $2, 'x', '{}', %s)`,
 			[]any{user, workspace}},
-		{"deleted clients", keep.Clients, `insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris,
+		{"deleted clients", keep[postgres.SettingClients],
+			`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris,
 				required_permissions, token_endpoint_auth_method, deleted_at)
 			values (gen_random_uuid(), 'confidential', $1, 'x', '{}', '{}', 'client_secret_json', %s)`,
 			[]any{workspace}},
-		{"removed signing keys", keep.Keys, `insert into account.signing_keys (kid, public_jwk, private_sealed, state,
+		{"removed signing keys", keep[postgres.SettingKeys],
+			`insert into account.signing_keys (kid, public_jwk, private_sealed, state,
 				removed_at) values (gen_random_uuid()::text, '{}', '', 'removed', %s)`, nil},
-		{"ended invitations", keep.Invitations, `insert into account.invitations (id, tenant_id, email, permissions,
+		{"ended invitations", keep[postgres.SettingInvitations],
+			`insert into account.invitations (id, tenant_id, email, permissions,
 				invited_by, token_hash, expires_at)
 			values (gen_random_uuid(), $1, gen_random_uuid() || '@example.org', '{x}', $2,
 				sha256(gen_random_uuid()::text::bytea), %s)`, []any{workspace, user}},
-		{"connection log", keep.ConnectionLog, `insert into account.connection_stops (id, tenant_id, client_id, stray,
+		{"connection log", keep[postgres.SettingConnectionLog],
+			`insert into account.connection_stops (id, tenant_id, client_id, stray,
 				outcome, reason, request_id, at)
 			values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x', %s)`, []any{workspace, client}},
 		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at)
@@ -148,7 +155,7 @@ func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	keep := keepAll()
-	keep.Grants = 2 * day
+	keep[postgres.SettingGrants] = 2 * day
 	r := l.Retention(keep)
 	now := time.Now()
 	alive := []uuid.UUID{

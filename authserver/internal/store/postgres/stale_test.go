@@ -13,7 +13,7 @@ import (
 func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
-	store, err := postgres.OpenWithWait(t.Context(), credential.Secret(f.Database.Authserver), testkit.StoreWait)
+	store, err := postgres.Open(t.Context(), postgres.Only(credential.Secret(f.Database.Authserver)), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

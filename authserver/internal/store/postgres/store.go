@@ -119,21 +119,12 @@ func CheckURL(url credential.Secret) error {
 	return nil
 }
 
-// OpenWithWait makes a store. It does not connect: Postgres may start later. The tracers see every statement.
+// Open makes a store. It does not connect: Postgres may start later. The tracers see every statement.
 //
 // wait is the time that callers wait for a Postgres that does not respond (pg.NewWatch). If it is longer than a second,
 // it is also the time limit of new connections, and of operations that atomically does not run; if it is longer than
 // requestTime, of those that it runs too.
-func OpenWithWait(
-	ctx context.Context, url credential.Secret, wait time.Duration, tracers ...pgx.QueryTracer,
-) (*Store, error) {
-	return OpenFromSources(ctx, Sources{Database: credential.Fixed(url)}, wait, tracers...)
-}
-
-// OpenFromSources is like OpenWithWait, for URLs that may change.
-func OpenFromSources(
-	ctx context.Context, urls Sources, wait time.Duration, tracers ...pgx.QueryTracer,
-) (*Store, error) {
+func Open(ctx context.Context, urls Sources, wait time.Duration, tracers ...pgx.QueryTracer) (*Store, error) {
 	if err := CheckURL(urls.Database()); err != nil {
 		return nil, err
 	}
@@ -165,23 +156,21 @@ func OpenFromSources(
 // newGrants makes the batchers of statements that concurrent callers share.
 func newGrants(d *db) *Grants {
 	g := &Grants{db: d}
-	g.snapshots = pg.Batcher[snapshotQuery, grant.Snapshot]{
-		Answer: g.readSnapshots,
-		Most:   maxBatch,
-		AtOnce: 1,
-		Within: d.operationLimit,
-	}
-	g.introspections = pg.Batcher[introspection, introspected]{
-		Answer: g.readIntrospections,
-		Most:   maxBatch,
-		AtOnce: 1,
-		Within: d.operationLimit,
-	}
+	g.snapshots, g.introspections = batcher(d, g.readSnapshots), batcher(d, g.readIntrospections)
 	g.activations = g.newStepBatcher(d.pool, "activate grant", activateSQL, false)
 	g.advances = g.newStepBatcher(d.refreshes, "advance grant", advanceSQL, false)
 	g.directActivations = g.newStepBatcher(d.pool, "activate grant", activateSQL, true)
 	g.directAdvances = g.newStepBatcher(d.refreshes, "advance grant", advanceSQL, true)
 	return g
+}
+
+func batcher[Q, A any](d *db, answer func(context.Context, []Q) ([]A, error)) pg.Batcher[Q, A] {
+	return pg.Batcher[Q, A]{
+		Answer: answer,
+		Most:   maxBatch,
+		AtOnce: 1,
+		Within: d.operationLimit,
+	}
 }
 
 // PoolStat returns the statistics of all connections except the one reserved for Ready and those of refreshes.
@@ -211,6 +200,9 @@ type Sources struct {
 	// may commit without waiting for the disk, so the use of a code, which must survive a crash (G1), uses Database.
 	Refreshes credential.Source
 }
+
+// Only returns the Sources of a URL that does not change.
+func Only(url credential.Secret) Sources { return Sources{Database: credential.Fixed(url)} }
 
 // maxRefreshConnections is the size of the pool of Sources.Refreshes.
 const maxRefreshConnections = 8
