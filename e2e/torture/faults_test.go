@@ -28,12 +28,12 @@ const (
 // fenceOff makes every conditional update of a grant in Postgres succeed.
 var fenceOff = harness.Fault{
 	File: stepsFile,
-	Old:  "	if taken.grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
-	New: `	if taken.grant == nil {
-		var row grantRow
+	Old:  "	if taken.Grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
+	New: `	if taken.Grant == nil {
+		var g grant.Grant
 		err = s.pool.QueryRow(ctx, refusedSQL, one.WorkspaceID, one.GrantID).
-			Scan(append([]any{&taken.now}, row.targets()...)...)
-		taken.grant = row.grant()
+			Scan(append([]any{&taken.Now}, grantTargets(&g)...)...)
+		taken.Grant = foundGrant(g)
 	}
 	if err == nil {
 		return taken, grant.Updated, nil

@@ -48,7 +48,7 @@ func entrances() map[string]entrance {
 		"postgres.emailTaken":           {demands: nothing, why: "an address has one account"},
 		"postgres.changeEmail":          {demands: nothing, why: "writes; an operator's change proves nothing"},
 		"postgres.eraseUser":            {demands: refused, test: "TestProven_DeletedUnprovenAccountDeclinesNothing"},
-		"postgres.SaveInvitation":       {demands: nothing, why: "refuses a member, whom its inviter sees"},
+		"postgres.SaveInvitation":       {demands: nothing, why: "refuses what its inviter sees"},
 		"postgres.limitedSQL":           {demands: nothing, why: "counts mails to an address"},
 		"postgres.Offer":                {demands: nothing, why: "says so only if the link was mailed"},
 		"postgres.isAddressOf":          {demands: refused, test: "TestProven_UnprovenAccountAcceptsNoInvitation"},
@@ -56,7 +56,6 @@ func entrances() map[string]entrance {
 		"postgres.Decline":              {demands: nothing, why: "the holder of the link gives nothing"},
 		"postgres.peopleSQL":            {demands: nothing, why: reads},
 		"postgres.WorkspaceConnections": {demands: nothing, why: reads},
-		"postgres.checkNotSent":         {demands: nothing, why: "refuses a second invitation of a workspace"},
 		// operators
 		"postgres.AddUser":         {demands: nothing, why: "makes an account, by the operator's word"},
 		"postgres.asTypedSQL":      {demands: nothing, why: "replaces a spelling of the same address"},

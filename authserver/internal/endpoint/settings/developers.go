@@ -376,7 +376,7 @@ func (s *Settings) onToken(handle func(*request, pat.Token) error) handler {
 func (s *Settings) revokeToken(r *request, token pat.Token) error {
 	event := r.event(&token.WorkspaceID, audit.TokenRevoked, "token:"+token.ID.String(),
 		map[string]any{"name": token.Name, "reason": pat.ByUser})
-	revoked, err := s.Store.RevokeToken(r.ctx(), r.user.User.ID, token.WorkspaceID, token.ID, pat.ByUser, event)
+	revoked, err := s.Store.RevokeToken(r.ctx(), r.user.User.ID, token.WorkspaceID, token.ID, event)
 	if err == nil && !revoked {
 		return r.done(tokenOver)
 	}

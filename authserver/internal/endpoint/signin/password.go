@@ -260,7 +260,7 @@ func (h *Handler) reauthPage(v *visit) (*ui.Reauth, error) {
 		page.HasPasskey, err = h.Store.HasPasskey(ctx, user.ID)
 	}
 	if err == nil && h.Provider != nil && !factor.MustConfirm() {
-		page.Linked, err = h.Store.HasIdentity(ctx, user.ID, h.issuer())
+		_, page.Linked, err = h.Store.IdentitySince(ctx, user.ID, h.issuer())
 	}
 	return page, err
 }

@@ -79,7 +79,6 @@ type Resets interface {
 
 // Identities stores accounts at the OpenID Connect provider that users are linked to.
 type Identities interface {
-	HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error)
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
 	// LinkIdentity links an account at the provider to the user with the address, which the provider has verified. If
 	// the address was not proven before, it ends what the account had, or returns useraccount.ErrTakeover if confirmed

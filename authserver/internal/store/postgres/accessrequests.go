@@ -64,7 +64,7 @@ func (a *Accounts) SendAccessRequest(
 			where t.id = $1 and u.id = $2`, q.WorkspaceID, q.UserID).
 			read(&m.Data.Workspace, &m.Data.Person, &m.Data.Email)
 		for _, manager := range managers {
-			tx.mail(manager.UserID, m)
+			tx.mailMessage(manager.UserID, m)
 		}
 		event.Detail["recipients"], event.Detail["member"] = len(managers), member
 	})

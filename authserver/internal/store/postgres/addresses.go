@@ -17,8 +17,6 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-var _ useraccount.EmailChanges = (*Accounts)(nil)
-
 // BeginEmailChange stores a request to change an address, replaces an open one, records the event and mails both
 // addresses. A repeated call stores one request. It returns useraccount.ErrTooManyChanges or audit.ErrNotAuthorized.
 func (a *Accounts) BeginEmailChange(ctx context.Context, r useraccount.EmailRequest, event audit.Event) error {
@@ -61,7 +59,7 @@ func (t *transaction) mailEmailChange(r useraccount.EmailRequest, taken bool) {
 		Data:  mail.Data{Email: r.Email, Device: r.Device, Network: r.Network},
 	}
 	t.row(`select expires_at from account.email_changes where id = $1`, r.ID).read(&m.Expires)
-	t.mail(r.UserID, m)
+	t.mailMessage(r.UserID, m)
 	other := mail.Message{Kind: mail.EmailChangeNew, Address: r.Email, Token: r.NewToken, Expires: m.Expires}
 	if taken {
 		other.Kind, other.Token = mail.EmailTaken, ""
@@ -163,17 +161,14 @@ func (t *transaction) emailTaken(user uuid.UUID, email string) bool {
 // changeEmail replaces the address of a locked user and mails both addresses. The links of a change
 // prove the new address. An operator's change does not: it does not tell who created the account.
 func (t *transaction) changeEmail(user uuid.UUID, email string, by useraccount.Proof) {
-	changed := mail.Message{Kind: mail.EmailChanged, Data: mail.Data{
-		Email:    email,
-		Operator: by == useraccount.ByOperator,
-	}}
-	t.mail(user, changed)
+	changed := mail.Data{Email: email, Operator: by == useraccount.ByOperator}
+	t.mail(user, mail.EmailChanged, changed)
 	t.exec(`update account.users set email = $2,
 			email_proven_at = now() + case when $4 or email_proven_at is not null then interval '0' end,
 			email_proven_by = case when $4 or email_proven_at is not null then $3 end
 		where id = $1`, user, spelling.Key(email), by, by == useraccount.ByEmailChange)
 	t.violation(uniqueViolation, "users", useraccount.ErrEmailTaken) // another user took it meanwhile
-	t.mail(user, changed)
+	t.mail(user, mail.EmailChanged, changed)
 	t.exec(`delete from account.password_resets where user_id = $1`, user)
 }
 
@@ -231,14 +226,9 @@ func (t *transaction) takeOver(
 	t.endSignIns(user)
 	t.endEmailChange(user, "replaced")
 	t.endResets(user)
-	for _, end := range []string{
-		`delete from account.idempotency_keys where user_id = $1`,
-		`delete from account.webhooks where user_id = $1`, // they would send what this user may read
-		`update account.invitations set ended_at = now(), outcome = 'withdrawn'
-			where invited_by = $1 and ended_at is null`,
-	} {
-		t.exec(end, user)
-	}
+	t.exec(`delete from account.idempotency_keys where user_id = $1`, user)
+	t.exec(`delete from account.webhooks where user_id = $1`, user) // they would send what this user may read
+	t.withdrawInvitations(user)
 	over := &useraccount.Takeover{Methods: len(methods)}
 	over.EndedCredentials = t.endCredentials(user, nil, grant.AddressProven, event.Actor)
 	t.exec(`update account.users set password_hash = null, email_proven_at = now(), email_proven_by = $2
@@ -254,8 +244,7 @@ func (t *transaction) takeOver(
 		event.Detail["more"] = true
 	}
 	t.record(event)
-	data := mail.Data{PasswordSet: by != useraccount.ByUpstream}
-	t.mail(user, mail.Message{Kind: mail.AddressProven, Data: data})
+	t.mail(user, mail.AddressProven, mail.Data{PasswordSet: by != useraccount.ByUpstream})
 	t.mailTakeover(user)
 	return over
 }
@@ -274,11 +263,8 @@ select o.user_id, t.id::text, t.name, u.name from account.memberships m
 join account.memberships o on o.tenant_id = m.tenant_id and o.user_id <> m.user_id and $2 = any(o.permissions)
 join account.tenants t on t.id = m.tenant_id join account.users u on u.id = m.user_id
 where m.user_id = $1 order by t.id, o.user_id`, user, string(perm.AccountWriteMembers)) {
-		t.mail(r.ID, mail.Message{Kind: mail.MemberAddressProven, Data: mail.Data{
-			Person:    r.Member,
-			Workspace: r.Workspace,
-			Path:      "/settings/members/member?tenant=" + r.WorkspaceID + "&id=" + user.String(),
-		}})
+		path := "/settings/members/member?tenant=" + r.WorkspaceID + "&id=" + user.String()
+		t.mail(r.ID, mail.MemberAddressProven, mail.Data{Person: r.Member, Workspace: r.Workspace, Path: path})
 	}
 }
 

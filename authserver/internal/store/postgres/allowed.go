@@ -88,15 +88,7 @@ func (t *transaction) allowedBy(a *audit.Authorization, user string) {
 func (d *db) StillAllowed(ctx context.Context, a *audit.Authorization) error {
 	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		t := &transaction{Tx: tx, db: d, ctx: ctx}
-		t.stillAllowed(a)
-		return t.err
-	})
-	if errors.Is(err, audit.ErrNotAuthorized) {
-		return err
-	}
-	return unavailable("check what authorized a request", err)
+	return d.atomically(ctx, "check what authorized a request", func(tx *transaction) { tx.stillAllowed(a) })
 }
 
 // stillProved locks the sign-in method behind a proof until the end of the transaction. The transaction fails with

@@ -3,20 +3,19 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // clientFields are the columns of account.oauth_clients c. One of the expressions below follows them and
@@ -38,53 +37,22 @@ const (
 	secretOrder = `s.expires_at desc nulls first, s.created_at desc`
 )
 
-// A clientRow is a client from an outer join, which may be absent.
-type clientRow struct {
-	id, workspaceID, createdBy           *uuid.UUID
-	kind, name, platform, resource, auth *string
-	redirects, required                  []string
-	created                              *time.Time
-	address, keysURL                     *string
-	keys                                 []byte
-	secrets                              [][]byte
+// clientTargets are the targets of clientFields. A client that an outer join did not find has no ID.
+func clientTargets(c *client.Client) []any {
+	return []any{(*zeronull.UUID)(&c.ID), (*zeronull.Text)(&c.Kind), (*zeronull.UUID)(&c.WorkspaceID),
+		(*zeronull.Text)(&c.Name), &c.Redirects, &c.Required, (*zeronull.Text)(&c.Platform),
+		(*zeronull.Text)(&c.Resource), (*zeronull.Text)(&c.AuthMethod), &c.CreatedBy,
+		(*zeronull.Timestamptz)(&c.CreatedAt), (*zeronull.Text)(&c.Address), &c.Keys, (*zeronull.Text)(&c.KeysURL),
+		&c.Secrets}
 }
 
-func (c *clientRow) targets() []any {
-	return []any{&c.id, &c.kind, &c.workspaceID, &c.name, &c.redirects, &c.required, &c.platform, &c.resource, &c.auth,
-		&c.createdBy, &c.created, &c.address, &c.keys, &c.keysURL, &c.secrets}
-}
-
-func (r *clientRow) client() *client.Client {
-	if r.id == nil {
+// foundClient returns a client that was read into clientTargets, or nil if there was none.
+func foundClient(c client.Client) *client.Client {
+	if c.ID == uuid.Nil {
 		return nil
 	}
-	c := &client.Client{
-		ID:         *r.id,
-		Kind:       client.Kind(*r.kind),
-		Name:       *r.name,
-		Redirects:  r.redirects,
-		Required:   perm.FromStrings(r.required),
-		AuthMethod: client.AuthMethod(*r.auth),
-		CreatedBy:  r.createdBy,
-		CreatedAt:  *r.created,
-		Secrets:    r.secrets,
-		Platform:   text(r.platform),
-		Resource:   text(r.resource),
-		Address:    text(r.address),
-		Keys:       r.keys,
-		KeysURL:    text(r.keysURL),
-	}
-	if r.workspaceID != nil {
-		c.WorkspaceID = *r.workspaceID
-	}
-	return c
-}
-
-func text(column *string) string {
-	if column == nil {
-		return ""
-	}
-	return *column
+	c.Required = ordered(c.Required)
+	return &c
 }
 
 const (
@@ -92,7 +60,8 @@ const (
 		and c.deleted_at is null`
 	recentClientSQL = `select ` + clientFields + newestSecrets + ` from account.oauth_clients c where c.id = $1
 		and c.deleted_at is null`
-	presentingClients = `select ` + clientFields + presentedSecret + ` from (select $1::uuid id, $2::bytea secret) asked
+	presentingClients = `select ` + presentingClient
+	presentingClient  = clientFields + presentedSecret + ` from (select $1::uuid id, $2::bytea secret) asked
 		join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
 )
 
@@ -106,12 +75,10 @@ func (c *Clients) ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash
 	return need(ctx, c.db, "read client", client.ErrUnknown, scanClient, presentingClients, id, secretHash)
 }
 
-func scanClient(row pgx.CollectableRow) (client.Client, error) {
-	var r clientRow
-	if err := row.Scan(r.targets()...); err != nil {
-		return client.Client{}, err
-	}
-	return *r.client(), nil
+func scanClient(row pgx.CollectableRow) (c client.Client, err error) {
+	err = row.Scan(clientTargets(&c)...)
+	c.Required = ordered(c.Required)
+	return c, err
 }
 
 // Clients lists the clients of a workspace without their secrets, newest first.
@@ -143,8 +110,7 @@ func (c *Clients) SaveClient(
 func (t *transaction) insertClient(c client.Client, secretHash []byte) bool {
 	inserted := t.exec(`
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform,
-  resource,
-  token_endpoint_auth_method, created_by, created_at)
+  resource, token_endpoint_auth_method, created_by, created_at)
 values (@id, @kind, @tenant, @name, @redirects, @required, nullif(@platform, ''), nullif(@resource, ''), @auth,
   @by, @at)
 on conflict (id) do nothing`, clientArgs(c))
@@ -219,33 +185,23 @@ func (c *Clients) ChangeClients(ctx context.Context, changes []admin.ClientChang
 	return c.atomically(ctx, "change clients", func(tx *transaction) {
 		for _, change := range changes {
 			if change.New {
-				tx.addClient(change)
+				added := tx.insertClient(change.Client, change.SecretHash)
+				tx.violation(foreignKeyViolation, "oauth_clients", admin.ErrNoWorkspace)
+				tx.require(added, &admin.Refusal{Message: change.Client.ID.String() +
+					" is the id of another or a deleted client: choose a new one"})
 			} else {
-				tx.updateClient(change.Client)
+				tx.require(tx.exec(updateClientSQL, clientArgs(change.Client)) == 1, admin.ErrNoClient)
 			}
 			tx.record(change.Event)
 		}
 	})
 }
 
-func (t *transaction) addClient(change admin.ClientChange) {
-	added := t.insertClient(change.Client, change.SecretHash)
-	t.violation(foreignKeyViolation, "oauth_clients", admin.ErrNoWorkspace)
-	if !added {
-		t.fail(&admin.Refusal{
-			Message: fmt.Sprintf("%s is the id of another or a deleted client: choose a new one", change.Client.ID),
-		})
-	}
-}
-
-func (t *transaction) updateClient(c client.Client) {
-	updated := t.exec(`
+const updateClientSQL = `
 update account.oauth_clients set name = @name, redirect_uris = @redirects, required_permissions = @required,
   connector_platform = nullif(@platform, ''), resource = nullif(@resource, ''), token_endpoint_auth_method = @auth
 where id = @id and kind = @kind and tenant_id is not distinct from @tenant and metadata_url is null
-  and deleted_at is null`, clientArgs(c))
-	t.require(updated == 1, admin.ErrNoClient)
-}
+  and deleted_at is null`
 
 // EveryClient lists the clients of one workspace, or all clients if workspaceID is nil, newest first. It
 // includes services.
@@ -262,25 +218,20 @@ order by c.created_at desc, c.id desc`, pgx.NamedArgs{"tenant": workspaceID})
 // ClientCopy reads the stored copy of a client's metadata document. It returns false if the document was
 // never stored, and client.ErrNotServed if an operator has deleted the client; the deletion is permanent.
 func (c *Clients) ClientCopy(ctx context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
-	ctx, cancel := c.withOperationLimit(ctx)
-	defer cancel()
-	var row clientRow
-	var copied client.CachedClient
-	var deleted bool
-	err := c.pool.QueryRow(ctx, `select c.document_read_at, c.document_fresh_until, c.deleted_at is not null,
-		`+clientFields+noSecrets+`
-		from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id).
-		Scan(append([]any{&copied.FetchedAt, &copied.FreshUntil, &deleted}, row.targets()...)...)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return client.CachedClient{}, false, nil
-	case err != nil:
-		return client.CachedClient{}, false, unavailable("read client copy", err)
-	case deleted:
+	deleted := false
+	scan := func(row pgx.CollectableRow) (copied client.CachedClient, err error) {
+		times := []any{&copied.FetchedAt, &copied.FreshUntil, &deleted}
+		err = row.Scan(append(times, clientTargets(&copied.Client)...)...)
+		copied.Client.Required = ordered(copied.Client.Required)
+		return copied, err
+	}
+	copied, found, err := one(ctx, c.db, "read client copy", scan, `
+select c.document_read_at, c.document_fresh_until, c.deleted_at is not null, `+clientFields+noSecrets+`
+from account.oauth_clients c where c.id = $1 and c.metadata_url is not null`, id)
+	if err == nil && deleted {
 		return client.CachedClient{}, false, client.ErrNotServed
 	}
-	copied.Client = *row.client()
-	return copied, true, nil
+	return copied, found, err
 }
 
 // StoreClientCopy replaces the stored copy of a client's metadata document. It returns client.ErrNotServed if

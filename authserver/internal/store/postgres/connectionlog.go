@@ -7,13 +7,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 )
-
-var _ connectionlog.StoppedAttempts = (*Logs)(nil)
 
 // keptAttempts is how many stopped attempts of a connector are stored: 50 of members and 50 anonymous ones,
 // so that anonymous entries cannot evict members' entries.
@@ -58,7 +58,7 @@ func (t *transaction) answered(workspaceID, client, user uuid.UUID) {
 const attemptDetails = `
 select now(), c.id, c.name, c.platform, c.address, c.redirect_uris, c.deleted,
   w.id, w.at, coalesce(u.name, ''), coalesce(case when u.deleted_at is null then u.email end, ''),
-  w.stray, w.outcome, w.reason, coalesce(r.request_id, w.request),
+  coalesce(w.stray, false), w.outcome, w.reason, coalesce(r.request_id, w.request),
   g.first_used_at, f.at, coalesce(f.words, ''), ` + grantColumns + `
 from connectors c
 left join attempts w on w.connector = c.id
@@ -99,43 +99,31 @@ with known as (
 ` + attemptDetails + `
 order by w.at desc nulls last, c.name, c.id`
 
-type attemptRow struct {
-	now                      time.Time
-	connector                connectionlog.Connector
-	id                       *uuid.UUID
-	at, firstUsed, refusedAt *time.Time
-	person, email, refusal   string
-	stray                    *bool
-	outcome, reason, request *string
-	grant                    grantRow
-}
-
-func (a *attemptRow) targets() []any {
-	c := &a.connector
-	return append(
-		[]any{&a.now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, &a.id, &a.at, &a.person,
-			&a.email, &a.stray, &a.outcome, &a.reason, &a.request, &a.firstUsed, &a.refusedAt, &a.refusal},
-		a.grant.targets()...)
-}
-
-func (a *attemptRow) attempt() connectionlog.Attempt {
-	attempt := connectionlog.Attempt{
-		ID:      *a.id,
-		At:      *a.at,
-		Outcome: connectionlog.Outcome(*a.outcome),
-		Reason:  *a.reason,
+// scanAttempt reads a row of attemptDetails. An attempt that an outer join did not find has no ID.
+func scanAttempt(row pgx.CollectableRow) (connectionlog.Found, error) {
+	var now time.Time
+	var firstUsed, refusedAt *time.Time
+	var last connectionlog.Refusal
+	var g grant.Grant
+	var found connectionlog.Found
+	c, a := &found.Connector, &found.Attempt
+	targets := []any{&now, &c.ID, &c.Name, &c.Platform, &c.Address, &c.Redirects, &c.Deleted, (*zeronull.UUID)(&a.ID),
+		(*zeronull.Timestamptz)(&a.At), &a.Person, &a.Email, &a.Orphan, (*zeronull.Text)(&a.Outcome),
+		(*zeronull.Text)(&a.Reason), (*zeronull.Text)(&a.RequestID), &firstUsed, &refusedAt, &last.Reason}
+	if err := row.Scan(append(targets, grantTargets(&g)...)...); err != nil {
+		return connectionlog.Found{}, err
 	}
-	attempt.Orphan = a.stray != nil && *a.stray
-	attempt.Taken[connectionlog.Requested] = !attempt.Orphan
-	if g := a.grant.grant(); g != nil {
-		var last *connectionlog.Refusal
-		if a.refusedAt != nil {
-			last = &connectionlog.Refusal{At: *a.refusedAt, Reason: a.refusal}
+	a.Taken[connectionlog.Requested] = !a.Orphan
+	if given := foundGrant(g); given != nil {
+		var refusal *connectionlog.Refusal
+		if refusedAt != nil {
+			last.At, refusal = *refusedAt, &last
 		}
-		attempt = connectionlog.OfGrant(*g, a.connector.Name, a.firstUsed, last, a.now)
+		person, email, request := a.Person, a.Email, a.RequestID
+		*a = connectionlog.OfGrant(*given, c.Name, firstUsed, refusal, now)
+		a.Person, a.Email, a.RequestID = person, email, request
 	}
-	attempt.Person, attempt.Email, attempt.RequestID = a.person, a.email, *a.request
-	return attempt
+	return found, nil
 }
 
 // Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after skipping offset.
@@ -144,15 +132,11 @@ func (l *Logs) Connectors(
 	ctx context.Context, workspaceID uuid.UUID, offset, limit int,
 ) ([]connectionlog.Connector, error) {
 	scan := func(row pgx.CollectableRow) (connectionlog.Connector, error) {
-		var r attemptRow
-		if err := row.Scan(r.targets()...); err != nil {
-			return connectionlog.Connector{}, err
+		found, err := scanAttempt(row)
+		if found.Attempt.ID != uuid.Nil {
+			found.Connector.Latest = &found.Attempt
 		}
-		if r.id != nil {
-			latest := r.attempt()
-			r.connector.Latest = &latest
-		}
-		return r.connector, nil
+		return found.Connector, err
 	}
 	return listLong(ctx, l.db, "read connectors", scan, connectorsSQL,
 		pgx.NamedArgs{"tenant": workspaceID, "offset": offset, "limit": limit})
@@ -207,12 +191,5 @@ func (l *Logs) SearchConnections(
 ) ([]connectionlog.Found, error) {
 	args := searchArgs(workspaceID, search, from, limit)
 	args["tenant"] = workspaceID // in attemptDetails
-	scan := func(row pgx.CollectableRow) (connectionlog.Found, error) {
-		var r attemptRow
-		if err := row.Scan(r.targets()...); err != nil {
-			return connectionlog.Found{}, err
-		}
-		return connectionlog.Found{Connector: r.connector, Attempt: r.attempt()}, nil
-	}
-	return listLong(ctx, l.db, "search connection log", scan, foundSQL(search, from), args)
+	return listLong(ctx, l.db, "search connection log", scanAttempt, foundSQL(search, from), args)
 }

@@ -89,13 +89,12 @@ select count(*) from (select g.id from account.grants g where g.tenant_id = $1
 }
 
 func connectionOf(row pgx.CollectableRow) (c consent.Connection, err error) {
-	var r grantRow
-	var held, redirects []string
+	var redirects []string
 	var document string
-	err = row.Scan(append([]any{&c.Application, &c.Workspace, &c.NarrowedAt, &c.Member, &held, &c.LLMEnabled, &document,
-		&redirects, &c.Person, &c.Email}, r.targets()...)...)
+	err = row.Scan(append([]any{&c.Application, &c.Workspace, &c.NarrowedAt, &c.Member, &c.Held, &c.LLMEnabled,
+		&document, &redirects, &c.Person, &c.Email}, grantTargets(&c.Grant)...)...)
 	if err == nil {
-		c.Held, c.Grant, c.Home = perm.FromStrings(held), *r.grant(), consent.HomeOf(document, redirects)
+		c.Held, c.Grant, c.Home = ordered(c.Held), *foundGrant(c.Grant), consent.HomeOf(document, redirects)
 	}
 	return c, err
 }
@@ -110,23 +109,13 @@ func grantFilterArgs(f admin.GrantFilter) pgx.NamedArgs {
 
 // EveryGrant lists the latest grants that match the filter, up to limit.
 func (g *Grants) EveryGrant(ctx context.Context, filter admin.GrantFilter, limit int) ([]admin.Grant, error) {
-	type grantRow struct {
-		admin.Grant
-		Over bool
-	}
-	scan := func(row pgx.CollectableRow) (admin.Grant, error) {
-		found, err := pgx.RowToStructByName[grantRow](row)
-		if found.Over {
-			found.State = "ended by time"
-		}
-		return found.Grant, err
-	}
 	args := grantFilterArgs(filter)
 	args["limit"] = limit
-	return listLong(ctx, g.db, "list grants", scan, `
+	return listLong(ctx, g.db, "list grants", pgx.RowToStructByName[admin.Grant], `
 select g.id, g.kind, g.client_id, c.name as client, g.user_id, u.email, g.tenant_id as workspace_id, g.permissions,
-  g.state, g.state <> 'revoked' and g.ends_at <= now() as over, g.created_at as created, g.last_used_at as last_used,
-  g.ends_at as ends, g.revoked_at, coalesce(g.revoke_reason, '') as reason
+  case when g.state <> 'revoked' and g.ends_at <= now() then 'ended by time' else g.state end as state,
+  g.created_at as created, g.last_used_at as last_used, g.ends_at as ends, g.revoked_at,
+  coalesce(g.revoke_reason, '') as reason
 from account.grants g join account.oauth_clients c on c.id = g.client_id join account.users u on u.id = g.user_id
 where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`, args)
 }
@@ -137,12 +126,12 @@ func (g *Grants) EndGrant(
 	ctx context.Context, id uuid.UUID, actor string,
 ) (found grant.Grant, revoked bool, err error) {
 	err = g.atomically(ctx, "end grant", func(tx *transaction) {
-		var row grantRow
-		if !tx.row(`select `+grantColumns+` from account.grants g where g.id = $1`, id).find(row.targets()...) {
+		all := rowsOf(tx, scanGrant, `select `+grantColumns+` from account.grants g where g.id = $1`, id)
+		if len(all) == 0 {
 			tx.fail(admin.ErrNoGrant)
 			return
 		}
-		found = *row.grant()
+		found = all[0]
 		ended := revokeIn(tx, []uuid.UUID{found.WorkspaceID}, `g.id = @id`, pgx.NamedArgs{"id": id}, grant.ByAdmin,
 			actor)
 		if revoked = len(ended) == 1; revoked {

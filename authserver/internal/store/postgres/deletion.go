@@ -19,8 +19,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
-var _ useraccount.Deletions = (*Accounts)(nil)
-
 // deletedName replaces the name of a deleted user.
 const deletedName = "Deleted user"
 
@@ -96,7 +94,11 @@ func (t *transaction) deleteUser(user uuid.UUID, event audit.Event) (ended usera
 	if t.err != nil {
 		return ended
 	}
-	t.mailDeletion(user)
+	if t.sendsMail() { // even if the user is disabled
+		m := mail.Message{Kind: mail.AccountDeleted}
+		t.row(`select email, name, now() from account.users where id = $1`, user).read(&m.Address, &m.Name, &m.Data.At)
+		t.queue(m)
+	}
 	t.endAccess(user, current, event, &ended)
 	t.eraseUser(user, event)
 	event.Detail = map[string]any{"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens}
@@ -111,16 +113,6 @@ func (t *transaction) deleteUser(user uuid.UUID, event audit.Event) (ended usera
 func (t *transaction) workspacesOf(user uuid.UUID) []uuid.UUID {
 	return rowsOf(t, pgx.RowTo[uuid.UUID],
 		`select tenant_id from account.memberships where user_id = $1 order by tenant_id`, user)
-}
-
-// mailDeletion queues the mail that tells a user of the deletion, even if the user is disabled.
-func (t *transaction) mailDeletion(user uuid.UUID) {
-	if !t.sendsMail() {
-		return
-	}
-	m := mail.Message{Kind: mail.AccountDeleted}
-	t.row(`select email, name, now() from account.users where id = $1`, user).read(&m.Address, &m.Name, &m.Data.At)
-	t.queue(m)
 }
 
 // endAccess ends memberships, grants, tokens and sent invitations, and records an event in each workspace.
@@ -141,8 +133,7 @@ func (t *transaction) endAccess(user uuid.UUID, workspaces []uuid.UUID, event au
 	// Grants, tokens and invitations without a membership exist only if another program ended the membership alone.
 	others := t.endCredentials(user, nil, grant.MembershipOver, event.Actor)
 	ended.Grants, ended.More = append(ended.Grants, others.Grants...), ended.More || others.More
-	t.exec(`update account.invitations set ended_at = now(), outcome = 'withdrawn'
-		where invited_by = $1 and ended_at is null`, user)
+	t.withdrawInvitations(user)
 }
 
 // eraseUser deletes the sign-in methods, the name and the address of the user, and declines invitations to the address

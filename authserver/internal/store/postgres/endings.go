@@ -163,35 +163,26 @@ func (p part) credentials() useraccount.EndedCredentials {
 
 // examine reads the next grants, and selects at most this number.
 func (e ending) examine(tx *transaction, most int) (p part) {
-	if tx.err != nil {
-		return part{}
+	type examined struct {
+		ID             uuid.UUID
+		Revoke, Narrow bool
 	}
 	revokes, narrows := e.conditions()
-	rows, err := tx.Query(tx.ctx, `select g.id, `+revokes+`, `+narrows+` from account.grants g
+	found := rowsOf(tx, pgx.RowToStructByPos[examined], `select g.id, `+revokes+`, `+narrows+` from account.grants g
 		where g.tenant_id = @in and `+e.found()+` limit @examine`, e.args())
-	if err != nil {
-		tx.fail(fmt.Errorf("find grants that end: %w", err))
-		return part{}
-	}
-	examined := 0
-	var id uuid.UUID
-	var revoke, narrow bool
-	_, err = pgx.ForEachRow(rows, []any{&id, &revoke, &narrow}, func() error {
-		examined++
+	p.more = len(found) == examineAtOnce
+	for _, g := range found {
 		switch full := len(p.revoke)+len(p.narrow) >= most; {
-		case p.more || full && (revoke || narrow):
+		case full && (g.Revoke || g.Narrow):
 			p.more = true // this one is the next to be examined
-			return nil
-		case revoke:
-			p.revoke = append(p.revoke, id)
-		case narrow:
-			p.narrow = append(p.narrow, id)
+			return p
+		case g.Revoke:
+			p.revoke = append(p.revoke, g.ID)
+		case g.Narrow:
+			p.narrow = append(p.narrow, g.ID)
 		}
-		p.last = id
-		return nil
-	})
-	tx.fail(err)
-	p.more = p.more || examined == examineAtOnce
+		p.last = g.ID
+	}
 	return p
 }
 
@@ -291,14 +282,14 @@ func (g *Grants) EndNext(ctx context.Context) (ended []grant.Grant, found bool, 
 
 // nextEnding locks the ending that has waited longest, or returns false.
 func nextEnding(tx *transaction) (e ending, found bool) {
-	var limit policyRow
-	found = tx.row(`select id, tenant_id, until, client_id, user_id, keep, platforms, permissions, days, reason,
-		actor, request_id, after from account.endings order by moved_at limit 1 for update skip locked`).
-		find(&e.id, &e.workspaceID, &e.at, &e.client, &e.user, &e.keep, &limit.platforms, &limit.permissions,
-			&limit.days, &e.reason, &e.actor, &e.request, &e.after)
-	if limit.days != nil {
-		p := limit.policy()
-		e.policy = &p
+	var limit workspace.ConnectorPolicy
+	found = tx.row(`select id, tenant_id, until, client_id, user_id, keep, reason, actor, request_id, after,
+		` + policyColumns + ` from account.endings p order by moved_at limit 1 for update skip locked`).
+		find(append([]any{&e.id, &e.workspaceID, &e.at, &e.client, &e.user, &e.keep, &e.reason, &e.actor, &e.request,
+			&e.after}, policyTargets(&limit)...)...)
+	if limit.Days != 0 {
+		limit = foundPolicy(limit)
+		e.policy = &limit
 	}
 	return e, found
 }

@@ -52,7 +52,7 @@ func (s *Store) TakeDirectly(
 	taken, err := s.Grants.directActivations.updateBatch(ctx, all)
 	grants := make([]*grant.Grant, len(taken))
 	for i, one := range taken {
-		grants[i] = one.grant
+		grants[i] = one.Grant
 	}
 	return grants, err
 }

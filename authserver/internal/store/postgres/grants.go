@@ -5,77 +5,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 var _ grant.GrantStore = (*Grants)(nil)
 
-// A grantRow is a grant from an outer join, which may be absent.
-type grantRow struct {
-	id, clientID, userID, workspaceID *uuid.UUID
-	kind, resource, state, reason     *string
-	permissions, givenUp, takenBy     []string
-	generation                        *int32
-	refreshHash, codeBinding          []byte
-	created, lastUsed, ends, revoked  *time.Time
-	userDisabled                      *bool
-	ending                            *grant.Ending
-	renewed                           *time.Time
-}
-
 const grantColumns = `g.id, g.kind, g.client_id, g.user_id, g.tenant_id, g.permissions, g.resource, g.state,
-  g.generation,
-  g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at, g.revoke_reason, g.given_up,
-  g.taken_by, g.ending, coalesce(g.renewed_at, g.last_used_at)`
+  coalesce(g.generation, 0), g.refresh_hash, g.code_binding, g.created_at, g.last_used_at, g.ends_at, g.revoked_at,
+  g.revoke_reason, g.given_up, g.taken_by, g.ending, coalesce(g.renewed_at, g.last_used_at)`
 
-func (g *grantRow) targets() []any {
-	return []any{&g.id, &g.kind, &g.clientID, &g.userID, &g.workspaceID, &g.permissions, &g.resource, &g.state,
-		&g.generation, &g.refreshHash, &g.codeBinding, &g.created, &g.lastUsed, &g.ends, &g.revoked, &g.reason,
-		&g.givenUp, &g.takenBy, &g.ending, &g.renewed}
+// grantTargets are the targets of grantColumns. A grant that an outer join did not find has no ID.
+func grantTargets(g *grant.Grant) []any {
+	return []any{(*zeronull.UUID)(&g.ID), (*zeronull.Text)(&g.Kind), (*zeronull.UUID)(&g.ClientID),
+		(*zeronull.UUID)(&g.UserID), (*zeronull.UUID)(&g.WorkspaceID), &g.Permissions, (*zeronull.Text)(&g.Resource),
+		(*zeronull.Text)(&g.State), &g.Generation, &g.RefreshHash, &g.CodeBinding, (*zeronull.Timestamptz)(&g.Created),
+		&g.LastUsed, (*zeronull.Timestamptz)(&g.Ends), &g.RevokedAt, (*zeronull.Text)(&g.Reason), &g.GivenUp,
+		&g.TakenBy, &g.Ending, &g.Renewed}
 }
 
-func (r *grantRow) grant() *grant.Grant {
-	if r.id == nil {
+// foundGrant returns a grant that was read into grantTargets, or nil if there was none.
+func foundGrant(g grant.Grant) *grant.Grant {
+	if g.ID == uuid.Nil {
 		return nil
 	}
-	g := &grant.Grant{
-		ID:          *r.id,
-		Kind:        client.Kind(*r.kind),
-		ClientID:    *r.clientID,
-		UserID:      *r.userID,
-		WorkspaceID: *r.workspaceID,
-		Permissions: perm.FromStrings(r.permissions),
-		Resource:    *r.resource,
-		State:       grant.State(*r.state),
-		Generation:  uint32(*r.generation),
-		RefreshHash: r.refreshHash,
-		CodeBinding: r.codeBinding,
-		Created:     *r.created,
-		LastUsed:    r.lastUsed,
-		Renewed:     r.renewed,
-		Ends:        *r.ends,
-		RevokedAt:   r.revoked,
-		GivenUp:     r.givenUp,
-		TakenBy:     r.takenBy,
-		Ending:      r.ending,
-	}
+	g.Permissions = ordered(g.Permissions)
 	if g.Kind == client.Connector {
 		g.Permissions = g.Permissions.Usable(g.Resource)
 	}
-	if r.reason != nil {
-		g.Reason = grant.Reason(*r.reason)
-	}
-	return g
+	return &g
 }
 
 const (
@@ -211,8 +177,7 @@ const (
 
 	revokeFrom = `
 with ended as (
-  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason,
-    ending = @ending::jsonb
+  update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = @reason, ending = @ending::jsonb
   where tenant_id = @tenant and id = @id and `
 	revokeEvent = `
   returning id, tenant_id, user_id, client_id
@@ -286,20 +251,15 @@ func (g *Grants) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) 
 		key.WorkspaceID, key.ID)
 }
 
-// connectionData selects what the mail about a grant mentions.
-func (t *transaction) connectionData(client, workspaceID uuid.UUID) row {
-	return t.row(`select c.name, t.name from account.oauth_clients c, account.tenants t
-		where c.id = $1 and t.id = $2`, client, workspaceID)
-}
-
 // mailApproval tells the user about a new connection, in the transaction that stores it.
 func (t *transaction) mailApproval(g grant.Grant) {
 	if !t.sendsMail() {
 		return
 	}
 	data := mail.Data{Permissions: titles(g.Permissions)}
-	t.connectionData(g.ClientID, g.WorkspaceID).read(&data.Application, &data.Workspace)
-	t.mail(g.UserID, mail.Message{Kind: mail.ConnectionApproved, Data: data})
+	t.row(`select c.name, t.name from account.oauth_clients c, account.tenants t
+		where c.id = $1 and t.id = $2`, g.ClientID, g.WorkspaceID).read(&data.Application, &data.Workspace)
+	t.mail(g.UserID, mail.ConnectionApproved, data)
 }
 
 // revokeReplayed revokes a grant because of a replay, and tells its user. A grant that has already ended is not
@@ -310,20 +270,20 @@ func (g *Grants) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) e
 			tx.exec(confirmSQL)
 			return
 		}
-		var user, client, workspaceID uuid.UUID
-		tx.row(`select user_id, client_id, tenant_id from account.grants where tenant_id = @tenant and id = @id`,
-			pgx.NamedArgs{"tenant": revocation["tenant"], "id": revocation["id"]}).read(&user, &client, &workspaceID)
+		var user uuid.UUID
 		var data mail.Data
-		if tx.connectionData(client, workspaceID).find(&data.Application, &data.Workspace) {
-			tx.mail(user, mail.Message{Kind: mail.ConnectionReplayed, Data: data})
-		}
+		tx.row(`select g.user_id, c.name, t.name from account.grants g
+			join account.oauth_clients c on c.id = g.client_id join account.tenants t on t.id = g.tenant_id
+			where g.tenant_id = $1 and g.id = $2`, revocation["tenant"], revocation["id"]).
+			read(&user, &data.Application, &data.Workspace)
+		tx.mail(user, mail.ConnectionReplayed, data)
 	})
 }
 
 func scanGrant(row pgx.CollectableRow) (grant.Grant, error) {
-	var r grantRow
-	if err := row.Scan(r.targets()...); err != nil {
+	var g grant.Grant
+	if err := row.Scan(grantTargets(&g)...); err != nil {
 		return grant.Grant{}, err
 	}
-	return *r.grant(), nil
+	return *foundGrant(g), nil
 }

@@ -57,7 +57,13 @@ func (a *Accounts) SaveInvitation(
 		member := tx.has(`select true from account.memberships m join account.users u on u.id = m.user_id
 			where m.tenant_id = $1 and u.email = any($2)`, i.WorkspaceID, spellings)
 		tx.require(!member, membership.ErrMember)
-		tx.checkNotSent(i, spellings, replace)
+		var sent, open bool
+		tx.row(`select count(*) filter (where id = $2) > 0,
+				count(*) filter (where ended_at is null and expires_at > now()) > 0
+			from account.invitations where tenant_id = $1 and (id = $2 or email = any($3))`,
+			i.WorkspaceID, i.ID, spellings).read(&sent, &open)
+		tx.require(!sent, membership.ErrSent)
+		tx.require(!open || replace, membership.ErrInvited)
 		tx.exec(`delete from account.invitations where tenant_id = $1
 			and coalesce(ended_at, expires_at) < now() - interval '30 days'`, i.WorkspaceID)
 		tx.exec(`update account.invitations set ended_at = now(), outcome = 'replaced'
@@ -73,18 +79,6 @@ returning made.created_at, made.expires_at`, i.ID, i.WorkspaceID, i.Email, i.Per
 		tx.mailInvitation(saved, token)
 	})
 	return saved, err
-}
-
-// checkNotSent fails with membership.ErrSent if an invitation has the id of i, and, without replace, with ErrInvited if
-// another one for its address, in one of its spellings, is open.
-func (t *transaction) checkNotSent(i membership.Invitation, spellings []string, replace bool) {
-	var sent, open bool
-	t.row(`select count(*) filter (where id = $2) > 0,
-			count(*) filter (where ended_at is null and expires_at > now()) > 0
-		from account.invitations where tenant_id = $1 and (id = $2 or email = any($3))`,
-		i.WorkspaceID, i.ID, spellings).read(&sent, &open)
-	t.require(!sent, membership.ErrSent)
-	t.require(!open || replace, membership.ErrInvited)
 }
 
 // RenewInvitation gives an unanswered invitation that expires at i.Expires another token, inviter and end, with the
@@ -258,9 +252,21 @@ func (a *Accounts) acceptAsNewUser(
 	})
 }
 
-// join makes the user a member.
+// withdrawInvitations ends the open invitations that a user sent, in all workspaces.
+func (t *transaction) withdrawInvitations(user uuid.UUID) {
+	t.exec(`update account.invitations set ended_at = now(), outcome = 'withdrawn'
+		where invited_by = $1 and ended_at is null`, user)
+}
+
+// join makes the user a member, or fails with membership.ErrInviter if the inviter could no longer send the invitation
+// (M4).
 func (t *transaction) join(o membership.Offer, user uuid.UUID) {
-	t.inviterGives(o)
+	var held perm.Set
+	t.row(`select m.permissions from account.memberships m
+		join account.users u on u.id = m.user_id and u.disabled_at is null
+		where m.tenant_id = $1 and m.user_id = $2 for share of m`, o.WorkspaceID, o.InviterID).find(&held)
+	held = ordered(held)
+	t.require(held.Has(perm.AccountWriteMembers) && held.HasAll(o.Permissions), membership.ErrInviter)
 	joined := t.exec(`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)
 		on conflict do nothing`, o.WorkspaceID, user, o.Permissions.Strings())
 	t.require(joined == 1, membership.ErrMember)
@@ -273,16 +279,6 @@ func (t *transaction) endInvitation(o membership.Offer, outcome string) {
 		where tenant_id = $5 and id = $1 and invited_by = $2 and expires_at = $3 and ended_at is null
 			and expires_at > now()`, o.ID, o.InviterID, o.Expires, outcome, o.WorkspaceID)
 	t.require(ended == 1, membership.ErrNoInvitation)
-}
-
-// inviterGives fails with membership.ErrInviter if the inviter could no longer send the invitation (M4).
-func (t *transaction) inviterGives(o membership.Offer) {
-	var held perm.Set
-	t.row(`select m.permissions from account.memberships m
-		join account.users u on u.id = m.user_id and u.disabled_at is null
-		where m.tenant_id = $1 and m.user_id = $2 for share of m`, o.WorkspaceID, o.InviterID).find(&held)
-	held = ordered(held)
-	t.require(held.Has(perm.AccountWriteMembers) && held.HasAll(o.Permissions), membership.ErrInviter)
 }
 
 // isAddressOf reports whether the user has the address.

@@ -10,8 +10,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 )
 
-var _ keyring.Store = (*Grants)(nil)
-
 const selectKeys = `select kid, public_jwk as public, private_sealed as sealed, state, created_at as created,
   activated_at as activated, retired_at as retired
 from account.signing_keys where state <> 'removed' order by created_at, kid`
@@ -35,7 +33,8 @@ func (g *Grants) ChangeSigningKeys(ctx context.Context, decide keyring.Decision)
 	var decideErr error
 	err := g.atomically(ctx, "change signing keys", func(tx *transaction) {
 		var now time.Time
-		have := tx.lockKeys()
+		tx.exec(`lock table account.signing_keys in share row exclusive mode`)
+		have := rowsOf(tx, pgx.RowToStructByName[keyring.StoredKey], selectKeys)
 		tx.row(`select now()`).read(&now)
 		if tx.err != nil {
 			return
@@ -46,12 +45,6 @@ func (g *Grants) ChangeSigningKeys(ctx context.Context, decide keyring.Decision)
 		tx.changeKeys(change, now)
 	})
 	return cmp.Or(decideErr, err)
-}
-
-// lockKeys locks the keys and reads them.
-func (t *transaction) lockKeys() []keyring.StoredKey {
-	t.exec(`lock table account.signing_keys in share row exclusive mode`)
-	return rowsOf(t, pgx.RowToStructByName[keyring.StoredKey], selectKeys)
 }
 
 func (t *transaction) changeKeys(change keyring.Change, now time.Time) {

@@ -40,9 +40,14 @@ func (t *transaction) queue(m mail.Message) {
 	}
 }
 
-// mail queues a message to a user who is not disabled, unless the user turned its kind off. It sets the message's
-// address and name.
-func (t *transaction) mail(user uuid.UUID, m mail.Message) {
+// mail is mailMessage for a message without a link and without an end.
+func (t *transaction) mail(user uuid.UUID, kind mail.Kind, data mail.Data) {
+	t.mailMessage(user, mail.Message{Kind: kind, Data: data})
+}
+
+// mailMessage queues a message to a user who is not disabled, unless the user turned its kind off. It sets the
+// message's address and name.
+func (t *transaction) mailMessage(user uuid.UUID, m mail.Message) {
 	if t.sendsMail() && t.row(`select u.email, u.name, now() from account.users u
 		where u.id = $1 and u.disabled_at is null
 		and not ($3 and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = $2))`,
@@ -63,28 +68,26 @@ func (a *Accounts) UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Ki
 }
 
 // SetUnwantedMails replaces the kinds that the user turned off, with the event.
-func (a *Accounts) SetUnwantedMails(
-	ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event,
-) error {
+func (a *Accounts) SetUnwantedMails(ctx context.Context, user uuid.UUID, kinds []mail.Kind, event audit.Event) error {
 	return a.change(ctx, "set unwanted mails", &event, func(tx *transaction) {
 		tx.exec(`delete from account.unwanted_mails where user_id = $1`, user)
-		tx.exec(`insert into account.unwanted_mails (user_id, kind) select $1, unnest($2::text[])`, user, unwanted)
+		tx.exec(`insert into account.unwanted_mails (user_id, kind) select $1, unnest($2::text[])`, user, kinds)
 	})
 }
 
 // MailsWaiting counts the messages that wait to be sent, and returns how long the oldest has waited.
 func (d *db) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
-	ctx, cancel := d.withOperationLimit(ctx)
-	defer cancel()
-	var count int
-	var seconds *float64
-	err := d.pool.QueryRow(ctx, `select count(*)::int, extract(epoch from now() - min(created_at))::float8
-		from account_jobs.river_job where kind = 'mail'
-		and state in ('available', 'running', 'retryable', 'scheduled')`).Scan(&count, &seconds)
-	if err != nil || seconds == nil {
-		return count, 0, unavailable("count mails", err)
+	type waiting struct {
+		Count   int
+		Seconds *float64
 	}
-	return count, time.Duration(*seconds * float64(time.Second)), nil
+	w, err := need(ctx, d, "count mails", pgx.ErrNoRows, pgx.RowToStructByPos[waiting], `
+select count(*)::int, extract(epoch from now() - min(created_at))::float8
+from account_jobs.river_job where kind = 'mail' and state in ('available', 'running', 'retryable', 'scheduled')`)
+	if err != nil || w.Seconds == nil {
+		return w.Count, 0, err
+	}
+	return w.Count, time.Duration(*w.Seconds * float64(time.Second)), nil
 }
 
 // mailNotice queues the mail that mail.Notices names for an event, to the user that the event concerns.
@@ -93,13 +96,13 @@ func (t *transaction) mailNotice(e audit.Event) {
 	if !ok || !notice.ByEvent || e.UserID == nil || !t.sendsMail() {
 		return
 	}
-	m := mail.Message{Kind: notice.Mail, Data: mail.Data{Path: notice.Page, Operator: e.Actor == audit.Operator}}
-	m.Data.Name, _ = e.Detail["name"].(string)
-	m.Data.Network, _ = e.Detail["address"].(string)
+	data := mail.Data{Path: notice.Page, Operator: e.Actor == audit.Operator}
+	data.Name, _ = e.Detail["name"].(string)
+	data.Network, _ = e.Detail["address"].(string)
 	if e.WorkspaceID != nil {
-		m.Data.Workspace = t.workspaceName(*e.WorkspaceID)
+		data.Workspace = t.workspaceName(*e.WorkspaceID)
 	}
-	t.mail(*e.UserID, m)
+	t.mail(*e.UserID, notice.Mail, data)
 }
 
 func (t *transaction) workspaceName(id uuid.UUID) (name string) {
@@ -127,10 +130,7 @@ func (t *transaction) mailInvitation(i membership.Invitation, token credential.S
 // mailMember tells a user about a change of the user's membership, in the transaction of the change.
 func (t *transaction) mailMember(kind mail.Kind, workspaceID, user uuid.UUID, permissions perm.Set) {
 	if t.sendsMail() {
-		t.mail(user, mail.Message{Kind: kind, Data: mail.Data{
-			Workspace:   t.workspaceName(workspaceID),
-			Permissions: titles(permissions),
-		}})
+		t.mail(user, kind, mail.Data{Workspace: t.workspaceName(workspaceID), Permissions: titles(permissions)})
 	}
 }
 

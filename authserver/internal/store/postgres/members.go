@@ -14,12 +14,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-var (
-	_ membership.Members     = (*Accounts)(nil)
-	_ membership.Invitations = (*Accounts)(nil)
-	_ membership.Answers     = (*Accounts)(nil)
-)
-
 // AddMember inserts a membership with the event, or returns admin.ErrNoWorkspace, admin.ErrNoUser,
 // membership.ErrUnproven or membership.ErrMember.
 func (a *Accounts) AddMember(

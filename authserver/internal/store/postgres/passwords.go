@@ -26,7 +26,7 @@ func (t *transaction) storePassword(user uuid.UUID, hash credential.Secret, even
 	t.exec(`update account.users set password_hash = $2 where id = $1`, user, hash.Reveal())
 	t.endResets(user)
 	t.record(event)
-	t.mail(user, mail.Message{Kind: mail.PasswordChanged, Data: browser})
+	t.mail(user, mail.PasswordChanged, browser)
 }
 
 // endResets ends a user's links to set a password.
@@ -38,7 +38,13 @@ func (t *transaction) endResets(user uuid.UUID) {
 // current password was replaced since it was checked, or audit.ErrNotAuthorized.
 func (s *SignIns) ChangePassword(ctx context.Context, c password.Change, event audit.Event) error {
 	_, err := s.changeFactors(ctx, "change password", &event, func(tx *transaction) {
-		tx.holdsPassword(c)
+		if c.Current.Method != "" {
+			tx.stillProved(c.UserID, c.Current)
+		} else { // the user had no password, and must still have none
+			none := tx.has(`select true from account.users where id = $1 and password_hash is null
+				for no key update`, c.UserID)
+			tx.require(none, session.ErrProofInvalid)
+		}
 		if c.EndOthers {
 			tx.exec(`update account.sign_ins set ended_at = now()
 				where user_id = $1 and id <> $2 and ended_at is null`, c.UserID, c.SignInID)
@@ -81,22 +87,9 @@ func (s *SignIns) RemovePassword(ctx context.Context, r password.Removal, event 
 			return
 		}
 		tx.endResets(r.UserID)
-		tx.mail(r.UserID, mail.Message{
-			Kind: mail.PasswordRemoved,
-			Data: mail.Data{Device: r.Device, Network: r.Address},
-		})
+		tx.mail(r.UserID, mail.PasswordRemoved, mail.Data{Device: r.Device, Network: r.Address})
 	})
 	return err
-}
-
-// holdsPassword checks that the current password is still the user's, or that the user still has none.
-func (t *transaction) holdsPassword(c password.Change) {
-	if c.Current.Method != "" {
-		t.stillProved(c.UserID, c.Current)
-		return
-	}
-	t.require(t.has(`select true from account.users where id = $1 and password_hash is null for no key update`,
-		c.UserID), session.ErrProofInvalid)
 }
 
 // Limits of links by mail.
@@ -212,17 +205,11 @@ func (t *transaction) endWithReset(
 		return t.takeOver(user, by, "", event).Grants
 	}
 	if r.RemoveOthers {
-		t.removeOthers(user, r.TokenHash, event.Actor)
+		others := t.signInMethods(user)
+		if t.has(`select true from account.password_resets r where r.token_hash = $1 and `+keepsPasskeys, r.TokenHash) {
+			others = slices.DeleteFunc(others, func(m admin.SignInMethod) bool { return m.Kind == admin.Passkey })
+		}
+		t.removeSignInMethods(user, others, event.Actor)
 	}
 	return t.endCredentials(user, r.Keep, grant.ByUser, event.Actor).Grants
-}
-
-// removeOthers removes the passkeys and linked accounts that a link may remove. The caller's transaction must hold the
-// user's row.
-func (t *transaction) removeOthers(user uuid.UUID, tokenHash []byte, actor string) {
-	others := t.signInMethods(user)
-	if t.has(`select true from account.password_resets r where r.token_hash = $1 and `+keepsPasskeys, tokenHash) {
-		others = slices.DeleteFunc(others, func(m admin.SignInMethod) bool { return m.Kind == admin.Passkey })
-	}
-	t.removeSignInMethods(user, others, actor)
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,49 +13,44 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 const (
-	policyColumns = `p.platforms, p.permissions, p.days`
+	policyColumns = `p.platforms, p.permissions, coalesce(p.days, 0)`
 	policySQL     = `select ` + policyColumns + ` from account.tenants t
 		left join account.connector_policies p on p.tenant_id = t.id where t.id = $1`
 )
 
-// A policyRow is a policy from an outer join, which may be absent.
-type policyRow struct {
-	platforms   []workspace.Platform
-	permissions perm.Set
-	days        *int
+// policyTargets are the targets of policyColumns. A policy that an outer join did not find has no days.
+func policyTargets(p *workspace.ConnectorPolicy) []any {
+	return []any{&p.Platforms, &p.Permissions, &p.Days}
 }
 
-func (p *policyRow) targets() []any { return []any{&p.platforms, &p.permissions, &p.days} }
-
-func (p *policyRow) policy() workspace.ConnectorPolicy {
-	if p.days == nil {
+// foundPolicy returns a policy that was read into policyTargets, or the default if there was none.
+func foundPolicy(p workspace.ConnectorPolicy) workspace.ConnectorPolicy {
+	if p.Days == 0 {
 		return workspace.DefaultConnectorPolicy()
 	}
-	platforms := append([]workspace.Platform(nil), p.platforms...) // nil if there are none, as events have it
-	return workspace.ConnectorPolicy{Platforms: platforms, Permissions: ordered(p.permissions), Days: *p.days}
+	p.Platforms = append([]workspace.Platform(nil), p.Platforms...) // nil if there are none, as events have it
+	p.Permissions = ordered(p.Permissions)
+	return p
+}
+
+func scanPolicy(row pgx.CollectableRow) (p workspace.ConnectorPolicy, err error) {
+	err = row.Scan(policyTargets(&p)...)
+	return foundPolicy(p), err
 }
 
 // ConnectorPolicy reads the policy of a workspace, or returns admin.ErrNoWorkspace.
 func (g *Grants) ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error) {
-	ctx, cancel := g.withOperationLimit(ctx)
-	defer cancel()
-	var found policyRow
-	err := g.pool.QueryRow(ctx, policySQL, workspaceID).Scan(found.targets()...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return workspace.ConnectorPolicy{}, admin.ErrNoWorkspace
-	}
-	return found.policy(), unavailable("read connector policy", err)
+	return need(ctx, g.db, "read connector policy", admin.ErrNoWorkspace, scanPolicy, policySQL, workspaceID)
 }
 
 // policy reads the policy of a workspace, or fails with admin.ErrNoWorkspace.
 func (t *transaction) policy(workspaceID uuid.UUID) workspace.ConnectorPolicy {
-	var found policyRow
-	t.require(t.row(policySQL, workspaceID).find(found.targets()...), admin.ErrNoWorkspace)
-	return found.policy()
+	var found workspace.ConnectorPolicy
+	t.require(t.row(policySQL, workspaceID).find(policyTargets(&found)...), admin.ErrNoWorkspace)
+	return foundPolicy(found)
 }
 
 // underPolicy narrows an approval to what the policy allows, or fails with grant.ErrPolicy if nothing is left. The lock

@@ -26,15 +26,13 @@ const (
 
 // RequireSecondFactor switches the second-factor requirement of a workspace on or off, and records the event. It
 // returns session.ErrSecondFactor if a user who has not used a second factor at this sign-in switches it on.
-func (a *Accounts) RequireSecondFactor(
-	ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event,
-) error {
+func (a *Accounts) RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, on bool, event audit.Event) error {
 	return a.change(ctx, "require second factor", &event, func(tx *transaction) {
 		satisfied := tx.has(`select true from account.sign_ins s
 			where s.id = $1 and `+hasSecondFactor+` and `+usedSecondFactor, event.Authorization.SignInID)
-		tx.require(satisfied || !required, session.ErrSecondFactor)
+		tx.require(satisfied || !on, session.ErrSecondFactor)
 		tx.change(`update account.tenants set second_factor_required = $2
-			where id = $1 and second_factor_required <> $2`, workspaceID, required)
+			where id = $1 and second_factor_required <> $2`, workspaceID, on)
 	})
 }
 
@@ -123,9 +121,7 @@ func (t *transaction) insertRecoveryCodes(user uuid.UUID, hashes [][]byte) {
 
 // RemoveAuthenticator removes a user's authenticator app and recovery codes. It returns false if there is none, or
 // audit.ErrNotAuthorized.
-func (s *SignIns) RemoveAuthenticator(
-	ctx context.Context, user uuid.UUID, event audit.Event,
-) (removed bool, err error) {
+func (s *SignIns) RemoveAuthenticator(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error) {
 	return s.changeFactors(ctx, "remove authenticator", &event, func(tx *transaction) {
 		tx.change(`delete from account.authenticators where user_id = $1`, user)
 	})
@@ -199,10 +195,7 @@ func (s *SignIns) ResealAuthenticators(ctx context.Context) (resealed int, err e
 func (s *SignIns) RecordWrongCode(ctx context.Context, t session.CodeTry, tell bool, e audit.Event) error {
 	return s.atomically(ctx, "record wrong code", func(tx *transaction) {
 		if tell {
-			tx.mail(t.User, mail.Message{
-				Kind: mail.WrongCodes,
-				Data: mail.Data{Device: t.Device, Network: t.Address.String()},
-			})
+			tx.mail(t.User, mail.WrongCodes, mail.Data{Device: t.Device, Network: t.Address.String()})
 		}
 		tx.record(e)
 	})

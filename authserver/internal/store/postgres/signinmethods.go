@@ -82,8 +82,6 @@ func (t *transaction) removeSignInMethods(user uuid.UUID, all []admin.SignInMeth
 	}
 }
 
-var _ passkey.Store = (*SignIns)(nil)
-
 const passkeyColumns = `p.id, p.user_id, p.name, p.credential_id, p.public_key, p.sign_count, p.aaguid, p.transports,
   p.backup_eligible, p.backed_up, p.created_at as created, p.last_used_at as last_used, p.copied_at`
 
@@ -232,12 +230,6 @@ select exists (select from account.identities where user_id = $1 and issuer = $2
 		tx.exec(`delete from account.identities where user_id = $1 and issuer = $2`, user, issuer)
 	})
 	return unlinked, needed && err == nil, err
-}
-
-// HasIdentity reports whether the user is linked to an account of an issuer.
-func (s *SignIns) HasIdentity(ctx context.Context, user uuid.UUID, issuer string) (bool, error) {
-	_, linked, err := s.IdentitySince(ctx, user, issuer)
-	return linked, err
 }
 
 // LinkIdentity links an account at another provider to an enabled user who has the e-mail address, which the provider

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,10 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 )
-
-var _ session.Store = (*SignIns)(nil)
 
 // BeginSignIn inserts a sign-in whose proof is still valid, with its audit event, or returns
 // session.ErrProofInvalid. It locks the user's row, so that a concurrent password change ends this sign-in
@@ -23,25 +19,18 @@ func (s *SignIns) BeginSignIn(ctx context.Context, by session.SignIn, event audi
 	return s.atomically(ctx, "begin sign-in", func(tx *transaction) {
 		tx.stillProved(by.UserID, by.Proof)
 		code := tx.useCode(by.UserID, by.Proof, event)
-		tx.mailSignIn(by)
+		// The mail about a new browser is not sent for the first sign-in of an account.
+		if tx.sendsMail() && by.NewBrowser &&
+			tx.has(`select true from account.sign_ins where user_id = $1 limit 1`, by.UserID) {
+			browser := mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address}
+			tx.mail(by.UserID, mail.NewSignIn, browser)
+		}
 		// The sum is null without the interval: a distributed Postgres accepts no subquery in values.
 		tx.exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
 			second_factor_at) values ($1, $2, $3, $4, $5, $6, now() + case when $7 then interval '0' end)`, by.ID,
 			by.UserID, by.Expires, by.Method, by.Address, by.UserAgent, code || by.Proof.Method == session.Passkey)
 		tx.record(event)
 	})
-}
-
-// mailSignIn tells a user about a sign-in at a new browser, before the sign-in is inserted. It does not mention the
-// first sign-in of an account.
-func (t *transaction) mailSignIn(by session.SignIn) {
-	if t.sendsMail() && by.NewBrowser &&
-		t.has(`select true from account.sign_ins where user_id = $1 limit 1`, by.UserID) {
-		t.mail(by.UserID, mail.Message{
-			Kind: mail.NewSignIn,
-			Data: mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address},
-		})
-	}
 }
 
 // ReauthenticateSignIn stores the event of a new proof, if the proof and the sign-in are still valid.
@@ -65,10 +54,13 @@ const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_see
 // the minute. It also reads which permissions the user holds in any workspace, which the navigation of every
 // page needs.
 func (s *SignIns) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
-	ctx, cancel := s.withOperationLimit(ctx)
-	defer cancel()
-	current, held := session.CurrentUser{SignInID: id}, []string{}
-	err := s.pool.QueryRow(ctx, `
+	scan := func(row pgx.CollectableRow) (c session.CurrentUser, err error) {
+		err = row.Scan(&c.SignInID, &c.User.ID, &c.User.Email, &c.User.Name, &c.Held, &c.SecondFactor.Has,
+			&c.SecondFactor.Used, &c.Method, &c.HasPasskey)
+		c.Held = ordered(c.Held)
+		return c, err
+	}
+	return one(ctx, s.db, "read sign-in", scan, `
 with counting as (
   select s.id, s.last_seen_at, u.id as user_id, u.email, u.name, `+hasSecondFactor+` as has,
     `+usedSecondFactor+` as used, s.method,
@@ -79,19 +71,10 @@ with counting as (
   update account.sign_ins set last_seen_at = now()
   where id = (select id from counting where last_seen_at < now() - interval '1 minute')
 )
-select user_id, email, name,
+select id, user_id, email, name,
   array(select distinct unnest(m.permissions) from account.memberships m where m.user_id = counting.user_id),
   has, used, method, has_passkey
-from counting`, session.IdleTimeout, id).Scan(&current.User.ID, &current.User.Email, &current.User.Name, &held,
-		&current.SecondFactor.Has, &current.SecondFactor.Used, &current.Method, &current.HasPasskey)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return session.CurrentUser{}, false, nil
-	}
-	if err != nil {
-		return session.CurrentUser{}, false, unavailable("read sign-in", err)
-	}
-	current.Held = perm.FromStrings(held)
-	return current, true, nil
+from counting`, session.IdleTimeout, id)
 }
 
 // EndSignIn ends a sign-in of the user with its audit event. It ignores a sign-in that has ended or belongs

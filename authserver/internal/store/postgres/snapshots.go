@@ -130,22 +130,22 @@ func (g *Grants) readLimitedSnapshots(ctx context.Context, questions []snapshotQ
 var errShort = errors.New("fewer rows than requests")
 
 func scanSnapshot(row pgx.Row) (place int, snapshot grant.Snapshot, ending bool, err error) {
-	var c clientRow
-	var g grantRow
+	var c client.Client
+	var g grant.Grant
 	var held, keyIDs pgtype.FlatArray[string] // pgx would plan the scan of []string for each row
-	targets := append([]any{&place, &snapshot.Now}, c.targets()...)
-	targets = append(targets, g.targets()...)
+	targets := append([]any{&place, &snapshot.Now}, clientTargets(&c)...)
+	targets = append(targets, grantTargets(&g)...)
 	var ends []pendingEnd
-	targets = append(targets, &g.userDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs, &ending, &ends)
+	targets = append(targets, &snapshot.UserDisabled, &snapshot.Member, &held, &snapshot.LLMEnabled, &keyIDs, &ending,
+		&ends)
 	if err := row.Scan(targets...); err != nil {
 		return 0, grant.Snapshot{}, false, err
 	}
-	snapshot.Client, snapshot.Grant = c.client(), g.grant()
+	snapshot.Client, snapshot.Grant = foundClient(c), foundGrant(g)
 	if len(ends) > 0 {
 		limited := limitedBy(ends, *snapshot.Grant, snapshot.Now)
 		snapshot.Grant = &limited
 	}
-	snapshot.UserDisabled = g.userDisabled != nil && *g.userDisabled
 	snapshot.Held, snapshot.KeyIDs = perm.FromStrings(held), keyIDs
 	return place, snapshot, ending, nil
 }
@@ -181,10 +181,7 @@ func (g *Grants) Introspection(
 
 // The arrays are in subqueries for the same reason as in snapshotsSQL.
 const (
-	callerSQL = `
-select 1, ` + clientFields + presentedSecret + `
-from (select $1::uuid id, $2::bytea secret) asked
-join account.oauth_clients c on c.id = asked.id and c.deleted_at is null`
+	callerSQL  = `select 1, ` + presentingClient
 	callersSQL = `
 select asked.place, ` + clientFields + presentedSecret + `
 from unnest((select $1::uuid[]), (select $2::bytea[])) with ordinality asked (id, secret, place)
@@ -212,11 +209,11 @@ func (g *Grants) readIntrospections(ctx context.Context, questions []introspecti
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var place int
-			var caller clientRow
-			if err := rows.Scan(append([]any{&place}, caller.targets()...)...); err != nil {
+			var caller client.Client
+			if err := rows.Scan(append([]any{&place}, clientTargets(&caller)...)...); err != nil {
 				return err
 			}
-			all[place-1].caller = caller.client()
+			all[place-1].caller = foundClient(caller)
 		}
 		return rows.Err()
 	})

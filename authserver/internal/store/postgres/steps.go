@@ -34,17 +34,6 @@ func directStep(one grant.Step, clientID uuid.UUID, resource string) updateStep 
 	return updateStep{Step: one, client: clientID, resource: resource, usable: usable}
 }
 
-// A takenStep is the grant after a step, or no grant if the step was refused.
-type takenStep struct {
-	now    time.Time
-	grant  *grant.Grant
-	keyIDs []string // of the signing keys that are not removed
-}
-
-func (t takenStep) snapshot() grant.Snapshot {
-	return grant.Snapshot{Now: t.now, Grant: t.grant, KeyIDs: t.keyIDs}
-}
-
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
 // in snapshotsSQL. %[1]s is stepSQL or stepsSQL, %[2]s is "" or directSQL, %[3]s is "" or skip locked, %[4]s is "" or
 // ownSQL, and %[5]s is oneWorkspaceSQL or "".
@@ -105,8 +94,7 @@ returning step.place, step.taken_at, step.key_ids, ` + grantColumns
 // of one code's approval, and only that code activates it (G12).
 const activateSQL = lockedSQL + `
 update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash,
-  code_binding = step.binding,
-  last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
+  code_binding = step.binding, last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
 from step
 where g.tenant_id = step.tenant_id and g.id = step.id%[5]s
   and not coalesce(step.nonce = any (g.given_up), false)
@@ -136,8 +124,9 @@ type stepBatcher struct {
 	many, one, wait string
 	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
 	// workspace.
-	single  atomic.Bool
-	batches pg.Batcher[updateStep, takenStep]
+	single atomic.Bool
+	// The answer to a step is the grant after it, with the time and the key ids, or no grant if the step was refused.
+	batches pg.Batcher[updateStep, grant.Snapshot]
 }
 
 // newStepBatcher returns the batcher of a statement for direct steps or for others.
@@ -151,13 +140,8 @@ func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool)
 	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", own, "")
 	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", own, oneWorkspaceSQL)
 	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", own, oneWorkspaceSQL)
-	b.batches = pg.Batcher[updateStep, takenStep]{
-		Answer: b.updateBatch,
-		Most:   maxBatch,
-		AtOnce: 1,
-		Within: b.limit,
-		Stay:   true,
-	}
+	b.batches = batcher(g.db, b.updateBatch)
+	b.batches.Stay = true
 	return b
 }
 
@@ -179,8 +163,7 @@ func (g *Grants) ActivateDirectly(
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	step := directStep(one, terms.ClientID, terms.Resource)
 	step.binding = binding
-	taken, result, err := g.directActivations.update(ctx, step)
-	return taken.snapshot(), result, err
+	return g.directActivations.update(ctx, step)
 }
 
 // AdvanceDirectly moves an active grant on to a generation if its client and user may use it.
@@ -189,8 +172,7 @@ func (g *Grants) AdvanceDirectly(
 ) (grant.Snapshot, grant.UpdateResult, error) {
 	step := directStep(one, clientID, terms.Resource)
 	step.scope = terms.Scope.Scope()
-	taken, result, err := g.directAdvances.update(ctx, step)
-	return taken.snapshot(), result, err
+	return g.directAdvances.update(ctx, step)
 }
 
 // cancelTriesSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts
@@ -225,7 +207,7 @@ func (g *Grants) CancelTries(ctx context.Context, one grant.Step, nonces []strin
 const refusedSQL = `select now(), ` + grantColumns + ` from account.grants g where g.tenant_id = $1 and g.id = $2`
 
 // update takes one step from the generation before. It returns the grant unless the step is refused.
-func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
+func (s *stepBatcher) update(ctx context.Context, one updateStep) (grant.Snapshot, grant.UpdateResult, error) {
 	if s.single.Load() {
 		return s.updateOne(ctx, one)
 	}
@@ -233,16 +215,16 @@ func (s *stepBatcher) update(ctx context.Context, one updateStep) (takenStep, gr
 	defer stop()
 	taken, err := s.batches.Do(waiting, one)
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, err)
+		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, err)
 	}
-	if taken.grant != nil {
+	if taken.Grant != nil {
 		return taken, grant.Updated, nil
 	}
 	return s.updateOne(ctx, one)
 }
 
 // updateBatch takes the steps that are not refused. It skips locked rows.
-func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]takenStep, error) {
+func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]grant.Snapshot, error) {
 	connection, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", pg.ErrNotSent, err)
@@ -260,7 +242,7 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]take
 		return taken, err
 	}
 	s.single.Store(true)
-	return make([]takenStep, len(all)), nil // each is then retried individually
+	return make([]grant.Snapshot, len(all)), nil // each is then retried individually
 }
 
 // featureNotSupported is the SQLSTATE code of a statement that a distributed Postgres does not accept.
@@ -268,46 +250,46 @@ const featureNotSupported = "0A000"
 
 // updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the
 // reason.
-func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (takenStep, grant.UpdateResult, error) {
+func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (grant.Snapshot, grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, s.limit)
 	defer stop()
 	connection, err := s.pool.Acquire(waiting)
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, err))
+		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, err))
 	}
 	defer connection.Release()
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < s.limit {
-		return takenStep{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, errLate))
+		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, errLate))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	taken, err := run(ctx, connection.Conn(), s.wait, []updateStep{one})
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, err)
+		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, err)
 	}
-	if taken[0].grant != nil {
+	if taken[0].Grant != nil {
 		return taken[0], grant.Updated, nil
 	}
-	var row grantRow
+	var g grant.Grant
 	var now time.Time
 	err = connection.QueryRow(ctx, refusedSQL, one.WorkspaceID, one.GrantID).
-		Scan(append([]any{&now}, row.targets()...)...)
+		Scan(append([]any{&now}, grantTargets(&g)...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return takenStep{}, grant.Refused, nil
+		return grant.Snapshot{}, grant.Refused, nil
 	}
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, err)
+		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, err)
 	}
-	refused := takenStep{now: now, grant: row.grant()}
-	if !refused.overtaken(one.Step) {
-		return takenStep{}, grant.Refused, nil
+	refused := grant.Snapshot{Now: now, Grant: foundGrant(g)}
+	if !overtaken(refused, one.Step) {
+		return grant.Snapshot{}, grant.Refused, nil
 	}
 	claimed, err := connection.Exec(ctx, claimRevokedSQL, one.WorkspaceID, one.GrantID, int32(one.Generation), one.Hash)
 	if err != nil {
-		return takenStep{}, grant.Refused, uncommitted(s.op, err)
+		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, err)
 	}
 	if claimed.RowsAffected() == 0 {
-		return takenStep{}, grant.Refused, nil
+		return grant.Snapshot{}, grant.Refused, nil
 	}
 	return refused, grant.Overtaken, nil
 }
@@ -322,13 +304,13 @@ const claimRevokedSQL = `update account.grants set generation = $3, refresh_hash
 // overtaken reports whether the grant was revoked during the step: the winner of a race returns its tokens, which are
 // already invalid. A repeated try finds the step. A step that is not direct began after a snapshot in which the grant
 // was not revoked.
-func (t takenStep) overtaken(step grant.Step) bool {
-	g := t.grant
+func overtaken(t grant.Snapshot, step grant.Step) bool {
+	g := t.Grant
 	again := g.Generation == step.Generation && bytes.Equal(g.RefreshHash, step.Hash)
 	if g.State != grant.Revoked || (g.Generation >= step.Generation && !again) {
 		return false
 	}
-	return step.Began.IsZero() || (g.RevokedAt != nil && t.now.Sub(*g.RevokedAt) <= time.Since(step.Began))
+	return step.Began.IsZero() || (g.RevokedAt != nil && t.Now.Sub(*g.RevokedAt) <= time.Since(step.Began))
 }
 
 // errLate reports that too little time is left to run a statement to its commit.
@@ -336,22 +318,22 @@ var errLate = errors.New("too late to start")
 
 // run takes the steps that are not refused. sql has arrays unless there is one step. Its arguments are positional,
 // because pgx parses the text for named ones each time.
-func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]takenStep, error) {
+func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]grant.Snapshot, error) {
 	rows, err := connection.Query(ctx, sql, stepArguments(all)...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	taken := make([]takenStep, len(all))
+	taken := make([]grant.Snapshot, len(all))
 	for rows.Next() {
 		var place int
 		var now time.Time
-		var row grantRow
+		var g grant.Grant
 		var keyIDs pgtype.FlatArray[string]
-		if err := rows.Scan(append([]any{&place, &now, &keyIDs}, row.targets()...)...); err != nil {
+		if err := rows.Scan(append([]any{&place, &now, &keyIDs}, grantTargets(&g)...)...); err != nil {
 			return nil, err
 		}
-		taken[place-1] = takenStep{now, row.grant(), keyIDs}
+		taken[place-1] = grant.Snapshot{Now: now, Grant: foundGrant(g), KeyIDs: keyIDs}
 	}
 	return taken, rows.Err()
 }

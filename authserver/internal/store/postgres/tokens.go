@@ -14,8 +14,7 @@ import (
 )
 
 const tokenColumns = `p.id, p.user_id, p.tenant_id as workspace_id, p.name, p.permissions, p.created_at as created,
-  p.expires_at as expires, p.revoked_at, coalesce(p.revoke_reason, '') as reason, u.used_at as last_used,
-  p.replaces_id`
+  p.expires_at as expires, p.revoked_at, coalesce(p.revoke_reason, '') as reason, u.used_at as last_used, p.replaces_id`
 
 // tokenRows are the tokens p with their uses u.
 const tokenRows = `account.personal_access_tokens p
@@ -77,18 +76,19 @@ func (g *Grants) RevokePresentedToken(ctx context.Context, hash []byte, event au
 		one.WorkspaceID, one.UserID, one.Subject = &workspaceID, &user, "token:"+id.String()
 		one.Detail = map[string]any{"name": name, "reason": pat.ByHolder}
 		tx.record(one)
-		tx.mail(user, mail.Message{Kind: mail.TokenRevoked, Data: mail.Data{Token: name, Workspace: workspace}})
+		tx.mail(user, mail.TokenRevoked, mail.Data{Token: name, Workspace: workspace})
 	})
 }
 
 // RevokeToken revokes a token of the user that is not revoked yet with its audit event. It returns false if there is no
 // such token.
 func (g *Grants) RevokeToken(
-	ctx context.Context, user, workspaceID, id uuid.UUID, reason string, event audit.Event,
+	ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event,
 ) (bool, error) {
 	return g.changeIf(ctx, "revoke token", &event, func(tx *transaction) {
 		tx.change(`update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
-			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`, id, user, workspaceID, reason)
+			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`,
+			id, user, workspaceID, pat.ByUser)
 	})
 }
 
@@ -121,7 +121,7 @@ func (g *Grants) MailExpiringTokens(ctx context.Context) error {
 		err := g.atomically(ctx, "mail expiring tokens", func(tx *transaction) {
 			marked = rowsOf(tx, pgx.RowToStructByPos[expiring], expiringSQL, maxMailed)
 			for _, e := range marked {
-				tx.mail(e.User, mail.Message{
+				tx.mailMessage(e.User, mail.Message{
 					Kind:    mail.TokenExpiring,
 					Data:    mail.Data{Token: e.Token, Workspace: e.Workspace, Ends: e.Ends},
 					Expires: e.Ends, // after that, the mail would be wrong

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"time"
 
@@ -23,13 +22,8 @@ func (c *Clients) Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhoo
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
 func (c *Clients) Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error) {
-	ctx, cancel := c.withOperationLimit(ctx)
-	defer cancel()
-	e, err := webhook.Find(ctx, c.pool, workspaceID, id)
-	if errors.Is(err, webhook.ErrNotFound) {
-		return webhook.Endpoint{}, err
-	}
-	return e, unavailable("read a webhook endpoint", err)
+	return need(ctx, c.db, "read a webhook endpoint", webhook.ErrNotFound, webhook.Scan, "select "+webhook.Columns+
+		" from account.webhooks w where w.tenant_id = $1 and w.id = $2", workspaceID, id)
 }
 
 // WebhookDeliveries lists the latest deliveries to an endpoint of the workspace, newest first.
@@ -177,16 +171,13 @@ func (c *Clients) QueueWebhookMails(ctx context.Context) (queued int, err error)
 }
 
 func (t *transaction) mailWebhookDisabled(e webhook.Endpoint) {
-	m := mail.Message{Kind: mail.WebhookDisabled, Data: mail.Data{
-		Host: webhookHost(e.URL),
-		Gone: e.Reason == webhook.Gone,
-	}}
+	data := mail.Data{Host: webhookHost(e.URL), Gone: e.Reason == webhook.Gone}
 	var late bool
 	t.row(`select t.name, w.enabled or w.disabled_at < now() - $2::interval
 		from account.webhooks w join account.tenants t on t.id = w.tenant_id where w.tenant_id = $3 and w.id = $1`,
-		e.ID, webhookMailsLate, e.WorkspaceID).read(&m.Data.Workspace, &late)
+		e.ID, webhookMailsLate, e.WorkspaceID).read(&data.Workspace, &late)
 	if !late {
-		t.mail(e.UserID, m)
+		t.mail(e.UserID, mail.WebhookDisabled, data)
 	}
 }
 
@@ -200,24 +191,20 @@ func (t *transaction) mailWebhook(kind mail.Kind, e webhook.Endpoint, former uui
 	if !t.sendsMail() {
 		return
 	}
-	m := mail.Message{Kind: kind, Data: mail.Data{
-		Host:     webhookHost(e.URL),
-		Personal: e.PersonalData,
-		Path:     "/settings/webhooks?tenant=" + e.WorkspaceID.String(),
-	}}
-	t.row(`select t.name, u.name,
-		coalesce((select p.name from account.personal_access_tokens p where p.id = $3), '')
+	path := "/settings/webhooks?tenant=" + e.WorkspaceID.String()
+	data := mail.Data{Host: webhookHost(e.URL), Personal: e.PersonalData, Path: path}
+	t.row(`select t.name, u.name, coalesce((select p.name from account.personal_access_tokens p where p.id = $3), '')
 		from account.tenants t, account.users u where t.id = $1 and u.id = $2`, e.WorkspaceID, e.UserID, e.TokenID).
-		read(&m.Data.Workspace, &m.Data.Person, &m.Data.Token)
+		read(&data.Workspace, &data.Person, &data.Token)
 	if e.GrantID != nil {
 		t.row(`select coalesce((select c.name from account.grants g
 			join account.oauth_clients c on c.id = g.client_id where g.tenant_id = $1 and g.id = $2), '')`,
-			e.WorkspaceID, *e.GrantID).read(&m.Data.Application)
+			e.WorkspaceID, *e.GrantID).read(&data.Application)
 	}
 	for _, reader := range rowsOf(t, pgx.RowTo[uuid.UUID], `select m.user_id from account.memberships m
 		where m.tenant_id = $1 and (m.user_id in ($2, $4) or $3 = any(m.permissions)) order by m.user_id`,
 		e.WorkspaceID, e.UserID, string(perm.AccountWriteMembers), former) {
-		t.mail(reader, m)
+		t.mail(reader, kind, data)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // AddOrganisation inserts an organisation with its event.
@@ -102,12 +101,10 @@ func (a *Accounts) Membership(ctx context.Context, user, workspaceID uuid.UUID) 
 }
 
 func scanMembership(row pgx.CollectableRow) (m workspace.Membership, err error) {
-	var held []string
-	var limit policyRow
 	w := &m.Workspace
-	err = row.Scan(append([]any{&w.ID, &w.Name, &w.Organisation, &w.LLMIntegration, &w.SecondFactor, &held},
-		limit.targets()...)...)
-	m.Permissions, w.Connectors = perm.FromStrings(held), limit.policy()
+	err = row.Scan(append([]any{&w.ID, &w.Name, &w.Organisation, &w.LLMIntegration, &w.SecondFactor, &m.Permissions},
+		policyTargets(&w.Connectors)...)...)
+	m.Permissions, w.Connectors = ordered(m.Permissions), foundPolicy(w.Connectors)
 	return m, err
 }
 
