@@ -185,7 +185,7 @@ func brokenPages() []brokenBuild {
 			"other users' connections disconnected",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/store/postgres/connections.go",
+					File: "authserver/internal/store/postgres/credentials.go",
 					Old:  `where g.user_id = $1 and g.state`,
 					New:  `where $1::uuid is not null and g.state`,
 				},
