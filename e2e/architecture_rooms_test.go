@@ -79,7 +79,7 @@ func rooms() map[string][]string {
 		"github.com/caarlos0/env":          {"shared/config/envconf"},
 		"github.com/hashicorp/go-envparse": {"shared/config/envconf"},
 		"github.com/hashicorp/golang-lru": {
-			"authserver/internal/metrics",
+			"authserver/internal/app",
 			"authserver/internal/oauth/clientmetadata",
 			"authserver/internal/oauth/engine",
 			"authserver/internal/signin/session",
@@ -96,7 +96,7 @@ func rooms() map[string][]string {
 		"github.com/yuin/goldmark":         {"resourceapi/internal/endpoint/apidoc"},
 		"github.com/IBM/pgxpoolprometheus": {"shared/server"},
 		"github.com/prometheus/client_golang": {
-			"shared/server", "authserver/internal/metrics", "resourceapi/internal/app",
+			"shared/server", "*/internal/app",
 		},
 		"github.com/go-logr/logr":          {"shared/server"},
 		"go.opentelemetry.io/otel":         {"shared/server", "shared/net/web"}, // web uses only the ids

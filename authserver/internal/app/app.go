@@ -4,77 +4,327 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/signin"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/config/secretfile"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/retention"
+	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/server"
 )
 
 // An App is authserver, wired and ready to serve.
 type App struct {
 	Parts
+	Options
 	Handler http.Handler // serves every route
 
-	config  Config
-	process server.Process
-	works   []func(context.Context)
-	watch   server.Instruments
-	endUses func()
+	config    Config
+	log       *slog.Logger
+	keys      seal.Keys
+	proxies   web.Proxies
+	brand     brand.Brand
+	resources []string
+	watch     server.Instruments
+	probe     goredis.UniversalClient // for probes alone
+	clients   *client.Registry
+	members   *membership.Service
+	accounts  *useraccount.Service
+	offers    *membership.AccessOffers
+	attempts  *session.Attempts
+	pages     *ui.Pages
+	settings  *settings.Settings
+	consents  *authorize.Handler
+	signIn    *signin.Handler
+	mailing   []func(context.Context) // what sends mails in the background
+	endUses   func()
+}
+
+// Parts are the parts of the service that tests use directly.
+type Parts struct {
+	Store     *postgres.Store
+	Redis     goredis.UniversalClient
+	Grants    *grant.Service
+	Engine    *engine.Engine
+	Keyring   *keyring.Keyring
+	Documents *clientmetadata.Resolver
+	Sessions  *session.Sessions
+	Passwords *session.Passwords
+	Failures  *ratelimit.Limiter // of refusals; its Share runs only in Serve
+	Retention *retention.Store   // Serve calls its Run
 }
 
 // New wires the parts. It does not wait for a store: one that is down at the start gives a 503, not a crash.
-func New(ctx context.Context, c Config, log *slog.Logger, replaced ...Option) (*App, error) {
-	k, err := newCore(ctx, c, optionsOf(replaced), log)
-	if err != nil {
+func New(ctx context.Context, c Config, log *slog.Logger, replaced ...func(*Options)) (*App, error) {
+	a := &App{config: c, log: log, resources: perm.Identifiers(c.BaseURL), endUses: func() {}}
+	a.Options = Options{Now: time.Now, FailuresClock: time.Now, Cost: session.StandardCost()}
+	for _, replace := range replaced {
+		replace(&a.Options)
+	}
+	var errs [4]error
+	a.keys, errs[0] = seal.ParseKeys(c.Keys)
+	a.proxies, errs[1] = web.ParseProxies(c.TrustedProxies)
+	a.brand, errs[2] = c.Options.Read()
+	a.watch, errs[3] = server.NewInstruments(ctx, "authserver", c.TraceSettings, log)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	mailWorks, err := newMail(c, k.store, k.keys, k.watch.Registry, k.now, log)
-	if err != nil {
+	if err := a.openStores(ctx); err != nil {
 		return nil, err
 	}
-	people := membersOf(k.store, k.grants, c)
-	b, err := k.browser(people)
-	if err != nil {
-		return nil, err
+	for _, build := range []func() error{a.newEngine, a.newMail, a.newPages, a.newHandler} {
+		if err := build(); err != nil {
+			return nil, err
+		}
 	}
-	uses, endUses := k.usageRecorder(k.store, log)
-	h, err := k.handlers(b, people, uses)
-	if err != nil {
-		return nil, err
+	return a, nil
+}
+
+// openStores opens the stores.
+func (a *App) openStores(ctx context.Context) (err error) {
+	c := a.config
+	if a.Store, err = postgres.Open(ctx, c.databases(a.log), c.StoreWait, a.watch.Statements()...); err != nil {
+		return err
 	}
-	parts := partsOf(k.store, k.probe, k.ring)
-	h.ready = ready(log, parts)
-	handler := k.watch.Observe(h.router(), k.proxies, log, lastResort())
-	expired := k.store.Retention(c.RetentionSettings.periods())
-	return &App{
-		Parts:   k.parts(b, expired),
-		Handler: handler,
-		config:  c,
-		process: server.Process{
-			Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: parts.Ready},
-			Handler:  handler,
-			Metrics:  c.MetricsListen,
-			Registry: k.watch.Registry,
-			Log:      log,
+	if err = sealSecrets(a.Store, a.keys); err != nil {
+		return err
+	}
+	url := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, a.log)
+	if a.Redis, err = redis.ConnectFromSource(url, c.StoreWait); err != nil {
+		return err
+	}
+	if a.probe, err = redis.ConnectProbe(url); err != nil {
+		return err
+	}
+	a.Retention = a.Store.Retention(c.RetentionSettings.periods())
+	server.WatchPostgres(a.watch.Registry, "requests", a.Store.PoolStat)
+	if a.Store.HasRefreshPool() {
+		server.WatchPostgres(a.watch.Registry, "refreshes", a.Store.RefreshPoolStat)
+	}
+	server.WatchRedis(a.watch.Registry, a.Redis.PoolStats)
+	return a.watch.Commands(a.Redis)
+}
+
+// sealSecrets makes the store seal the secrets of authenticator apps and the answers by Idempotency-Key.
+func sealSecrets(store *postgres.Store, keys seal.Keys) error {
+	box, err := authenticator.NewBox(keys)
+	if err != nil {
+		return err
+	}
+	store.UseAuthenticators(box)
+	answers, err := seal.NewBox(keys, "account answer")
+	if err != nil {
+		return err
+	}
+	store.UseAnswers(answers)
+	return nil
+}
+
+// newEngine makes what decides about grants and tokens.
+func (a *App) newEngine() (err error) {
+	c := a.config
+	if a.Keyring, err = keyring.New(a.Store, a.keys); err != nil {
+		return err
+	}
+	a.Keyring.RotateAfter(c.KeyMaxAge)
+	codec, err := grant.NewTokenCodec(a.keys)
+	if err != nil {
+		return err
+	}
+	a.Grants = grant.NewService(a.Store, redis.NewGrants(a.Redis), codec, a.log)
+	a.Grants.WaitForStores(c.StoreWait)
+	a.clients = &client.Registry{
+		Store:               a.Store,
+		PropagateRevocation: a.propagate(grant.ClientDeleted),
+		Now:                 a.Now,
+		Random:              rand.Reader,
+	}
+	if err := a.newDocuments(); err != nil {
+		return err
+	}
+	a.Engine = engine.New(engine.Deps{
+		Issuer:       c.BaseURL,
+		RESTResource: a.resources[0],
+		Resources:    a.resources,
+		Clients:      a.Store,
+		Documents:    a.Documents,
+		Assertions: &clientassertion.Verifier{
+			Documents: a.Documents,
+			Replays:   redis.NewReplayCache(a.Redis),
+			Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"},
+			Now:       a.Now,
 		},
-		works:   append(mailWorks, k.works(expired)...),
-		watch:   k.watch,
-		endUses: endUses,
-	}, nil
+		Grants: a.Grants,
+		Signer: a.Keyring,
+	})
+	a.Engine.RecordRefusals(a.Store, a.Now, a.log)
+	a.Failures = ratelimit.NewLimiter(redis.NewRateLimits(a.Redis), a.log, a.FailuresClock)
+	counts := newOAuthMetrics(a.watch.Registry)
+	a.Grants.ObserveRevocations(counts.countRevocation)
+	a.Engine.Observe(counts.countRequest)
+	a.Failures.ObserveThrottled(counts.countThrottled)
+	return nil
+}
+
+// newDocuments makes the resolver of metadata documents. It resolves none if no domain is configured.
+func (a *App) newDocuments() error {
+	domains, err := client.ParseDomains(a.config.ClientDomains)
+	if err != nil {
+		return fmt.Errorf("client domains: %w", err)
+	}
+	trusted, err := publicnet.TrustedPool(a.config.ClientDocumentCA)
+	if err != nil {
+		return err
+	}
+	a.Documents = clientmetadata.New(clientmetadata.Deps{
+		Domains:   domains,
+		Trusted:   trusted,
+		CheckKeys: clientassertion.CheckKeys,
+		Cache:     a.Store.Clients,
+		Now:       a.Now,
+		Log:       a.log,
+	})
+	return nil
+}
+
+// newMail makes the store queue mails, and what sends them in the background: nothing if the deployment sends none.
+func (a *App) newMail() error {
+	c := a.config
+	if !c.sendsMail() {
+		return nil
+	}
+	if err := queueMail(a.Store, a.keys, a.Now); err != nil {
+		return err
+	}
+	server, err := mail.ParseServer(c.SMTPURL)
+	if err != nil {
+		return fmt.Errorf("ALMONER_SMTP_URL %w", err)
+	}
+	from, err := mail.ParseFrom(c.MailFrom)
+	if err != nil {
+		return fmt.Errorf("ALMONER_MAIL_FROM %w", err)
+	}
+	worker, err := mail.NewWorker(a.Store.JobDriver(), mail.WorkerDeps{
+		Schema:    postgres.MailSchema,
+		Keys:      a.keys,
+		AppURL:    c.AppURL,
+		Brand:     a.brand,
+		Transport: mail.NewSender(server, from, a.Now),
+		Prepare: map[mail.Kind]func(context.Context, *mail.Message) (bool, error){
+			mail.Reset: a.prepareReset,
+		},
+		Periodic: a.Store.MailExpiringTokens,
+		Count:    countMails(a.watch.Registry, a.Store.MailsWaiting),
+		Now:      a.Now,
+		Log:      a.log,
+	})
+	if err == nil {
+		a.mailing = []func(context.Context){worker.Run, a.queueWebhookMails}
+	}
+	return err
+}
+
+// queueMail makes the store queue the mails of its changes.
+func queueMail(store *postgres.Store, keys seal.Keys, now func() time.Time) error {
+	queue, err := mail.NewQueue[pgx.Tx](store.JobDriver(), postgres.MailSchema, keys, now)
+	if err != nil {
+		return err
+	}
+	store.SendMail(queue)
+	return nil
+}
+
+// prepareReset stores the link of a mail. The page that queues the mail does not know whether the address has an
+// account, so that its response and its time are the same for all addresses.
+func (a *App) prepareReset(ctx context.Context, m *mail.Message) (bool, error) {
+	event := audit.Event{
+		Actor:  "anonymous",
+		Action: audit.UserResetRequested,
+		Detail: map[string]any{"address": m.Data.Network},
+	}
+	to, made, err := a.Store.BeginReset(ctx, m.Address, password.HashToken(m.Token), m.Expires, event)
+	m.Name, m.Address = to.Name, to.Email
+	return made, err
+}
+
+// webhookMailInterval is how often the database is queried for webhook endpoints that resourceapi has disabled.
+const webhookMailInterval = 10 * time.Second
+
+// queueWebhookMails queues the mails about disabled webhook endpoints until ctx ends.
+func (a *App) queueWebhookMails(ctx context.Context) {
+	failing := func(err error) { a.log.WarnContext(ctx, "mails about webhooks not queued; retrying", "error", err) }
+	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
+		_, err := a.Store.QueueWebhookMails(ctx)
+		return webhookMailInterval, err
+	})
+}
+
+// propagate returns a function that revokes in Redis what ended for the reason, when the transaction of its context is
+// committed.
+func (a *App) propagate(reason grant.Reason) func(context.Context, []useraccount.EndedGrant) {
+	return func(ctx context.Context, ended []useraccount.EndedGrant) {
+		postgres.AfterCommit(ctx, func() {
+			for _, g := range ended {
+				a.Grants.PropagateRevocation(ctx, g.ID, g.Ends, reason)
+			}
+		})
+	}
+}
+
+// endGrantsInterval is how often the database is queried for grants and tokens that a request left to the background.
+const endGrantsInterval = time.Second
+
+// endGrants ends the grants and tokens that a request left to the background (postgres.Store.EndNext) until ctx ends.
+// After each part it waits as long as the part took, so that each process does this for at most half of the time.
+func (a *App) endGrants(ctx context.Context) {
+	failing := func(err error) {
+		a.log.WarnContext(ctx, "cannot revoke grants in the background yet; they are already refused; retrying",
+			"error", err)
+	}
+	server.Repeat(ctx, failing, func(ctx context.Context) (rest time.Duration, err error) {
+		began := time.Now()
+		ended, found, err := a.Store.EndNext(ctx)
+		for _, g := range ended {
+			a.Grants.PropagateRevocation(ctx, g.ID, g.Ends, g.Reason)
+		}
+		if found {
+			return time.Since(began), err
+		}
+		return endGrantsInterval, err
+	})
 }
 
 // Close stops background work and closes the connections to the stores.
@@ -88,59 +338,32 @@ func (a *App) Close() {
 // Serve serves until ctx ends, and then lets the requests in flight finish.
 func (a *App) Serve(ctx context.Context) error {
 	defer a.Close()
-	log := a.process.Log
-	server.ProfileOnSignal(ctx, a.config.Profiles, "authserver", log)
-	return a.process.Run(ctx, func(address net.Addr) {
-		log.Info("listening", "address", address.String(), "issuer", a.config.BaseURL)
-	}, false, a.works...)
-}
-
-// An Option replaces a part that New would create. Only tests use options: they build the same service with other
-// clocks, another recorder, and cheap password hashes.
-type Option func(*options)
-
-type options struct {
-	now      func() time.Time
-	failures func() time.Time
-	uses     UsageRecorder
-	cost     session.Cost
-}
-
-func optionsOf(replaced []Option) options {
-	o := options{now: time.Now, failures: time.Now, cost: session.StandardCost()}
-	for _, option := range replaced {
-		option(&o)
+	c := a.config
+	server.ProfileOnSignal(ctx, c.Profiles, "authserver", a.log)
+	process := server.Process{
+		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: a.parts().Ready},
+		Handler:  a.Handler,
+		Metrics:  c.MetricsListen,
+		Registry: a.watch.Registry,
+		Log:      a.log,
 	}
-	return o
+	deleted := server.CountDeleted(a.watch.Registry)
+	works := append(a.mailing,
+		secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, a.keys, a.log).Run,
+		func(ctx context.Context) { a.Keyring.Run(ctx, a.log) },
+		func(ctx context.Context) { a.Retention.Run(ctx, deleted, a.log) },
+		a.endGrants,
+		a.Failures.Share,
+	)
+	ready := func(address net.Addr) { a.log.Info("listening", "address", address.String(), "issuer", c.BaseURL) }
+	return process.Run(ctx, ready, false, works...)
 }
 
-// A UsageRecorder records that a credential was used.
-type UsageRecorder interface {
-	Record(s standing.Standing)
-}
-
-// WithClock sets the clock of the service. The stores keep their own clocks.
-func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }
-
-// WithFailuresClock sets the clock of the limit of failed requests.
-func WithFailuresClock(now func() time.Time) Option { return func(o *options) { o.failures = now } }
-
-// WithPasswordCost sets the cost of the dummy password hash.
-func WithPasswordCost(cost session.Cost) Option { return func(o *options) { o.cost = cost } }
-
-// WithUsageRecorder replaces the recorder that writes to Postgres.
-func WithUsageRecorder(r UsageRecorder) Option { return func(o *options) { o.uses = r } }
-
-// Parts are the parts of the service that tests use directly.
-type Parts struct {
-	Store     *postgres.Store
-	Redis     goredis.UniversalClient
-	Grants    *grant.Service
-	Engine    *engine.Engine
-	Keyring   *keyring.Keyring
-	Documents *clientmetadata.Resolver
-	Sessions  *session.Sessions
-	Passwords *session.Passwords
-	Failures  *ratelimit.Limiter // its Share runs only in Serve
-	Retention *retention.Store   // Serve calls its Run
+// Options are parts that New would create otherwise. Only tests replace them: they build the same service with other
+// clocks, another recorder, and cheap password hashes.
+type Options struct {
+	Now           func() time.Time  // the stores keep their own clocks
+	FailuresClock func() time.Time  // of the limit of failed requests
+	Uses          api.UsageRecorder // nil: one that writes to Postgres
+	Cost          session.Cost      // of the dummy password hash
 }

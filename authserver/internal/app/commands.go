@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -45,11 +43,9 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 		return nil, nil, err
 	}
 	reading.Warn(log)
-	var rdb goredis.UniversalClient
-	if config.RedisURL != "" {
-		if rdb, err = redis.Connect(config.RedisURL, 0); err != nil {
-			return nil, nil, err
-		}
+	revoke, closeRedis, err := propagateRevocation(config.RedisURL, log)
+	if err != nil {
+		return nil, nil, err
 	}
 	store, err := postgres.Open(ctx, postgres.Only(config.DatabaseURL), pg.CommandWait)
 	if err != nil {
@@ -58,9 +54,7 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	store.ServeCommands()
 	done = func() {
 		store.Close()
-		if rdb != nil {
-			_ = rdb.Close() // no commands are pending
-		}
+		closeRedis()
 	}
 	ring, err := useKeys(store, config)
 	if err != nil {
@@ -71,7 +65,6 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	if config.BaseURL != "" {
 		resources = perm.Identifiers(config.BaseURL)
 	}
-	revoke := propagateRevocation(rdb, log)
 	return admin.New(admin.Deps{
 		Store: admin.Store{
 			WorkspaceStore: store.Accounts,
@@ -122,14 +115,21 @@ func useKeys(store *postgres.Store, config adminConfig) (*keyring.Keyring, error
 	return keyring.New(store.Grants, keys)
 }
 
-// propagateRevocation revokes ended grants in Redis until Redis fails. Postgres refuses them in any case.
-func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(context.Context, []grant.Grant) {
-	if rdb == nil {
-		return func(context.Context, []grant.Grant) {}
+// propagateRevocation returns a function that revokes ended grants in Redis until Redis fails. Postgres refuses them in
+// any case. Without a URL, it does nothing. done closes the connection.
+func propagateRevocation(url credential.Secret, log *slog.Logger) (
+	revoke func(context.Context, []grant.Grant), done func(), err error,
+) {
+	if url == "" {
+		return func(context.Context, []grant.Grant) {}, func() {}, nil
+	}
+	rdb, err := redis.Connect(url, 0)
+	if err != nil {
+		return nil, nil, err
 	}
 	grants := redis.NewGrants(rdb)
 	failed := false
-	return func(ctx context.Context, ended []grant.Grant) {
+	revoke = func(ctx context.Context, ended []grant.Grant) {
 		if failed {
 			return
 		}
@@ -138,6 +138,7 @@ func propagateRevocation(rdb goredis.UniversalClient, log *slog.Logger) func(con
 			log.Warn("revocations not propagated to Redis; Postgres still refuses the grants", "error", err)
 		}
 	}
+	return revoke, func() { _ = rdb.Close() }, nil // no commands are pending
 }
 
 // migration returns the database and the command that migrates it.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/config/envconf"
@@ -101,10 +105,10 @@ func (c *Config) Check() []error {
 	m = append(m, c.RetentionSettings.Check()...)
 	m = append(m, c.Options.Check()...)
 	m = append(m, c.TraceSettings.Check()...)
-	c.checkDocuments(&m)
-	c.checkWebhooks(&m)
+	c.checkNetworks(&m)
 	c.checkMail(&m)
-	return append(m, c.checkSignInMethods()...)
+	c.checkSignInMethods(&m)
+	return m
 }
 
 // checkStores checks the URLs and does not connect.
@@ -132,18 +136,14 @@ func (c *Config) checkDevelopment(m *envconf.Checks, setting, value string) {
 		setting+" is for development: ALMONER_BASE_URL and ALMONER_APP_URL must be addresses of this machine")
 }
 
-// checkDocuments reports mistakes in the settings for metadata documents.
-func (c *Config) checkDocuments(m *envconf.Checks) {
+// checkNetworks reports mistakes in the settings for metadata documents and webhooks.
+func (c *Config) checkNetworks(m *envconf.Checks) {
 	_, err := client.ParseDomains(c.ClientDomains)
 	m.Valid("ALMONER_CLIENT_DOMAINS:", err)
 	_, err = publicnet.TrustedPool(c.ClientDocumentCA)
 	m.Valid("ALMONER_CLIENT_DOCUMENT_CA", err)
 	c.checkDevelopment(m, "ALMONER_CLIENT_DOCUMENT_CA", c.ClientDocumentCA)
-}
-
-// checkWebhooks reports mistakes in the settings of webhooks.
-func (c *Config) checkWebhooks(m *envconf.Checks) {
-	_, err := publicnet.TrustedPool(c.WebhookCA)
+	_, err = publicnet.TrustedPool(c.WebhookCA)
 	m.Valid("ALMONER_WEBHOOK_CA", err)
 	c.checkDevelopment(m, "ALMONER_WEBHOOK_CA", c.WebhookCA)
 }
@@ -161,6 +161,39 @@ func (c *Config) checkMail(m *envconf.Checks) {
 	m.Valid("ALMONER_SMTP_URL", err)
 	_, err = mail.ParseFrom(c.MailFrom)
 	m.Valid("ALMONER_MAIL_FROM", err)
+}
+
+// checkSignInMethods reports mistakes in the settings of the sign-in methods.
+func (c *Config) checkSignInMethods(m *envconf.Checks) {
+	if c.UpstreamIssuer == "" && c.UpstreamClientID == "" && c.UpstreamClientSecret == "" {
+		return
+	}
+	m.Require(c.UpstreamIssuer != "" && c.UpstreamClientID != "" && c.UpstreamClientSecret != "",
+		"ALMONER_UPSTREAM_ISSUER, ALMONER_UPSTREAM_CLIENT_ID and ALMONER_UPSTREAM_CLIENT_SECRET must be set together")
+	m.Require(c.UpstreamIssuer == "" || oidc.Allowed(c.UpstreamIssuer),
+		"ALMONER_UPSTREAM_ISSUER must be an https:// URL")
+}
+
+// sendsMail reports whether the deployment sends mail. Pages show links to their senders where it does not.
+func (c *Config) sendsMail() bool { return c.SMTPURL != "" }
+
+// relyingParty returns the relying party of passkeys, or nil if users cannot sign in with them: the setting is false,
+// or the pages have no host name (Web Authentication Level 3, 5.1.3: an IP address is no valid domain).
+func (c *Config) relyingParty() *passkey.RelyingParty {
+	party, err := passkey.NewRelyingParty(c.AppURL, cmp.Or(c.BrandName, brand.DefaultName))
+	if err != nil || !c.Passkeys {
+		return nil
+	}
+	return party
+}
+
+// offer returns the methods that the sign-in page shows.
+func (c *Config) offer() ui.Offer {
+	offer := ui.Offer{Passkeys: c.relyingParty() != nil}
+	if c.UpstreamIssuer != "" {
+		offer.Upstream = c.UpstreamName
+	}
+	return offer
 }
 
 func checkOrigin(text string) error {

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -22,12 +21,9 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
-	h := handlers{
-		account:  new(api.Deps).Routes(),
-		withKeys: func(next http.Handler) http.Handler { return next },
-	}
-	h.accountRoutes(router)
-	h.documentRoutes(router)
+	a := &App{resources: []string{""}}
+	a.accountRoutes(router, new(api.Deps).Routes())
+	a.documentRoutes(router, nil)
 
 	var routed []string
 	err = router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {

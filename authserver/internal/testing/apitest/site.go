@@ -141,8 +141,9 @@ func (s *Server) serve(changes ...Change) {
 		change(&s.config, s.URL)
 	}
 	log := slog.New(slog.NewTextHandler(s.Log, nil))
-	built, err := app.New(s.t.Context(), s.config, log, app.WithClock(s.Now), app.WithFailuresClock(s.failuresNow),
-		app.WithUsageRecorder(s.Uses), app.WithPasswordCost(session.LowestCost()))
+	built, err := app.New(s.t.Context(), s.config, log, func(o *app.Options) {
+		o.Now, o.FailuresClock, o.Uses, o.Cost = s.Now, s.failuresNow, s.Uses, session.LowestCost()
+	})
 	s.must(err)
 	s.t.Cleanup(built.Close)
 	server.Config.Handler = built.Handler
@@ -292,7 +293,7 @@ type Trips struct{ Postgres, Redis int }
 func (s *Server) FailElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
 	s.t.Helper()
 	now := s.stopFailuresClock()
-	stopped := app.WithFailuresClock(func() time.Time { return now })
+	stopped := func(o *app.Options) { o.FailuresClock = func() time.Time { return now } }
 	elsewhere, err := app.New(s.t.Context(), s.config, slog.New(slog.DiscardHandler), stopped)
 	s.must(err)
 	defer elsewhere.Close()

@@ -1,8 +1,4 @@
-// Package metrics counts what happens to tokens and grants.
-//
-// It observes the parts that decide, and counts the outcomes (M1 of shared/server holds: no id, no name). The counts
-// are those of this process since it started.
-package metrics
+package app
 
 import (
 	"context"
@@ -22,8 +18,9 @@ import (
 	"github.com/almonerhq/almoner/shared/server"
 )
 
-// OAuth holds the metrics of tokens and grants.
-type OAuth struct {
+// oauthMetrics count what happens to tokens and grants: the outcomes of the parts that decide (M1 of shared/server
+// holds: no id, no name). The counts are those of this process since it started.
+type oauthMetrics struct {
 	requests    *prometheus.CounterVec
 	rotations   prometheus.Counter
 	replays     prometheus.Counter
@@ -33,28 +30,27 @@ type OAuth struct {
 	ended *lru.Cache[uuid.UUID, struct{}] // the grants that were counted last
 }
 
-// New makes the metrics. Every important label value exists from the start, so that the first event is
+// newOAuthMetrics makes the metrics. Every important label value exists from the start, so that the first event is
 // visible as an increase.
-func New(registry *server.Registry) *OAuth {
-	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Name: "almoner_" + name, Help: help}
+func newOAuthMetrics(registry *server.Registry) *oauthMetrics {
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		all := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "almoner_" + name, Help: help}, labels)
+		registry.MustRegister(all)
+		return all
 	}
 	ended, _ := lru.New[uuid.UUID, struct{}](maxRemembered) // fails only if the size is not positive
-	m := &OAuth{
+	m := &oauthMetrics{
 		ended: ended,
-		requests: prometheus.NewCounterVec(counter("token_requests_total",
-			"Well-formed token requests by grant type and outcome: ok, an error code of RFC 6749, unavailable or "+
-				"error."), []string{"grant_type", "outcome"}),
-		rotations: prometheus.NewCounter(counter("grant_rotations_total", "Refresh tokens replaced by the next.")),
-		replays: prometheus.NewCounter(
-			counter("grant_replays_total", "Grants ended because a superseded refresh token was presented.")),
-		revocations: prometheus.NewCounterVec(counter("grant_revocations_total",
-			"Grants ended before they expired, by reason. A grant that several processes end at the same time is "+
-				"counted by each of them."), []string{"reason"}),
-		throttled: prometheus.NewCounterVec(counter("refusals_throttled_total",
-			"Refusals answered with 429, counted per client or per grant."), []string{"counted"}),
+		requests: counters("token_requests_total", "Well-formed token requests by grant type and outcome: ok, an "+
+			"error code of RFC 6749, unavailable or error.", "grant_type", "outcome"),
+		rotations: counters("grant_rotations_total", "Refresh tokens replaced by the next.").WithLabelValues(),
+		replays: counters("grant_replays_total",
+			"Grants ended because a superseded refresh token was presented.").WithLabelValues(),
+		revocations: counters("grant_revocations_total", "Grants ended before they expired, by reason. A grant that "+
+			"several processes end at the same time is counted by each of them.", "reason"),
+		throttled: counters("refusals_throttled_total",
+			"Refusals answered with 429, counted per client or per grant.", "counted"),
 	}
-	registry.MustRegister(m.requests, m.rotations, m.replays, m.revocations, m.throttled)
 	outcomes := []string{
 		ok, unavailable, failed, "invalid_request", "invalid_client", "invalid_grant", "invalid_target",
 	}
@@ -83,15 +79,15 @@ const (
 // once count as one.
 const maxRemembered = 1024
 
-// CountRequest counts a token request. It observes the engine.
-func (o *OAuth) CountRequest(_ context.Context, one engine.Outcome) {
+// countRequest counts a token request. It observes the engine.
+func (m *oauthMetrics) countRequest(_ context.Context, one engine.Outcome) {
 	kind := one.Request.GrantType
 	if !slices.Contains(engine.GrantTypes(), kind) {
 		kind = "other"
 	}
-	o.requests.WithLabelValues(kind, outcome(one.Err)).Inc()
+	m.requests.WithLabelValues(kind, outcome(one.Err)).Inc()
 	if one.Err == nil && kind == engine.RefreshToken {
-		o.rotations.Inc()
+		m.rotations.Inc()
 	}
 }
 
@@ -108,52 +104,45 @@ func outcome(err error) string {
 	return failed
 }
 
-// CountRevocation counts a grant that ends before its time. It observes the grant service.
-func (o *OAuth) CountRevocation(id uuid.UUID, reason grant.Reason) {
-	if known, _ := o.ended.ContainsOrAdd(id, struct{}{}); known {
+// countRevocation counts a grant that ends before its time. It observes the grant service.
+func (m *oauthMetrics) countRevocation(id uuid.UUID, reason grant.Reason) {
+	if known, _ := m.ended.ContainsOrAdd(id, struct{}{}); known {
 		return
 	}
-	o.revocations.WithLabelValues(string(reason)).Inc()
+	m.revocations.WithLabelValues(string(reason)).Inc()
 	if reason == grant.Replayed {
-		o.replays.Inc()
+		m.replays.Inc()
 	}
 }
 
-// CountThrottled counts a refusal that is answered with 429. It observes the limiter.
-func (o *OAuth) CountThrottled(counted string) { o.throttled.WithLabelValues(counted).Inc() }
+// countThrottled counts a refusal that is answered with 429. It observes the limiter.
+func (m *oauthMetrics) countThrottled(counted string) { m.throttled.WithLabelValues(counted).Inc() }
 
-// Mail holds the metrics of mails.
-type Mail struct{ mails *prometheus.CounterVec }
-
-// NewMail makes the metrics of mails, and registers the gauges of the queue, which waiting reads at each scrape.
-func NewMail(
+// countMails makes and registers the metrics of mails, and the gauges of the queue, which waiting reads at each scrape.
+// It returns the function that counts a try.
+func countMails(
 	registry *server.Registry, waiting func(ctx context.Context) (count int, oldest time.Duration, err error),
-) *Mail {
-	m := &Mail{mails: prometheus.NewCounterVec(prometheus.CounterOpts{
+) func(kind mail.Kind, outcome string) {
+	mails := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "almoner_mails_total",
 		Help: "Tries to send a mail by kind and outcome: sent, failed (tried again later), refused (by the mail " +
 			"server), expired (not sent in time), unasked (there is no such account) or foreign (not readable with " +
 			"the keys).",
-	}, []string{"kind", "outcome"})}
-	registry.MustRegister(m.mails)
+	}, []string{"kind", "outcome"})
+	registry.MustRegister(mails)
 	count := prometheus.NewDesc("almoner_mails_waiting", "Mails that are not sent yet.", nil, nil)
 	oldest := prometheus.NewDesc("almoner_mails_oldest_seconds",
 		"How long the oldest mail that is not sent has waited.", nil, nil)
 	server.WatchGauges(registry, func(ctx context.Context, set server.SetGauge) {
-		if mails, age, err := waiting(ctx); err == nil {
-			set(count, float64(mails))
+		if waits, age, err := waiting(ctx); err == nil {
+			set(count, float64(waits))
 			set(oldest, age.Seconds())
 		}
 	}, count, oldest)
 	for _, kind := range mail.Kinds() {
 		for _, outcome := range []string{mail.Sent, mail.Failed} {
-			m.mails.WithLabelValues(string(kind), outcome)
+			mails.WithLabelValues(string(kind), outcome)
 		}
 	}
-	return m
-}
-
-// Count counts one try.
-func (m *Mail) Count(kind mail.Kind, outcome string) {
-	m.mails.WithLabelValues(string(kind), outcome).Inc()
+	return func(kind mail.Kind, outcome string) { mails.WithLabelValues(string(kind), outcome).Inc() }
 }
