@@ -31,8 +31,7 @@ import (
 // A Registry holds the metrics of a process.
 type Registry = prometheus.Registry
 
-// NewRegistry makes a registry with metrics of the process and of Go's runtime. It cannot fail in a running
-// program.
+// NewRegistry makes a registry with metrics of the process and of Go's runtime. It cannot fail in a running program.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -176,18 +175,14 @@ func WatchPostgres(registry *Registry, name string, stat func() *pgxpool.Stat) {
 	registry.MustRegister(pgxpoolprometheus.NewCollector(postgresPool(stat), map[string]string{"pool": name}))
 }
 
-// WatchRedis registers the metrics redis_pool_….
-func WatchRedis(registry *Registry, stats func() *goredis.PoolStats) {
-	registry.MustRegister(redisprometheus.NewCollector("redis", "", redisPool(stats)))
+// WatchRedis registers the metrics redis_pool_… of a client.
+func WatchRedis(registry *Registry, rdb redisprometheus.StatGetter) {
+	registry.MustRegister(redisprometheus.NewCollector("redis", "", rdb))
 }
 
 type postgresPool func() *pgxpool.Stat
 
 func (p postgresPool) Stat() *pgxpool.Stat { return p() }
-
-type redisPool func() *goredis.PoolStats
-
-func (r redisPool) PoolStats() *goredis.PoolStats { return r() }
 
 // gaugesTimeout limits the query for the values of gauges.
 const gaugesTimeout = time.Second
@@ -326,8 +321,7 @@ func operation(sql string) string {
 	return "other"
 }
 
-// postgresFailed reports whether the server failed, as opposed to a refused statement such as a violated
-// constraint.
+// postgresFailed reports whether the server failed, as opposed to a refused statement such as a violated constraint.
 func postgresFailed(err error) bool {
 	if err == nil || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, context.Canceled) {
 		return false

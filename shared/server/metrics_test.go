@@ -114,7 +114,7 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	defer func() { _ = rdb.Close() }()
 	rdb.AddHook(commands{stores})
 	WatchPostgres(registry, "requests", pool.Stat)
-	WatchRedis(registry, rdb.PoolStats)
+	WatchRedis(registry, rdb)
 
 	ctx := t.Context()
 	for _, sql := range []string{

@@ -134,7 +134,7 @@ func (a *App) openStores(ctx context.Context) (err error) {
 	if a.Store.HasRefreshPool() {
 		server.WatchPostgres(a.watch.Registry, "refreshes", a.Store.RefreshPoolStat)
 	}
-	server.WatchRedis(a.watch.Registry, a.Redis.PoolStats)
+	server.WatchRedis(a.watch.Registry, a.Redis)
 	return a.watch.Commands(a.Redis)
 }
 

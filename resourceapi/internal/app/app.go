@@ -192,7 +192,7 @@ func (p parts) watchStores() error {
 	if !p.limits.AreShared() {
 		return nil
 	}
-	server.WatchRedis(p.watch.Registry, p.limits.PoolStats)
+	server.WatchRedis(p.watch.Registry, p.limits)
 	return p.limits.Watch(p.watch.Commands)
 }
 

@@ -20,10 +20,9 @@ import (
 // RequestIDHeader carries the id of a request to the caller, and from the gateway to the services.
 const RequestIDHeader = "X-Request-Id"
 
-// Observe gives each request an id, logs its outcome, and responds to a panic with lastResort. It does not
-// log query strings and headers, because they may contain codes and tokens. It uses the id that the caller
-// sent only if that is a UUID. The logger must come from NewLogger, which adds the ids. Watchers observe each
-// request.
+// Observe gives each request an id, logs its outcome, and responds to a panic with lastResort. It does not log query
+// strings and headers, because they may contain codes and tokens. It uses the id that the caller sent only if that is a
+// UUID. The logger must come from NewLogger, which adds the ids. Watchers observe each request.
 func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watchers ...Watcher) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(RequestIDHeader)
@@ -94,8 +93,7 @@ type statusRecorder struct {
 	bytes   int64
 }
 
-// begin records the status. If the server began to shut down during the request, the response closes its
-// connection.
+// begin records the status. If the server began to shut down during the request, the response closes its connection.
 func (s *statusRecorder) begin(status int) {
 	if s.status != 0 {
 		return
@@ -125,12 +123,7 @@ func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter 
 // labels or names.
 func Method(name string) string {
 	switch name {
-	case http.MethodGet,
-		http.MethodHead,
-		http.MethodPost,
-		http.MethodPatch,
-		http.MethodDelete,
-		http.MethodOptions,
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 		http.MethodPut:
 		return name
 	}
@@ -186,17 +179,10 @@ func RecordAddress(next http.Handler, proxies Proxies) http.Handler {
 func (r *request) about() []slog.Attr {
 	var all []slog.Attr
 	if c := r.caller.Load(); c != nil {
-		for _, one := range []struct {
-			name string
-			id   uuid.UUID
-		}{
-			{"credential_id", c.Credential},
-			{"workspace_id", c.Workspace},
-			{"user_id", c.User},
-			{"client_id", c.Client},
-		} {
-			if one.id != uuid.Nil {
-				all = append(all, slog.String(one.name, one.id.String()))
+		ids := [...]uuid.UUID{c.Credential, c.Workspace, c.User, c.Client}
+		for i, name := range [len(ids)]string{"credential_id", "workspace_id", "user_id", "client_id"} {
+			if ids[i] != uuid.Nil {
+				all = append(all, slog.String(name, ids[i].String()))
 			}
 		}
 	}
@@ -321,9 +307,8 @@ func (p Proxies) Trusted(r *http.Request) bool {
 	return err == nil && p.trust(connection.Addr().Unmap())
 }
 
-// ClientAddress returns the address of the caller: the address of the connection, or, if that is a trusted
-// proxy, the nearest address in X-Forwarded-For that is not a trusted proxy. Addresses before an untrusted
-// one are ignored.
+// ClientAddress returns the address of the caller: the address of the connection, or, if that is a trusted proxy, the
+// nearest address in X-Forwarded-For that is not a trusted proxy. Addresses before an untrusted one are ignored.
 func (p Proxies) ClientAddress(r *http.Request) netip.Addr {
 	connection, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

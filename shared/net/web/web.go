@@ -19,8 +19,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// JSON writes value as a JSON response. Responses are for one caller at one moment, so they must not be
-// cached.
+// JSON writes value as a JSON response. Responses are for one caller at one moment, so they must not be cached.
 func JSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -139,7 +138,6 @@ func Uncompressed(h http.Header) { h.Set(gzhttp.HeaderNoCompression, "true") }
 const (
 	UnitRequests           = "requests"
 	UnitConcurrentRequests = "concurrent-requests"
-	UnitContentBytes       = "content-bytes"
 )
 
 // A RateLimit is one limit of a route and its remaining quota, as in draft-ietf-httpapi-ratelimit-headers-10.
@@ -155,8 +153,7 @@ type RateLimit struct {
 	Unit string
 	// Remaining is how many units are left. It is never written below 0.
 	Remaining int
-	// Reset is when the remaining units grow again. If it is 0, the time is unknown and the parameter is not
-	// written.
+	// Reset is when the remaining units grow again. If it is 0, the time is unknown and the parameter is not written.
 	Reset time.Duration
 }
 

@@ -24,8 +24,7 @@ var (
 	ErrTooMany = errors.New("too many requests in flight")
 	// ErrWaited reports that the turn of the request did not come in time.
 	ErrWaited = errors.New("waited too long in the queue")
-	// ErrFailing reports that the requests ahead failed because a store does not answer, so that waiting is
-	// useless.
+	// ErrFailing reports that the requests ahead failed because a store does not answer, so that waiting is useless.
 	ErrFailing = errors.New("the requests ahead failed")
 )
 
@@ -218,13 +217,6 @@ func (r *Requests[Key]) next(changed *requests) (first *requests) {
 	return first
 }
 
-// Len returns the number of keys with requests in flight.
-func (r *Requests[Key]) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.byKey)
-}
-
 // Limits of one credential in one process (contract, section 6).
 const (
 	MaxPerCredential = 64
@@ -287,8 +279,7 @@ func (t Turn) RateLimit() web.RateLimit {
 	}
 }
 
-// Refusal returns the error response for a request that got no turn because of cause. message is for
-// ErrTooMany.
+// Refusal returns the error response for a request that got no turn because of cause. message is for ErrTooMany.
 func Refusal(cause error, message string) *apierr.Error {
 	switch {
 	case errors.Is(cause, ErrFailing):
