@@ -159,7 +159,6 @@ func (a *App) newSignIn() (err error) {
 		Accounts:            a.accounts,
 		Members:             a.members,
 		Offers:              a.offers,
-		Mails:               c.sendsMail(),
 		RelyingParty:        c.relyingParty(),
 		ProviderName:        c.UpstreamName,
 		Passwords:           a.Passwords,

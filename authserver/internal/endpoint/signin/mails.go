@@ -21,7 +21,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // The pages on which a person who forgot the password sets a new one have these invariants:
@@ -52,13 +51,13 @@ func (h *Handler) showForgotten(v *visit) error {
 }
 
 func (h *Handler) forgottenPage(email string) *ui.Forgotten {
-	return &ui.Forgotten{Frame: ui.Frame{Title: "Forgot your password?"}, Mails: h.Mails, Email: email}
+	return &ui.Forgotten{Frame: ui.Frame{Title: "Forgot your password?"}, Mails: h.Members.Mailed(), Email: email}
 }
 
 // requestReset serves POST /login/forgotten (email): 303 to ?requested, else the form again (400, 429, 503).
 func (h *Handler) requestReset(v *visit) error {
 	page := h.forgottenPage(v.form.Get("email"))
-	if !h.Mails {
+	if !h.Members.Mailed() {
 		return h.show(v, http.StatusOK, page)
 	}
 	email := spelling.Pasted(v.form.Get("email"))
@@ -92,7 +91,7 @@ func (h *Handler) requestReset(v *visit) error {
 func (h *Handler) showReset(v *visit) error {
 	_, page, err := h.resetPage(v)
 	if err != nil {
-		return h.refuseReset(v, err)
+		return err
 	}
 	return h.show(v, http.StatusOK, page)
 }
@@ -163,7 +162,7 @@ func kept(form url.Values) (keep []uuid.UUID) {
 func (h *Handler) resetPassword(v *visit) error {
 	link, page, err := h.resetPage(v) // before the password is hashed, which is costly
 	if err != nil {
-		return h.refuseReset(v, err)
+		return err
 	}
 	page.RemoveOthers = v.form.Get("remove") != ""
 	keep := kept(v.form)
@@ -194,31 +193,14 @@ func (h *Handler) resetPassword(v *visit) error {
 		Keep:         keep,
 		Device:       session.DeviceName(v.r.UserAgent()),
 		Address:      from.String(),
-	}, audit.Event{
-		Action:    audit.UserPasswordReset,
-		RequestID: web.RequestID(v.r.Context()),
-		Detail: map[string]any{
-			"address":        from.String(),
-			"others_removed": page.RemoveOthers && link.Removable(),
-		},
-	})
+	}, h.event(v, audit.UserPasswordReset, "", map[string]any{"others_removed": page.RemoveOthers && link.Removable()}))
 	if err != nil {
-		return h.refuseReset(v, err)
+		return err
 	}
 	for _, g := range ended {
 		h.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ByUser)
 	}
 	return v.redirect("/login?" + ui.PasswordSet + "=1")
-}
-
-// refuseReset shows the page of a link that is not valid. It returns other errors.
-func (h *Handler) refuseReset(v *visit, err error) error {
-	if !errors.Is(err, password.ErrLinkInvalid) {
-		return err
-	}
-	return h.tell(v, message(http.StatusNotFound, "This link does not work",
-		"It was already used, has ended, or is incomplete. Your password was not changed.", "",
-		ui.Link{Href: forgottenPath, Text: "Request another link"}, ui.Link{Href: "/login", Text: "Sign in"}))
 }
 
 // showEmailChange serves GET /email (token): the page of a link that confirms or stops a change of an e-mail address.
@@ -227,7 +209,7 @@ func (h *Handler) showEmailChange(v *visit) error {
 	token := credential.Secret(v.form.Get("token"))
 	change, err := h.Accounts.EmailChangeLink(v.r.Context(), token)
 	if err != nil {
-		return h.refuseEmailChange(v, err)
+		return err
 	}
 	return h.show(v, http.StatusOK, &ui.EmailChange{
 		Frame:     ui.Frame{Title: "Change of an e-mail address"},
@@ -241,74 +223,38 @@ func (h *Handler) showEmailChange(v *visit) error {
 // answerEmailChange serves POST /email (token, decision: confirm or stop): 200, 400, 404, 409, 503.
 func (h *Handler) answerEmailChange(v *visit) error {
 	ctx, token := v.r.Context(), credential.Secret(v.form.Get("token"))
-	event := audit.Event{
-		Actor:     "anonymous",
-		RequestID: web.RequestID(ctx),
-		Detail:    map[string]any{"address": h.address(v).String()},
-	}
 	switch v.form.Get("decision") {
 	case "confirm":
-		event.Action = audit.UserEmailChanged
+		event := h.event(v, audit.UserEmailChanged, "", map[string]any{})
 		change, changed, err := h.Accounts.ConfirmEmailChange(ctx, token, event)
 		if err != nil {
-			return h.refuseEmailChange(v, err)
+			return err
 		}
-		return h.tell(v, emailConfirmedPage(change, changed))
+		name := "email_confirmed_by_" + mailbox(change)
+		if changed {
+			name = "email_changed" // it was the last confirmation
+		}
+		return h.showMessage(v, h.message(v, name, "{new}", change.New))
 	case "stop":
-		event.Action = audit.UserEmailStopped
 		change, err := h.Accounts.EmailChangeLink(ctx, token)
 		if err == nil {
+			event := h.event(v, audit.UserEmailStopped, "", map[string]any{})
 			err = h.Accounts.StopEmailChange(ctx, token, event)
 		}
 		if err != nil {
-			return h.refuseEmailChange(v, err)
+			return err
 		}
-		return h.tell(v, emailStoppedPage(change))
+		return h.tell(v, "email_stopped_by_"+mailbox(change))
 	}
-	return h.tell(v, message(http.StatusBadRequest, "The form is not valid",
-		"The submitted form cannot be read. Nothing was changed.", "Open the link in the mail again."))
+	return h.tell(v, "email_form_invalid")
 }
 
-// emailConfirmedPage returns the page after a link was used. changed reports whether it was the last one.
-func emailConfirmedPage(change useraccount.EmailChange, changed bool) *ui.Message {
-	switch {
-	case changed:
-		return message(http.StatusOK, "The address was changed",
-			"You now sign in with "+change.New+".", "", toSettings())
-	case change.ToNew:
-		return message(http.StatusOK, "This address is confirmed",
-			"Now open the link that we sent to your current address. Your address changes after that.", "")
+// mailbox returns which address the link of a change was sent to.
+func mailbox(change useraccount.EmailChange) string {
+	if change.ToNew {
+		return "new"
 	}
-	return message(http.StatusOK, "The change is confirmed",
-		"Now open the link that we sent to "+change.New+". Your address changes after that.", "")
-}
-
-// emailStoppedPage returns the page after a change was stopped.
-func emailStoppedPage(change useraccount.EmailChange) *ui.Message {
-	page := message(http.StatusOK, "The change was stopped",
-		"The address stays as it is, and the links no longer work.", "")
-	if !change.ToNew {
-		page.Next = "If another person requested the change, they were signed in to your account. Set a new " +
-			"password to sign out all browsers."
-		page.Links = []ui.Link{{Href: forgottenPath, Text: "Set a new password"}}
-	}
-	return page
-}
-
-// refuseEmailChange shows the page of a link that is not valid, or of an address that is taken. It returns other
-// errors.
-func (h *Handler) refuseEmailChange(v *visit, err error) error {
-	switch {
-	case errors.Is(err, useraccount.ErrEmailTaken):
-		return h.tell(v, message(http.StatusConflict, "The address was not changed",
-			"There is another account with the new address.",
-			"Delete that account or change its address, and request the change again.", toSettings()))
-	case errors.Is(err, useraccount.ErrLinkInvalid):
-		return h.tell(v, message(http.StatusNotFound, "This link does not work",
-			"The link was used already, has expired or is incomplete, or the change was stopped. Nothing was changed.",
-			"", toSettings()))
-	}
-	return err
+	return "current"
 }
 
 // askForAccess serves POST /access-requests (ticket): the button "Ask an administrator" of pages that say which access
@@ -320,7 +266,7 @@ func (h *Handler) askForAccess(v *visit) error {
 	}
 	q, err := h.Offers.Open(v.form.Get("ticket"), current.SignInID, h.Now())
 	if !signedIn || err != nil {
-		return h.tell(v, accessRequestOutdated())
+		return h.tell(v, "access_request_outdated")
 	}
 	event := current.Event(v.r.Context(), audit.AccessRequested, "user:"+current.User.ID.String())
 	event.WorkspaceID = &q.WorkspaceID
@@ -332,50 +278,17 @@ func (h *Handler) askForAccess(v *visit) error {
 	outcome, err := h.Store.SendAccessRequest(v.r.Context(), q, event)
 	switch {
 	case errors.Is(err, audit.ErrNotAuthorized):
-		return h.tell(v, accessRequestOutdated())
+		return h.tell(v, "access_request_outdated")
 	case err != nil:
 		return err
 	}
-	m := accessRequestPage(outcome)
+	m := h.message(v, "access_"+strings.ReplaceAll(string(outcome), " ", "_"))
+	if outcome == membership.RequesterUnproven {
+		m = ui.Unproven("You cannot ask for access before that. No e-mail was sent.", true)
+	}
 	m.Person = person(current.User)
 	if len(q.Back) > 0 {
 		m.Links = append(m.Links, ui.Link{Href: string(q.Back), Text: "Back"})
 	}
-	return h.tell(v, m)
-}
-
-// accessRequestPage returns the page of an outcome.
-func accessRequestPage(outcome membership.Outcome) *ui.Message {
-	switch outcome {
-	case membership.RequestSent:
-		return message(http.StatusOK, "We asked the administrators",
-			"They got an e-mail with your name, your address and what you need.",
-			"An administrator decides. You can ask again after 24 hours.")
-	case membership.RequestSentBefore:
-		return message(http.StatusOK, "You have already asked",
-			"You asked the administrators of this workspace less than 24 hours ago. No other e-mail was sent.",
-			"You can ask again a day after your last request.")
-	case membership.TooManyRequests:
-		return message(http.StatusTooManyRequests, "Too many people have asked today",
-			"Too many people who are not members asked the administrators of this workspace. No e-mail was sent.",
-			"Try again tomorrow, or ask a person in the workspace.")
-	case membership.AccessGiven:
-		return message(http.StatusOK, "You have this access now",
-			"It was given to you while the page was open. No e-mail was sent.", "")
-	case membership.RequesterUnproven:
-		return ui.Unproven("You cannot ask for access before that. No e-mail was sent.", true)
-	case membership.NoMail:
-		return message(http.StatusOK, "No e-mail was sent", "This deployment sends no e-mail.",
-			"Ask an administrator of the workspace yourself.")
-	}
-	return message(http.StatusOK, "No administrator can be asked",
-		"No other member of this workspace can give you this access by e-mail. No e-mail was sent.",
-		"Ask a person in the workspace, or the person who runs this service.")
-}
-
-// accessRequestOutdated returns the page for a form of another session, or one that is too old.
-func accessRequestOutdated() *ui.Message {
-	return message(http.StatusForbidden, "This form is out of date",
-		"It was opened in another session or more than a day ago. No e-mail was sent.",
-		"Go back to the page, reload it and ask again.", toSettings())
+	return h.showMessage(v, m)
 }

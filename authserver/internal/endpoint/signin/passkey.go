@@ -2,10 +2,11 @@ package signin
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -14,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -23,9 +25,9 @@ const passkeysPath = "/settings/passkeys"
 func (h *Handler) passkeyRoutes() Routes {
 	return Routes{
 		"/login/passkey":               {"POST": h.form(passkeys, h.signInWithPasskey)},
-		"/login/passkey/options":       {"POST": h.script(passkeys, h.passkeySignInOptions)},
+		"/login/passkey/options":       {"POST": h.script(passkeys, h.passkeyOptions)},
 		"/login/again/passkey":         {"POST": h.form(passkeys, h.forUser(home, h.confirmPasskey))},
-		"/login/again/passkey/options": {"POST": h.script(passkeys, h.forUser(home, h.passkeyReauthOptions))},
+		"/login/again/passkey/options": {"POST": h.script(passkeys, h.forUser(home, h.passkeyOptions))},
 		"/settings/passkeys": {
 			"GET":  h.page(passkeys, h.forUser(passkeysPath, h.listPasskeys)),
 			"POST": h.form(passkeys, h.forUser(passkeysPath, h.fresh(h.addPasskey))),
@@ -41,11 +43,16 @@ func (h *Handler) passkeyRoutes() Routes {
 	}
 }
 
-// passkeySignInOptions serves POST /login/passkey/options: a challenge (JSON).
-func (h *Handler) passkeySignInOptions(v *visit) error {
+// passkeyOptions serves POST /login/passkey/options, for the browser, and POST /login/again/passkey/options, for the
+// sign-in: a challenge (JSON).
+func (h *Handler) passkeyOptions(v *visit) error {
 	challenge, err := h.RelyingParty.BeginLogin()
 	if err != nil {
 		return err
+	}
+	if v.current.SignInID != uuid.Nil {
+		by := session.BindToSignIn(v.current.SignInID)
+		return h.sendChallenge(v, session.PasskeyReauth, by, challenge, challenge.State)
 	}
 	by := h.Sessions.BindToBrowser(v.w, v.r)
 	return h.sendChallenge(v, session.PasskeySignIn, by, challenge, challenge.State)
@@ -80,22 +87,12 @@ func (h *Handler) signInWithPasskey(v *visit) error {
 		err = h.begin(v, user, proof)
 	}
 	switch {
-	case isRefusal(err):
+	case h.isRefusal(v, err), errors.Is(err, session.ErrProofInvalid):
 		return h.refuseSignIn(v, signInPage(next, ""), problemOf(err, "Please try again, or sign in another way."))
 	case err != nil:
 		return err
 	}
 	return v.redirect(ui.LocalPath(next, home))
-}
-
-// passkeyReauthOptions serves POST /login/again/passkey/options: a challenge for this sign-in (JSON).
-func (h *Handler) passkeyReauthOptions(v *visit) error {
-	challenge, err := h.RelyingParty.BeginLogin()
-	if err != nil {
-		return err
-	}
-	by := session.BindToSignIn(v.current.SignInID)
-	return h.sendChallenge(v, session.PasskeyReauth, by, challenge, challenge.State)
 }
 
 // confirmPasskey serves POST /login/again/passkey (credential, return): 303, else back to the form. The passkey must
@@ -104,13 +101,13 @@ func (h *Handler) confirmPasskey(v *visit) error {
 	next := ui.LocalPath(v.form.Get("return"), home)
 	user, proof, err := h.checkPasskey(v, session.PasskeyReauth, session.BindToSignIn(v.current.SignInID))
 	if err == nil && user.ID != v.current.User.ID {
-		err = errNotAccepted
+		err = session.ErrProofInvalid
 	}
 	if err == nil {
 		err = h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, h.address(v))
 	}
 	switch {
-	case isRefusal(err):
+	case h.isRefusal(v, err), errors.Is(err, session.ErrProofInvalid):
 		return h.done(v, reauthPath(next), problemOf(err, "Please try again, or use another method."))
 	case err != nil:
 		return err
@@ -118,111 +115,92 @@ func (h *Handler) confirmPasskey(v *visit) error {
 	return v.redirect(next)
 }
 
-// errNotAccepted means that a response does not authenticate the user. The cause is in the log.
-var errNotAccepted = errors.New("the passkey is not accepted")
+// A refusedPasskey is a passkey.ErrRefused or passkey.ErrChanged whose cause this package found, for the log.
+type refusedPasskey struct {
+	error
+	cause string
+}
 
-// errChanged is an errNotAccepted that another attempt does not change: the passkey's counter or backup flag does not
-// match the stored one.
-var errChanged = fmt.Errorf("%w: it has changed", errNotAccepted)
+func (r refusedPasskey) Error() string { return r.cause }
+func (r refusedPasskey) Unwrap() error { return r.error }
 
-const unknownChallenge = "its challenge is unknown, expired or already used"
+// errChallenge means that the challenge of a response is unknown, expired or already used.
+var errChallenge = refusedPasskey{passkey.ErrRefused, "its challenge is unknown, expired or already used"}
 
-func isRefusal(err error) bool {
-	return errors.Is(err, errNotAccepted) || errors.Is(err, session.ErrProofInvalid)
+// isRefusal reports whether err is passkey.ErrRefused, and logs the cause.
+func (h *Handler) isRefusal(v *visit, err error) bool {
+	refused := errors.Is(err, passkey.ErrRefused)
+	if refused {
+		h.Log.InfoContext(v.r.Context(), "passkey refused", "reason", err.Error())
+	}
+	return refused
 }
 
 // problemOf says on the page why a passkey was not accepted, and what to do; otherwise is the advice if the cause is
 // not known.
 func problemOf(err error, otherwise string) string {
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, passkey.ErrChanged) {
 		return "This passkey has changed and no longer works here. Sign in another way, remove it in Settings, " +
 			"Security, and add it again."
 	}
 	return "The passkey was not accepted. " + otherwise
 }
 
-// checkPasskey returns the user whose passkey answered a challenge. Its error is errNotAccepted if the response is not
-// valid; other errors are not the caller's fault.
+// checkPasskey returns the user whose passkey answered a challenge. Its error is passkey.ErrRefused if the response is
+// not valid; other errors are not the caller's fault.
 func (h *Handler) checkPasskey(
 	v *visit, purpose session.Purpose, by session.Binding,
 ) (user workspace.User, proof session.Proof, err error) {
 	ctx := v.r.Context()
 	answer, err := passkey.ParseSignature(v.form.Get("credential"))
 	if err != nil {
-		return user, proof, h.notAccepted(v, err.Error())
+		return user, proof, err
 	}
 	var stored passkey.State
 	found, err := h.Sessions.TakeLogin(ctx, purpose, by, answer.Challenge(), &stored) // P1
+	if err == nil && !found {
+		err = errChallenge
+	}
 	if err != nil {
 		return user, proof, err
-	}
-	if !found {
-		return user, proof, h.notAccepted(v, unknownChallenge)
 	}
 	key, user, known, err := h.Store.PasskeyByCredential(ctx, answer.CredentialID())
 	switch {
 	case err != nil:
 		return user, proof, err
 	case !known:
-		return user, proof, h.notAccepted(v, "the credential is not known")
+		return user, proof, refusedPasskey{passkey.ErrRefused, "the credential is not known"}
 	case user.DisabledAt != nil:
-		return user, proof, h.notAccepted(v, "the user is disabled")
+		return user, proof, refusedPasskey{passkey.ErrRefused, "the user is disabled"}
 	}
 	use, err := h.RelyingParty.FinishLogin(user, key, stored, answer)
-	switch {
-	case errors.Is(err, passkey.ErrChanged):
-		_ = h.notAccepted(v, err.Error())
-		return user, proof, errChanged
-	case errors.Is(err, passkey.ErrRefused):
-		return user, proof, h.notAccepted(v, err.Error())
-	case err != nil:
+	if err != nil {
 		return user, proof, err
 	}
-	good, err := h.Store.UsePasskey(ctx, key.ID, use, audit.Event{
-		UserID:    &user.ID,
-		Actor:     "anonymous",
-		Action:    audit.PasskeyStopped,
-		Subject:   "passkey:" + key.ID.String(),
-		RequestID: web.RequestID(ctx),
-		Detail:    map[string]any{"name": key.Name, "reason": "copied", "address": h.address(v).String()},
-	})
+	subject := "passkey:" + key.ID.String()
+	copied := h.event(v, audit.PasskeyStopped, subject, map[string]any{"name": key.Name, "reason": "copied"})
+	copied.UserID = &user.ID
+	good, err := h.Store.UsePasskey(ctx, key.ID, use, copied)
 	if err == nil && !good {
-		_ = h.notAccepted(v, "its counter did not go up: it may be a copy")
-		err = errChanged
+		err = refusedPasskey{passkey.ErrChanged, "its counter did not go up: it may be a copy"}
 	}
 	return user, session.Proof{Method: session.Passkey, PasskeyID: key.ID}, err
 }
 
-func (h *Handler) notAccepted(v *visit, why string) error {
-	h.Log.InfoContext(v.r.Context(), "passkey refused", "reason", why)
-	return errNotAccepted
-}
-
 // takeCreation returns the form's response to a challenge for a new passkey, and reads the data of the challenge. Its
-// error is errNotAccepted if the response is not valid.
+// error is passkey.ErrRefused if the response is not valid.
 func (h *Handler) takeCreation(
 	v *visit, purpose session.Purpose, by session.Binding, data any,
 ) (passkey.Creation, error) {
 	answer, err := passkey.ParseCreation(v.form.Get("credential"))
 	if err != nil {
-		return answer, h.notAccepted(v, err.Error())
+		return answer, err
 	}
 	found, err := h.Sessions.TakeLogin(v.r.Context(), purpose, by, answer.Challenge(), data)
 	if err == nil && !found {
-		err = h.notAccepted(v, unknownChallenge)
+		err = errChallenge
 	}
 	return answer, err
-}
-
-// finishCreation returns the new passkey of a response. Its error is errNotAccepted if the response is not valid.
-func (h *Handler) finishCreation(
-	v *visit, user workspace.User, state passkey.State, answer passkey.Creation,
-) (passkey.Passkey, error) {
-	key, err := h.RelyingParty.FinishRegistration(user, state, answer)
-	if errors.Is(err, passkey.ErrRefused) {
-		err = h.notAccepted(v, err.Error())
-	}
-	return key, err
 }
 
 // listPasskeys serves GET /settings/passkeys.
@@ -284,17 +262,17 @@ func (h *Handler) addPasskey(v *visit) error {
 	response, err := h.takeCreation(v, session.AddPasskey, session.BindToSignIn(v.current.SignInID), &stored)
 	var key passkey.Passkey
 	if err == nil {
-		key, err = h.finishCreation(v, v.current.User, stored, response)
+		key, err = h.RelyingParty.FinishRegistration(v.current.User, stored, response)
 	}
 	added := false
 	if err == nil {
 		key.Name = name
-		event := v.current.Event(v.r.Context(), audit.PasskeyAdded, "passkey:"+key.ID.String())
-		event.Detail = map[string]any{"name": name, "address": h.address(v).String()}
+		subject := "passkey:" + key.ID.String()
+		event := h.ownEvent(v, audit.PasskeyAdded, subject, map[string]any{"name": name})
 		added, err = h.Store.AddPasskey(v.r.Context(), key, event)
 	}
 	switch {
-	case errors.Is(err, errNotAccepted), err == nil && !added:
+	case h.isRefusal(v, err), err == nil && !added:
 		problem := "The passkey was not added. Please try again."
 		return h.showPasskeys(v, http.StatusBadRequest, problem, ui.Passkeys{Name: name})
 	case err != nil:
@@ -307,9 +285,8 @@ func (h *Handler) addPasskey(v *visit) error {
 func (h *Handler) removePasskey(v *visit) error {
 	outcome := passkey.NoSuchPasskey
 	if id, err := identity.Parse(v.form.Get("id")); err == nil {
-		event := v.current.Event(v.r.Context(), audit.PasskeyRemoved, "passkey:"+id.String())
-		event.Detail = map[string]any{"address": h.address(v).String()}
-		outcome, err = h.Store.RemovePasskey(v.r.Context(), v.current.User.ID, id, h.issuer(), event)
+		event := h.ownEvent(v, audit.PasskeyRemoved, "passkey:"+id.String(), map[string]any{})
+		outcome, err = h.Store.RemovePasskey(v.r.Context(), v.current.User.ID, id, h.issuer, event)
 		if err != nil {
 			return err
 		}
@@ -322,4 +299,49 @@ func (h *Handler) removePasskey(v *visit) error {
 		return h.done(v, passkeysPath, "The passkey was already removed.")
 	}
 	return h.done(v, passkeysPath, "The passkey was removed.")
+}
+
+// keyed calls serve if the form's key, which box opens, was made for the sign-in of the request. It is used in forUser.
+func (h *Handler) keyed(box *seal.Box, serve func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		content, err := box.Open(v.form.Get("key"))
+		if err != nil || string(content) != string(v.current.SignInID[:]) {
+			return h.tell(v, "form_outdated", ui.Link{Href: v.next, Text: "Open the page again"})
+		}
+		return serve(v)
+	}
+}
+
+// formKey binds a form to the sign-in that it is shown to.
+func formKey(box *seal.Box, v *visit) string { return box.Seal(v.current.SignInID[:]) }
+
+// errReauthenticate means that the request needs a recent authentication.
+var errReauthenticate = errors.New("the last authentication is not recent enough")
+
+// fresh calls serve if the user may change sign-in methods now, and otherwise returns errReauthenticate. It is used in
+// forUser.
+func (h *Handler) fresh(serve func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		if !v.current.MayChangeFactors(h.Now()) {
+			return errReauthenticate
+		}
+		return serve(v)
+	}
+}
+
+// securityFrame returns the frame of a page of Settings, Security. It takes the notice for the page.
+func (h *Handler) securityFrame(v *visit, title string) (ui.Frame, error) {
+	notice, err := h.Sessions.TakeFlash(v.w, v.r)
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	switcher, err := h.Switcher(v.r, v.current, "security")
+	return ui.Frame{
+		Title:    title,
+		Section:  "security",
+		Switcher: switcher,
+		Held:     v.current.Held,
+		Notice:   notice,
+		Person:   person(v.current.User),
+	}, err
 }

@@ -260,7 +260,7 @@ func (h *Handler) reauthPage(v *visit) (*ui.Reauth, error) {
 		page.HasPasskey, err = h.Store.HasPasskey(ctx, user.ID)
 	}
 	if err == nil && h.Provider != nil && !factor.MustConfirm() {
-		_, page.Linked, err = h.Store.IdentitySince(ctx, user.ID, h.issuer())
+		_, page.Linked, err = h.Store.IdentitySince(ctx, user.ID, h.issuer)
 	}
 	return page, err
 }
@@ -280,35 +280,25 @@ func (h *Handler) confirm(v *visit) error {
 		page.CodeNote = noCode
 		return h.show(v, http.StatusBadRequest, page)
 	}
-	user, result, err := h.Passwords.Verify(v.r.Context(), v.current.User.Email, password, h.address(v), true)
+	user := v.current.User
+	found, result, err := h.Passwords.Verify(v.r.Context(), user.Email, password, h.address(v), true)
 	if page.Problem = notChecked(v, result, err); page.Problem != "" {
 		return h.show(v, http.StatusTooManyRequests, page)
 	}
 	if err != nil {
 		return err
 	}
-	if !result.OK || user.ID != v.current.User.ID {
+	if !result.OK || found.ID != user.ID {
 		return h.wrongPassword(v, page)
 	}
-	result.Proof.Code = code
-	return h.confirmPassword(v, result.Proof, page)
-}
-
-func (h *Handler) wrongPassword(v *visit, page *ui.Reauth) error {
-	page.PasswordGap = "The password is incorrect."
-	return h.show(v, http.StatusBadRequest, page)
-}
-
-// confirmPassword continues after the right password: it counts the code as a try.
-func (h *Handler) confirmPassword(v *visit, proof session.Proof, page *ui.Reauth) error {
-	user := v.current.User
-	try := h.codeTry(v, user.ID, user.Email, session.PasswordDigest(proof.PasswordHash))
+	try := h.codeTry(v, user.ID, user.Email, session.PasswordDigest(result.Proof.PasswordHash))
 	if page.NeedsCode {
 		if page.CodeNote = h.codesLimited(v, try); page.CodeNote != "" {
 			return h.show(v, http.StatusTooManyRequests, page)
 		}
 	}
-	err := h.Sessions.Reauthenticated(v.w, v.r, v.current, proof, h.address(v))
+	result.Proof.Code = code
+	err = h.Sessions.Reauthenticated(v.w, v.r, v.current, result.Proof, h.address(v))
 	wrongCode := errors.Is(err, session.ErrCodeInvalid)
 	if wrongCode {
 		err = h.Attempts.WrongCode(v.r.Context(), h.Store, try)
@@ -323,4 +313,9 @@ func (h *Handler) confirmPassword(v *visit, proof session.Proof, page *ui.Reauth
 		return err
 	}
 	return v.redirect(v.next)
+}
+
+func (h *Handler) wrongPassword(v *visit, page *ui.Reauth) error {
+	page.PasswordGap = "The password is incorrect."
+	return h.show(v, http.StatusBadRequest, page)
 }

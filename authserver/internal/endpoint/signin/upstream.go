@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Two kinds of users may sign in at the deployment's OpenID Connect provider (decide): a user whose account at the
@@ -86,8 +85,7 @@ func (h *Handler) sendToProvider(v *visit, a attempt) error {
 	}
 	ctx := v.r.Context()
 	if v.limited(h.Attempts.Begun(ctx, h.address(v))) {
-		return h.tellAttempt(v, a, http.StatusTooManyRequests, "Too many attempts from your network",
-			"Nothing was changed.", "Please try again in a few minutes, or sign in another way.")
+		return h.tellAttempt(v, a, "provider_attempts_limited")
 	}
 	address, err := h.Provider.Address(ctx, a.Attempt)
 	if err == nil {
@@ -122,17 +120,18 @@ func (h *Handler) callback(v *visit) error {
 		return err
 	case !found:
 		return h.noSuchAttempt(v)
+	case v.form.Get("error") == "temporarily_unavailable" || v.form.Get("error") == "server_error":
+		return h.noResponse(v, a)
 	case v.form.Get("error") != "" || v.form.Get("code") == "":
-		return h.declined(v, a, v.form.Get("error"))
+		// without the provider's text, because any link can contain text
+		return h.tellAttempt(v, a, "provider_declined")
 	}
 	answer := oidc.Answer{Code: v.form.Get("code"), Issuer: v.form.Get("iss")}
 	who, err := h.Provider.Identify(v.r.Context(), a.Attempt, answer)
 	switch {
 	case errors.Is(err, oidc.ErrRefused):
 		h.Log.WarnContext(v.r.Context(), "upstream sign-in refused", "reason", err)
-		return h.tellAttempt(v, a, http.StatusBadRequest, "We could not sign you in with "+h.ProviderName,
-			"The response from "+h.ProviderName+" was not valid. Nothing was changed.",
-			"Please try again. If it happens again, report the request id below.")
+		return h.tellAttempt(v, a, "provider_answer_invalid")
 	case err != nil:
 		return h.unreachable(v, a, err)
 	case a.SignIn != uuid.Nil:
@@ -209,8 +208,7 @@ func (h *Handler) prove(v *visit, a attempt, who oidc.Identity) error {
 	}
 	switch {
 	case errors.Is(err, session.ErrProofInvalid):
-		return h.tellAttempt(v, a, http.StatusForbidden, "You signed in with a different account",
-			"Your "+h.ProviderName+" account does not belong to the user who is signed in here.", "")
+		return h.tellAttempt(v, a, "provider_other_account")
 	case errors.Is(err, audit.ErrNotAuthorized): // signed out since the request began
 		return h.noSuchAttempt(v)
 	case err != nil:
@@ -255,14 +253,9 @@ func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace
 	case linked && (user.Proven || spelling.Key(who.Email) != spelling.Key(user.Email)):
 		return user, welcome, nil
 	}
-	event := audit.Event{
-		UserID:    &user.ID,
-		Actor:     "user:" + user.ID.String(),
-		Action:    audit.IdentityLinked,
-		Subject:   "user:" + user.ID.String(),
-		RequestID: web.RequestID(ctx),
-		Detail:    map[string]any{"issuer": who.Issuer, "address": h.address(v).String()},
-	}
+	subject := "user:" + user.ID.String()
+	event := h.event(v, audit.IdentityLinked, subject, map[string]any{"issuer": who.Issuer})
+	event.UserID, event.Actor = &user.ID, subject
 	added, over, err := h.Store.LinkIdentity(ctx, user.ID, user.Email, who.Issuer, who.Subject, confirmed, event)
 	switch {
 	case errors.Is(err, useraccount.ErrTakeover):
@@ -280,36 +273,15 @@ func (h *Handler) decide(v *visit, who oidc.Identity, confirmed bool) (workspace
 
 // refuseIdentity records that a person whom the provider has authenticated may not sign in, and says why.
 func (h *Handler) refuseIdentity(v *visit, next string, user workspace.User, why verdict) error {
-	event := audit.Event{
-		Actor:     "anonymous",
-		Action:    audit.SignInRefused,
-		Subject:   "user:unknown",
-		RequestID: web.RequestID(v.r.Context()),
-		Detail: map[string]any{
-			"method":  session.OIDC,
-			"reason":  string(why),
-			"issuer":  h.issuer(),
-			"address": h.address(v).String(),
-		},
-	}
+	detail := map[string]any{"method": session.OIDC, "reason": string(why), "issuer": h.issuer}
+	event := h.event(v, audit.SignInRefused, "user:unknown", detail)
 	if why != unknown {
 		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
 	}
 	if err := h.Store.Record(v.r.Context(), event); err != nil {
 		return err
 	}
-	heading := "Your " + h.ProviderName + " account is not known here"
-	text := "No user here has an e-mail address that " + h.ProviderName + " has verified for you."
-	advice := "Ask an administrator of your workspace to add you, or sign in another way."
-	switch why {
-	case taken:
-		text = "The user with your e-mail address signs in with another " + h.ProviderName + " account."
-		advice = "Ask an administrator of your workspace, or sign in another way."
-	case disabled:
-		heading, advice = "Your account is disabled", ""
-		text = "You cannot sign in until an administrator enables it."
-	}
-	return h.tellAttempt(v, attempt{Return: next}, http.StatusForbidden, heading, text, advice)
+	return h.tellAttempt(v, attempt{Return: next}, "identity_"+string(why))
 }
 
 // pendingTakeover is the stored state of a sign-in until the person confirms the takeover.
@@ -357,7 +329,7 @@ func (h *Handler) showProvider(v *visit) error {
 
 // showLink shows whether the user's account is linked.
 func (h *Handler) showLink(v *visit, status int, problem string) error {
-	since, linked, err := h.Store.IdentitySince(v.r.Context(), v.current.User.ID, h.issuer())
+	since, linked, err := h.Store.IdentitySince(v.r.Context(), v.current.User.ID, h.issuer)
 	if err != nil {
 		return err
 	}
@@ -378,11 +350,9 @@ func (h *Handler) showLink(v *visit, status int, problem string) error {
 
 // unlink serves POST /settings/provider/unlink (key): refused if the user could not sign in without it.
 func (h *Handler) unlink(v *visit) error {
-	event := v.current.Event(v.r.Context(), audit.IdentityUnlinked, "user:"+v.current.User.ID.String())
-	event.Detail = map[string]any{"issuer": h.issuer(), "address": h.address(v).String()}
-	unlinked, needed, err := h.Store.UnlinkIdentity(
-		v.r.Context(), v.current.User.ID, h.issuer(), h.RelyingParty != nil, event,
-	)
+	user, detail := v.current.User.ID, map[string]any{"issuer": h.issuer}
+	event := h.ownEvent(v, audit.IdentityUnlinked, "user:"+user.String(), detail)
+	unlinked, needed, err := h.Store.UnlinkIdentity(v.r.Context(), user, h.issuer, h.RelyingParty != nil, event)
 	switch {
 	case err != nil:
 		return err
@@ -396,12 +366,12 @@ func (h *Handler) unlink(v *visit) error {
 }
 
 // tellAttempt shows a message with a link back to the page that an attempt began at.
-func (h *Handler) tellAttempt(v *visit, a attempt, status int, heading, text, next string) error {
+func (h *Handler) tellAttempt(v *visit, a attempt, name string) error {
 	link := ui.Link{Href: signInPath(a.Return), Text: "Back to the sign-in page"}
 	if a.Attempt.Proof {
 		link = ui.Link{Href: reauthPath(a.Return), Text: "Use another method"}
 	}
-	return h.tell(v, message(status, heading, text, next, link))
+	return h.tell(v, name, link)
 }
 
 // unreachable shows that the provider does not respond. It returns other errors.
@@ -415,27 +385,13 @@ func (h *Handler) unreachable(v *visit, a attempt, err error) error {
 
 func (h *Handler) noResponse(v *visit, a attempt) error {
 	v.w.Header().Set("Retry-After", "30")
-	return h.tellAttempt(v, a, http.StatusServiceUnavailable, h.ProviderName+" does not respond",
-		"We could not confirm your identity with "+h.ProviderName+".",
-		"Please try again in a minute, or sign in another way.")
+	return h.tellAttempt(v, a, "provider_silent")
 }
 
 // noSuchAttempt responds to a callback that belongs to no attempt of this browser.
 func (h *Handler) noSuchAttempt(v *visit) error {
-	text := "It was started in another browser, took too long, or was already completed. Nothing was changed."
 	if _, known := h.Sessions.BoundToBrowser(v.r); !known {
-		text = "It was started in another browser, or your browser blocks cookies. Allow them for this site."
+		return h.tell(v, "attempt_without_cookie")
 	}
-	again := ui.Link{Href: "/login", Text: "Start again"}
-	return h.tell(v, message(http.StatusBadRequest, "This sign-in is no longer valid", text, "", again))
-}
-
-// declined responds to an error of the provider. The page does not show the provider's text, because any link can
-// contain text.
-func (h *Handler) declined(v *visit, a attempt, code string) error {
-	if code == "temporarily_unavailable" || code == "server_error" {
-		return h.noResponse(v, a)
-	}
-	return h.tellAttempt(v, a, http.StatusBadRequest, "Sign-in with "+h.ProviderName+" was not completed",
-		"You cancelled it, or "+h.ProviderName+" refused it.", "")
+	return h.tell(v, "attempt_unknown")
 }

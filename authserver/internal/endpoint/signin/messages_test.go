@@ -1,0 +1,60 @@
+package signin
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+)
+
+// Each message that the pages show is in messages.json, is complete, and has no other names in braces than those that
+// are replaced. The file has no others.
+func TestMessages_AreThoseShown(t *testing.T) {
+	t.Parallel()
+	shown := map[string]bool{}
+	for _, why := range []verdict{unknown, taken, disabled} {
+		shown["identity_"+string(why)] = true
+	}
+	for _, outcome := range []membership.Outcome{
+		membership.RequestSent, membership.RequestSentBefore, membership.TooManyRequests, membership.NoManager,
+		membership.AccessGiven, membership.NoMail,
+	} {
+		shown["access_"+strings.ReplaceAll(string(outcome), " ", "_")] = true
+	}
+	for _, toNew := range []bool{true, false} {
+		to := mailbox(useraccount.EmailChange{ToNew: toNew})
+		shown["email_confirmed_by_"+to], shown["email_stopped_by_"+to] = true, true
+	}
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	literal := regexp.MustCompile(`(?:tell|message|tellAttempt)\(v, (?:a, )?"([a-z_]+)"[,)]|name = "([a-z_]+)"`)
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range literal.FindAllStringSubmatch(string(content), -1) {
+			shown[found[1]+found[2]] = true
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(messages())), slices.Sorted(maps.Keys(shown)); !slices.Equal(got, want) {
+		t.Errorf("the file has  %q\nthe pages show %q", got, want)
+	}
+	filled := strings.NewReplacer("{provider}", "", "{workspace}", "", "{inviter}", "", "{email}", "", "{new}", "")
+	for name, m := range messages() {
+		if m.Status == 0 || m.Heading == "" || m.Text == "" {
+			t.Errorf("%s is not complete: %+v", name, m)
+		}
+		if left := filled.Replace(m.Heading + m.Text + m.Next); strings.ContainsAny(left, "{}") {
+			t.Errorf("%s has an unknown name in braces: %s", name, left)
+		}
+	}
+}
