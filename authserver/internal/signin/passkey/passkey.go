@@ -205,21 +205,17 @@ func (rp *RelyingParty) FinishRegistration(user workspace.User, state State, res
 		BackedUp:       created.Flags.BackupState,
 	}
 	for _, transport := range created.Transport {
-		if known(transport) && !slices.Contains(out.Transports, string(transport)) {
+		if slices.Contains(transports[:], transport) && !slices.Contains(out.Transports, string(transport)) {
 			out.Transports = append(out.Transports, string(transport))
 		}
 	}
 	return out, nil
 }
 
-// known reports whether a transport is one of Web Authentication Level 3, 5.8.4. The browser's list of transports is
-// not signed, and is sent back to browsers.
-func known(transport protocol.AuthenticatorTransport) bool {
-	switch transport {
-	case protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal:
-		return true
-	}
-	return false
+// transports are those of Web Authentication Level 3, 5.8.4. The browser's list of transports is not signed, and is
+// sent back to browsers.
+var transports = [...]protocol.AuthenticatorTransport{
+	protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal,
 }
 
 // A Signature is an unverified response to BeginLogin.

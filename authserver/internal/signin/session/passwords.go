@@ -2,14 +2,20 @@ package session
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alexedwards/argon2id"
 	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -193,4 +199,244 @@ func wrongPassword(ctx context.Context, user workspace.User, known bool, from ne
 		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
 	}
 	return event
+}
+
+// Limits of wrong passwords within the window (contract, section 7). The limit of an account applies to one address, so
+// that an attacker elsewhere cannot lock the user out.
+const (
+	attemptWindow     = 15 * time.Minute
+	perAccount        = 10 // for one account from one address
+	perAddress        = 100
+	begunPerAddress   = 600 // an office behind one address signs in within minutes
+	askedPerAddress   = 30
+	answersPerLink    = 30  // to one invitation from one address
+	unknownPerAddress = 300 // invalid links of invitations
+	distrustAfterFail = 5 * time.Second
+)
+
+// A RateCounter counts events within a sliding window.
+type RateCounter interface {
+	// Count returns how long key must wait until it is below limit, or 0 if it is. With add, it also counts one more
+	// event unless key must wait.
+	Count(ctx context.Context, key string, limit int, window time.Duration, add bool) (time.Duration, error)
+}
+
+// Attempts limits wrong passwords and other anonymous requests. It counts in the shared counter and in this process.
+// While the shared counter does not respond, the local one decides alone, so that users can sign in. It is safe for
+// concurrent use.
+//
+// Its methods return the limit. If it was already reached, its Reset is how long the client must wait; otherwise 0.
+type Attempts struct {
+	shared     RateCounter
+	local      *localCounter
+	log        *slog.Logger
+	now        func() time.Time
+	localUntil atomic.Int64
+}
+
+// NewAttempts returns Attempts.
+func NewAttempts(shared RateCounter, log *slog.Logger, now func() time.Time) *Attempts {
+	return &Attempts{shared: shared, local: newLocalCounter(now), log: log, now: now}
+}
+
+// passwords returns the limit of wrong passwords for this account from the address. With add, it counts one more.
+func (a *Attempts) passwords(ctx context.Context, email string, address netip.Addr, add bool) web.RateLimit {
+	account, from := passwordLimits(email, address)
+	return longer(a.count(ctx, account, add), a.count(ctx, from, add))
+}
+
+// passwordsHere is like passwords, but uses only this process's counts, without I/O.
+func (a *Attempts) passwordsHere(email string, address netip.Addr) web.RateLimit {
+	account, from := passwordLimits(email, address)
+	return longer(a.countHere(account, false), a.countHere(from, false))
+}
+
+func passwordLimits(email string, address netip.Addr) (account, from limit) {
+	network := web.Network(address)
+	account = limitOf("wrong-passwords-per-account", perAccount, "account:", spelling.Key(email)+"\x00"+network)
+	return account, limitOf("wrong-passwords-per-address", perAddress, "address:", network)
+}
+
+// Begun counts a sign-in by passkey or at another provider that an address begins; each stores a row until it is
+// finished or expires.
+func (a *Attempts) Begun(ctx context.Context, address netip.Addr) web.RateLimit {
+	return a.count(ctx, limitOf("sign-ins-begun-per-address", begunPerAddress, "begun:", web.Network(address)), true)
+}
+
+// Asked counts a request for a link to set a password, by address alone: a limit by account would tell whether the
+// account exists, and would let strangers keep its owner out.
+func (a *Attempts) Asked(ctx context.Context, address netip.Addr) web.RateLimit {
+	return a.count(ctx, limitOf("links-per-address", askedPerAddress, "asked:", web.Network(address)), true)
+}
+
+// Answered counts an answer to an open invitation, by token and address. Clients at other addresses, and clients
+// without the token, cannot lock out the recipient.
+func (a *Attempts) Answered(ctx context.Context, token credential.Secret, address netip.Addr) web.RateLimit {
+	link := token.Reveal() + "\x00" + web.Network(address)
+	return a.count(ctx, limitOf("answers-per-invitation", answersPerLink, "answered:", link), true)
+}
+
+// UnknownLink counts a request whose link names no invitation. It is called after the lookup, so that valid links
+// always work.
+func (a *Attempts) UnknownLink(ctx context.Context, address netip.Addr) web.RateLimit {
+	return a.count(ctx, limitOf("unknown-links-per-address", unknownPerAddress, "unknown:", web.Network(address)), true)
+}
+
+// A limit is the limit of the events of a key.
+type limit struct {
+	web.RateLimit
+	key string
+}
+
+// limitOf returns a limit within attemptWindow, of the events of a kind about something, such as an address.
+func limitOf(name string, quota int, kind, about string) limit {
+	return limit{web.RateLimit{Name: name, Quota: quota, Window: attemptWindow}, kind + digest(about)}
+}
+
+// longer returns the limit that requires the longer wait.
+func longer(first, second web.RateLimit) web.RateLimit {
+	if second.Reset > first.Reset {
+		return second
+	}
+	return first
+}
+
+// count returns how long a key must wait. With add, it counts one more event unless the key must wait: locally as well
+// as in the shared counter, so that this process's events still count during a Redis outage.
+func (a *Attempts) count(ctx context.Context, l limit, add bool) web.RateLimit {
+	local := a.countHere(l, add)
+	if a.now().UnixNano() < a.localUntil.Load() {
+		return local
+	}
+	wait, err := a.shared.Count(ctx, l.key, l.Quota, l.Window, add)
+	if err != nil {
+		a.localUntil.Store(a.now().Add(distrustAfterFail).UnixNano())
+		a.log.WarnContext(ctx, "sign-in attempts counted in this process only", "error", err)
+		return local
+	}
+	local.Reset = max(local.Reset, wait)
+	return local
+}
+
+func (a *Attempts) countHere(l limit, add bool) web.RateLimit {
+	l.Reset = a.local.count(l.key, l.Quota, l.Window, add)
+	return l.RateLimit
+}
+
+// digest hashes a key, so that the store holds no e-mail addresses.
+func digest(text string) string { return hex.EncodeToString(hashOf(text)[:16]) }
+
+// Limits of codes of an authenticator app and recovery codes. A person who tries codes knows the password, so they
+// apply to the account at any address, with a separate allowance for browsers that have signed in to it: an attacker
+// cannot lock those out. A new password has a new allowance.
+//
+// Within attemptWindow all tries count, before they are checked; over longer times, only wrong codes count. The waits
+// grow, so that an attacker who keeps trying gets two tries a day instead of eighty an hour.
+const (
+	codesPerUser    = 20
+	wrongBeforeMail = 4 // within a day; the user gets a mail at the next wrong code
+	mailInterval    = 24 * time.Hour
+)
+
+// A CodeTry is a try of a code after the right password.
+type CodeTry struct {
+	User     uuid.UUID
+	Password []byte // PasswordDigest of the password that was right
+	Known    bool   // the browser has signed in to this account before (Sessions.Knows)
+	Address  netip.Addr
+	Device   string // see DeviceName
+}
+
+// PasswordDigest returns a digest of the stored hash of a password. It changes when the password is replaced.
+func PasswordDigest(hash credential.Secret) []byte {
+	return hashOf("sign-in ticket\x00" + hash.Reveal())
+}
+
+// limits returns the limit of all tries, and those of wrong codes within longer times.
+func (c CodeTry) limits() (tries limit, wrong []limit) {
+	about := c.User.String() + "\x00" + hex.EncodeToString(c.Password) + "\x00" + strconv.FormatBool(c.Known)
+	tries = limitOf("codes-per-account", codesPerUser, "code:", about)
+	for _, quota := range []struct {
+		most   int
+		within time.Duration
+	}{{30, 6 * time.Hour}, {40, 48 * time.Hour}, {60, 30 * 24 * time.Hour}} {
+		l := tries
+		l.Quota, l.Window, l.key = quota.most, quota.within, tries.key+":"+quota.within.String()
+		wrong = append(wrong, l)
+	}
+	return tries, wrong
+}
+
+// Code counts a try of a second factor, before it is checked, so that concurrent tries count.
+func (a *Attempts) Code(ctx context.Context, t CodeTry) web.RateLimit {
+	tries, wrong := t.limits()
+	reached := a.count(ctx, tries, true)
+	for _, l := range wrong {
+		reached = longer(reached, a.count(ctx, l, false))
+	}
+	return reached
+}
+
+// A CodeStore stores wrong codes.
+type CodeStore interface {
+	// RecordWrongCode stores the event of a wrong code. If mail is true, it also queues a mail to the user in the
+	// same transaction.
+	RecordWrongCode(ctx context.Context, t CodeTry, mail bool, e audit.Event) error
+}
+
+// WrongCode counts and records a wrong code that Code has counted as a try. After a few within a day, the user gets a
+// mail, at most once in mailInterval.
+func (a *Attempts) WrongCode(ctx context.Context, store CodeStore, t CodeTry) error {
+	_, wrong := t.limits()
+	for _, l := range wrong {
+		a.count(ctx, l, true)
+	}
+	mails := limitOf("", 1, "code-mail:", t.User.String())
+	mails.Window = mailInterval
+	codes := mails
+	codes.Quota, codes.key = wrongBeforeMail, mails.key+":wrong"
+	mail := a.count(ctx, codes, true).Reset > 0 && a.count(ctx, mails, true).Reset == 0
+	return store.RecordWrongCode(ctx, t, mail, audit.Event{
+		UserID:    &t.User,
+		Actor:     "anonymous",
+		Action:    audit.CodeFailed,
+		Subject:   "user:" + t.User.String(),
+		RequestID: web.RequestID(ctx),
+		Detail:    map[string]any{"address": t.Address.String()},
+	})
+}
+
+// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was counted least recently is dropped: a
+// flood from many addresses costs accuracy, not memory.
+const maxLocalKeys = 20000
+
+// A localCounter counts events within a sliding window. It is safe for concurrent use.
+type localCounter struct {
+	now  func() time.Time
+	mu   sync.Mutex
+	seen *simplelru.LRU[string, []time.Time] // oldest first
+}
+
+func newLocalCounter(now func() time.Time) *localCounter {
+	seen, _ := simplelru.NewLRU[string, []time.Time](maxLocalKeys, nil) // fails only if the size is not positive
+	return &localCounter{now: now, seen: seen}
+}
+
+func (l *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	events, _ := l.seen.Get(key)
+	for len(events) > 0 && now.Sub(events[0]) >= window {
+		events = events[1:]
+	}
+	if len(events) >= limit {
+		return events[0].Add(window).Sub(now)
+	}
+	if add {
+		l.seen.Add(key, append(events, now))
+	} else if len(events) == 0 {
+		l.seen.Remove(key)
+	}
+	return 0
 }

@@ -19,8 +19,7 @@
 //
 // The package also checks passwords and limits attempts.
 //
-// Callers: endpoint/signin (begin, end), endpoint/protocol/authorize and endpoint/settings (current user), app
-// (Load).
+// Callers: endpoint/signin (begin, end), endpoint/protocol/authorize and endpoint/settings (current user), app (Load).
 package session
 
 import (

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"net/netip"
@@ -51,11 +52,13 @@ type turnQueue struct {
 	free    int
 	unknown int     // checks that unknown browsers may still start
 	waiting []*turn // in order of arrival
+	arrived int     // turns that have waited, until now
 	recent  *recentCounter
 }
 
 type turn struct {
 	keys  []candidate // nil for a known browser
+	place int         // in the order of arrival
 	ready chan bool   // receives one value: whether the turn was granted
 }
 
@@ -108,9 +111,12 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 		t.start(mine)
 		return mine, true
 	}
+	t.arrived++
+	mine.place = t.arrived
 	if t.waiting = append(t.waiting, mine); len(t.waiting) > maxWaiting {
-		last := t.last()
-		t.take(last).ready <- false
+		last := slices.MaxFunc(t.waiting, t.compare)
+		t.take(last)
+		last.ready <- false
 	}
 	return mine, false
 }
@@ -137,10 +143,10 @@ func (t *turnQueue) leave(ended *turn) {
 		return
 	}
 	// Known browsers rank first. So if the first is not admitted, no other is.
-	if next := t.first(); t.admits(t.waiting[next]) {
-		granted := t.take(next)
-		t.start(granted)
-		granted.ready <- true
+	if next := slices.MinFunc(t.waiting, t.compare); t.admits(next) {
+		t.take(next)
+		t.start(next)
+		next.ready <- true
 	}
 }
 
@@ -153,42 +159,22 @@ func (t *turnQueue) wrong(c Caller) {
 	}
 }
 
+// remove ends a wait, and reports whether it had not ended before.
 func (t *turnQueue) remove(mine *turn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := slices.Index(t.waiting, mine)
-	if at >= 0 {
-		t.take(at)
-	}
-	return at >= 0
+	waits := slices.Contains(t.waiting, mine)
+	t.take(mine)
+	return waits
 }
 
-func (t *turnQueue) take(i int) *turn {
-	taken := t.waiting[i]
-	t.waiting = slices.Delete(t.waiting, i, i+1)
-	return taken
+func (t *turnQueue) take(one *turn) {
+	t.waiting = slices.DeleteFunc(t.waiting, func(other *turn) bool { return other == one })
 }
 
-// first returns the index of the best rank; among equals, of the newest.
-func (t *turnQueue) first() int {
-	best, rank := 0, t.rank(t.waiting[0])
-	for i, one := range t.waiting {
-		if r := t.rank(one); r <= rank {
-			best, rank = i, r
-		}
-	}
-	return best
-}
-
-// last returns the index of the worst rank; among equals, of the oldest.
-func (t *turnQueue) last() int {
-	worst, rank := 0, t.rank(t.waiting[0])
-	for i, one := range t.waiting {
-		if r := t.rank(one); r > rank {
-			worst, rank = i, r
-		}
-	}
-	return worst
+// compare orders turns by rank; among equals, the newest is the first.
+func (t *turnQueue) compare(a, b *turn) int {
+	return cmp.Or(cmp.Compare(t.rank(a), t.rank(b)), cmp.Compare(b.place, a.place))
 }
 
 // rank is lower for turns that go first. Counts of the same order of magnitude are equal.
