@@ -19,6 +19,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,9 +27,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Refusals per minute that get a full response. A client counts guesses: wrong secrets and invalid tokens. A
-// grant counts presented codes and tokens that are no longer valid. Concurrent use of one token stays far
-// below.
+// Refusals per minute that get a full response. A client counts guesses: wrong secrets and invalid tokens. A grant
+// counts presented codes and tokens that are no longer valid. Concurrent use of one token stays far below.
 const (
 	PerClient = 6000
 	PerGrant  = 600
@@ -45,12 +45,17 @@ type Rate interface {
 type Limiter struct {
 	shared Rate
 	local  *localRate
-	unsent *unsentCounts
 	log    *slog.Logger
 	now    func() time.Time
 
 	throttled func(counted string) // observes refusals above a limit, or nil
+
+	mu     sync.Mutex
+	unsent map[string]count // not yet reported to the shared count
+	some   chan struct{}    // holds one value while there may be unsent counts
 }
+
+type count struct{ perMinute, n int }
 
 // What a Limiter counts refusals for.
 const (
@@ -64,11 +69,17 @@ func (l *Limiter) ObserveThrottled(observer func(counted string)) { l.throttled 
 
 // NewLimiter makes a Limiter. Until Share runs, it counts locally.
 func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
-	return &Limiter{shared: shared, local: newLocalRate(), unsent: newUnsentCounts(), log: log, now: now}
+	return &Limiter{
+		shared: shared,
+		local:  newLocalRate(),
+		log:    log,
+		now:    now,
+		unsent: map[string]count{},
+		some:   make(chan struct{}, 1),
+	}
 }
 
-// ForClient counts a failure of a request with this client name, registered or not. It returns how long to
-// wait, or 0.
+// ForClient counts a failure of a request with this client name, registered or not. It returns how long to wait, or 0.
 func (l *Limiter) ForClient(name string) time.Duration {
 	sum := sha256.Sum256([]byte(name))
 	return l.take(OfClient, hex.EncodeToString(sum[:2]), PerClient)
@@ -83,7 +94,7 @@ func (l *Limiter) take(counted, name string, perMinute int) time.Duration {
 	key := counted + ":" + name
 	wait := l.local.take(key, perMinute, l.now())
 	if wait == 0 {
-		l.unsent.add(key, perMinute)
+		l.remember(key, perMinute)
 	} else if l.throttled != nil {
 		l.throttled(counted)
 	}
@@ -153,38 +164,18 @@ const (
 	distrustAfterFail = 5 * time.Second
 )
 
-// unsentCounts are the failures that were not yet reported to the shared count.
-type unsentCounts struct {
-	mu   sync.Mutex
-	keys map[string]count
-	some chan struct{} // holds one value while there may be counts
-}
-
-type count struct{ perMinute, n int }
-
-func newUnsentCounts() *unsentCounts {
-	return &unsentCounts{keys: map[string]count{}, some: make(chan struct{}, 1)}
-}
-
-func (u *unsentCounts) add(key string, perMinute int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if _, known := u.keys[key]; !known && len(u.keys) >= maxLocalKeys {
+// remember counts a failure that Share reports.
+func (l *Limiter) remember(key string, perMinute int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.unsent[key]; !known && len(l.unsent) >= maxLocalKeys {
 		return
 	}
-	u.keys[key] = count{perMinute, u.keys[key].n + 1}
+	l.unsent[key] = count{perMinute, l.unsent[key].n + 1}
 	select {
-	case u.some <- struct{}{}:
+	case l.some <- struct{}{}:
 	default:
 	}
-}
-
-func (u *unsentCounts) takeAll() map[string]count {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	all := u.keys
-	u.keys = map[string]count{}
-	return all
 }
 
 // Share reports this process's failures to the shared count until ctx ends.
@@ -193,7 +184,7 @@ func (l *Limiter) Share(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.unsent.some:
+		case <-l.some:
 		}
 		select {
 		case <-ctx.Done():
@@ -211,12 +202,11 @@ func (l *Limiter) Share(ctx context.Context) {
 // Report reports the unsent counts now and blocks the keys that exceed the limit. It stops at an error: the rest is
 // counted only by this process.
 func (l *Limiter) Report(ctx context.Context) error {
-	all := l.unsent.takeAll()
-	busiest := make([]string, 0, len(all))
-	for key := range all {
-		busiest = append(busiest, key)
-	}
-	slices.SortFunc(busiest, func(a, b string) int { return cmp.Compare(all[b].n, all[a].n) })
+	l.mu.Lock()
+	all := l.unsent
+	l.unsent = map[string]count{}
+	l.mu.Unlock()
+	busiest := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return cmp.Compare(all[b].n, all[a].n) })
 	ctx, cancel := context.WithTimeout(ctx, shareWithin)
 	defer cancel()
 	for _, key := range busiest[:min(len(busiest), maxPerShare)] {

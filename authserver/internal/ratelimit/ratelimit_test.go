@@ -168,7 +168,7 @@ func TestF4_InventedClientsShareSlots(t *testing.T) {
 	for range 200_000 {
 		c.ForClient(uuid.NewString())
 	}
-	if len(c.local.rest) > 1<<16 || len(c.unsent.keys) > 1<<16 {
+	if len(c.local.rest) > 1<<16 || len(c.unsent) > 1<<16 {
 		t.Errorf("%d keys", len(c.local.rest))
 	}
 }
