@@ -3,6 +3,7 @@
 package browsertest
 
 import (
+	"bytes"
 	"io"
 	"maps"
 	"net/http"
@@ -118,7 +119,11 @@ func (b *Browser) Do(method, path, contentType string, body io.Reader) *Page {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return newPage(b, response, string(content))
+	document, err := goquery.NewDocumentFromReader(bytes.NewReader(content))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return &Page{b, response.StatusCode, response.Header, string(content), document}
 }
 
 // Post sends a form that no page has offered.
@@ -180,24 +185,15 @@ func (s *Server) Member(permissions ...perm.Permission) Person {
 
 // A Page is a response, parsed as HTML.
 type Page struct {
-	browser *Browser
-	Status  int
-	Header  http.Header
-	Body    string
-	root    *html.Node
+	browser  *Browser
+	Status   int
+	Header   http.Header
+	Body     string
+	document *goquery.Document
 }
 
 // Fields are the fields of a form with their values, and the pressed button.
 type Fields map[string]string
-
-func newPage(b *Browser, response *http.Response, content string) *Page {
-	b.t.Helper()
-	root, err := html.Parse(strings.NewReader(content))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return &Page{b, response.StatusCode, response.Header, content, root}
-}
 
 // Location returns the URL that the page redirects to.
 func (p *Page) Location() string { return p.Header.Get("Location") }
@@ -212,7 +208,7 @@ func (p *Page) Follow() *Page {
 }
 
 // Text returns the text of the page, with white space joined.
-func (p *Page) Text() string { return TextOf(p.root) }
+func (p *Page) Text() string { return TextOf(p.document.Nodes[0]) }
 
 // TextOf returns the text of an element, with white space joined.
 func TextOf(element *html.Node) string {
@@ -232,9 +228,7 @@ func TextOf(element *html.Node) string {
 func (p *Page) HasText(words string) bool { return strings.Contains(p.Text(), words) }
 
 // Elements returns all elements with a name.
-func (p *Page) Elements(name string) []*html.Node {
-	return goquery.NewDocumentFromNode(p.root).Find(name).Nodes
-}
+func (p *Page) Elements(name string) []*html.Node { return p.document.Find(name).Nodes }
 
 // Attribute returns an attribute of an element, or "".
 func Attribute(n *html.Node, name string) string {
@@ -250,28 +244,38 @@ func Attribute(n *html.Node, name string) string {
 // options.
 func (p *Page) Form(action string) url.Values {
 	p.browser.t.Helper()
-	return formValues(p.form(action))
+	values := url.Values{}
+	for _, field := range p.form(action).Find("input[name], textarea[name], select[name]").EachIter() {
+		value := field.AttrOr("value", "")
+		switch {
+		case field.Is("input[type=checkbox]:not([checked]), input[type=radio]:not([checked])"):
+			continue
+		case field.Is("textarea"):
+			value = field.Text()
+		case field.Is("select"):
+			chosen := field.Find("option[selected]").Last()
+			value = chosen.AttrOr("value", field.Find("option").AttrOr("value", ""))
+		}
+		values.Add(field.AttrOr("name", ""), value)
+	}
+	return values
 }
 
 // Pressed returns what Form does, with the value of the form's first named button.
 func (p *Page) Pressed(action string) url.Values {
 	p.browser.t.Helper()
-	form := p.form(action)
-	values := formValues(form)
-	for n := range form.Descendants() {
-		if n.Data == "button" && Attribute(n, "name") != "" {
-			values.Set(Attribute(n, "name"), Attribute(n, "value"))
-			return values
-		}
+	values, button := p.Form(action), p.form(action).Find("button[name]").First()
+	if button.Length() == 0 {
+		p.browser.t.Fatalf("the form to %s has no named button:\n%s", action, p.Text())
 	}
-	p.browser.t.Fatalf("the form to %s has no named button:\n%s", action, p.Text())
-	return nil
+	values.Set(button.AttrOr("name", ""), button.AttrOr("value", ""))
+	return values
 }
 
-func (p *Page) form(action string) *html.Node {
+func (p *Page) form(action string) *goquery.Selection {
 	p.browser.t.Helper()
-	for _, form := range p.Elements("form") {
-		if Attribute(form, "action") == action && strings.EqualFold(Attribute(form, "method"), "post") {
+	for _, form := range p.document.Find("form").EachIter() {
+		if form.AttrOr("action", "") == action && strings.EqualFold(form.AttrOr("method", ""), "post") {
 			return form
 		}
 	}
@@ -287,23 +291,4 @@ func (p *Page) Send(action string, fields Fields) *Page {
 		values.Set(name, value)
 	}
 	return p.browser.Post(action, values)
-}
-
-func formValues(form *html.Node) url.Values {
-	out := url.Values{}
-	goquery.NewDocumentFromNode(form).Find("input[name], textarea[name], select[name]").Each(
-		func(_ int, field *goquery.Selection) {
-			value := field.AttrOr("value", "")
-			switch {
-			case field.Is("input[type=checkbox]:not([checked]), input[type=radio]:not([checked])"):
-				return
-			case field.Is("textarea"):
-				value = field.Text()
-			case field.Is("select"):
-				chosen := field.Find("option[selected]").Last()
-				value = chosen.AttrOr("value", field.Find("option").AttrOr("value", ""))
-			}
-			out.Add(field.AttrOr("name", ""), value)
-		})
-	return out
 }
