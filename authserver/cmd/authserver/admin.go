@@ -67,32 +67,26 @@ func runAdmin(ctx context.Context, command admin.Command, asJSON bool) error {
 }
 
 type userCommands struct {
-	Add         admin.AddUser        `cmd:"" help:"Add a user without a password."`
-	List        admin.ListUsers      `cmd:"" help:"List the users."`
-	Duplicates  admin.ListDuplicates `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each user signs in with the spelling shown. Keep one, and run users delete ID or users set-email ID ADDRESS for the other. The list also has users whose address has invisible characters, shown as \\u200b. They may be unable to sign in: ask them for their address, and set it with users set-email. Then run migrate --finish."`
-	Show        admin.ShowUser       `cmd:"" help:"Show a user, and whether and how the user's address was confirmed."`
-	Disable     admin.DisableUser    `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
-	Enable      admin.EnableUser     `cmd:"" help:"Enable a user again."`
-	SetPassword admin.SetPassword    `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
-
-	ResetLink admin.ResetLink `cmd:"" help:"Create a link that lets a user set a new password. It works once, within 30 minutes, and can also remove passkeys. Needs ALMONER_APP_URL."`
-
-	ConfirmEmail admin.ConfirmEmail `cmd:"" help:"Confirm that the account with this address belongs to the owner of the address. Do this only if you are sure: another person may have created an account with an unconfirmed address. This ends nothing; to end everything that gives access to the account, use reset-link."`
-
-	SetEmail admin.SetEmail `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users who can read both mailboxes change it in Settings."`
-
-	Delete admin.DeleteUser `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. This cannot be undone. Audit events and applications stay. Use --dry-run first to see what would end."`
-
+	Add                admin.AddUser            `cmd:"" help:"Add a user without a password."`
+	List               admin.ListUsers          `cmd:"" help:"List the users."`
+	Duplicates         admin.ListDuplicates     `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each user signs in with the spelling shown. Keep one, and run users delete ID or users set-email ID ADDRESS for the other. The list also has users whose address has invisible characters, shown as \\u200b. They may be unable to sign in: ask them for their address, and set it with users set-email. Then run migrate --finish."`
+	Show               admin.ShowUser           `cmd:"" help:"Show a user, and whether and how the user's address was confirmed."`
+	Disable            admin.DisableUser        `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
+	Enable             admin.EnableUser         `cmd:"" help:"Enable a user again."`
+	SetPassword        admin.SetPassword        `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
+	ResetLink          admin.ResetLink          `cmd:"" help:"Create a link that lets a user set a new password. It works once, within 30 minutes, and can also remove passkeys. Needs ALMONER_APP_URL."`
+	ConfirmEmail       admin.ConfirmEmail       `cmd:"" help:"Confirm that the account with this address belongs to the owner of the address. Do this only if you are sure: another person may have created an account with an unconfirmed address. This ends nothing; to end everything that gives access to the account, use reset-link."`
+	SetEmail           admin.SetEmail           `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users who can read both mailboxes change it in Settings."`
+	Delete             admin.DeleteUser         `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. This cannot be undone. Audit events and applications stay. Use --dry-run first to see what would end."`
 	SignInMethods      admin.ListSignInMethods  `cmd:"" help:"List a user's passkeys, linked accounts and authenticator app."`
 	RemoveSignInMethod admin.RemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, or the authenticator app, and sign the user out everywhere."`
 }
 
 type memberCommands struct {
-	Add            admin.AddMember      `cmd:"" help:"Add a user to a workspace."`
-	List           admin.ListMembers    `cmd:"" help:"List the members of a workspace."`
-	SetPermissions admin.SetPermissions `cmd:"" help:"Replace the permissions of a member."`
-	Remove         admin.RemoveMember   `cmd:"" help:"Remove a user from a workspace, and revoke their grants and personal access tokens there."`
-
+	Add             admin.AddMember       `cmd:"" help:"Add a user to a workspace."`
+	List            admin.ListMembers     `cmd:"" help:"List the members of a workspace."`
+	SetPermissions  admin.SetPermissions  `cmd:"" help:"Replace the permissions of a member."`
+	Remove          admin.RemoveMember    `cmd:"" help:"Remove a user from a workspace, and revoke their grants and personal access tokens there."`
 	AppointManagers admin.AppointManagers `cmd:"" help:"Give account:read:members and account:write:members to the members with account:api:access, in workspaces where no member has account:write:members. Lists whom it changed."`
 }
 
