@@ -3,7 +3,6 @@ package api
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -129,16 +128,8 @@ func showMember(m membership.Member) memberBody {
 		Connections: m.Connections,
 		Tokens:      m.Tokens,
 		CreatedAt:   rest.Time(m.Since),
-		LastSeenAt:  moment(m.LastSeen),
+		LastSeenAt:  (*rest.Time)(m.LastSeen),
 	}
-}
-
-func moment(t *time.Time) *rest.Time {
-	if t == nil {
-		return nil
-	}
-	at := rest.Time(*t)
-	return &at
 }
 
 // An invitationBody is the JSON of an invitation. It has the link only in the response to the call that created it.
