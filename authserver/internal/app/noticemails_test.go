@@ -74,11 +74,11 @@ func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 	}
 	mailed("A personal access token was created", "/settings/security#tokens", "token Nightly for the workspace")
 
-	for _, n := range mail.Notices() {
-		if n.ByEvent && n.Action != audit.PasskeyStopped {
+	for action, n := range mail.Notices() {
+		if n.ByEvent && action != audit.PasskeyStopped {
 			delete(pages, n.Page)
-			if p.events(who.ID, n.Action) != 1 {
-				t.Errorf("%s did not happen once", n.Action)
+			if p.events(who.ID, action) != 1 {
+				t.Errorf("%s did not happen once", action)
 			}
 		}
 	}

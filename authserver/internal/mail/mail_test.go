@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/emersion/go-smtp"
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
@@ -81,20 +82,21 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 		Permissions: []string{evil},
 	}
 	here := site{appURL: "https://app.example.org"}
+	id := uuid.New()
 	for _, kind := range Kinds() {
-		content, err := here.render(Message{Kind: kind, Name: evil, Data: data, Token: "s3cret", Expires: time.Now()})
+		content, err := here.render(Message{
+			ID:      id,
+			Kind:    kind,
+			Address: "ada@example.org",
+			Name:    evil,
+			Data:    data,
+			Token:   "s3cret",
+			Expires: time.Now(),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = senderTo(t, box.URL()).Send(t.Context(), Envelope{
-			MessageID: "1@app.example.org",
-			Address:   "ada@example.org",
-			Name:      clean(evil),
-			Subject:   content.Subject,
-			Text:      content.Text,
-			HTML:      content.HTML,
-		})
-		if err != nil {
+		if err = senderTo(t, box.URL()).Send(t.Context(), content); err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
 		got := box.Messages("")[0]
@@ -126,7 +128,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 			strings.Contains(got.Text, "s3cret") != withToken || strings.Contains(header, "s3cret") {
 			t.Errorf("%s: the secret is in the wrong place: %s", kind, got.Raw)
 		}
-		if got.MessageID != "1@app.example.org" || parsed.Header.Get("Auto-Submitted") != "auto-generated" {
+		if got.MessageID != id.String()+"@app.example.org" || parsed.Header.Get("Auto-Submitted") != "auto-generated" {
 			t.Errorf("%s: %s", kind, header)
 		}
 	}
@@ -168,13 +170,20 @@ func TestSend_ErrorsNameNoAddressAndNoPassword(t *testing.T) {
 // TestKinds_SecurityCannotBeTurnedOff requires that only mails that are not about security are optional.
 func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	t.Parallel()
-	var optional []Kind
-	for _, k := range OptionalKinds() {
-		optional = append(optional, k.Kind)
-	}
 	want := []Kind{TokenExpiring, Removed, PermissionsChanged, AccessRequested, WebhookDisabled}
-	if !slices.Equal(optional, want) {
+	if optional := OptionalKinds(); !slices.Equal(optional, want) {
 		t.Errorf("%v", optional)
+	}
+}
+
+func TestKinds_NoActionHasTwoMails(t *testing.T) {
+	t.Parallel()
+	count := 0
+	for _, k := range kinds() {
+		count += len(k.Actions)
+	}
+	if count != len(Notices()) {
+		t.Errorf("%d actions of all kinds, %d notices", count, len(Notices()))
 	}
 }
 

@@ -1,8 +1,7 @@
 // Package mail queues e-mails in the transaction of their cause and sends them by SMTP.
 //
-//	message.go    Message, Kind, Data: what other packages fill in; the table of audit actions with a mail
-//	letters.json  the texts of each kind
-//	letters.go    the plain text and HTML of a letter
+//	letters.json  the kinds: the audit actions that they are about, and their texts
+//	message.go    Message, Kind, Data: what other packages fill in; the plain text and HTML of a letter
 //	queue.go      Queue.Add: the job of a message, in the caller's transaction; Worker: sends the jobs, and retries
 //	smtp.go       the mail server's URL and the Sender
 //
@@ -18,8 +17,16 @@
 package mail
 
 import (
-	"slices"
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	htmltemplate "html/template"
+	"net/url"
 	"strings"
+	"sync"
+	"text/template"
 	"time"
 	"unicode"
 
@@ -27,6 +34,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // A Kind is the type of a message. It is a label of a metric and a value in account.unwanted_mails.
@@ -148,71 +156,255 @@ func clean(text string) string {
 
 // A Notice is the mail about a change (contract, section 7).
 type Notice struct {
-	Action audit.Action
-	Mail   Kind
-	Page   string // local path of the page that shows the change
+	Mail Kind
+	Page string // local path of the page that shows the change
 	// ByEvent means that the store queues the mail with the event, to the user that the event concerns. The other mails
 	// depend on more than the event, and the code of the change queues them.
 	ByEvent bool
 }
 
-const (
-	securityPage   = "/settings/security"
-	appPage        = "/settings/security/authenticator"
-	passkeysPage   = "/settings/passkeys"
-	linkedPage     = "/settings/provider"
-	ownTokensPage  = "/settings/security#tokens"
-	appsPage       = "/settings/apps"
-	userPage       = "/settings/user"
-	developersPage = "/settings/developers"
-)
+// Notices returns the mails about changes, by their actions. Its callers only read it.
+func Notices() map[audit.Action]Notice { return notices() }
 
-var notices = []Notice{
-	{Action: audit.SignInSucceeded, Mail: NewSignIn, Page: securityPage}, // from a new browser
-	{Action: audit.IdentityLinked, Mail: AccountLinked, Page: linkedPage, ByEvent: true},
-	{Action: audit.IdentityUnlinked, Mail: AccountUnlinked, Page: linkedPage, ByEvent: true},
-	{Action: audit.PasskeyAdded, Mail: PasskeyAdded, Page: passkeysPage, ByEvent: true},
-	{Action: audit.PasskeyRemoved, Mail: PasskeyRemoved, Page: passkeysPage, ByEvent: true},
-	{Action: audit.PasskeyStopped, Mail: PasskeyBlocked, Page: passkeysPage, ByEvent: true},
-	{Action: audit.AuthenticatorAdded, Mail: AuthenticatorAdded, Page: appPage, ByEvent: true},
-	{Action: audit.AuthenticatorRemoved, Mail: AuthenticatorRemoved, Page: appPage, ByEvent: true},
-	{Action: audit.RecoveryCodesReplaced, Mail: RecoveryCodesReplaced, Page: appPage, ByEvent: true},
-	{Action: audit.RecoveryCodeUsed, Mail: RecoveryCodeUsed, Page: appPage, ByEvent: true},
-	{Action: audit.UserPasswordSet, Mail: PasswordChanged, Page: securityPage},
-	{Action: audit.UserPasswordChanged, Mail: PasswordChanged, Page: securityPage},
-	{Action: audit.UserPasswordReset, Mail: PasswordChanged, Page: securityPage},
-	{Action: audit.UserPasswordRemoved, Mail: PasswordRemoved, Page: securityPage},
-	{Action: audit.UserResetRequested, Mail: Reset, Page: securityPage},
-	{Action: audit.UserEmailRequested, Mail: EmailChangeOld, Page: userPage}, // and EmailChangeNew
-	{Action: audit.UserEmailChanged, Mail: EmailChanged, Page: userPage},     // to both addresses
-	// if it ended what the account had; and MemberAddressProven to the members who can manage members of the user's
-	// workspaces
-	{Action: audit.UserEmailProven, Mail: AddressProven, Page: securityPage},
-	{Action: audit.CodeFailed, Mail: WrongCodes, Page: securityPage}, // after several within a day
-	{Action: audit.UserDeleted, Mail: AccountDeleted},                // nothing is left to show
-	{Action: audit.TokenCreated, Mail: TokenCreated, Page: ownTokensPage, ByEvent: true},
-	{Action: audit.TokenRevoked, Mail: TokenRevoked, Page: ownTokensPage}, // if its value was sent for revocation
-	{Action: audit.GrantConsented, Mail: ConnectionApproved, Page: appsPage},
-	{Action: audit.GrantRevoked, Mail: ConnectionReplayed, Page: appsPage}, // after a replay
-	{Action: audit.MemberPermissionsChanged, Mail: PermissionsChanged, Page: userPage},
-	{Action: audit.MemberRemoved, Mail: Removed, Page: userPage},
-	{Action: audit.InvitationCreated, Mail: Invitation, Page: userPage},
-	{Action: audit.InvitationRenewed, Mail: Invitation, Page: userPage},
-	{Action: audit.AccessRequested, Mail: AccessRequested, Page: "/settings/members"},
-	{Action: audit.WebhookAdded, Mail: WebhookAdded, Page: "/settings/webhooks"},
-	{Action: audit.WebhookChanged, Mail: WebhookPersonal, Page: "/settings/webhooks"}, // if it gets personal data
-	{Action: audit.WebhookDisabled, Mail: WebhookDisabled, Page: developersPage},      // by the service
-}
-
-// NoticeOf returns the mail about an action, or false if there is none.
-func NoticeOf(a audit.Action) (Notice, bool) {
-	for _, n := range notices {
-		if n.Action == a {
-			return n, true
+var notices = sync.OnceValue(func() map[audit.Action]Notice {
+	all := map[audit.Action]Notice{}
+	for _, k := range kinds() {
+		for _, action := range k.Actions {
+			all[action] = Notice{k.Kind, k.Page, k.ByEvent}
 		}
 	}
-	return Notice{}, false
+	return all
+})
+
+// A kind describes the messages of one Kind. Its texts are templates of facts.
+type kind struct {
+	Kind    Kind
+	Choice  string // as Kind.Choice returns it
+	Actions []audit.Action
+	Page    string // as in the Notice of these actions
+	ByEvent bool   `json:"by_event"`
+	Days    int    // how long after it was queued the message is still sent; 2 if 0
+	Subject text
+	Lines   []text // paragraphs; one without text is left out
+	Button  text   // text of the link
+	Path    text   // local path of the link
+	After   []text // paragraphs below the link
 }
 
-// Notices returns the mails about changes.
-func Notices() []Notice { return slices.Clone(notices) }
+// ResetLife is how long a link to set a new password works.
+const ResetLife = 30 * time.Minute
+
+// life is how long after it was queued a message is still sent.
+func (k kind) life() time.Duration {
+	if k.Kind == Reset {
+		return ResetLife
+	}
+	return time.Duration(cmp.Or(k.Days, 2)) * 24 * time.Hour
+}
+
+// A text is a template. The zero value is the empty text.
+type text struct{ *template.Template }
+
+// UnmarshalText parses a template.
+func (t *text) UnmarshalText(source []byte) (err error) {
+	list := func(items []string) string { return strings.Join(items, ", ") }
+	functions := template.FuncMap{"moment": moment, "list": list}
+	t.Template, err = template.New("").Funcs(functions).Parse(string(source))
+	return err
+}
+
+func moment(at time.Time) string { return at.UTC().Format("2 January 2006, 15:04") + " UTC" }
+
+//go:embed letters.json
+var lettersJSON []byte
+
+// kinds returns the table of all messages. It is read once.
+var kinds = sync.OnceValue(func() (all []kind) {
+	if err := json.Unmarshal(lettersJSON, &all); err != nil {
+		panic("letters.json: " + err.Error())
+	}
+	return all
+})
+
+// kindOf returns the description of a kind, and false for one that this version does not know.
+func kindOf(name Kind) (kind, bool) {
+	for _, k := range kinds() {
+		if k.Kind == name {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+// Kinds returns all kinds.
+func Kinds() (all []Kind) {
+	for _, k := range kinds() {
+		all = append(all, k.Kind)
+	}
+	return all
+}
+
+// OptionalKinds returns the kinds that are not about security.
+func OptionalKinds() (optional []Kind) {
+	for _, k := range kinds() {
+		if k.Choice != "" {
+			optional = append(optional, k.Kind)
+		}
+	}
+	return optional
+}
+
+// Choice is how Settings → Security offers to turn the kind off, or "" if recipients cannot.
+func (k Kind) Choice() string {
+	known, _ := kindOf(k)
+	return known.Choice
+}
+
+// Optional reports whether recipients can turn the kind off.
+func (k Kind) Optional() bool { return k.Choice() != "" }
+
+// facts are what the texts of a letter can mention. The text of other people is cleaned (M5).
+type facts struct {
+	Data
+	Site    string    // host of the pages, which names the deployment
+	Expires time.Time // of the link
+	Secret  string    // of the link
+}
+
+// TellOperator says what to do about a change that an operator can have made.
+func (f facts) TellOperator() string {
+	return "If you did not ask for this, tell the person who runs " + f.Site +
+		" or an administrator of your workspaces."
+}
+
+// Advice says what to do about a change that the recipient did not make: own, unless an operator made it.
+func (f facts) Advice(own string) string {
+	if f.Operator {
+		return f.TellOperator()
+	}
+	return own
+}
+
+// Where describes the browser or the operator of an event, or is "".
+func (f facts) Where() string {
+	if f.Operator {
+		return " by the person who runs this service"
+	}
+	var parts []string
+	if f.Device != "" {
+		parts = append(parts, strings.Replace(f.Device, "A browser", "a browser", 1))
+	}
+	if f.Network != "" {
+		parts = append(parts, "address "+f.Network)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// A letter is the content of a message. Plain text and HTML are rendered from the same letter.
+type letter struct {
+	Subject  string
+	Lines    []string
+	Button   string
+	Link     string // the only link besides Unwanted
+	After    []string
+	Unwanted string // the page on which the recipient turns messages of this kind off, or ""
+}
+
+// write fills in the texts of a letter.
+func (k kind) write(s site, f facts) (l letter, err error) {
+	fill := func(texts ...text) (filled []string) {
+		for _, t := range texts {
+			var out strings.Builder
+			if t.Template != nil && err == nil {
+				err = t.Execute(&out, f)
+			}
+			if out.Len() > 0 {
+				filled = append(filled, out.String())
+			}
+		}
+		return filled
+	}
+	one := func(t text) string { return strings.Join(fill(t), "") }
+	l = letter{Subject: one(k.Subject), Lines: fill(k.Lines...), Button: one(k.Button), After: fill(k.After...)}
+	if k.Path.Template != nil {
+		l.Link = s.appURL + one(k.Path)
+	}
+	if k.Choice != "" {
+		l.Unwanted = s.appURL + "/settings/security"
+	}
+	return l, err
+}
+
+// A site is the deployment that sends.
+type site struct {
+	appURL string
+	brand  brand.Brand
+}
+
+// address returns the URL of the pages. Its host names the deployment in the texts.
+func (s site) address() *url.URL {
+	parsed, err := url.Parse(s.appURL)
+	if err != nil { // not an appURL that the configuration accepts
+		return &url.URL{Host: "localhost"}
+	}
+	return parsed
+}
+
+//go:embed letter.html
+var letterHTML string
+
+// letterPage is the HTML of every letter. It loads nothing: no image, no style sheet, no tracking.
+var letterPage = htmltemplate.Must(htmltemplate.New("letter").Parse(letterHTML))
+
+// render writes a message. Its data are cleaned first (M5).
+func (s site) render(m Message) (Envelope, error) {
+	k, ok := kindOf(m.Kind)
+	if !ok {
+		return Envelope{}, fmt.Errorf("there is no message of the kind %q", m.Kind)
+	}
+	m.Data, m.Name = m.Data.cleaned(), clean(m.Name)
+	l, err := k.write(s, facts{m.Data, s.address().Host, m.Expires, m.Token.Reveal()})
+	if err != nil {
+		return Envelope{}, fmt.Errorf("write a message: %w", err)
+	}
+	place := s.brand.Name() + " at " + s.address().Host
+	var page bytes.Buffer
+	colour, _ := s.brand.Colour()
+	if err := letterPage.Execute(&page, map[string]any{
+		"Letter": l,
+		"Name":   m.Name,
+		"Place":  place,
+		"Colour": colour.String(), // white text on it is readable: the setting is checked
+	}); err != nil {
+		return Envelope{}, fmt.Errorf("render a message: %w", err)
+	}
+	return Envelope{
+		MessageID: m.ID.String() + "@" + s.address().Hostname(),
+		Address:   m.Address,
+		Name:      m.Name,
+		Subject:   clean(l.Subject),
+		Text:      l.text(m.Name, place),
+		HTML:      page.String(),
+	}, nil
+}
+
+// text returns the plain text of a letter.
+func (l letter) text(name, place string) string {
+	var paragraphs []string
+	if name != "" {
+		paragraphs = append(paragraphs, "Hello "+name+",")
+	}
+	paragraphs = append(paragraphs, l.Lines...)
+	if l.Link != "" {
+		paragraphs = append(paragraphs, l.Button+":\n"+l.Link)
+	}
+	paragraphs = append(paragraphs, l.After...)
+	end := "-- \n" + place + "\n"
+	if l.Unwanted != "" {
+		end += "Turn off messages like this: " + l.Unwanted + "\n"
+	}
+	return strings.Join(append(paragraphs, end), "\n\n")
+}

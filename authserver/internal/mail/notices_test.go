@@ -72,13 +72,13 @@ func TestNotices_EveryActionHasMailOrReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := map[audit.Action]int{}
-	for _, n := range mail.Notices() {
-		rows[n.Action]++
+	for action, n := range mail.Notices() {
+		rows[action]++
 		if !slices.Contains(mail.Kinds(), n.Mail) || n.Mail.Optional() && n.ByEvent {
-			t.Errorf("%s: %q is no mail, or its recipients can turn it off", n.Action, n.Mail)
+			t.Errorf("%s: %q is no mail, or its recipients can turn it off", action, n.Mail)
 		}
-		if n.Page == "" && n.Action != audit.UserDeleted {
-			t.Errorf("%s has no page", n.Action)
+		if n.Page == "" && action != audit.UserDeleted {
+			t.Errorf("%s has no page", action)
 		}
 	}
 	for _, u := range unmailed {
@@ -95,7 +95,7 @@ func TestNotices_EveryActionHasMailOrReason(t *testing.T) {
 	}
 	for _, a := range actions {
 		if rows[a] != 1 {
-			t.Errorf("%s has %d rows in message.go and here: give it a mail, or the reason why it has none", a, rows[a])
+			t.Errorf("%s has %d rows in letters.json and here: give it a mail, or a reason why it has none", a, rows[a])
 		}
 	}
 	if len(rows) != len(actions) || len(actions) < 70 {

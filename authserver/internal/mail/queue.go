@@ -115,19 +115,13 @@ const (
 	Foreign = "foreign" // sealed with a key that is no longer configured
 )
 
-// A Transport delivers one message to a mail server.
-type Transport interface {
-	// Send returns ErrRefused if the server refuses the recipient permanently.
-	Send(ctx context.Context, e Envelope) error
-}
-
 // WorkerDeps are the dependencies of a Worker.
 type WorkerDeps struct {
-	Schema    string
-	Keys      seal.Keys
-	AppURL    string
-	Brand     brand.Brand
-	Transport Transport
+	Schema string
+	Keys   seal.Keys
+	AppURL string
+	Brand  brand.Brand
+	Sender *Sender
 	// Prepare completes a message of a kind before it is sent, or returns false if it must not be sent. It may be
 	// called several times for one message, and has one effect.
 	Prepare map[Kind]func(ctx context.Context, m *Message) (bool, error)
@@ -160,11 +154,17 @@ func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx]
 	}
 	return &Worker[Tx]{log: d.Log, make: func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
-			Schema:       d.Schema,
-			Workers:      workers,
-			Logger:       d.Log,
-			PollOnly:     true, // LISTEN would hold a connection of the pool
-			PeriodicJobs: periodicJobs(),
+			Schema:   d.Schema,
+			Workers:  workers,
+			Logger:   d.Log,
+			PollOnly: true, // LISTEN would hold a connection of the pool
+			PeriodicJobs: []*river.PeriodicJob{river.NewPeriodicJob(
+				river.PeriodicInterval(periodicEvery),
+				func() (river.JobArgs, *river.InsertOpts) {
+					return periodicJob{}, &river.InsertOpts{Queue: periodicQueue, MaxAttempts: periodicAttempts}
+				},
+				&river.PeriodicJobOpts{RunOnStart: true},
+			)},
 			Queues: map[string]river.QueueConfig{
 				river.QueueDefault: {MaxWorkers: atOnce},
 				periodicQueue:      {MaxWorkers: 1, FetchPollInterval: periodicPoll},
@@ -254,18 +254,11 @@ func (s *sender) send(ctx context.Context, m Message) (outcome string, err error
 			return Unasked, nil
 		}
 	}
-	content, err := s.site.render(m)
+	envelope, err := s.site.render(m)
 	if err != nil {
 		return Refused, err
 	}
-	err = s.Transport.Send(ctx, Envelope{
-		MessageID: m.ID.String() + "@" + s.site.hostname(),
-		Address:   m.Address,
-		Name:      clean(m.Name),
-		Subject:   content.Subject,
-		Text:      content.Text,
-		HTML:      content.HTML,
-	})
+	err = s.Sender.Send(ctx, envelope)
 	switch {
 	case errors.Is(err, ErrRefused):
 		return Refused, err
@@ -297,13 +290,3 @@ type periodic struct {
 
 // Work queues what is due. If it returns an error, River logs it and retries later.
 func (p *periodic) Work(ctx context.Context, _ *river.Job[periodicJob]) error { return p.queue(ctx) }
-
-func periodicJobs() []*river.PeriodicJob {
-	return []*river.PeriodicJob{river.NewPeriodicJob(
-		river.PeriodicInterval(periodicEvery),
-		func() (river.JobArgs, *river.InsertOpts) {
-			return periodicJob{}, &river.InsertOpts{Queue: periodicQueue, MaxAttempts: periodicAttempts}
-		},
-		&river.PeriodicJobOpts{RunOnStart: true},
-	)}
-}

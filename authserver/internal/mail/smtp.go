@@ -127,9 +127,8 @@ func NewSender(server Server, from netmail.Address, now func() time.Time) *Sende
 // smtpTimeout limits the connection, and each command after it.
 const smtpTimeout = 10 * time.Second
 
-var _ Transport = (*Sender)(nil)
-
-// Send connects to the server and sends one message.
+// Send connects to the server and sends one message. It returns ErrRefused if the server refuses the recipient
+// permanently.
 func (s *Sender) Send(ctx context.Context, e Envelope) error {
 	message, err := s.message(e)
 	if err != nil {

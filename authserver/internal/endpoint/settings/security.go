@@ -100,7 +100,7 @@ func (s *Settings) mailChoices(r *request) (choices []mailChoice, err error) {
 		return nil, err
 	}
 	for _, k := range mail.OptionalKinds() {
-		choices = append(choices, mailChoice{k.Kind, k.Title, !slices.Contains(unwanted, k.Kind)})
+		choices = append(choices, mailChoice{k, k.Choice(), !slices.Contains(unwanted, k)})
 	}
 	return choices, nil
 }
@@ -109,8 +109,8 @@ func (s *Settings) mailChoices(r *request) (choices []mailChoice, err error) {
 func (s *Settings) chooseMails(r *request) error {
 	unwanted := []mail.Kind{}
 	for _, k := range mail.OptionalKinds() {
-		if !slices.Contains(r.form["mail"], string(k.Kind)) {
-			unwanted = append(unwanted, k.Kind)
+		if !slices.Contains(r.form["mail"], string(k)) {
+			unwanted = append(unwanted, k)
 		}
 	}
 	event := r.accountEvent(audit.UserMailsChanged, map[string]any{"unwanted": unwanted})

@@ -92,7 +92,7 @@ from account_jobs.river_job where kind = 'mail' and state in ('available', 'runn
 
 // mailNotice queues the mail that mail.Notices names for an event, to the user that the event concerns.
 func (t *transaction) mailNotice(e audit.Event) {
-	notice, ok := mail.NoticeOf(e.Action)
+	notice, ok := mail.Notices()[e.Action]
 	if !ok || !notice.ByEvent || e.UserID == nil || !t.sendsMail() {
 		return
 	}
