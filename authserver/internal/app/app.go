@@ -18,7 +18,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/signin"
@@ -38,6 +37,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/config/secretfile"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
@@ -362,8 +362,8 @@ func (a *App) Serve(ctx context.Context) error {
 // Options are parts that New would create otherwise. Only tests replace them: they build the same service with other
 // clocks, another recorder, and cheap password hashes.
 type Options struct {
-	Now           func() time.Time  // the stores keep their own clocks
-	FailuresClock func() time.Time  // of the limit of failed requests
-	Uses          api.UsageRecorder // nil: one that writes to Postgres
-	Cost          session.Cost      // of the dummy password hash
+	Now           func() time.Time                       // the stores keep their own clocks
+	FailuresClock func() time.Time                       // of the limit of failed requests
+	Uses          interface{ Record(standing.Standing) } // nil: one that writes to Postgres
+	Cost          session.Cost                           // of the dummy password hash
 }

@@ -32,7 +32,7 @@ func (a *App) newPages() error {
 	pages.SetBrand(a.brand)
 	// Each sign-in page is preceded by the cookie of its browser: its forms, scripts and links can start logins.
 	identify := func(w http.ResponseWriter, r *http.Request) { a.Sessions.BindToBrowser(w, r) }
-	a.pages = pages.Offering(c.offer(), identify).Navigating(settings.Sections(), settings.Subsections())
+	a.pages = pages.With(c.offer(), settings.Sections(), identify)
 	a.attempts = session.NewAttempts(redis.NewLoginCounters(a.Redis), a.log, a.Now)
 	if a.Passwords, err = session.NewPasswords(a.Store, a.attempts, a.Cost); err != nil {
 		return err

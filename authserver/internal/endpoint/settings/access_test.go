@@ -65,7 +65,7 @@ func pages() []string {
 func links(held ...perm.Permission) []string {
 	var out []string
 	for _, section := range settings.Sections() {
-		if section.Needs == "" || slices.Contains(held, section.Needs) {
+		if section.Parent == "" && (section.Needs == "" || slices.Contains(held, section.Needs)) {
 			out = append(out, section.Path())
 		}
 	}

@@ -51,16 +51,12 @@ type view interface {
 // page is what every page has. show fills it in, except for a title that is not the section's.
 type page struct {
 	ui.Frame
-	template  string
 	Key       string       // proves that a form came from this page
 	Workspace ui.Workspace // empty if the page shows no single workspace
 	Writes    bool         // the user may change the members of the workspace
 }
 
 func (p *page) head() *page { return p }
-
-// Template implements ui.View.
-func (p *page) Template() string { return p.template }
 
 // page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
 func (s *Settings) page(section ui.Section, show handler) http.Handler {
@@ -158,7 +154,7 @@ func (r *request) openKey() bool {
 // show writes the page of a template, with the flash message for it and the problem of the form.
 func (r *request) show(template string, v view) error {
 	head := v.head()
-	head.template, head.Title = template, cmp.Or(head.Title, r.section.Title)
+	head.Template, head.Title = template, cmp.Or(head.Title, r.section.Title)
 	if err := r.read(&head.Frame); err != nil {
 		return err
 	}

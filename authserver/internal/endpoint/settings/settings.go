@@ -67,7 +67,7 @@ func sectionOf(parent ui.Section, name, title string, needs perm.Permission) ui.
 	return ui.Section{Name: name, Title: title, Needs: needs, Parent: parent.Name}
 }
 
-// Sections returns the sections, in the order of the navigation.
+// Sections returns the sections, in the order of the navigation, and their pages that have no link there.
 func Sections() []ui.Section {
 	return []ui.Section{
 		userSection,
@@ -78,12 +78,11 @@ func Sections() []ui.Section {
 		appsSection,
 		securitySection,
 		auditSection,
+		inviteSection,
+		applicationsSection,
+		webhooksSection,
+		logSection,
 	}
-}
-
-// Subsections returns the pages that have no link in the navigation.
-func Subsections() []ui.Section {
-	return []ui.Section{inviteSection, applicationsSection, webhooksSection, logSection}
 }
 
 // Deps are the dependencies of Settings.

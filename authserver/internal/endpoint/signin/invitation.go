@@ -48,9 +48,6 @@ type invitationPage struct {
 	PasswordNote string // the error of this field
 }
 
-// Template implements ui.View.
-func (*invitationPage) Template() string { return "invitation" }
-
 // tellsAccount reports whether a user has the address, and the page may say so. If the link was not mailed, the inviter
 // has it, who must not learn this.
 func (v *visit) tellsAccount() bool { return v.offer.HasAccount && v.offer.Mailed }
@@ -92,7 +89,7 @@ func (h *Handler) refuseAccount(v *visit, status int, problem, nameNote, passwor
 
 // fillIn adds the invitation to the page and shows it, or shows that the invitation is for another user.
 func (h *Handler) fillIn(v *visit, status int, page *invitationPage) error {
-	page.Title = "Invitation to " + v.offer.Workspace
+	page.Title, page.Template = "Invitation to "+v.offer.Workspace, "invitation"
 	page.Workspace, page.Organisation = v.offer.Workspace, v.offer.Organisation
 	page.Inviter, page.Email, page.Permissions = v.offer.Inviter, v.offer.Email, v.offer.Permissions
 	page.HasAccount, page.Mailed = v.tellsAccount(), v.offer.Mailed

@@ -36,7 +36,7 @@ func (h *Handler) showSignIn(v *visit) error {
 }
 
 func signInPage(next, email string) *ui.Login {
-	return &ui.Login{Frame: ui.Frame{Title: "Sign in"}, Return: next, Email: email}
+	return &ui.Login{Frame: ui.Frame{Title: "Sign in", Return: next}, Email: email}
 }
 
 // showSignInPage shows the form, with the name of the application that the user signs in for.
@@ -136,11 +136,10 @@ func (h *Handler) askCode(v *visit, user workspace.User, proof session.Proof, ne
 	return h.show(v, http.StatusOK, codePage(h.tickets.Seal(content), next, user.Email))
 }
 
-func codePage(ticket, next, email string) *ui.SignInCode {
-	return &ui.SignInCode{
-		Frame:  ui.Frame{Title: "Enter a code"},
+func codePage(ticket, next, email string) *ui.Code {
+	return &ui.Code{
+		Frame:  ui.Frame{Title: "Enter a code", Return: next},
 		Ticket: ticket,
-		Return: next,
 		Email:  email,
 	}
 }
@@ -245,7 +244,7 @@ func (h *Handler) showReauth(v *visit) error {
 // reauthPage returns the page with the methods that the user has.
 func (h *Handler) reauthPage(v *visit) (*ui.Reauth, error) {
 	ctx, user, factor := v.r.Context(), v.current.User, v.current.SecondFactor
-	page := &ui.Reauth{Return: v.next}
+	page := &ui.Reauth{Frame: ui.Frame{Return: v.next}}
 	page.Title, page.AsksPasskey, page.Person = "Confirm your identity", h.RelyingParty != nil, person(user)
 	_, hash, _, err := h.Store.UserByID(ctx, user.ID)
 	page.HasPassword = hash != ""

@@ -297,7 +297,7 @@ func (h *Handler) askToTakeOver(v *visit, user workspace.User, p pendingTakeover
 	if err := h.Sessions.BeginLogin(v.r.Context(), session.OIDCTakeover, by, key, attemptLife, p); err != nil {
 		return err
 	}
-	page := &ui.Takeover{Key: key, Email: user.Email, Return: p.Return}
+	page := &ui.Takeover{Frame: ui.Frame{Return: p.Return}, Key: key, Email: user.Email}
 	page.Title = "Confirm your e-mail address"
 	return h.show(v, http.StatusOK, page)
 }

@@ -21,27 +21,27 @@ func restricts(t *testing.T, view View) bool {
 	pages.Show(w, httptest.NewRequest("GET", "/", nil), http.StatusOK, view)
 	policy := w.Header().Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none'; ") || w.Code != http.StatusOK {
-		t.Fatalf("%s: %d with the policy %q", view.Template(), w.Code, policy)
+		t.Fatalf("%T: %d with the policy %q", view, w.Code, policy)
 	}
 	if has := strings.Contains(policy, "form-action"); !has || strings.Contains(policy, "form-action 'self'") {
 		return has
 	}
-	t.Fatalf("%s: the policy is %q", view.Template(), policy)
+	t.Fatalf("%T: the policy is %q", view, policy)
 	return false
 }
 
 // leading returns the views whose forms lead to a path, by their templates.
 func leading(to string) map[string]View {
 	retried := Retry{Path: "/login/again", Form: true, Fields: []RetryField{{Name: "return", Value: to}}}
-	who := Frame{Person: &Person{Name: "Ada", Email: "ada@example.org"}}
+	frame := Frame{Person: &Person{Name: "Ada", Email: "ada@example.org"}, Return: to}
 	return map[string]View{
-		"login":    &Login{Return: to},
-		"code":     &SignInCode{Return: to},
-		"reauth":   &Reauth{Frame: who, Return: to},
-		"passkeys": &Passkeys{Frame: who, Return: to},
-		"takeover": &Takeover{Return: to},
-		"choice":   &Choice{Frame: who, SwitchTo: to},
-		"consent":  &Consent{Frame: who, SwitchTo: to},
+		"login":    &Login{Frame: frame},
+		"code":     &Code{Frame: frame},
+		"reauth":   &Reauth{Frame: frame},
+		"passkeys": &Passkeys{Frame: frame},
+		"takeover": &Takeover{Frame: frame},
+		"choice":   &Choice{Frame: frame},
+		"consent":  &Consent{Frame: frame},
 		"message":  &Message{Switch: to},
 		"retry":    &Message{Retry: &retried},
 	}
@@ -109,7 +109,7 @@ func TestFormAction_EachTemplateThatLeadsOnIsKnown(t *testing.T) {
 		}
 		found++
 		if _, expected := known[name]; !expected {
-			t.Errorf("%s has a form that leads on: its view needs LeadsTo and a row in leading", name)
+			t.Errorf("%s has a form that leads on: its view needs Return and a row in leading", name)
 		}
 	}
 	if found != len(known)-1 { // "retry" is part of message.html

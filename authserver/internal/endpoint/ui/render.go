@@ -10,11 +10,17 @@ package ui
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"html/template"
 	"log/slog"
+	"math"
+	"mime"
 	"net/http"
+	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,12 +40,10 @@ type Pages struct {
 	templates *template.Template
 	files     map[string]staticFile
 	offer     Offer
-	identify  func(http.ResponseWriter, *http.Request) // see Offering
+	identify  func(http.ResponseWriter, *http.Request) // see With
 	brand     brand.Brand
 	sections  []Section
-
-	subsections []Section
-	log         *slog.Logger
+	log       *slog.Logger
 }
 
 // New parses every template into one set: a set for each page would keep 5 MB more in memory. Each page is the template
@@ -59,23 +63,15 @@ func New(log *slog.Logger) (*Pages, error) {
 	return p, nil
 }
 
-// A View is the content of one page.
-type View interface {
-	Template() string // its name, without .html
-	// LeadsTo returns the local path to which a form of the page leads when it is done, or "" for a page of this
-	// server.
-	LeadsTo() string
-	frame() *Frame // of the embedded Frame
-}
+// A View is the content of one page. It embeds Frame.
+type View interface{ frame() *Frame }
 
-// Unsent is the query parameter that tells the sign-in page that a form was refused because the session had ended.
-const Unsent = "unsent"
-
-// PasswordSet is the query parameter that tells the sign-in page that a password was set with a link.
-const PasswordSet = "password-set"
-
-// AccountDeleted is the query parameter that tells the sign-in page that an account was deleted.
-const AccountDeleted = "account-deleted"
+// Query parameters that tell the sign-in page what happened.
+const (
+	Unsent         = "unsent"          // a form was refused because the session had ended
+	PasswordSet    = "password-set"    // a password was set with a link
+	AccountDeleted = "account-deleted" // an account was deleted
+)
 
 // ExpectsCookie is the field of the sign-in form that says that the page set a cookie.
 const ExpectsCookie = "cookies"
@@ -103,8 +99,12 @@ func signInNotice(r *http.Request) string {
 // Show writes a page. The caller sets other headers, such as Retry-After, before.
 func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view View) {
 	frame := view.frame()
+	frame.Template = cmp.Or(frame.Template, strings.ToLower(reflect.TypeOf(view).Elem().Name()))
 	frame.Offer, frame.Sections = p.offer, p.sections
-	_, message := view.(*Message)
+	m, message := view.(*Message)
+	if message {
+		frame.Return = cmp.Or(m.Switch, m.Retry.leadsTo())
+	}
 	if status >= http.StatusInternalServerError || (message && status >= 400) {
 		frame.RequestID = web.RequestID(r.Context())
 	}
@@ -118,12 +118,13 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 		}
 	}
 	var page bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&page, view.Template()+".html", view); err != nil {
-		p.log.ErrorContext(r.Context(), "page not rendered", "page", view.Template(), "error", err)
-		p.lastResort(w)
+	if err := p.templates.ExecuteTemplate(&page, frame.Template+".html", view); err != nil {
+		p.log.ErrorContext(r.Context(), "page not rendered", "page", frame.Template, "error", err)
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, "Something went wrong on our side. Please try again.", http.StatusInternalServerError)
 		return
 	}
-	p.headers(w, frame, leadsOutside(view.LeadsTo()))
+	p.headers(w, frame, leadsOutside(frame.Return))
 	w.Header().Set("Content-Length", strconv.Itoa(page.Len()))
 	w.WriteHeader(status)
 	_, _ = w.Write(page.Bytes()) // an error means that the client has closed the connection
@@ -161,23 +162,15 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame, outside bool) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// lastResort writes a 500 without a template.
-func (p *Pages) lastResort(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusInternalServerError)
-	_, _ = w.Write([]byte("Something went wrong on our side. Please try again.\n"))
-}
-
 func (p *Pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset":    p.asset,
 		"brand":    func() string { return p.brand.Name() },
-		"moment":   momentText,
-		"ago":      agoElement,
-		"agoexact": agoExact,
-		"localday": localDay,
-		"local":    localMoment,
+		"moment":   func(t time.Time) string { return t.UTC().Format(toMinute) },
+		"ago":      timeElement("ago", toMinute),
+		"agoexact": timeElement("ago", toSecond),
+		"localday": timeElement("day", toDay),
+		"local":    timeElement("moment", toMinute),
 		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 		"initials": initials,
 		"address":  addressParts,
@@ -234,7 +227,7 @@ func describe(set perm.Set) []Permission {
 			out = append(out, Permission{Entry: retired, Risk: "low"})
 			continue
 		}
-		out = append(out, Permission{entry, entry.Risk.String(), riskWord(entry.Risk), id.Reads()})
+		out = append(out, Permission{entry, entry.Risk.String(), riskWords[entry.Risk], id.Reads()})
 	}
 	return out
 }
@@ -253,14 +246,10 @@ func byRisk(set perm.Set) [][]Permission {
 	return out
 }
 
-func riskWord(risk perm.Risk) string {
-	switch risk {
-	case perm.High:
-		return "Makes changes"
-	case perm.Sensitive:
-		return "Personal data"
-	}
-	return "Read only"
+var riskWords = map[perm.Risk]string{
+	perm.Low:       "Read only",
+	perm.Sensitive: "Personal data",
+	perm.High:      "Makes changes",
 }
 
 // An askForm is the form of an Ask whose button is inside another form. Form is its id.
@@ -284,4 +273,137 @@ func boxes(held, chosen perm.Set) []box {
 		out = append(out, box{p, chosen.Has(p.ID)})
 	}
 	return out
+}
+
+// The formats of moments to the minute and to the second, and of days, in UTC.
+const (
+	toMinute = "2 January 2006, 15:04 UTC"
+	toSecond = "2 Jan 2006, 15:04:05 UTC"
+	toDay    = "2 January 2006"
+)
+
+// timeElement returns a function that writes a time element in a format. The script times.js writes times in the
+// reader's time zone, and the time in UTC as their title. Without it, they are in UTC. The attribute data-local, kind,
+// says how: "ago" is relative, like "2 minutes ago", for a time of the last or next week. The parts come from formatted
+// times alone and need no escaping.
+func timeElement(kind, format string) func(time.Time) template.HTML {
+	return func(t time.Time) template.HTML {
+		return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339) + `" data-local="` + kind + `">` +
+			t.UTC().Format(format) + `</time>`)
+	}
+}
+
+// Wait returns a wait in words, rounded up.
+func Wait(wait time.Duration) string {
+	for _, unit := range []struct {
+		of   time.Duration
+		most int
+		name string
+	}{{time.Minute, 90, "minute"}, {time.Hour, 47, "hour"}, {24 * time.Hour, math.MaxInt, "day"}} {
+		switch n := int((wait + unit.of - 1) / unit.of); {
+		case n <= 1 && unit.name == "minute":
+			return "a minute"
+		case n <= unit.most:
+			return strconv.Itoa(n) + " " + unit.name + "s"
+		}
+	}
+	return ""
+}
+
+//go:embed static/*
+var staticFiles embed.FS
+
+type staticFile struct {
+	content []byte
+	version string // hash of the content: changed content gets a new URL, so browsers may cache each URL for ever
+
+	contentType string // empty to derive it from the file's name
+}
+
+func newStaticFile(content []byte) staticFile {
+	sum := sha256.Sum256(content)
+	return staticFile{content: content, version: hex.EncodeToString(sum[:6])}
+}
+
+func readStatic() (map[string]staticFile, error) {
+	entries, err := staticFiles.ReadDir("static")
+	if err != nil {
+		return nil, fmt.Errorf("read static files: %w", err)
+	}
+	files := map[string]staticFile{}
+	for _, entry := range entries {
+		content, err := staticFiles.ReadFile(path.Join("static", entry.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("read static file: %w", err)
+		}
+		if entry.Name() == sheetFile {
+			content = append([]byte(brand.Tokens()), content...)
+		}
+		files[entry.Name()] = newStaticFile(content)
+	}
+	return files, nil
+}
+
+// asset returns the URL of a static file, for the templates.
+func (p *Pages) asset(name string) (string, error) {
+	file, ok := p.files[name]
+	if !ok {
+		return "", fmt.Errorf("no static file %q", name)
+	}
+	return "/static/" + name + "?v=" + file.version, nil
+}
+
+// Static serves the files under /static/.
+func (p *Pages) Static() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/static/")
+		file, ok := p.files[name]
+		if !ok {
+			p.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", cmp.Or(file.contentType, mime.TypeByExtension(path.Ext(name))))
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if name == iconFile { // the logo of a deployment runs no script when a browser opens it as a page
+			policy := "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+			w.Header().Set("Content-Security-Policy", policy)
+		}
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+		w.Header().Set("Cache-Control", "no-cache")
+		if r.URL.Query().Get("v") == file.version {
+			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		}
+		_, _ = w.Write(file.content)
+	})
+}
+
+// SetBrand makes the pages show the name, the logo and the colour of a deployment. It is called before any page is
+// shown.
+func (p *Pages) SetBrand(b brand.Brand) {
+	p.brand = b
+	logo := b.Logo()
+	icon := newStaticFile(logo.Content)
+	icon.contentType = logo.ContentType
+	p.files[iconFile] = icon
+	if colour, own := b.Colour(); own {
+		sheet := bytes.Clone(p.files[sheetFile].content)
+		p.files[sheetFile] = newStaticFile(append(sheet, accent(colour)...))
+	}
+}
+
+const (
+	iconFile  = "icon.svg"
+	sheetFile = "site.css"
+)
+
+// accent returns a style sheet that replaces the colour of buttons and links by shades of c that can be read on both
+// grounds.
+func accent(c brand.Colour) string {
+	declare := func(ground brand.Colour) string {
+		ink := c.Accent(ground).Ink
+		button := ink.Accent(ground)
+		return "--brand:" + ink.String() + ";--brand-strong:" + button.Strong.String() + ";--on-brand:" +
+			button.On.String() + ";--link:" + ink.String()
+	}
+	return brand.Override(declare(brand.LightGround), declare(brand.DarkGround))
 }

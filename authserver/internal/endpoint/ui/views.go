@@ -1,9 +1,7 @@
 package ui
 
 import (
-	"cmp"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -12,6 +10,8 @@ import (
 // A Frame is the common part of every page.
 type Frame struct {
 	Title       string
+	Return      string    // local path to which a form of the page leads when it is done; "" for a page of this server
+	Template    string    // its name, without .html; Show sets that of the view's type in lower case, if it is empty
 	Person      *Person   // the signed-in user; nil if there is none or it is unknown
 	Section     string    // the name of the open section of the settings
 	Sections    []Section // set by Show
@@ -34,9 +34,6 @@ type Frame struct {
 }
 
 func (f *Frame) frame() *Frame { return f }
-
-// LeadsTo implements View for a page whose forms lead to pages of this server.
-func (f *Frame) LeadsTo() string { return "" }
 
 // A Switcher is the form in the header of the settings that chooses the workspace of the pages.
 type Switcher struct {
@@ -66,15 +63,8 @@ type Consent struct {
 	OwnDevice    string // consent.Callback.OwnDevice
 	Lookalike    bool   // the callback's host has letters beyond ASCII
 	Ticket       string
-	SwitchTo     string // local path of this request, to sign in as another user
-	Ask          Ask    // for LeftOut
+	Ask          Ask // for LeftOut
 }
-
-// Template implements View.
-func (*Consent) Template() string { return "consent" }
-
-// LeadsTo implements View.
-func (c *Consent) LeadsTo() string { return c.SwitchTo }
 
 // A Message is a page with one message, usually that something cannot be done, why, and what to do next. If its frame
 // has a Section, the page has the settings' navigation.
@@ -90,12 +80,6 @@ type Message struct {
 	Retry   *Retry // of a 503
 	Switch  string // local path to return to after signing in as another user, or ""
 }
-
-// Template implements View.
-func (*Message) Template() string { return "message" }
-
-// LeadsTo implements View.
-func (m *Message) LeadsTo() string { return cmp.Or(m.Switch, m.Retry.leadsTo()) }
 
 // A Link is a link to another page of this server.
 type Link struct {
@@ -117,19 +101,12 @@ func (s Section) Path() string { return "/settings/" + s.Name }
 
 // SectionNamed returns the section with the name, and false if there is none.
 func (p *Pages) SectionNamed(name string) (Section, bool) {
-	for _, s := range slices.Concat(p.sections, p.subsections) {
+	for _, s := range p.sections {
 		if s.Name == name {
 			return s, true
 		}
 	}
 	return Section{}, false
-}
-
-// Navigating returns pages whose navigation links to these sections. The subsections have no link of their own.
-func (p *Pages) Navigating(sections, subsections []Section) *Pages {
-	navigating := *p
-	navigating.sections, navigating.subsections = sections, subsections
-	return &navigating
 }
 
 // An Ask is the button with which a user asks the administrators of a workspace for access.
@@ -150,14 +127,7 @@ type Choice struct {
 	Closed      []Workspace // other workspaces of the user, with connectors switched off
 	Asks        []Ask       // for Closed
 	Ticket      string
-	SwitchTo    string // local path of this request, to sign in as another user
 }
-
-// Template implements View.
-func (*Choice) Template() string { return "choice" }
-
-// LeadsTo implements View.
-func (c *Choice) LeadsTo() string { return c.SwitchTo }
 
 // A Workspace is a workspace that the user can choose.
 type Workspace struct {
@@ -171,30 +141,24 @@ type Offer struct {
 	Upstream string // display name of the OpenID Connect provider, or ""
 }
 
-// Offering returns pages that show these methods. identify is called before a sign-in page is written: it sets a cookie
-// by which the server recognises the browser in the requests that the page starts, which can be concurrent.
-func (p *Pages) Offering(o Offer, identify func(http.ResponseWriter, *http.Request)) *Pages {
-	offering := *p
-	offering.offer, offering.identify = o, identify
-	return &offering
+// With returns pages that show these sign-in methods and whose navigation links to these sections. identify is called
+// before a sign-in page is written: it sets a cookie by which the server recognises the browser in the requests that
+// the page starts, which can be concurrent.
+func (p *Pages) With(o Offer, sections []Section, identify func(http.ResponseWriter, *http.Request)) *Pages {
+	with := *p
+	with.offer, with.sections, with.identify = o, sections, identify
+	return &with
 }
 
 // Login is the page that asks for e-mail and password.
 type Login struct {
 	Frame
 	Application string // the application that sent the user here, or ""
-	Return      string // local path that follows
 	Email       string // as typed
 	EmailNote   string // the error of this field
 	PasswordGap string // the error of this field
 	Unsent      bool   // the notice says that a form was refused because the session had ended
 }
-
-// Template implements View.
-func (*Login) Template() string { return "login" }
-
-// LeadsTo implements View.
-func (l *Login) LeadsTo() string { return l.Return }
 
 // A PasskeyForm requests a signature by a passkey. Its button is hidden until a script has found that the browser
 // supports it.
@@ -212,7 +176,6 @@ func (l *Login) Passkey() PasskeyForm {
 // Reauth is the page on which a signed-in user authenticates again.
 type Reauth struct {
 	Frame
-	Return       string // local path that follows
 	HasPassword  bool
 	HasPasskey   bool
 	Linked       bool // the user's account at the OpenID Connect provider is linked
@@ -221,12 +184,6 @@ type Reauth struct {
 	NeedsCode    bool   // the password needs a code of the authenticator app
 	CodeNote     string // the error of this field
 }
-
-// Template implements View.
-func (*Reauth) Template() string { return "reauth" }
-
-// LeadsTo implements View.
-func (r *Reauth) LeadsTo() string { return r.Return }
 
 // Passkey returns the form for reauthentication with a passkey.
 func (r *Reauth) Passkey() PasskeyForm {
@@ -243,15 +200,8 @@ type Passkeys struct {
 	NameNote string // the error of Name
 	MaxName  int
 	Full     bool   // the user has as many passkeys as allowed
-	Return   string // local path that follows when a passkey was added, or ""
 	Again    string // local path of the reauthentication that leads back here
 }
-
-// Template implements View.
-func (*Passkeys) Template() string { return "passkeys" }
-
-// LeadsTo implements View.
-func (p *Passkeys) LeadsTo() string { return p.Return }
 
 // A Passkey is one passkey in the list.
 type Passkey struct {
@@ -262,20 +212,13 @@ type Passkey struct {
 	LastUsed *time.Time
 }
 
-// SignInCode is the page on which a user with an authenticator app enters a code after the password.
-type SignInCode struct {
+// Code is the page on which a user with an authenticator app enters a code after the password.
+type Code struct {
 	Frame
 	Ticket   string // the checked password, sealed
-	Return   string // local path that follows
 	Email    string // of the account
 	CodeNote string // the error of this field
 }
-
-// Template implements View.
-func (*SignInCode) Template() string { return "code" }
-
-// LeadsTo implements View.
-func (s *SignInCode) LeadsTo() string { return s.Return }
 
 // Forgotten is the page on which a person requests a link to set a new password.
 type Forgotten struct {
@@ -285,9 +228,6 @@ type Forgotten struct {
 	Email     string
 	EmailNote string // the error of this field
 }
-
-// Template implements View.
-func (*Forgotten) Template() string { return "forgotten" }
 
 // NewPassword is the page on which a person sets a password with a link.
 type NewPassword struct {
@@ -302,9 +242,6 @@ type NewPassword struct {
 	More         int    // tokens and connections that end and are not listed
 	PasswordNote string // the error of this field
 }
-
-// Template implements View.
-func (*NewPassword) Template() string { return "newpassword" }
 
 // An EndingCredential is a personal access token or a connection that ends with the new password.
 type EndingCredential struct {
@@ -326,9 +263,6 @@ type Provider struct {
 	Fresh  bool      // the last authentication is recent enough for a change
 }
 
-// Template implements View.
-func (*Provider) Template() string { return "provider" }
-
 // EmailChange is the page of a link that confirms or stops a change of an e-mail address.
 type EmailChange struct {
 	Frame
@@ -338,20 +272,10 @@ type EmailChange struct {
 	Confirmed bool   // with this link
 }
 
-// Template implements View.
-func (*EmailChange) Template() string { return "emailchange" }
-
 // Takeover is the page that says what a sign-in at the identity provider ends, because the address of the account was
 // never confirmed.
 type Takeover struct {
 	Frame
-	Key    string
-	Email  string
-	Return string // local path that follows
+	Key   string
+	Email string
 }
-
-// Template implements View.
-func (*Takeover) Template() string { return "takeover" }
-
-// LeadsTo implements View.
-func (t *Takeover) LeadsTo() string { return t.Return }

@@ -238,6 +238,7 @@ func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string)
 			Title:   req.Client.Name + " asks for access",
 			Person:  v.person(),
 			Problem: problem,
+			Return:  v.request, // to sign in as another user
 		},
 		Application: req.Client.Name,
 		Domain:      req.Client.Domain(),
@@ -245,7 +246,6 @@ func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string)
 		Closed:      listed(closed),
 		Asks:        asks,
 		Ticket:      ticket,
-		SwitchTo:    v.request,
 	})
 	return nil
 }

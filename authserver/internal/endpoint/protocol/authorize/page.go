@@ -44,7 +44,8 @@ func (h *Handler) page(v *visit) error {
 	if !signedIn {
 		// The sign-in page is shown here and not at /login?return=…, because a long request would exceed the URL length
 		// when escaped twice.
-		page := &ui.Login{Frame: ui.Frame{Title: "Sign in"}, Application: nameOf(app.Client), Return: v.request}
+		frame := ui.Frame{Title: "Sign in", Return: v.request}
+		page := &ui.Login{Frame: frame, Application: nameOf(app.Client)}
 		h.Pages.Show(v.w, v.r, http.StatusOK, page)
 		return nil
 	}
@@ -119,7 +120,11 @@ func (h *Handler) consentView(v *visit, req consent.Request, offered offer) *ui.
 	callback, in := consent.Callback{URI: req.RedirectURI}, offered.in.Workspace
 	life := consent.Life(req.Client, in)
 	return &ui.Consent{
-		Frame:        ui.Frame{Title: req.Client.Name + " asks for access", Person: v.person()},
+		Frame: ui.Frame{
+			Title:  req.Client.Name + " asks for access",
+			Person: v.person(),
+			Return: v.request, // to sign in as another user
+		},
 		Application:  req.Client.Name,
 		Domain:       req.Client.Domain(),
 		Workspace:    in.Name,
@@ -133,7 +138,6 @@ func (h *Handler) consentView(v *visit, req consent.Request, offered offer) *ui.
 		Destination:  callback.Host(),
 		OwnDevice:    callback.OwnDevice(),
 		Lookalike:    callback.Lookalike(),
-		SwitchTo:     v.request,
 	}
 }
 
