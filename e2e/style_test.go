@@ -112,7 +112,7 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 func textsOf(t *testing.T, name string) (found []string) {
 	t.Helper()
 	switch filepath.Ext(name) {
-	case ".html", ".js", ".json":
+	case ".html", ".js", ".json", ".txt":
 		content, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

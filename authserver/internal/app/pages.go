@@ -89,16 +89,11 @@ func (a *App) newSettings() error {
 	}
 	a.settings, err = settings.New(settings.Deps{
 		Store: settings.Store{
-			Users:            a.Store.Accounts,
-			Workspaces:       a.Store.Accounts,
-			SignIns:          a.Store.SignIns,
-			Factors:          a.Store.SignIns,
-			PersonalTokens:   a.Store.Grants,
-			Applications:     a.Store.Clients,
-			WebhookEndpoints: a.Store.Clients,
-			WebhookChanges:   a.Store.Clients,
-			Connections:      a.Store.Grants,
-			Logs:             a.Store.Logs,
+			Accounts:     a.Store.Accounts,
+			SignIns:      a.Store.SignIns,
+			Grants:       a.Store.Grants,
+			Applications: a.Store.Clients,
+			Logs:         a.Store.Logs,
 		},
 		Clients:   a.clients,
 		Members:   a.members,

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -19,19 +18,10 @@ import (
 
 // An applicationsView is the page of the OAuth applications of one workspace.
 type applicationsView struct {
-	developerPage
+	page
 	List listPage
-	Apps []applicationRow
+	Apps []client.Client
 }
-
-// An applicationRow is an OAuth application in the list.
-type applicationRow struct{ client.Client }
-
-// Connector reports whether the application is a connector.
-func (a applicationRow) Connector() bool { return a.Kind == client.Connector }
-
-// PlatformName returns the display name of the platform of a connector.
-func (a applicationRow) PlatformName() string { return workspace.PlatformOf(a.Platform).Name() }
 
 // showApplications shows the applications, and what a form did.
 func (s *Settings) showApplications(r *request) error {
@@ -40,48 +30,28 @@ func (s *Settings) showApplications(r *request) error {
 		return err
 	}
 	view := &applicationsView{}
-	for _, c := range clients {
-		view.Apps = append(view.Apps, applicationRow{c})
-	}
-	view.Apps, view.List = listing[applicationRow]{
+	view.Apps, view.List = listing[client.Client]{
 		Of:    "applications",
-		First: func(a applicationRow) bool { return r.made(a.ID) },
-		Matches: func(a applicationRow, words string) bool {
-			return contains(words, a.Name, a.ID.String(), a.PlatformName(), strings.Join(a.Redirects, " "))
+		First: func(c client.Client) bool { return r.made(c.ID) },
+		Matches: func(c client.Client, words string) bool {
+			return contains(words, c.Name, c.ID.String(), view.PlatformName(c.Platform), strings.Join(c.Redirects, " "))
 		},
-	}.Select(r, view.Apps)
-	return s.showDeveloper(r, "applications", view)
+	}.Select(r, clients)
+	return r.show("applications", view)
 }
 
 // A newApplicationView is the page with the form for a new application.
 type newApplicationView struct {
-	developerPage
-	Kind      string // confidential or connector
-	Name      string
-	Redirects string // one per line
-	Chosen    perm.Set
-	Platform  string
-	Resource  string
-	Method    string
+	page
 	Resources []string
 }
 
 // showNewApplication shows the form, as typed if it was refused.
 func (s *Settings) showNewApplication(r *request) error {
-	view := &newApplicationView{Kind: string(client.Confidential), Resource: s.BaseURL + "/mcp"} // of assistants
-	if r.status != 0 {
-		view = &newApplicationView{
-			Kind:      r.form.Get("kind"),
-			Name:      r.form.Get("name"),
-			Redirects: r.form.Get("redirect_uris"),
-			Chosen:    perm.FromStrings(r.form["permissions"]),
-			Platform:  r.form.Get("platform"),
-			Resource:  r.form.Get("resource"),
-			Method:    r.form.Get("method"),
-		}
-	}
-	view.Title, view.Resources = "Register an application", s.Resources
-	return s.showDeveloper(r, "newapp", view)
+	fresh := url.Values{"kind": {string(client.Confidential)}, "resource": {s.BaseURL + "/mcp"}} // of assistants
+	view := &newApplicationView{page{Form: r.typed(fresh)}, s.Resources}
+	view.Title = "Register an application"
+	return r.show("newapp", view)
 }
 
 const notRegistered = "The application was not registered."
@@ -154,21 +124,19 @@ func (s *Settings) saveApplication(r *request, c client.Client) error {
 	case err != nil:
 		return err
 	}
-	result := formResult{
-		Heading:  c.Name + " was registered",
+	did := outcome{
+		What:     "application",
 		ID:       c.ID,
+		Name:     c.Name,
+		Value:    secret.Reveal(),
 		Client:   c.ID.String(),
-		Label:    "Client secret",
-		Text:     "A connector has no secret. The platform needs only the client id.",
 		Resource: c.Resource, // of a connector
 	}
 	if secret != "" {
-		result.Value = secret.Reveal()
-		result.Text = "The secret is shown only once. Store it like a password, and never in a repository."
-		address := url.Values{"client_id": {result.Client}, "redirect_uri": {c.Redirects[0]}, "state": {"STATE"}}
-		result.Consent = s.AppURL + "/oauth/authorize?" + address.Encode()
+		address := url.Values{"client_id": {did.Client}, "redirect_uri": {c.Redirects[0]}, "state": {"STATE"}}
+		did.Consent = s.AppURL + "/oauth/authorize?" + address.Encode()
 	}
-	return s.showApplications(r.after(result))
+	return s.showApplications(r.after(did))
 }
 
 // named returns the detail of the events of a client.
@@ -178,34 +146,17 @@ func named(c client.Client) map[string]any { return map[string]any{"name": c.Nam
 func (s *Settings) showRegisteredBefore(r *request, id uuid.UUID) error {
 	_, err := s.Store.Client(r.ctx(), id)
 	if errors.Is(err, client.ErrUnknown) {
-		return s.showApplications(r.after(formResult{
-			Heading: "This application was deleted",
-			Text:    "You registered it with this form earlier. To register another application, open this page again.",
-		}))
+		return s.showApplications(r.after(outcome{What: "application deleted"}))
 	}
 	if err != nil {
 		return err
 	}
-	return s.showApplications(r.after(formResult{
-		Heading: "This application was already registered",
-		Client:  id.String(),
-		Text: "If it has a secret, it was shown once and cannot be shown again. If you did not save it, " +
-			"replace it.",
-	}))
+	return s.showApplications(r.after(outcome{What: "application again", Client: id.String()}))
 }
 
-// onApplication returns the handler of a page or a form that gets the workspace's client that the form names.
-func (s *Settings) onApplication(handle func(*request, client.Client) error) handler {
-	return func(r *request) error {
-		c, err := s.Store.Client(r.ctx(), r.id())
-		if err == nil && c.WorkspaceID == r.here.Workspace.ID {
-			return handle(r, c)
-		}
-		if err != nil && !errors.Is(err, client.ErrUnknown) {
-			return err
-		}
-		return r.done("The application is no longer registered.")
-	}
+// application reads the workspace's client that the form names.
+func (r *request) application() (client.Client, error) {
+	return r.Clients.Own(r.ctx(), r.actor(), r.id())
 }
 
 func (s *Settings) showSecretReplacement(r *request, c client.Client) error {
@@ -213,8 +164,7 @@ func (s *Settings) showSecretReplacement(r *request, c client.Client) error {
 		ui.Redirect(r.w, r.path(r.section))
 		return nil
 	}
-	expire := r.status != 0 && r.form.Get("expire_old") == "yes" // as it was sent; a link cannot tick it
-	return s.showReplacement(r, &replacementView{ID: c.ID.String(), Name: c.Name, Secret: true, ExpireOld: expire})
+	return r.showReplacement(c.ID, c.Name, true)
 }
 
 // replaceSecret takes id and expire_old.
@@ -232,27 +182,20 @@ func (s *Settings) replaceSecret(r *request, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	text := "It is shown only once. The old secret keeps working for 24 hours."
+	did := outcome{What: "secret", ID: c.ID, Name: c.Name, Value: secret.Reveal(), Client: c.ID.String()}
 	if expire {
-		text = "It is shown only once. The old secret no longer works."
+		did.What = "secret at once"
 	}
-	return s.showApplications(r.after(formResult{
-		Heading: "New secret of " + c.Name,
-		Text:    text,
-		ID:      c.ID,
-		Client:  c.ID.String(),
-		Label:   "Client secret",
-		Value:   secret.Reveal(),
-	}))
+	return s.showApplications(r.after(did))
 }
 
 // deleteApplication takes id.
 func (s *Settings) deleteApplication(r *request, c client.Client) error {
 	_, err := s.Clients.Delete(r.ctx(), r.actor(), c.ID, named(c))
-	if err != nil && !errors.Is(err, client.ErrUnknown) {
-		return err
+	if errors.Is(err, client.ErrUnknown) {
+		err = nil
 	}
-	return r.done(c.Name + " was deleted and disconnected for everyone.")
+	return r.done(err, c.Name+" was deleted and disconnected for everyone.")
 }
 
 // applicationFields are the fields of the form in its order, by the field names of client.Refusal.

@@ -1,22 +1,23 @@
 package settings
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -26,7 +27,7 @@ type auditView struct {
 	Events []eventRow
 }
 
-// An eventRow is an event in words.
+// An eventRow is an event in words. Its methods are for eventwords.txt.
 type eventRow struct {
 	audit.Entry
 	What     string
@@ -102,159 +103,107 @@ func eventView(e audit.Entry, reader *uuid.UUID) eventRow {
 	if reader != nil && e.UserID != nil && *e.UserID == *reader {
 		e.Person = "" // readers know their own name
 	}
-	out := eventRow{Entry: e, What: describeEvent(e), Alarming: alarming(e)}
-	out.Where, _ = e.Detail["address"].(string)
-	switch {
-	case reader != nil && e.Actor == "user:"+reader.String():
-	case e.ActorName != "":
-		out.Who = e.ActorName
-	case strings.HasPrefix(e.Actor, "client:"):
-		out.Who = "The application"
-	case e.Actor == "admin":
-		out.Who = "An administrator of the deployment"
-	case e.Actor == "system":
-		out.Who = "This service"
-	case e.Actor == "anonymous":
-		out.Who = "Not signed in"
-	default:
-		out.Who = e.Actor
+	out := eventRow{Entry: e}
+	out.What, out.Where = out.describe(), out.Text("address")
+	described, _ := audit.Describe(e.Action)
+	out.Alarming = described.Alarming || looksStolen(grant.Reason(out.Text("reason")))
+	if reader == nil || e.Actor != "user:"+reader.String() {
+		kind, _, _ := strings.Cut(e.Actor, ":")
+		out.Who = cmp.Or(e.ActorName, actors[kind], e.Actor)
 	}
 	return out
+}
+
+// actors are the kinds of actors that have no name of their own.
+var actors = map[string]string{
+	"client":    "The application",
+	"admin":     "An administrator of the deployment",
+	"system":    "This service",
+	"anonymous": "Not signed in",
 }
 
 // placeholder matches a detail in the text of an audit.Description, with the space before it.
 var placeholder = regexp.MustCompile(` ?\{[a-z]+\}`)
 
-// describeEvent describes the event in words. If this version does not know the action, it returns the action itself.
-func describeEvent(e audit.Entry) string {
+//go:embed eventwords.txt
+var eventWords string
+
+// details are the texts that replace the placeholders: templates of an eventRow.
+var details = template.Must(template.New("").Parse(eventWords))
+
+// describe describes the event in words. If this version does not know the action, it returns the action itself.
+func (e eventRow) describe() string {
 	d, known := audit.Describe(e.Action)
 	if !known {
 		return e.Action
 	}
 	return placeholder.ReplaceAllStringFunc(d.Text, func(found string) string {
 		space, name, _ := strings.Cut(strings.TrimSuffix(found, "}"), "{")
-		text := detail(e, name)
-		if text == "" {
+		var text strings.Builder
+		if details.ExecuteTemplate(&text, name, e) != nil {
+			return found // a mistake in the table
+		}
+		if text.Len() == 0 {
 			return ""
 		}
-		return space + text
+		return space + text.String()
 	})
 }
 
-func alarming(e audit.Entry) bool {
-	d, _ := audit.Describe(e.Action)
-	return d.Alarming || looksStolen(grant.Reason(text(e, "reason")))
+// Text returns a detail of the event that is a string, or "".
+func (e eventRow) Text(name string) string {
+	found, _ := e.Detail[name].(string)
+	return found
 }
 
-// detail returns the text that replaces {name}.
-func detail(e audit.Entry, name string) string {
-	switch name {
-	case "application":
-		return application(e)
-	case "person":
-		return person(e)
-	case "browser":
-		if flag(e, "own") {
-			return ""
-		}
-		return "another browser"
-	case "device":
-		if agent := text(e, "user_agent"); agent != "" {
-			return "with " + strings.Replace(session.DeviceName(agent), "A browser", "a browser", 1)
-		}
-		return ""
-	case "revocation":
-		return revocation(e)
-	case "token":
-		return tokenRevocation(e)
-	case "reduction":
-		return reduction(e)
-	case "policy":
-		return policyChange(e)
-	case "changes":
-		return strings.Join(identifiers(e.Detail["changes"]), ", ")
-	case "feature":
-		if feature := text(e, "feature"); feature != "llm_integration" {
-			return "the feature " + feature
-		}
-		return "LLM integration"
-	case "permissions":
-		if held := set(e.Detail, "permissions"); len(held) > 0 {
-			return "“" + strings.Join(titles(held), "”, “") + "”"
-		}
-		return "none"
-	case "joined":
-		if text(e, "invitation") != "" {
-			return "Joined the workspace by an invitation"
-		}
-		return strings.TrimSpace("Added a member " + person(e))
-	case "stopped":
-		return stopped(webhook.Reason(text(e, "reason")))
-	case "ended":
-		if _, counted := e.Detail["grants"]; counted {
-			return "and ended all that had access to the account before"
-		}
-		return ""
-	case "personal":
-		if flag(e, "personal_data") {
-			return "with personal data"
-		}
-		return "without personal data"
-	case "name", "description", "module", "state", "host":
-		return text(e, name)
-	}
-	return "{" + name + "}" // a mistake in the table
+// Flag reports whether a detail of the event is true.
+func (e eventRow) Flag(name string) bool { return e.Detail[name] == true }
+
+// Has reports whether the event has a detail.
+func (e eventRow) Has(name string) bool {
+	_, has := e.Detail[name]
+	return has
 }
 
-// stopped says why a webhook endpoint was disabled by the service, or returns "".
-func stopped(reason webhook.Reason) string {
-	switch reason {
-	case webhook.Failing:
-		return "because it has accepted no event for three days"
-	case webhook.Gone:
-		return "because it answered with status 410 (gone)"
-	case webhook.NoRight:
-		return "because its user may no longer manage API access, or the credential that added it has ended"
+// Titles returns the titles of the permissions of a detail.
+func (e eventRow) Titles(name string) []string { return titles(set(e.Detail, name)) }
+
+// Changes returns the changes of a module.
+func (e eventRow) Changes() string { return strings.Join(identifiers(e.Detail["changes"]), ", ") }
+
+// Device returns the browser of a sign-in, or "".
+func (e eventRow) Device() string {
+	if agent := e.Text("user_agent"); agent != "" {
+		return strings.Replace(session.DeviceName(agent), "A browser", "a browser", 1)
 	}
 	return ""
 }
 
-func application(e audit.Entry) string {
-	if e.Application == "" {
-		return "an application"
-	}
-	return e.Application
-}
-
-// person returns the user whom the event concerns, unless the user acted.
-func person(e audit.Entry) string {
+// Concerns returns the user whom the event concerns, unless the user acted.
+func (e eventRow) Concerns() string {
 	if e.Person == "" || e.Person == e.ActorName {
 		return ""
 	}
 	return "(" + e.Person + ")"
 }
 
-// of returns the application and the user of the event.
-func of(e audit.Entry) string { return strings.TrimSpace(application(e) + " " + person(e)) }
+// Of returns the application and the user of the event.
+func (e eventRow) Of() string {
+	return strings.TrimSpace(cmp.Or(e.Application, "an application") + " " + e.Concerns())
+}
 
-func revocation(e audit.Entry) string {
-	reason := grant.Reason(text(e, "reason"))
-	if flag(e, "unused") {
-		return "An approval of " + of(e) + " ended before it was used"
-	}
-	if reason == grant.ByUser {
-		return "Disconnected " + of(e)
-	}
-	ending := endingOf(e)
-	words := reason.Explain(of(e), nil, ending)
+// Revocation says why the access of an application ended.
+func (e eventRow) Revocation() string {
+	ending := e.ending()
+	words := grant.Reason(e.Text("reason")).Explain(e.Of(), nil, ending)
 	if ending != nil {
 		words += " To use it again, connect it again with the same choices."
 	}
 	return words
 }
 
-// endingOf returns the event's description of the request that ended a grant, or nil.
-func endingOf(e audit.Entry) *grant.Ending {
+// ending returns the event's description of the request that ended a grant, or nil.
+func (e eventRow) ending() *grant.Ending {
 	found, there := e.Detail["ending"].(map[string]any)
 	if !there {
 		return nil
@@ -266,39 +215,13 @@ func endingOf(e audit.Entry) *grant.Ending {
 	return &grant.Ending{SuccessorUsed: used, Seconds: int64(seconds), Network: network, UserAgent: agent}
 }
 
-func tokenRevocation(e audit.Entry) string {
-	switch text(e, "reason") {
-	case pat.ByHolder:
-		return "The personal access token " + text(e, "name") +
-			" was revoked, because its value was sent for revocation"
-	case pat.Replaced:
-		return "A personal access token was revoked because its replacement was used"
-	case string(grant.AddressProven):
-		return "The personal access token " + text(e, "name") + " was revoked because the address of the account was " +
-			"confirmed"
-	case string(grant.MembershipOver):
-		token := strings.TrimSpace(text(e, "name") + " " + person(e))
-		return "The personal access token " + token + " was revoked because the membership ended"
-	}
-	return "Revoked the personal access token " + text(e, "name")
-}
-
-// text returns a detail of an event that is a string, or "".
-func text(e audit.Entry, name string) string {
-	found, _ := e.Detail[name].(string)
-	return found
-}
-
-// flag reports whether a detail of an event is true.
-func flag(e audit.Entry, name string) bool { return e.Detail[name] == true }
-
 // set returns the permissions of a detail.
 func set(detail map[string]any, name string) perm.Set {
 	return perm.FromStrings(identifiers(detail[name]))
 }
 
-// policyChange describes a change of the connector policy and its effect on connections.
-func policyChange(e audit.Entry) string {
+// PolicyChange describes a change of the connector policy and its effect on connections.
+func (e eventRow) PolicyChange() string {
 	before, _ := e.Detail["before"].(map[string]any)
 	after, _ := e.Detail["after"].(map[string]any)
 	var parts []string
@@ -319,14 +242,14 @@ func policyChange(e audit.Entry) string {
 	return strings.Join(append(parts, effectWords(policy.Effect{End: int(ended)}, "ended", "", "")...), "; ")
 }
 
-// reduction describes what a grant lost by a connector policy.
-func reduction(e audit.Entry) string {
+// Reduction describes what a grant lost by a connector policy.
+func (e eventRow) Reduction() string {
 	out := ""
 	if lost := set(e.Detail, "former_permissions").Without(set(e.Detail, "permissions")); len(lost) > 0 {
 		out += ". Removed: " + strings.Join(titles(lost), ", ")
 	}
 	if e.Detail["ends_at"] != e.Detail["former_ends_at"] {
-		if ends, err := time.Parse(time.RFC3339, text(e, "ends_at")); err == nil {
+		if ends, err := time.Parse(time.RFC3339, e.Text("ends_at")); err == nil {
 			out += ". Expires on " + ends.UTC().Format("2 January 2006")
 		}
 	}

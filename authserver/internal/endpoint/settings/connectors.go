@@ -2,12 +2,13 @@ package settings
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -23,41 +24,34 @@ import (
 )
 
 // A connectorsView is Settings → Connectors, for one workspace. A form that needs to be confirmed, or was refused,
-// fills in a part of it.
+// fills in a part of it. Its Form is the current policy, or the submitted one.
 type connectorsView struct {
 	page
-	LLM         llmForm
-	Policy      policyForm
-	PolicyNow   string   // what the stored policy allows, in short
-	Warning     []string // the effects of a lower policy on existing connections, which the user must confirm
-	Grantable   perm.Set // every permission that connectors may have
-	Connections connectionList
-	Connectors  []connector
-	Pages       pager // of the connectors
-}
-
-// An llmForm switches the workspace's LLM integration.
-type llmForm struct {
-	On      bool // the LLM integration is on
+	LLM     bool // the LLM integration is on
 	Confirm bool // the page asks whether to switch it off
 	Live    int  // connections that lose their access if it is switched off
 	Ask     ui.Ask
+
+	Typed   bool // the form is the submitted one
+	Policy  workspace.ConnectorPolicy
+	Warning []string // the effects of a lower policy on existing connections, which the user must confirm
+
+	Connections []consent.Connection // a page of them
+	Words       string               // search text, or ""
+	Before      bool                 // this is not the first page
+	More        string               // path to the next page, or ""
+	Connectors  []connectionlog.Connector
+	Pages       listPage // of the connectors
 }
 
-// A policyForm is the current policy, or the submitted one with its errors.
-type policyForm struct {
-	Platforms []platformChoice
-	Chosen    perm.Set
-	Days      string
-	Seen      string // digest of the policy that the page showed before the change
-	MaxDays   int
-	Open      bool // the form is shown, and not only its summary
-}
+// Platforms, Grantable and MaxDays return what a policy can allow.
+func (*connectorsView) Platforms() []workspace.Platform { return workspace.Platforms() }
+func (*connectorsView) Grantable() perm.Set             { return perm.ForConnectors() }
+func (*connectorsView) MaxDays() int                    { return workspace.MaxDays }
 
-// A platformChoice is one platform of connectors.
-type platformChoice struct {
-	ID, Name, Sentence string
-	Chosen             bool
+// Allows reports whether a platform is ticked in the form.
+func (v *connectorsView) Allows(p workspace.Platform) bool {
+	return slices.Contains(v.Form["platforms"], string(p))
 }
 
 func (s *Settings) showConnectors(r *request) error { return s.connectorsPage(r, &connectorsView{}) }
@@ -66,66 +60,27 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 	if view.Connectors, view.Pages, err = s.connectors(r); err != nil {
 		return err
 	}
-	if view.Connections, err = s.connections(r); err != nil {
+	if err = s.connections(r, view); err != nil {
 		return err
 	}
-	view.LLM.On = r.here.Workspace.LLMIntegration
-	if !view.LLM.On && !r.here.Permissions.Has(perm.AccountWriteMembers) {
-		if view.LLM.Ask, err = r.offer(r.here, nil, "", r.path(r.section)); err != nil {
+	view.LLM = r.here.Workspace.LLMIntegration
+	if !view.LLM && !r.here.Permissions.Has(perm.AccountWriteMembers) {
+		if view.Ask, err = r.offer(r.here, nil, "", r.path(r.section)); err != nil {
 			return err
 		}
 	}
-	now := storedPolicy(r.here.Workspace.Connectors)
-	if !view.Policy.Open {
-		view.Policy = now
-	}
-	view.PolicyNow, view.Grantable = now.summary(), perm.ForConnectors()
-	return r.show("connectors", view)
-}
-
-func storedPolicy(p workspace.ConnectorPolicy) policyForm {
-	names := make([]string, len(p.Platforms))
-	for i, platform := range p.Platforms {
-		names[i] = string(platform)
-	}
-	return typedPolicy(policy.Request{Platforms: names, Permissions: p.Permissions.Strings()},
-		strconv.Itoa(p.Days), p.Digest())
-}
-
-var platformSentences = map[workspace.Platform]string{
-	workspace.Claude:  "Claude on the web, desktop and mobile, and Claude Code.",
-	workspace.ChatGPT: "ChatGPT connectors.",
-	workspace.Other:   "All other assistants and editors that this deployment allows.",
-}
-
-func typedPolicy(wish policy.Request, days, seen string) policyForm {
-	form := policyForm{
-		Chosen:  perm.FromStrings(wish.Permissions),
-		Days:    days,
-		Seen:    seen,
-		MaxDays: workspace.MaxDays,
-	}
-	for _, platform := range workspace.Platforms() {
-		form.Platforms = append(form.Platforms, platformChoice{
-			ID:       string(platform),
-			Name:     platform.Name(),
-			Sentence: platformSentences[platform],
-			Chosen:   slices.Contains(wish.Platforms, string(platform)),
-		})
-	}
-	return form
-}
-
-// summary returns what the policy allows, in short.
-func (p policyForm) summary() string {
-	var names []string
-	for _, platform := range p.Platforms {
-		if platform.Chosen {
-			names = append(names, platform.Name)
+	view.Policy, view.Typed = r.here.Workspace.Connectors, view.Form != nil
+	if !view.Typed {
+		view.Form = url.Values{
+			"permissions": view.Policy.Permissions.Strings(),
+			"days":        {strconv.Itoa(view.Policy.Days)},
+			"seen":        {view.Policy.Digest()},
+		}
+		for _, platform := range view.Policy.Platforms {
+			view.Form.Add("platforms", string(platform))
 		}
 	}
-	return fmt.Sprintf("%s · %d of %d permissions · %s days", strings.Join(names, ", "),
-		len(p.Chosen.Intersect(perm.ForConnectors())), len(perm.ForConnectors()), p.Days)
+	return r.show("connectors", view)
 }
 
 // policyProblem returns the error of a field. The form uses the field names of policy.Refusal, also as element ids.
@@ -145,12 +100,12 @@ func (s *Settings) setPolicy(r *request) error {
 	days, seen := spelling.Digits(spelling.Pasted(r.form.Get("days"))), r.form.Get("seen")
 	wish := policy.Request{Platforms: r.form["platforms"], Permissions: r.form["permissions"]}
 	wish.Days, _ = strconv.Atoi(days) // text that is not a number becomes 0, which is not between 1 and 30
-	typed := typedPolicy(wish, days, seen)
-	typed.Open = true
+	r.form.Set("days", days)
+	typed := &connectorsView{page: page{Form: r.form}}
 	wanted, err := wish.Accept()
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok {
 		r.refuse(http.StatusBadRequest, "The policy was not saved.", policyProblem(refused))
-		return s.connectorsPage(r, &connectorsView{Policy: typed})
+		return s.connectorsPage(r, typed)
 	}
 	if err != nil {
 		return err
@@ -164,8 +119,8 @@ func (s *Settings) setPolicy(r *request) error {
 			return err
 		}
 		if !effect.None() {
-			ends := effectWords(effect, "will end immediately", "will lose permissions", "will expire sooner")
-			return s.connectorsPage(r, &connectorsView{Policy: typed, Warning: ends})
+			typed.Warning = effectWords(effect, "will end immediately", "will lose permissions", "will expire sooner")
+			return s.connectorsPage(r, typed)
 		}
 	}
 	err = s.savePolicy(r, seen, wanted)
@@ -199,7 +154,7 @@ func (s *Settings) savePolicy(r *request, seen string, wanted workspace.Connecto
 	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier expiry date") {
 		notice += " " + words
 	}
-	return r.done(notice)
+	return r.done(nil, notice)
 }
 
 // setLLM takes state: on or off. It requires account:write:members. The page first shows the effect of switching off,
@@ -219,86 +174,58 @@ func (s *Settings) setLLM(r *request) error {
 		return s.showConnectors(r.refuse(http.StatusBadRequest,
 			"Choose whether the LLM integration is on or off. Nothing was changed."))
 	case (state == "on") == on:
-		return r.done("The LLM integration of " + name + " is already " + state + ".")
+		return r.done(nil, "The LLM integration of "+name+" is already "+state+".")
 	case state == "off" && r.form.Get("confirm") != "yes":
 		live, err := s.Store.LiveConnectors(r.ctx(), r.here.Workspace.ID)
 		if err != nil {
 			return err
 		}
-		return s.connectorsPage(r, &connectorsView{LLM: llmForm{Confirm: true, Live: live}})
+		return s.connectorsPage(r, &connectorsView{Confirm: true, Live: live})
 	}
 	const feature = "llm_integration"
 	event := r.eventHere(audit.FeatureChanged, "tenant:"+r.here.Workspace.ID.String(),
 		map[string]any{"feature": feature, "state": state}, perm.AccountWriteMembers)
 	err := s.Store.SetFeature(r.ctx(), r.here.Workspace.ID, feature, state == "on", event)
-	return r.outcome(err, "The LLM integration of "+name+" is now "+state+".", nil)
+	return r.done(err, "The LLM integration of "+name+" is now "+state+".")
 }
 
 const connectionsShown = 25
 
-// A connection is one active grant of a member.
-type connection struct{ consent.Connection }
-
-// Paused says why the connection has no access now, or is "". The page shows elsewhere that the LLM integration is off.
-func (c connection) Paused() string {
-	if c.Blocked() != grant.PermissionsLost {
-		return ""
-	}
-	return "No access: " + c.Person + " no longer has any of these permissions."
-}
-
-// A connectionList is a page of the workspace's connections.
-type connectionList struct {
-	Rows   []connection
-	Words  string // search text, or ""
-	Before bool   // this is not the first page
-	More   string // path to the next page, or ""
-}
-
-// connections returns the page of the workspace's connections that the URL selects.
-func (s *Settings) connections(r *request) (connectionList, error) {
-	list := connectionList{Words: readWords(r.query(), "q")}
-	wanted := consent.ConnectionPage{Words: list.Words, Limit: connectionsShown + 1}
+// connections adds the page of the workspace's connections that the URL selects.
+func (s *Settings) connections(r *request, view *connectorsView) error {
+	view.Words = readWords(r.query(), "q")
+	wanted := consent.ConnectionPage{Words: view.Words, Limit: connectionsShown + 1}
 	if before, err := identity.Parse(r.query().Get("before")); err == nil {
-		wanted.Before, list.Before = &before, true
+		wanted.Before, view.Before = &before, true
 	}
-	var found []consent.Connection
 	read := func() (err error) {
-		found, err = s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, wanted)
+		view.Connections, err = s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, wanted)
 		return err
 	}
-	if err := r.bounded(list.Words, read); err != nil {
-		return connectionList{}, err
+	search := r.search // which may read every connection of the workspace
+	if view.Words == "" {
+		search = func(read func() error) error { return read() }
 	}
-	if len(found) > connectionsShown {
-		found = found[:connectionsShown]
-		list.More = r.path(r.section) + "&before=" + found[connectionsShown-1].Grant.ID.String()
-		if list.Words != "" {
-			list.More += "&q=" + url.QueryEscape(list.Words)
+	if err := search(read); err != nil {
+		return err
+	}
+	if len(view.Connections) > connectionsShown {
+		view.Connections = view.Connections[:connectionsShown]
+		view.More = r.path(r.section) + "&before=" + view.Connections[connectionsShown-1].Grant.ID.String()
+		if view.Words != "" {
+			view.More += "&q=" + url.QueryEscape(view.Words)
 		}
-		list.More += "#connections"
+		view.More += "#connections"
 	}
-	for _, c := range found {
-		list.Rows = append(list.Rows, connection{c})
-	}
-	return list, nil
-}
-
-// bounded runs read. A search may read every connection of the workspace, so it has the same limits as the searches of
-// logs.
-func (r *request) bounded(words string, read func() error) error {
-	if words == "" {
-		return read()
-	}
-	return r.logTurn(func() error { return r.readLog(r.ctx(), read) })
+	return nil
 }
 
 // disconnect takes id and ends a connection of any member of the workspace. from is log if the form is on the page with
 // the connection log.
 func (s *Settings) disconnect(r *request) error {
-	back, id := r.path(r.section), r.id()
+	id := r.id()
 	if r.form.Get("from") == "log" {
-		back = r.path(logSection)
+		r.back = r.path(logSection)
 	}
 	only := consent.ConnectionPage{Only: &id, Limit: 1}
 	found, err := s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, only)
@@ -306,7 +233,7 @@ func (s *Settings) disconnect(r *request) error {
 		return err
 	}
 	if len(found) == 0 {
-		return r.doneAt(back, notConnected)
+		return r.done(nil, notConnected)
 	}
 	c, reason := found[0], grant.ByAdmin
 	if c.Grant.UserID == r.user.User.ID {
@@ -319,25 +246,16 @@ func (s *Settings) disconnect(r *request) error {
 			s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, reason)
 		}
 	}
-	return r.outcomeAt(back, err, c.Application+" was disconnected from the account of "+c.Person+".", nil)
+	return r.done(err, c.Application+" was disconnected from the account of "+c.Person+".")
 }
 
-// A connector is one connector of a workspace, with its latest attempt to connect.
-type connector struct{ connectionlog.Connector }
-
-// PlatformName returns the display name of the platform.
-func (c connector) PlatformName() string { return workspace.PlatformOf(c.Platform).Name() }
-
-// LatestAttempt returns nil if there is none.
-func (c connector) LatestAttempt() *attempt {
-	if c.Latest == nil {
-		return nil
-	}
-	return &attempt{*c.Latest, c}
+// PlatformName returns the display name of the platform of a connector.
+func (*page) PlatformName(connectorPlatform string) string {
+	return workspace.PlatformOf(connectorPlatform).Name()
 }
 
-// Host returns the host of its metadata document or its callback, or "".
-func (c connector) Host() string {
+// HostOf returns the host of a connector's metadata document or its callback, or "".
+func (*page) HostOf(c connectionlog.Connector) string {
 	host := (client.Client{Address: c.Address}).Domain()
 	if host == "" && len(c.Redirects) > 0 {
 		host = consent.Callback{URI: c.Redirects[0]}.Host()
@@ -352,31 +270,92 @@ const (
 	maxPage         = 1_000_000
 )
 
-// A pager has the paths of the pages before and after a page of connectors, or "".
-type pager struct{ Previous, Next string }
-
 // connectors returns the page of the workspace's connectors that the URL selects.
-func (s *Settings) connectors(r *request) ([]connector, pager, error) {
+func (s *Settings) connectors(r *request) (found []connectionlog.Connector, pages listPage, err error) {
 	number, err := strconv.Atoi(r.query().Get("page"))
 	if err != nil || number < 1 || number > maxPage {
 		number = 1
 	}
 	offset := (number - 1) * connectorsShown
-	found, err := s.Store.Connectors(r.ctx(), r.here.Workspace.ID, offset, connectorsShown+1)
-	if err != nil {
-		return nil, pager{}, err
-	}
+	found, err = s.Store.Connectors(r.ctx(), r.here.Workspace.ID, offset, connectorsShown+1)
 	path := func(number int) string { return r.path(r.section) + "&page=" + strconv.Itoa(number) + "#log" }
-	var pages pager
 	if number > 1 {
 		pages.Previous = path(number - 1)
 	}
 	if len(found) > connectorsShown {
-		found, pages.Next = found[:connectorsShown], path(number+1)
+		found, pages.Later = found[:connectorsShown], path(number+1)
 	}
-	out := make([]connector, len(found))
-	for i, c := range found {
-		out[i] = connector{c}
+	return found, pages, err
+}
+
+// A connectionLogView is the connection log of one workspace.
+type connectionLogView struct {
+	logPage
+	Attempts []connectionlog.Found
+	Of       string // name of the only connector, or ""
+}
+
+func (s *Settings) connectionLog() workspaceLog[connectionlog.Found] {
+	return workspaceLog[connectionlog.Found]{
+		section:  logSection,
+		size:     25,
+		read:     s.Store.SearchConnections,
+		cursor:   func(f connectionlog.Found) audit.Cursor { return audit.Cursor{At: f.Attempt.At, ID: f.Attempt.ID} },
+		name:     "connections",
+		exported: audit.ConnectionsExported,
+		columns: []string{
+			"at", "application", "platform", "person", "email", "outcome", "reason", "requestId", "clientId", "id",
+		},
+		cells: connectionCells,
+		line:  func(f connectionlog.Found) any { return connectionLineOf(f) },
 	}
-	return out, pages, nil
+}
+
+func (s *Settings) showConnectionLog(r *request) error {
+	found, common, err := s.connectionLog().entries(r)
+	if err != nil {
+		return err
+	}
+	view := &connectionLogView{logPage: common, Attempts: found}
+	if view.Search.Has("client") && len(found) > 0 {
+		view.Of = found[0].Connector.Name
+	}
+	return r.show("connectionlog", view)
+}
+
+// A connectionLine is the exported JSON of one attempt.
+type connectionLine struct {
+	ID          uuid.UUID `json:"id"`
+	At          time.Time `json:"at"`
+	ClientID    uuid.UUID `json:"clientId"`
+	Application string    `json:"application"`
+	Platform    string    `json:"platform"`
+	Person      string    `json:"person"`
+	Email       string    `json:"email"`
+	Outcome     string    `json:"outcome"`
+	Reason      string    `json:"reason"`
+	RequestID   string    `json:"requestId"`
+}
+
+func connectionLineOf(f connectionlog.Found) connectionLine {
+	return connectionLine{
+		ID:          f.Attempt.ID,
+		At:          f.Attempt.At.UTC(),
+		ClientID:    f.Connector.ID,
+		Application: f.Connector.Name,
+		Platform:    string(workspace.PlatformOf(f.Connector.Platform)),
+		Person:      f.Attempt.Person,
+		Email:       f.Attempt.Email,
+		Outcome:     string(f.Attempt.Outcome),
+		Reason:      f.Attempt.Reason,
+		RequestID:   f.Attempt.RequestID,
+	}
+}
+
+func connectionCells(f connectionlog.Found) []string {
+	l := connectionLineOf(f)
+	return []string{
+		l.At.Format(time.RFC3339), l.Application, l.Platform, l.Person, l.Email, l.Outcome, l.Reason, l.RequestID,
+		l.ClientID.String(), l.ID.String(),
+	}
 }

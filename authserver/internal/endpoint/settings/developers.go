@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,96 +17,66 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// developerPage is what every page of tokens, applications and webhooks has.
-type developerPage struct {
-	page
-	BaseURL string
-	Held    perm.Set
-	Reauth  reauthMethod
-	Outcome *formResult
-}
-
-func (d *developerPage) developer() *developerPage { return d }
-
-// A formResult is what a form did. The page shows it only once, with the credential that the form created.
-type formResult struct {
-	ID       uuid.UUID // of the token or application, if it made one
-	Heading  string
-	Text     string
-	Label    string
+// An outcome is what a form for developers did. The page shows it only once, with the credential that the form created.
+type outcome struct {
+	What     string    // chooses the words in part_developers.html
+	ID       uuid.UUID // of the token or application, if it made one, which comes first in its list
+	Name     string
 	Value    string // "" if it cannot be shown, or not again
 	Client   string // client id of the value, or ""
-	Curl     string // a command that uses the token, or ""
 	Consent  string // where a new application with a secret sends people, or ""
 	Resource string // of a new connector, or ""
 }
 
-// A developerView embeds developerPage.
-type developerView interface {
-	view
-	developer() *developerPage
-}
-
-// showDeveloper shows a page of the section.
-func (s *Settings) showDeveloper(r *request, template string, v developerView) error {
-	method, err := s.reauthMethod(r)
-	if err != nil {
-		return err
-	}
-	common := v.developer()
-	common.BaseURL, common.Held, common.Reauth, common.Outcome = s.BaseURL, r.here.Permissions, method, r.result
-	return r.show(template, v)
-}
+// made reports whether the form made what has this id.
+func (r *request) made(id uuid.UUID) bool { return r.outcome != nil && r.outcome.ID == id }
 
 // A reauthMethod is how the user must authenticate before a credential is created.
-type reauthMethod int
+type reauthMethod string
 
-// noReauth: the user authenticated recently. byPassword: the form asks for the password. onOtherPage: the user has no
-// password and authenticates on another page.
 const (
-	noReauth reauthMethod = iota
-	byPassword
-	onOtherPage
+	noReauth    reauthMethod = ""          // the user authenticated recently
+	byPassword  reauthMethod = "password"  // the form asks for the password
+	onOtherPage reauthMethod = "elsewhere" // the password alone is not enough, or there is none
 )
 
-// reauthField is the password field, or the link to reauthentication, if the user must authenticate.
+// A reauthField is the password field of a form, or the link to reauthentication, if the user must authenticate.
 type reauthField struct {
-	Password, Elsewhere   bool
-	ID, Note, WorkspaceID string
-	First                 bool // Note is the form's first error: the field gets the focus
+	*page
+	ID string // of the form
 }
 
-// ReauthField returns the field of the form with this id, with its error.
-func (d *developerPage) ReauthField(id string) reauthField {
-	field := reauthField{d.Reauth == byPassword, d.Reauth == onOtherPage, id, "", d.Workspace.ID, false}
-	for _, problem := range d.Problems {
-		if problem.At == passwordField(id) {
-			field.Note, field.First = problem.Text, d.Problems.First(problem.Field)
+// ReauthField returns the field of the form with this id.
+func (p *page) ReauthField(id string) reauthField { return reauthField{p, id} }
+
+// Note returns the error of the field, or "".
+func (f reauthField) Note() string {
+	for _, problem := range f.Problems {
+		if problem.At == passwordField(f.ID) {
+			return problem.Text
 		}
 	}
-	return field
+	return ""
 }
 
 // passwordField returns the element id of the password field of a form.
 func passwordField(id string) string { return "password-" + id }
 
 // reauthMethod returns how the user must authenticate before a credential is created.
-func (s *Settings) reauthMethod(r *request) (reauthMethod, error) {
-	if r.user.Fresh(s.Now()) {
+func (r *request) reauthMethod() (reauthMethod, error) {
+	if r.user.Fresh(r.Now()) {
 		return noReauth, nil
 	}
-	_, hash, _, err := s.Store.UserByEmail(r.ctx(), r.user.User.Email)
+	_, hash, _, err := r.Store.UserByEmail(r.ctx(), r.user.User.Email)
 	if err != nil {
 		return noReauth, err
 	}
-	app, err := s.Store.Authenticator(r.ctx(), r.user.User.ID)
+	app, err := r.Store.Authenticator(r.ctx(), r.user.User.ID)
 	if err != nil {
 		return noReauth, err
 	}
@@ -135,7 +106,7 @@ func (s *Settings) reauthenticate(r *request, form string) error {
 		r.status = status
 		return nil
 	}
-	method, err := s.reauthMethod(r)
+	method, err := r.reauthMethod()
 	password := credential.Secret(r.form.Get("password"))
 	switch {
 	case err != nil || method == noReauth:
@@ -174,31 +145,31 @@ func (s *Settings) reauthenticate(r *request, form string) error {
 
 // A replacementView is the page with the form that replaces a token or the secret of an application.
 type replacementView struct {
-	developerPage
-	ID, Name  string
-	Secret    bool // of an application; otherwise a token
-	ExpireOld bool // as typed: a leaked secret must not stay valid because the password was mistyped first
+	page
+	ID, Name string
+	Secret   bool // of an application; otherwise a token
 }
 
-func (s *Settings) showReplacement(r *request, view *replacementView) error {
-	view.Title = "Replace " + view.Name
-	return s.showDeveloper(r, "replacement", view)
+// showReplacement shows the form, as typed if it was refused: a leaked secret must not stay valid because the password
+// was mistyped first.
+func (r *request) showReplacement(id uuid.UUID, name string, secret bool) error {
+	view := &replacementView{page{Form: r.typed(nil)}, id.String(), name, secret}
+	view.Title = "Replace " + name
+	return r.show("replacement", view)
 }
 
 // A tokensView is Settings → Developers: the user's tokens for one workspace.
 type tokensView struct {
-	developerPage
+	page
 	List   listPage
 	Tokens []tokenRow
-	Ended  []tokenRow
+	Ended  []pat.Token
 }
 
-// A tokenRow is a token in the list.
+// A tokenRow is an active token in the list.
 type tokenRow struct {
 	pat.Token
 	Replaces *time.Time // creation time of the active token that it replaces when it is first used, or nil
-	Ended    string     // how it ended, or "" while it is active
-	EndedAt  time.Time
 }
 
 // showTokens shows the tokens, and what a form did.
@@ -211,8 +182,7 @@ func (s *Settings) showTokens(r *request) error {
 	for _, t := range tokens {
 		row := tokenRow{Token: t}
 		if !t.Active(s.Now()) {
-			row.Ended, row.EndedAt = endedToken(t)
-			view.Ended = append(view.Ended, row)
+			view.Ended = append(view.Ended, t)
 			continue
 		}
 		for _, former := range tokens {
@@ -230,52 +200,26 @@ func (s *Settings) showTokens(r *request) error {
 		},
 	}.Select(r, view.Tokens)
 	view.Ended = view.Ended[:min(len(view.Ended), pageSize)]
-	return s.showDeveloper(r, "tokens", view)
-}
-
-// endedToken returns how and when a token ended.
-func endedToken(t pat.Token) (how string, at time.Time) {
-	switch {
-	case t.RevokedAt == nil:
-		return "Expired on", t.Expires
-	case t.Reason == pat.Replaced:
-		how = "Replaced on"
-	case t.Reason == string(grant.MembershipOver):
-		how = "Ended with your membership on"
-	default:
-		how = "Revoked on"
-	}
-	return how, *t.RevokedAt
+	return r.show("tokens", view)
 }
 
 // A newTokenView is the page with the form for a new token.
 type newTokenView struct {
-	developerPage
-	Days     int
-	Lifetime []int
-	Name     string
-	Chosen   perm.Set
+	page
+	Lifetimes []int
 }
 
 // showNewToken shows the form, as typed if it was refused.
 func (s *Settings) showNewToken(r *request) error {
-	view := &newTokenView{Days: 30, Lifetime: pat.Lifetimes()}
-	if r.status != 0 {
-		wish := tokenWish(r.form)
-		view.Days, view.Name, view.Chosen = wish.Days, wish.Name, perm.FromStrings(wish.Permissions)
-	}
+	view := &newTokenView{page{Form: r.typed(url.Values{"days": {"30"}})}, pat.Lifetimes()}
 	view.Title = "New token"
-	return s.showDeveloper(r, "newtoken", view)
-}
-
-func tokenWish(form url.Values) pat.Request {
-	days, _ := strconv.Atoi(form.Get("days")) // text that is not a number becomes 0, which is not a choice
-	return pat.Request{Name: form.Get("name"), Days: days, Permissions: form["permissions"]}
+	return r.show("newtoken", view)
 }
 
 // createToken takes name, days and permissions.
 func (s *Settings) createToken(r *request) error {
-	wish := tokenWish(r.form)
+	days, _ := strconv.Atoi(r.form.Get("days")) // text that is not a number becomes 0, which is not a choice
+	wish := pat.Request{Name: r.form.Get("name"), Days: days, Permissions: r.form["permissions"]}
 	labels := map[string]string{"name": "Name", "days": "Expires after", "permissions": "Permissions"}
 	for _, refusal := range wish.Refusals(r.here.Permissions) {
 		r.reject(ui.ProblemAt(refusal.Field, "token-"+refusal.Field, labels[refusal.Field], refusal.Message))
@@ -291,7 +235,7 @@ func (s *Settings) createToken(r *request) error {
 }
 
 func (s *Settings) showTokenReplacement(r *request, token pat.Token) error {
-	return s.showReplacement(r, &replacementView{ID: token.ID.String(), Name: token.Name})
+	return r.showReplacement(token.ID, token.Name, false)
 }
 
 // replaceToken takes id. It creates a token with the name, lifetime and permissions of another, without permissions
@@ -337,39 +281,23 @@ func (s *Settings) saveToken(r *request, token pat.Token, former *pat.Token) err
 		return err
 	}
 	if !saved {
-		return s.showTokens(r.after(formResult{
-			Heading: "This token was already created",
-			Text: "Its value was shown once and cannot be shown again. If you did not save it, revoke the token " +
-				"and create another.",
-		}))
+		return s.showTokens(r.after(outcome{What: "token again"}))
 	}
-	return s.showTokens(r.after(formResult{
-		Heading: "Copy your new token now",
-		ID:      token.ID,
-		Label:   "Token " + token.Name,
-		Value:   value.Reveal(),
-		Curl: "curl " + s.BaseURL + "/v1/programmes/programmes -H \"Authorization: Bearer " + value.Reveal() +
-			"\" -H \"X-Tenant-Id: " + r.here.Workspace.ID.String() + "\"",
-		Text: "It is shown only once. Store it like a password, and never in a repository.",
-	}))
+	did := outcome{What: "token", ID: token.ID, Name: token.Name, Value: value.Reveal()}
+	return s.showTokens(r.after(did))
 }
 
-const tokenOver = "The token is no longer active."
+// errTokenOver reports that the user has no active token with the id in the form.
+var errTokenOver = errors.New("the token is not active")
 
-// onToken returns the handler of a page or a form that gets the active token that the form names.
-func (s *Settings) onToken(handle func(*request, pat.Token) error) handler {
-	return func(r *request) error {
-		tokens, err := s.Store.Tokens(r.ctx(), r.user.User.ID, r.here.Workspace.ID)
-		if err != nil {
-			return err
-		}
-		for _, t := range tokens {
-			if t.ID == r.id() && t.Active(s.Now()) {
-				return handle(r, t)
-			}
-		}
-		return r.done(tokenOver)
+// token reads the active token that the form names.
+func (r *request) token() (pat.Token, error) {
+	tokens, err := r.Store.Tokens(r.ctx(), r.user.User.ID, r.here.Workspace.ID)
+	named := func(t pat.Token) bool { return t.ID == r.id() && t.Active(r.Now()) }
+	if at := slices.IndexFunc(tokens, named); at >= 0 {
+		return tokens[at], nil
 	}
+	return pat.Token{}, cmp.Or(err, errTokenOver)
 }
 
 // revokeToken revokes a token of the user and redirects to the page.
@@ -378,7 +306,7 @@ func (s *Settings) revokeToken(r *request, token pat.Token) error {
 		map[string]any{"name": token.Name, "reason": pat.ByUser})
 	revoked, err := s.Store.RevokeToken(r.ctx(), r.user.User.ID, token.WorkspaceID, token.ID, event)
 	if err == nil && !revoked {
-		return r.done(tokenOver)
+		err = errTokenOver
 	}
-	return r.outcome(err, "The token "+token.Name+" was revoked.", nil)
+	return r.done(err, "The token "+token.Name+" was revoked.")
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -17,10 +18,7 @@ import (
 // An inviteView is the page with the form for an invitation.
 type inviteView struct {
 	page
-	Held    perm.Set
 	Presets []membership.Preset
-	Email   string // as typed
-	Chosen  perm.Set
 	Asked   *askedView // the request that the form was filled in from, or nil
 	Invited bool       // the address has an open invitation, which the form replaces
 }
@@ -42,11 +40,15 @@ func (s *Settings) showInvite(r *request) error {
 		return err
 	}
 	chosen := asked.Permissions.Intersect(r.here.Permissions)
-	return s.inviteForm(r, &inviteView{Asked: asked, Email: asked.Email, Chosen: chosen})
+	return s.inviteForm(r, &inviteView{Asked: asked, page: page{Form: invitationForm(asked.Email, chosen)}})
+}
+
+func invitationForm(email string, permissions perm.Set) url.Values {
+	return url.Values{"email": {email}, "permissions": permissions.Strings()}
 }
 
 func (s *Settings) inviteForm(r *request, view *inviteView) error {
-	r.section, view.Held = inviteSection, r.here.Permissions
+	r.section = inviteSection
 	for _, preset := range membership.Presets() {
 		if r.here.Permissions.HasAll(preset.Permissions) {
 			view.Presets = append(view.Presets, preset)
@@ -59,11 +61,11 @@ func (s *Settings) inviteForm(r *request, view *inviteView) error {
 // it only fills the form with the preset's permissions.
 func (s *Settings) invite(r *request) error {
 	email, permissions := strings.TrimSpace(r.form.Get("email")), r.form["permissions"]
-	typed := &inviteView{Email: r.form.Get("email"), Chosen: perm.FromStrings(permissions)}
+	typed := &inviteView{page: page{Form: r.form}}
 	if r.form.Get("preset") != "" {
 		for _, preset := range membership.Presets() {
 			if preset.Name == r.form.Get("preset") {
-				typed.Chosen = preset.Permissions
+				r.form["permissions"] = preset.Permissions.Strings()
 			}
 		}
 		return s.inviteForm(r, typed)
@@ -87,9 +89,10 @@ func (s *Settings) invite(r *request) error {
 	case err == nil:
 		return s.showSent(r, sent)
 	case errors.Is(err, membership.ErrSent):
-		return r.done("The invitation was already sent." + s.linkOnce())
+		return r.done(nil, "The invitation was already sent."+s.linkOnce())
 	case errors.Is(err, membership.ErrInvited):
-		typed.Email, typed.Invited = email, true
+		typed.Invited = true
+		r.form.Set("email", email)
 		r.refuse(http.StatusConflict, notSent, inviteProblem(membership.Refusal{
 			Field:   "email",
 			Message: "This address has an open invitation. If you send a new one, the earlier link stops working.",
@@ -161,7 +164,7 @@ func notHeldWords(missing *membership.NotHeld) string {
 // showSent shows the link, only this time, if the inviter has to deliver it.
 func (s *Settings) showSent(r *request, made membership.Sent) error {
 	if s.Members.Mailed() {
-		return r.done("We sent an invitation to " + made.Email + ". Its link works for 7 days.")
+		return r.done(nil, "We sent an invitation to "+made.Email+". Its link works for 7 days.")
 	}
 	return s.listMembers(r, &sentInvitation{made.Email, made.Link.Reveal()})
 }
@@ -190,14 +193,13 @@ func (s *Settings) renewInvitation(r *request) error {
 		words := "The invitation was not sent again, and its link still works. " + limitWords(limited)
 		return s.listMembers(r.refuse(http.StatusTooManyRequests, words), nil)
 	}
-	return r.outcome(err, "", refusals{
-		membership.ErrNoInvitation: "The invitation was already sent again, answered or withdrawn." + s.linkOnce(),
-	})
+	if errors.Is(err, membership.ErrNoInvitation) {
+		return r.done(nil, "The invitation was already sent again, answered or withdrawn."+s.linkOnce())
+	}
+	return err
 }
 
 // withdrawInvitation takes id.
 func (s *Settings) withdrawInvitation(r *request) error {
-	return r.outcome(s.Members.Withdraw(r.ctx(), r.actor(), r.id()), "The invitation was withdrawn.", refusals{
-		membership.ErrNoInvitation: "The invitation was already answered or withdrawn.",
-	})
+	return r.done(s.Members.Withdraw(r.ctx(), r.actor(), r.id()), "The invitation was withdrawn.")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -102,8 +103,8 @@ func contains(words string, texts ...string) bool {
 	return false
 }
 
-// A logSearch is a submitted search form of a log.
-type logSearch struct{ Request, Person, Application, Client, Since, Until string }
+// A logSearch is a submitted search form of a log. It has the fields that can be searched for.
+type logSearch struct{ url.Values }
 
 // maxWords bounds a field of the search.
 const maxWords = 200
@@ -117,30 +118,28 @@ func readWords(query url.Values, name string) string {
 	return text
 }
 
-// readSearch reads the form. A field that cannot be searched for is empty.
+// readSearch reads the form.
 func readSearch(query url.Values) logSearch {
-	day := func(name string) string {
-		if _, err := time.Parse(time.DateOnly, query.Get(name)); err != nil {
-			return ""
-		}
-		return query.Get(name)
+	search := url.Values{
+		"request":     {readWords(query, "request")},
+		"person":      {readWords(query, "person")},
+		"application": {readWords(query, "application")},
 	}
-	search := logSearch{
-		Request:     readWords(query, "request"),
-		Person:      readWords(query, "person"),
-		Application: readWords(query, "application"),
-		Since:       day("since"),
-		Until:       day("until"),
+	for _, day := range []string{"since", "until"} {
+		if _, err := time.Parse(time.DateOnly, query.Get(day)); err == nil {
+			search.Set(day, query.Get(day))
+		}
 	}
 	if client, err := identity.Parse(query.Get("client")); err == nil {
-		search.Client = client.String()
+		search.Set("client", client.String())
 	}
-	return search
+	maps.DeleteFunc(search, func(_ string, values []string) bool { return values[0] == "" })
+	return logSearch{search}
 }
 
 // Problem returns the error of the field “To”, or "".
 func (l logSearch) Problem() string {
-	if l.Since != "" && l.Until != "" && l.Since > l.Until { // as text, since both are YYYY-MM-DD
+	if l.Has("since") && l.Has("until") && l.Get("since") > l.Get("until") { // as text, since both are YYYY-MM-DD
 		return "“From” must not be later than “To”."
 	}
 	return ""
@@ -148,31 +147,18 @@ func (l logSearch) Problem() string {
 
 // Query returns the search as a part of a query, with its separator.
 func (l logSearch) Query() string {
-	query := url.Values{}
-	for name, text := range map[string]string{
-		"request":     l.Request,
-		"person":      l.Person,
-		"application": l.Application,
-		"client":      l.Client,
-		"since":       l.Since,
-		"until":       l.Until,
-	} {
-		if text != "" {
-			query.Set(name, text)
-		}
-	}
-	if len(query) == 0 {
+	if len(l.Values) == 0 {
 		return ""
 	}
-	return "&" + query.Encode()
+	return "&" + l.Encode()
 }
 
 // of returns the search for the store. The last day is included.
 func (l logSearch) of() audit.Search {
-	out := audit.Search{RequestID: l.Request, Person: l.Person, Application: l.Application}
-	out.Client, _ = identity.Parse(l.Client)          // "" is the zero id
-	out.Since, _ = time.Parse(time.DateOnly, l.Since) // "" is the zero time
-	if until, err := time.Parse(time.DateOnly, l.Until); err == nil {
+	out := audit.Search{RequestID: l.Get("request"), Person: l.Get("person"), Application: l.Get("application")}
+	out.Client, _ = identity.Parse(l.Get("client"))          // "" is the zero id
+	out.Since, _ = time.Parse(time.DateOnly, l.Get("since")) // "" is the zero time
+	if until, err := time.Parse(time.DateOnly, l.Get("until")); err == nil {
 		out.Until = until.AddDate(0, 0, 1)
 	}
 	return out
@@ -232,11 +218,9 @@ func (w workspaceLog[T]) entries(r *request) (found []T, out logPage, err error)
 	out = logPage{Search: readSearch(r.form), path: w.section.Path()}
 	from := readMark(r.form.Get("before"))
 	out.Later = from != audit.Cursor{}
-	err = r.logTurn(func() error {
-		return r.readLog(r.ctx(), func() (err error) {
-			found, err = w.read(r.ctx(), r.here.Workspace.ID, out.Search.of(), from, w.size+1)
-			return err
-		})
+	err = r.search(func() (err error) {
+		found, err = w.read(r.ctx(), r.here.Workspace.ID, out.Search.of(), from, w.size+1)
+		return err
 	})
 	if len(found) > w.size {
 		found = found[:w.size]
@@ -340,20 +324,20 @@ func (w workspaceLog[T]) encoder(to io.Writer, as format) func(T) error {
 		encoder := web.NewEncoder(to)
 		return func(one T) error { return encoder.Encode(w.line(one)) }
 	}
-	_, _ = io.WriteString(to, spreadsheet.ByteOrderMark) // a later write fails too
 	writer := csv.NewWriter(to)
-	_ = writer.Write(w.columns) // Flush reports an error
-	writer.Flush()
+	write := func(row []string) error {
+		_ = writer.Write(row) // Flush reports an error
+		writer.Flush()
+		return writer.Error()
+	}
+	_, _ = io.WriteString(to, spreadsheet.ByteOrderMark) // a later write fails too
+	_ = write(w.columns)
 	return func(one T) error {
 		row := w.cells(one)
 		for i, text := range row {
 			row[i] = spreadsheet.Cell(text)
 		}
-		if err := writer.Write(row); err != nil {
-			return err
-		}
-		writer.Flush()
-		return writer.Error()
+		return write(row)
 	}
 }
 
@@ -397,13 +381,13 @@ func (r *request) logTurn(serve func() error) error {
 		return err
 	}
 	r.w.Header().Set("Retry-After", strconv.Itoa(int(turnWait/time.Second)))
-	r.Pages.ShowError(r.w, r.http, &ui.Message{
-		Frame:   r.errorFrame(),
-		Status:  http.StatusTooManyRequests,
-		Heading: "Too many searches and exports are running",
-		Text:    "Wait until one of them has finished, then try again.",
-	})
+	r.showError(ui.MessageOf("too many searches", ""))
 	return errAnswered
+}
+
+// search runs read, which searches a whole log or list, within both limits.
+func (r *request) search(read func() error) error {
+	return r.logTurn(func() error { return r.readLog(r.ctx(), read) })
 }
 
 // readLog runs read, which reads a page of a log, once fewer than turnsOfReads others are running. It returns errBusy

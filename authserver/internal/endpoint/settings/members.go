@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -20,26 +21,15 @@ import (
 // A membersView is Settings → Members, for one workspace.
 type membersView struct {
 	page
-	Members     []memberRow
+	Members     []membership.Member
 	List        listPage // of the members
 	Invitations []invitationRow
 	Invited     listPage
 	Sent        *sentInvitation
 
-	SecondFactor secondFactorForm
-}
-
-// A secondFactorForm switches whether members need a second factor.
-type secondFactorForm struct {
-	Required bool
-	Without  int  // number of members without a second factor
-	May      bool // the user has used a second factor, and may switch it on
-}
-
-// A memberRow is a member in the list.
-type memberRow struct {
-	membership.Member
-	You bool
+	Required bool // members need a second factor
+	Without  int  // number of members without one
+	May      bool // the user has used a second factor, and may require it
 }
 
 // An invitationRow is an invitation in the list.
@@ -78,7 +68,8 @@ func (s *Settings) listMembers(r *request, sent *sentInvitation) error {
 			return contains(words, m.Name, m.Email, strings.Join(m.Permissions.Strings(), " "))
 		},
 	}.Select(r, all)
-	members, err := s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
+	view := &membersView{List: list, Sent: sent}
+	view.Members, err = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
 	if err != nil {
 		return err
 	}
@@ -86,15 +77,11 @@ func (s *Settings) listMembers(r *request, sent *sentInvitation) error {
 	if err != nil {
 		return err
 	}
-	factor := secondFactorForm{Required: r.here.Workspace.SecondFactor, May: r.user.SecondFactor.Satisfies()}
+	view.Required, view.May = r.here.Workspace.SecondFactor, r.user.SecondFactor.Satisfies()
 	for _, m := range all {
 		if !m.SecondFactor && !m.Disabled {
-			factor.Without++
+			view.Without++
 		}
-	}
-	view := &membersView{List: list, Sent: sent, SecondFactor: factor}
-	for _, m := range members {
-		view.Members = append(view.Members, memberRow{m, m.UserID == r.user.User.ID})
 	}
 	for _, i := range invitations {
 		view.Invitations = append(view.Invitations, invitationRow{i, i.Expired(s.Now())})
@@ -152,7 +139,7 @@ func (s *Settings) setSecondFactor(r *request) error {
 			"Nothing was changed. You must sign in with a second factor yourself before you require it of others.")
 		return s.listMembers(r, nil)
 	}
-	return r.outcome(err, notice, nil)
+	return r.done(err, notice)
 }
 
 // An askedView is a request for access whose values a form contains.
@@ -178,9 +165,8 @@ func (s *Settings) askedBy(r *request, id string) (*askedView, error) {
 // A memberView is the page of one member.
 type memberView struct {
 	page
-	Member  memberRow
-	Choices perm.Set // permissions that the user may leave or give
-	Chosen  perm.Set
+	Member  membership.Member
+	Choices perm.Set   // permissions that the user may leave or give
 	Seen    string     // the permissions that the page showed, as a scope
 	Asked   *askedView // the request that selected permissions, or nil
 	Mails   bool       // the deployment sends mail
@@ -189,15 +175,11 @@ type memberView struct {
 // An endView shows what ends with a membership, before it ends.
 type endView struct {
 	page
-	Heading string
-	Effects []string
-	Action  string // local path of the form
-	ID      string // of the member
-	Button  string
-	Back    string
+	Member  membership.Member
+	Leaves  bool   // the user leaves; otherwise another member is removed
+	Ends    string // connections and tokens that end, or ""
+	Invited bool   // the member sent invitations that are still open
 }
-
-const noMember = "This person is no longer a member."
 
 // lastHolder is the response to a change of the last person with a permission (contract, section 7: 409).
 const lastHolder = "This is the last person with one of these permissions: Manage API access, See members, Manage " +
@@ -213,27 +195,24 @@ func (s *Settings) showMember(r *request) (err error) {
 		}
 	}
 	m, err := s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, r.id())
-	if errors.Is(err, membership.ErrNoMember) {
-		return r.done(noMember)
-	}
 	if err != nil {
-		return err
+		return r.done(err, "")
 	}
 	view := &memberView{
-		Member:  memberRow{m, m.UserID == r.user.User.ID},
+		Member:  m,
 		Choices: r.here.Permissions.Union(m.Permissions),
-		Chosen:  m.Permissions,
 		Seen:    m.Permissions.Scope(),
 		Mails:   s.Members.Mailed(),
 	}
 	view.Title = m.Name
+	chosen := m.Permissions
 	if r.problems.Of("permissions") != "" {
-		view.Chosen = perm.FromStrings(r.form["permissions"])
-		view.Seen = perm.ParseScope(r.form.Get("seen")).Scope()
+		chosen, view.Seen = perm.FromStrings(r.form["permissions"]), perm.ParseScope(r.form.Get("seen")).Scope()
 	}
 	if asked != nil && !m.Permissions.HasAll(asked.Permissions) {
-		view.Asked, view.Chosen = asked, view.Chosen.Union(asked.Permissions.Intersect(view.Choices))
+		view.Asked, chosen = asked, chosen.Union(asked.Permissions.Intersect(view.Choices))
 	}
+	view.Form = url.Values{"permissions": chosen.Strings()}
 	return r.show("member", view)
 }
 
@@ -258,10 +237,10 @@ func (s *Settings) setPermissions(r *request) error {
 		r.refuse(http.StatusConflict,
 			"You cannot add a permission while the e-mail address is not confirmed. Nothing was changed.")
 	case err == nil && r.id() == r.user.User.ID && !wanted.Has(perm.AccountReadMembers):
-		return r.doneAt(userSection.Path(), "Your permissions were saved.")
+		r.back = userSection.Path()
+		return r.done(nil, "Your permissions were saved.")
 	default:
-		saved := "The permissions of " + m.Name + " were saved."
-		return r.outcome(err, saved, refusals{membership.ErrNoMember: noMember})
+		return r.done(err, "The permissions of "+m.Name+" were saved.")
 	}
 	return s.showMember(r)
 }
@@ -279,19 +258,9 @@ func (s *Settings) removeMember(r *request) error {
 		return s.showMember(r.refuse(http.StatusConflict, lastHolder))
 	}
 	if err != nil {
-		return r.outcome(err, "", refusals{membership.ErrNoMember: noMember})
+		return r.done(err, "")
 	}
-	return s.showEnd(r, r.here, m, &endView{
-		Heading: "Remove " + m.Name + " from " + r.here.Workspace.Name + "?",
-		Effects: []string{
-			m.Name + " loses access to the workspace immediately. The account stays.",
-			"Invitations that " + m.Name + " sent and that are still open are withdrawn.",
-		},
-		Action: membersSection.Path() + "/remove",
-		ID:     r.id().String(),
-		Button: "Remove " + m.Name,
-		Back:   r.path(membersSection),
-	})
+	return s.showEnd(r, &endView{Member: m}, r.here)
 }
 
 func (s *Settings) removed(r *request, m membership.Member, ended membership.Removal) error {
@@ -303,9 +272,9 @@ func (s *Settings) removed(r *request, m membership.Member, ended membership.Rem
 		notice += " Other connections and tokens of " + m.Name + " no longer work either."
 	}
 	if m.UserID == r.user.User.ID {
-		return r.doneAt(userSection.Path(), "You left "+r.here.Workspace.Name+".")
+		r.back, notice = userSection.Path(), "You left "+r.here.Workspace.Name+"."
 	}
-	return r.done(notice)
+	return r.done(nil, notice)
 }
 
 // ending returns the connections and tokens that end, in words, or "" if there are none.
@@ -320,25 +289,22 @@ func ending(connections, tokens int) string {
 	return strings.Join(ends, " and ")
 }
 
-// showEnd shows what ends with a membership. view.Effects has two effects, the second only for a member with open
-// invitations; showEnd adds what else ends between them.
-func (s *Settings) showEnd(r *request, in workspace.Membership, m membership.Member, view *endView) error {
+// showEnd shows what ends with a membership of a workspace.
+func (s *Settings) showEnd(r *request, view *endView, in workspace.Membership) error {
 	invitations, err := s.Store.Invitations(r.ctx(), in.Workspace.ID)
 	if err != nil {
 		return err
 	}
-	sent := func(i membership.Invitation) bool { return i.InviterID == m.UserID && !i.Expired(s.Now()) }
-	if !slices.ContainsFunc(invitations, sent) {
-		view.Effects = view.Effects[:1]
-	}
-	if ends := ending(m.Connections, m.Tokens); ends != "" {
-		view.Effects = slices.Insert(view.Effects, 1, "Ends: "+ends+".")
-	}
+	view.Invited = slices.ContainsFunc(invitations, func(i membership.Invitation) bool {
+		return i.InviterID == view.Member.UserID && !i.Expired(s.Now())
+	})
+	view.Ends, view.Workspace = ending(view.Member.Connections, view.Member.Tokens), workspaceView(in)
 	return r.show("memberend", view)
 }
 
 // leave takes tenant and confirm. Each member may leave, and first sees what ends.
 func (s *Settings) leave(r *request) error {
+	r.back = userSection.Path()
 	memberships, err := r.workspaces()
 	if err != nil {
 		return err
@@ -346,7 +312,7 @@ func (s *Settings) leave(r *request) error {
 	named := func(m workspace.Membership) bool { return m.Workspace.ID.String() == r.form.Get("tenant") }
 	at := slices.IndexFunc(memberships, named)
 	if at < 0 {
-		return r.doneAt(userSection.Path(), "You are not a member of this workspace.")
+		return r.done(nil, "You are not a member of this workspace.")
 	}
 	own, name := memberships[at], memberships[at].Workspace.Name
 	if r.form.Get("confirm") == "yes" {
@@ -354,10 +320,10 @@ func (s *Settings) leave(r *request) error {
 		actor.WorkspaceID = own.Workspace.ID
 		_, err = s.Members.Leave(r.ctx(), actor)
 		if errors.Is(err, membership.ErrLastHolder) {
-			s.Pages.ShowError(r.w, r.http, cannotLeave(name))
+			s.Pages.ShowError(r.w, r.http, ui.MessageOf("last holder", name)) // contract, section 7: 409
 			return nil
 		}
-		return r.outcomeAt(userSection.Path(), err, "You left "+name+".", nil)
+		return r.done(err, "You left "+name+".")
 	}
 	if r.user.SecondFactor.MustConfirm() {
 		return session.ErrSecondFactor
@@ -367,27 +333,5 @@ func (s *Settings) leave(r *request) error {
 		return err
 	}
 	r.section = ui.Section{Name: userSection.Name, Title: "Leave " + name}
-	view := &endView{
-		Heading: "Leave " + name + "?",
-		Effects: []string{
-			"You lose access immediately. To come back, you need a new invitation.",
-			"Invitations that you sent and that are still open are withdrawn.",
-		},
-		Action: membersSection.Path() + "/leave",
-		Button: "Leave this workspace",
-		Back:   userSection.Path(),
-	}
-	view.Workspace = ui.Workspace{ID: own.Workspace.ID.String(), Name: name}
-	return s.showEnd(r, own, m, view)
-}
-
-// cannotLeave is the response to the last person with a permission of account (contract, section 7: 409).
-func cannotLeave(workspace string) *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusConflict,
-		Heading: "You cannot leave yet",
-		Text: "You are the last person in " + workspace + " with one of these permissions: Manage API access, See " +
-			"members, Manage members.",
-		Next: "Give that permission to another member before you leave.",
-	}
+	return s.showEnd(r, &endView{Member: m, Leaves: true}, own)
 }

@@ -12,11 +12,15 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 )
 
 // A request is one request of a signed-in user, with the problem that the page in the response shows first.
@@ -32,11 +36,12 @@ type request struct {
 	memberships []workspace.Membership // of the user; nil until they are read
 	here        workspace.Membership   // of the page's workspace; empty if it has none, or it is not known yet
 
+	back     string      // local path to which a form that is done leads; "" for the page of the section
 	status   int         // of the page; 0 is 200
 	problem  string      // why the form was refused, or ""
 	problems ui.Problems // the fields that the problem is about, if any
 	ask      *ui.Ask     // the button of a problem that an administrator can solve
-	result   *formResult // what the form did, if the page shows it
+	outcome  *outcome    // what the form did, if the page shows it
 }
 
 // A handler serves a page or a form: it shows a page, or redirects to one.
@@ -48,15 +53,32 @@ type view interface {
 	head() *page
 }
 
-// page is what every page has. show fills it in, except for a title that is not the section's.
+// page is what every page has. show fills it in, except for Form and a title that is not the section's.
 type page struct {
 	ui.Frame
 	Key       string       // proves that a form came from this page
+	User      uuid.UUID    // the signed-in user
 	Workspace ui.Workspace // empty if the page shows no single workspace
 	Writes    bool         // the user may change the members of the workspace
+	BaseURL   string       // of the API
+	Form      url.Values   // what the fields of the form contain
+	Reauth    reauthMethod // of the pages for developers
+	Outcome   *outcome
 }
 
 func (p *page) head() *page { return p }
+
+// Chosen returns the permissions that are ticked in the form.
+func (p *page) Chosen() perm.Set { return perm.FromStrings(p.Form["permissions"]) }
+
+// typed returns the fields of the form as they were sent, if it was refused, and otherwise those of a new form. A link
+// cannot fill them in.
+func (r *request) typed(fresh url.Values) url.Values {
+	if r.http.Method == http.MethodPost && r.status != 0 {
+		return r.form
+	}
+	return fresh
+}
 
 // page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
 func (s *Settings) page(section ui.Section, show handler) http.Handler {
@@ -100,9 +122,7 @@ func (s *Settings) submitted(section ui.Section, act handler) http.Handler {
 		case !signedIn:
 			ui.Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
 		case !sent.openKey():
-			message := outdated(back)
-			message.Frame = sent.errorFrame()
-			s.Pages.ShowError(w, r, message)
+			sent.showError(outdated(back))
 		default:
 			sent.finish(sent.serve(act))
 		}
@@ -119,14 +139,20 @@ func (r *request) serve(handle handler) error {
 	return handle(r)
 }
 
-func outdated(page string) *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusForbidden,
-		Heading: "This form is out of date",
-		Text:    "It was opened in another session, for example before you signed in again. Nothing was changed.",
-		Next:    "Open the page again and repeat your change.",
-		Links:   []ui.Link{{Href: page, Text: "Open the page again"}},
+// with returns the handler of a page or a form that gets what load reads for it. If load returns one of refusals, the
+// handler redirects to the page of the section.
+func with[T any](load func(*request) (T, error), handle func(*request, T) error) handler {
+	return func(r *request) error {
+		loaded, err := load(r)
+		if err != nil {
+			return r.done(err, "")
+		}
+		return handle(r, loaded)
 	}
+}
+
+func outdated(page string) *ui.Message {
+	return ui.MessageOf("form out of date", "", ui.Link{Href: page, Text: "Open the page again"})
 }
 
 // A formKey binds a form to the sign-in that it was shown to, and names what the form creates: the same form sent twice
@@ -151,14 +177,23 @@ func (r *request) openKey() bool {
 	return r.key.SignIn == r.user.SignInID
 }
 
-// show writes the page of a template, with the flash message for it and the problem of the form.
-func (r *request) show(template string, v view) error {
+// show writes the page of a template, with the flash message for it, and the problem or the outcome of the form.
+func (r *request) show(template string, v view) (err error) {
 	head := v.head()
 	head.Template, head.Title = template, cmp.Or(head.Title, r.section.Title)
-	if err := r.read(&head.Frame); err != nil {
+	developing := r.section == developersSection || r.section.Parent == developersSection.Name
+	if developing {
+		if head.Reauth, err = r.reauthMethod(); err != nil {
+			return err
+		}
+	}
+	if err = r.read(&head.Frame); err != nil {
 		return err
 	}
-	head.Key = r.newKey(r.user)
+	if developing || r.section == inviteSection { // whose forms offer what the user holds here
+		head.Held = r.here.Permissions
+	}
+	head.Key, head.User, head.BaseURL, head.Outcome = r.newKey(r.user), r.user.User.ID, r.BaseURL, r.outcome
 	if r.here.Workspace.ID != uuid.Nil {
 		head.Workspace, head.Writes = workspaceView(r.here), r.here.Permissions.Has(perm.AccountWriteMembers)
 	}
@@ -225,45 +260,40 @@ func (r *request) rejected(what string) bool {
 }
 
 // after makes the next page show what the form did. It returns the request.
-func (r *request) after(result formResult) *request {
-	r.result = &result
+func (r *request) after(did outcome) *request {
+	r.outcome = &did
 	return r
 }
 
-// made reports whether the form made what has this id: it comes first in its list.
-func (r *request) made(id uuid.UUID) bool { return r.result != nil && r.result.ID == id }
-
-// done redirects to the page of the request, which shows notice.
-func (r *request) done(notice string) error { return r.doneAt(r.path(r.section), notice) }
-
-// doneAt redirects to a page, which shows notice.
-func (r *request) doneAt(path, notice string) error {
-	if err := r.Sessions.Flash(r.w, r.http, notice); err != nil {
-		return err
-	}
-	ui.Redirect(r.w, path)
-	return nil
+// refusals are the errors of acts that users are told about, in words.
+var refusals = map[error]string{
+	authenticator.ErrExists:    "An app is set up already.",
+	membership.ErrNoInvitation: "The invitation was already answered or withdrawn.",
+	membership.ErrNoMember:     "This person is no longer a member.",
+	client.ErrUnknown:          "The application is no longer registered.",
+	errTokenOver:               "The token is no longer active.",
+	webhook.ErrNotFound:        "The endpoint no longer exists.",
+	webhook.ErrDisabled:        "Nothing was sent, because the endpoint is disabled. Enable it first.",
+	webhook.ErrTests: "Nothing was sent, because 60 test events were sent within an hour. Please try again " +
+		"later.",
+	webhook.ErrWaiting: "Nothing was sent, because 10 requested deliveries are still waiting. Please try again " +
+		"in a minute.",
 }
 
-// refusals are the errors of an act that users are told about, in words.
-type refusals map[error]string
-
-// outcome redirects like done, with the words for err if it is one of the refusals.
-func (r *request) outcome(err error, notice string, refused refusals) error {
-	return r.outcomeAt(r.path(r.section), err, notice, refused)
-}
-
-// outcomeAt redirects like doneAt, with the words for err if it is one of the refusals.
-func (r *request) outcomeAt(path string, err error, notice string, refused refusals) error {
-	for refusal, words := range refused {
+// done redirects to a page, which shows notice, or words for the error of the act.
+func (r *request) done(err error, notice string) error {
+	for refusal, words := range refusals {
 		if errors.Is(err, refusal) {
-			return r.doneAt(path, words)
+			err, notice = nil, words
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.Sessions.Flash(r.w, r.http, notice)
 	}
-	return r.doneAt(path, notice)
+	if err == nil {
+		ui.Redirect(r.w, cmp.Or(r.back, r.path(r.section)))
+	}
+	return err
 }
 
 // path returns the path of a section in the workspace of the page, if it has one.
@@ -291,10 +321,7 @@ func (r *request) accountEvent(action audit.Action, detail map[string]any) audit
 func (r *request) eventHere(
 	action audit.Action, subject string, detail map[string]any, more ...perm.Permission,
 ) audit.Event {
-	event := r.event(&r.here.Workspace.ID, action, subject, detail)
-	event.Authorization.WorkspaceID = r.here.Workspace.ID
-	event.Authorization.Permissions = perm.NewSet(append(more, r.section.Needs)...)
-	return event
+	return r.actor().Event(action, subject, detail, perm.NewSet(append(more, r.section.Needs)...))
 }
 
 func (r *request) ctx() context.Context { return r.http.Context() }

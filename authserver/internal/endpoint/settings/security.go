@@ -2,10 +2,15 @@ package settings
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -13,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -23,46 +29,36 @@ import (
 // events.
 type securityView struct {
 	page
-	SignIns  []signIn
-	Browsers listPage // of the sign-ins
+	SignIns  []session.SignIn
+	This     uuid.UUID // the sign-in of this browser
+	Browsers listPage  // of the sign-ins
 	Tokens   []pat.TokenInWorkspace
 	List     listPage // of the tokens
 	Events   []eventRow
-	HasApp   bool         // the user has an authenticator app
-	Mails    []mailChoice // empty if the deployment sends no mail
+	HasApp   bool        // the user has an authenticator app
+	Mails    []mail.Kind // that the user can turn off; empty if the deployment sends no mail
+	Unwanted []mail.Kind
 }
 
-// A signIn is one signed-in browser.
-type signIn struct {
-	session.SignIn
-	Device string
-	This   bool
-}
+// Wants reports whether the user gets mails of a kind.
+func (v *securityView) Wants(k mail.Kind) bool { return !slices.Contains(v.Unwanted, k) }
 
-// A mailChoice is a kind of mail that the user can turn off.
-type mailChoice struct {
-	Kind   mail.Kind
-	Title  string
-	Wanted bool
-}
+// Device returns the display name of a browser.
+func (*securityView) Device(s session.SignIn) string { return session.DeviceName(s.UserAgent) }
 
 const recentEvents = 30
 
 func (s *Settings) showSecurity(r *request) error {
-	view, user := &securityView{}, r.user.User.ID
+	view, user := &securityView{This: r.user.SignInID}, r.user.User.ID
 	found, err := s.Store.SignInsOf(r.ctx(), user)
 	if err != nil {
 		return err
 	}
-	for _, one := range found {
-		row := signIn{one, session.DeviceName(one.UserAgent), one.ID == r.user.SignInID}
-		view.SignIns = append(view.SignIns, row)
-	}
-	view.SignIns, view.Browsers = listing[signIn]{
+	view.SignIns, view.Browsers = listing[session.SignIn]{
 		Of:        "browsers",
 		Parameter: "browsers",
-		First:     func(s signIn) bool { return s.This },
-	}.Select(r, view.SignIns)
+		First:     func(s session.SignIn) bool { return s.ID == view.This },
+	}.Select(r, found)
 	tokens, err := s.Store.ActiveTokens(r.ctx(), user)
 	if err != nil {
 		return err
@@ -76,8 +72,11 @@ func (s *Settings) showSecurity(r *request) error {
 	for _, e := range events {
 		view.Events = append(view.Events, eventView(e, &user))
 	}
-	if view.Mails, err = s.mailChoices(r); err != nil {
-		return err
+	if s.Mails {
+		view.Mails = mail.OptionalKinds()
+		if view.Unwanted, err = s.Store.UnwantedMails(r.ctx(), user); err != nil {
+			return err
+		}
 	}
 	app, err := s.Store.Authenticator(r.ctx(), user)
 	if err != nil {
@@ -90,51 +89,32 @@ func (s *Settings) showSecurity(r *request) error {
 	return r.show("security", view)
 }
 
-// mailChoices returns the choices of the user, or none if the deployment sends no mail.
-func (s *Settings) mailChoices(r *request) (choices []mailChoice, err error) {
-	if !s.Mails {
-		return nil, nil
-	}
-	unwanted, err := s.Store.UnwantedMails(r.ctx(), r.user.User.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range mail.OptionalKinds() {
-		choices = append(choices, mailChoice{k, k.Choice(), !slices.Contains(unwanted, k)})
-	}
-	return choices, nil
-}
-
 // chooseMails takes mail: the kinds that are not ticked are turned off.
 func (s *Settings) chooseMails(r *request) error {
-	unwanted := []mail.Kind{}
-	for _, k := range mail.OptionalKinds() {
-		if !slices.Contains(r.form["mail"], string(k)) {
-			unwanted = append(unwanted, k)
-		}
-	}
+	ticked := func(k mail.Kind) bool { return slices.Contains(r.form["mail"], string(k)) }
+	unwanted := slices.DeleteFunc(mail.OptionalKinds(), ticked)
 	event := r.accountEvent(audit.UserMailsChanged, map[string]any{"unwanted": unwanted})
 	err := s.Store.SetUnwantedMails(r.ctx(), r.user.User.ID, unwanted, event)
-	return r.outcome(err, "Your choice of mails was saved.", nil)
+	return r.done(err, "Your choice of mails was saved.")
 }
 
 // signOut takes id and ends one other sign-in of the user.
 func (s *Settings) signOut(r *request) error {
 	if r.id() == uuid.Nil {
-		return r.done("The browser is no longer signed in.")
+		return r.done(nil, "The browser is no longer signed in.")
 	}
 	event := r.event(nil, audit.SignInEnded, "sign_in:"+r.id().String(), nil)
 	err := s.Store.EndSignIn(r.ctx(), r.user.User.ID, r.id(), event)
-	return r.outcome(err, "The browser was signed out.", nil)
+	return r.done(err, "The browser was signed out.")
 }
 
 func (s *Settings) signOutOthers(r *request) error {
 	event := r.accountEvent(audit.SignInOthersEnded, nil)
 	ended, err := s.Store.EndOtherSignIns(r.ctx(), r.user.User.ID, r.user.SignInID, event)
 	if ended == 1 {
-		return r.outcome(err, "1 other browser was signed out.", nil)
+		return r.done(err, "1 other browser was signed out.")
 	}
-	return r.outcome(err, strconv.FormatInt(ended, 10)+" other browsers were signed out.", nil)
+	return r.done(err, strconv.FormatInt(ended, 10)+" other browsers were signed out.")
 }
 
 // revokeAnyToken takes id and revokes a token of the user in any workspace, including those where the user may no
@@ -149,7 +129,7 @@ func (s *Settings) revokeAnyToken(r *request) error {
 			return s.revokeToken(r, t.Token)
 		}
 	}
-	return r.done(tokenOver)
+	return r.done(errTokenOver, "")
 }
 
 // A passwordView is Settings → Security → Password. It never has a password.
@@ -162,26 +142,21 @@ type passwordView struct {
 	EndOthers   bool
 }
 
-// onPassword returns the handler of the page, or of one of its forms, that gets the view.
-func (s *Settings) onPassword(handle func(*request, *passwordView) error) handler {
-	return func(r *request) error {
-		_, hash, _, err := s.Store.UserByID(r.ctx(), r.user.User.ID)
-		if err != nil {
-			return err
-		}
-		another, err := s.otherMethod(r)
-		if err != nil {
-			return err
-		}
-		return handle(r, &passwordView{
-			OtherMethod: another,
-			HasPassword: hash != "",
-			EndOthers:   true,
-			// The current password in the form is as good as a recent authentication, but no second factor.
-			Confirm: r.user.SecondFactor.MustConfirm() || hash == "" && !r.user.Fresh(s.Now()),
-			Fresh:   r.user.MayChangeFactors(s.Now()),
-		})
+// password reads the view of the page and its forms.
+func (r *request) password() (*passwordView, error) {
+	_, hash, _, err := r.Store.UserByID(r.ctx(), r.user.User.ID)
+	if err != nil {
+		return nil, err
 	}
+	another, err := r.otherMethod()
+	return &passwordView{
+		OtherMethod: another,
+		HasPassword: hash != "",
+		EndOthers:   true,
+		// The current password in the form is as good as a recent authentication, but no second factor.
+		Confirm: r.user.SecondFactor.MustConfirm() || hash == "" && !r.user.Fresh(r.Now()),
+		Fresh:   r.user.MayChangeFactors(r.Now()),
+	}, err
 }
 
 func (s *Settings) showPassword(r *request, view *passwordView) error {
@@ -189,17 +164,17 @@ func (s *Settings) showPassword(r *request, view *passwordView) error {
 }
 
 // otherMethod reports whether the user has a way to sign in besides the password.
-func (s *Settings) otherMethod(r *request) (bool, error) {
-	if s.Passkeys {
-		has, err := s.Store.HasPasskey(r.ctx(), r.user.User.ID)
+func (r *request) otherMethod() (bool, error) {
+	if r.Passkeys {
+		has, err := r.Store.HasPasskey(r.ctx(), r.user.User.ID)
 		if has || err != nil {
 			return has, err
 		}
 	}
-	if s.Issuer == "" {
+	if r.Issuer == "" {
 		return false, nil
 	}
-	_, linked, err := s.Store.IdentitySince(r.ctx(), r.user.User.ID, s.Issuer)
+	_, linked, err := r.Store.IdentitySince(r.ctx(), r.user.User.ID, r.Issuer)
 	return linked, err
 }
 
@@ -243,7 +218,8 @@ func (s *Settings) changePassword(r *request, view *passwordView) (err error) {
 	if errors.Is(err, session.ErrProofInvalid) {
 		return s.refusePassword(r, view, http.StatusBadRequest, currentProblem(wrongPassword))
 	}
-	return r.outcomeAt(securitySection.Path(), err, "Your password was changed.", nil)
+	r.back = securitySection.Path()
+	return r.done(err, "Your password was changed.")
 }
 
 // currentPassword checks the current password in the form. It returns errAnswered if it has written the response.
@@ -293,7 +269,7 @@ func newProblem(text string) ui.Problem {
 // removePassword refuses to remove the last sign-in method.
 func (s *Settings) removePassword(r *request, view *passwordView) error {
 	if !view.Fresh {
-		return r.done(confirmFirst)
+		return r.done(nil, confirmFirst)
 	}
 	removal := password.Removal{
 		UserID:   r.user.User.ID,
@@ -307,7 +283,8 @@ func (s *Settings) removePassword(r *request, view *passwordView) error {
 		return s.showPassword(r.refuse(http.StatusConflict,
 			"You need your password to sign in. Add a passkey before you remove it."), view)
 	}
-	return r.outcomeAt(securitySection.Path(), err, "Your password was removed. You now sign in without it.", nil)
+	r.back = securitySection.Path()
+	return r.done(err, "Your password was removed. You now sign in without it.")
 }
 
 const (
@@ -319,4 +296,139 @@ const (
 // addressEvent returns accountEvent with the address of the request.
 func (r *request) addressEvent(action audit.Action) audit.Event {
 	return r.accountEvent(action, map[string]any{"address": r.address()})
+}
+
+// setupLife is how long a new secret can be confirmed, from when the page with its QR code is shown.
+const setupLife = 30 * time.Minute
+
+// An authenticatorView is Settings → Security → Authenticator app.
+type authenticatorView struct {
+	page
+	Status   authenticator.Status
+	Confirm  bool         // the user must authenticate again first
+	Setup    string       // the new secret, sealed
+	Key32    string       // the new secret, for users who type it
+	QR       template.URL // the new secret, as a data URL of an image
+	CodeNote string       // the error of this field
+	Codes    []string     // new recovery codes, which are shown once
+	Return   string       // local path to redirect to after an app was set up, or ""
+	Again    string       // local path of the reauthentication that returns to this page
+}
+
+// A setup is a new secret that no code has confirmed. It is sealed into the form and not stored.
+type setup struct {
+	User    uuid.UUID            `json:"u"`
+	Secret  authenticator.Secret `json:"s"`
+	Expires time.Time            `json:"x"`
+}
+
+// authenticator reads the view of the page and its forms.
+func (r *request) authenticator() (*authenticatorView, error) {
+	status, err := r.Store.Authenticator(r.ctx(), r.user.User.ID)
+	next, here := ui.LocalPath(r.http.FormValue("return"), ""), r.section.Path()
+	if next != "" {
+		here += "?return=" + url.QueryEscape(next)
+	}
+	return &authenticatorView{
+		Status:  status,
+		Return:  next,
+		Again:   "/login/again?return=" + url.QueryEscape(here),
+		Confirm: !r.user.MayChangeFactors(r.Now()),
+	}, err
+}
+
+func (s *Settings) showApp(r *request, view *authenticatorView) error {
+	if view.Confirm || view.Status.Active {
+		return r.show("authenticator", view)
+	}
+	secret, err := authenticator.NewSecret(s.Random)
+	if err != nil {
+		return err
+	}
+	return s.showSetup(r, view, setup{r.user.User.ID, secret, s.Now().Add(setupLife)})
+}
+
+// showSetup shows the page with a new secret.
+func (s *Settings) showSetup(r *request, view *authenticatorView, fresh setup) error {
+	content, err := json.Marshal(fresh)
+	if err != nil {
+		return err
+	}
+	image, err := fresh.Secret.QRCode(s.Host, r.user.User.Email)
+	if err != nil {
+		return err
+	}
+	view.Setup, view.Key32 = s.setups.Seal(content), fresh.Secret.Text()
+	view.QR = template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(image))
+	return r.show("authenticator", view)
+}
+
+// addAuthenticator takes setup and code.
+func (s *Settings) addAuthenticator(r *request, view *authenticatorView) error {
+	fresh, ok := s.openSetup(r)
+	if view.Confirm || view.Status.Active || !ok {
+		return r.done(nil, "Nothing was changed. Please start again.")
+	}
+	step, valid := fresh.Secret.Check(r.form.Get("code"), s.Now(), 0)
+	if !valid {
+		view.CodeNote = "The code is incorrect. Check that the time of your phone is right, and enter the next code."
+		r.status = http.StatusBadRequest
+		return s.showSetup(r, view, fresh)
+	}
+	codes, hashes, err := authenticator.NewRecoveryCodes(s.Random)
+	if err != nil {
+		return err
+	}
+	event := r.addressEvent(audit.AuthenticatorAdded)
+	err = s.Store.AddAuthenticator(r.ctx(), r.user.User.ID, fresh.Secret, step, hashes, event)
+	if err != nil {
+		return r.done(err, "")
+	}
+	return r.showCodes(view, codes)
+}
+
+func (s *Settings) openSetup(r *request) (opened setup, ok bool) {
+	content, err := s.setups.Open(r.form.Get("setup"))
+	if err != nil || json.Unmarshal(content, &opened) != nil {
+		return setup{}, false
+	}
+	return opened, opened.User == r.user.User.ID && s.Now().Before(opened.Expires)
+}
+
+// showCodes shows new recovery codes, this once.
+func (r *request) showCodes(view *authenticatorView, codes []credential.Secret) error {
+	view.Status.Active, view.Status.RecoveryCodes = true, len(codes)
+	for _, code := range codes {
+		view.Codes = append(view.Codes, code.Reveal())
+	}
+	return r.show("authenticator", view)
+}
+
+func (s *Settings) replaceCodes(r *request, view *authenticatorView) error {
+	if view.Confirm {
+		return r.done(nil, confirmFirst)
+	}
+	codes, hashes, err := authenticator.NewRecoveryCodes(s.Random)
+	if err != nil {
+		return err
+	}
+	event := r.addressEvent(audit.RecoveryCodesReplaced)
+	replaced, err := s.Store.ReplaceRecoveryCodes(r.ctx(), r.user.User.ID, hashes, event)
+	if err == nil && replaced {
+		return r.showCodes(view, codes)
+	}
+	return r.done(err, "Nothing was changed. You have no authenticator app.")
+}
+
+func (s *Settings) removeAuthenticator(r *request) error {
+	if !r.user.MayChangeFactors(s.Now()) {
+		return r.done(nil, confirmFirst)
+	}
+	event := r.addressEvent(audit.AuthenticatorRemoved)
+	removed, err := s.Store.RemoveAuthenticator(r.ctx(), r.user.User.ID, event)
+	r.back = securitySection.Path()
+	if err == nil && !removed {
+		return r.done(nil, "You have no authenticator app.")
+	}
+	return r.done(err, "Your authenticator app was removed.")
 }

@@ -12,27 +12,34 @@
 package settings
 
 import (
-	"errors"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -163,13 +170,14 @@ func (s *Settings) Routes() Routes {
 
 // userRoutes are those of the user's own pages.
 func (s *Settings) userRoutes() []route {
+	deletion, password, app := (*request).deletion, (*request).password, (*request).authenticator
 	return []route{
 		{"/settings/passkey-offer", userSection, nil, s.declinePasskey},
 		{"/settings/workspace", userSection, nil, s.chooseWorkspace},
 		{"/settings/user", userSection, s.showUser, nil},
 		{"/settings/user/name", userSection, nil, s.setName},
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
-		{"/settings/user/delete", deletionSection, s.onDeletion(s.showDeletion), s.onDeletion(s.deleteAccount)},
+		{"/settings/user/delete", deletionSection, with(deletion, s.showDeletion), with(deletion, s.deleteAccount)},
 		{"/settings/connect", assistantsSection, s.showAssistants, nil},
 		{"/settings/apps", appsSection, s.showApps, nil},
 		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
@@ -179,16 +187,18 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/security/tokens/revoke", securitySection, nil, s.revokeAnyToken},
 		{"/settings/security/sign-out", securitySection, nil, s.signOut},
 		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
-		{"/settings/security/password", passwordSection, s.onPassword(s.showPassword), s.onPassword(s.changePassword)},
-		{"/settings/security/password/remove", passwordSection, nil, s.onPassword(s.removePassword)},
-		{"/settings/security/authenticator", authenticatorSection, s.onApp(s.showApp), s.onApp(s.addAuthenticator)},
-		{"/settings/security/authenticator/codes", authenticatorSection, nil, s.onApp(s.replaceCodes)},
+		{"/settings/security/password", passwordSection, with(password, s.showPassword), nil},
+		{"/settings/security/password", passwordSection, nil, with(password, s.changePassword)},
+		{"/settings/security/password/remove", passwordSection, nil, with(password, s.removePassword)},
+		{"/settings/security/authenticator", authenticatorSection, with(app, s.showApp), with(app, s.addAuthenticator)},
+		{"/settings/security/authenticator/codes", authenticatorSection, nil, with(app, s.replaceCodes)},
 		{"/settings/security/authenticator/remove", authenticatorSection, nil, s.removeAuthenticator},
 	}
 }
 
 // workspaceRoutes are those of the pages of one workspace.
 func (s *Settings) workspaceRoutes() []route {
+	token, application, endpoint := (*request).token, (*request).application, (*request).endpoint
 	return []route{
 		{"/settings/members", membersSection, s.showMembers, nil},
 		{"/settings/members/member", membersSection, s.showMember, nil},
@@ -202,25 +212,25 @@ func (s *Settings) workspaceRoutes() []route {
 		{"/settings/members/leave", leaveSection, nil, s.leave},
 		{"/settings/developers", developersSection, s.showTokens, nil},
 		{"/settings/developers/new", developersSection, s.showNewToken, nil},
-		{"/settings/developers/replace", developersSection, s.onToken(s.showTokenReplacement), nil},
+		{"/settings/developers/replace", developersSection, with(token, s.showTokenReplacement), nil},
 		{"/settings/developers/tokens", developersSection, nil, s.createToken},
-		{"/settings/developers/tokens/replace", developersSection, nil, s.onToken(s.replaceToken)},
-		{"/settings/developers/tokens/revoke", developersSection, nil, s.onToken(s.revokeToken)},
+		{"/settings/developers/tokens/replace", developersSection, nil, with(token, s.replaceToken)},
+		{"/settings/developers/tokens/revoke", developersSection, nil, with(token, s.revokeToken)},
 		{"/settings/applications", applicationsSection, s.showApplications, nil},
 		{"/settings/applications/new", applicationsSection, s.showNewApplication, nil},
-		{"/settings/applications/secret", applicationsSection, s.onApplication(s.showSecretReplacement), nil},
+		{"/settings/applications/secret", applicationsSection, with(application, s.showSecretReplacement), nil},
 		{"/settings/developers/apps", applicationsSection, nil, s.register},
-		{"/settings/developers/apps/secret", applicationsSection, nil, s.onApplication(s.replaceSecret)},
-		{"/settings/developers/apps/delete", applicationsSection, nil, s.onApplication(s.deleteApplication)},
+		{"/settings/developers/apps/secret", applicationsSection, nil, with(application, s.replaceSecret)},
+		{"/settings/developers/apps/delete", applicationsSection, nil, with(application, s.deleteApplication)},
 		{"/settings/webhooks", webhooksSection, s.showWebhooks, nil},
 		{"/settings/webhooks/new", webhooksSection, s.showNewWebhook, nil},
 		{"/settings/developers/webhook", developersSection, s.showWebhook, nil},
 		{"/settings/developers/webhooks", webhooksSection, nil, s.addWebhook},
 		{"/settings/developers/webhooks/delete", webhooksSection, nil, s.deleteWebhook},
 		{"/settings/developers/webhooks/disable", webhooksSection, nil, s.disableWebhook},
-		{"/settings/developers/webhooks/enable", webhooksSection, nil, s.onWebhook(s.enableWebhook)},
-		{"/settings/developers/webhooks/personal-data", webhooksSection, nil, s.onWebhook(s.changePersonalData)},
-		{"/settings/developers/webhooks/secret", webhooksSection, nil, s.onWebhook(s.replaceWebhookSecret)},
+		{"/settings/developers/webhooks/enable", webhooksSection, nil, with(endpoint, s.enableWebhook)},
+		{"/settings/developers/webhooks/personal-data", webhooksSection, nil, with(endpoint, s.changePersonalData)},
+		{"/settings/developers/webhooks/secret", webhooksSection, nil, with(endpoint, s.replaceWebhookSecret)},
 		{"/settings/developers/webhooks/test", webhooksSection, nil, s.testWebhook},
 		{"/settings/developers/webhooks/resend", webhooksSection, nil, s.resendWebhook},
 		{"/settings/connectors", connectorsSection, s.showConnectors, nil},
@@ -285,83 +295,115 @@ func (s *Settings) chooseWorkspace(r *request) error {
 	return nil
 }
 
-// errAnswered is the error of a request whose response was already written.
-var errAnswered = errors.New("answered")
-
-// errorFrame returns the frame of an error page. It reads no store. It is empty for a user who is not signed in.
-func (r *request) errorFrame() (frame ui.Frame) {
-	if r.user.User.ID != uuid.Nil {
-		r.section = ui.Section{Name: sectionAt(r.http)}
-		r.fill(&frame)
-	}
-	return frame
+// A Store is the database of the pages. A change with an event records the event, and returns audit.ErrNotAuthorized if
+// what authorized it has ended.
+type Store struct {
+	Accounts
+	SignIns
+	Grants
+	Applications
+	Logs
 }
 
-// sectionAt returns the name of the section that a request is about.
-func sectionAt(r *http.Request) string {
-	below, found := strings.CutPrefix(r.URL.Path, "/settings/")
-	if !found {
-		return "error" // none is open
-	}
-	section, _, _ := strings.Cut(below, "/")
-	return section
+// Accounts stores users, and what a workspace has, demands and allows.
+type Accounts interface {
+	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
+	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
+	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
+	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
+	// Modules reads which modules the workspaces of a user can use.
+	Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error)
+	UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error)
+	SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error
+	// StillAllowed returns audit.ErrNotAuthorized if the authorization has ended.
+	StillAllowed(ctx context.Context, a *audit.Authorization) error
+	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
+	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
+	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
+	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
+	// LastAccessRequest reads the last request of a user in the workspace, or returns nil.
+	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*membership.SentRequest, error)
+	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
-// Unavailable responds with 503 to a request whose session cannot be read. If the browser sent a session cookie, the
-// page has the navigation of the settings, without the user's name and the links that need a permission.
-func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWriter, r *http.Request) {
-	frame := ui.Frame{}
-	if strings.HasPrefix(r.URL.Path, "/settings/") && sessions.Sent(r) {
-		frame.Section = sectionAt(r)
-	}
-	pages.UnavailableIn(w, r, frame)
+// SignIns stores sign-ins, and the ways to sign in.
+type SignIns interface {
+	SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error)
+	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
+	EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error)
+	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
+	RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error
+	// HasPasskey reports whether the user has a passkey that is not stopped.
+	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
+	// IdentitySince returns when the user's account of an issuer was linked, and false if none is.
+	IdentitySince(ctx context.Context, user uuid.UUID, issuer string) (time.Time, bool, error)
+	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
+	AddAuthenticator(
+		ctx context.Context, user uuid.UUID, secret authenticator.Secret, step int64, recovery [][]byte,
+		event audit.Event,
+	) error
+	ReplaceRecoveryCodes(ctx context.Context, user uuid.UUID, hashes [][]byte, event audit.Event) (bool, error)
+	RemoveAuthenticator(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error)
 }
 
-// NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
-func (s *Settings) NotFound() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
-		lost := &request{Settings: s, w: w, http: r, user: current}
-		if err == nil && signedIn {
-			_, err = lost.workspaces()
-		}
-		if err != nil {
-			lost.finish(err)
-			return
-		}
-		s.Pages.NotFoundIn(w, r, lost.errorFrame())
-	})
+// Grants stores personal access tokens, grants, and the connector policies, which are read with the membership
+// (workspace.Workspace).
+type Grants interface {
+	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
+	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
+	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event) (bool, error)
+	ConnectorPolicyEffect(
+		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
+	) (policy.Effect, error)
+	ReplaceConnectorPolicy(
+		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
+	) (policy.Change, error)
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
+	WorkspaceConnections(
+		ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,
+	) ([]consent.Connection, error)
+	LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error)
+	EndConnection(
+		ctx context.Context, workspaceID, id uuid.UUID, reason grant.Reason, event audit.Event,
+	) ([]grant.Grant, error)
 }
 
-// finish writes the response for other errors.
-func (r *request) finish(err error) {
-	if err == nil || errors.Is(err, errAnswered) {
-		return
-	}
-	message := &ui.Message{Status: http.StatusForbidden}
-	switch {
-	case errors.Is(err, audit.ErrNotAuthorized):
-		message.Heading = "You no longer have permission to do this"
-		message.Text = "You were signed out, or lost a permission, while we processed your request. Nothing was " +
-			"changed."
-		message.Links = []ui.Link{{Href: userSection.Path(), Text: "Back to your settings"}}
-	case errors.Is(err, session.ErrSecondFactor):
-		message.Heading = "Use your second factor first"
-		message.Text = "You signed in with your password alone. Nothing was changed."
-		again := "/login/again?return=/settings/security"
-		message.Links = []ui.Link{{Href: again, Text: "Confirm with your second factor"}}
-	default:
-		r.Log.ErrorContext(r.ctx(), "settings request failed", "error", err)
-		switch {
-		case !errors.Is(err, store.ErrUnavailable):
-			r.Pages.InternalIn(r.w, r.http, r.errorFrame())
-		case r.user.User.ID == uuid.Nil:
-			Unavailable(r.Pages, r.Sessions, r.w, r.http)
-		default:
-			r.Pages.UnavailableIn(r.w, r.http, r.errorFrame())
-		}
-		return
-	}
-	message.Frame = r.errorFrame()
-	r.Pages.ShowError(r.w, r.http, message)
+// Applications stores OAuth clients and webhook endpoints. The errors are client.ErrUnknown, those of package webhook,
+// audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
+type Applications interface {
+	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
+	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
+	Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error)
+	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
+	WebhookDeliveries(ctx context.Context, workspaceID, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
+	WebhookKey(ctx context.Context) ([]byte, error)
+	AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error
+	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
+	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
+	DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
+	SetWebhookPersonalData(ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event) error
+	ReplaceWebhookSecret(
+		ctx context.Context, workspaceID, id, replacement uuid.UUID, secret webhook.Sealed, event audit.Event,
+	) error
+	TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization) error
+	ResendWebhook(
+		ctx context.Context, workspaceID, id, former, delivery uuid.UUID, allowed *audit.Authorization,
+		need func(eventType string) error,
+	) error
+}
+
+// Logs stores audit events, and reads what happened in a workspace and to a user.
+type Logs interface {
+	Record(ctx context.Context, e audit.Event) error
+	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
+	EventsOfWorkspace(
+		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+	) ([]audit.Entry, error)
+	Connectors(ctx context.Context, workspaceID uuid.UUID, offset, limit int) ([]connectionlog.Connector, error)
+	SearchConnections(
+		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+	) ([]connectionlog.Found, error)
 }

@@ -19,25 +19,8 @@ import (
 
 // A webhooksView is the page of the endpoints of one workspace.
 type webhooksView struct {
-	developerPage
-	Webhooks []endpoint
-}
-
-// An endpoint is a webhook endpoint as a page shows it.
-type endpoint struct{ webhook.Endpoint }
-
-// WhyDisabled ends the sentence about a disabled endpoint.
-func (e endpoint) WhyDisabled() string {
-	switch e.Reason {
-	case webhook.Failing:
-		return ", because all deliveries failed for three days."
-	case webhook.Gone:
-		return ", because it answered that it is gone (status 410)."
-	case webhook.NoRight:
-		return ", because the person who added it may no longer manage API access, or the token or application that " +
-			"added it has ended. If you enable it, it gets the events that you may read."
-	}
-	return "."
+	page
+	Webhooks []webhook.Endpoint
 }
 
 // showWebhooks shows the endpoints, and what a form did.
@@ -46,52 +29,26 @@ func (s *Settings) showWebhooks(r *request) error {
 	if err != nil {
 		return err
 	}
-	view := &webhooksView{}
-	for _, e := range endpoints {
-		view.Webhooks = append(view.Webhooks, endpoint{e})
-	}
-	return s.showDeveloper(r, "webhooks", view)
+	return r.show("webhooks", &webhooksView{Webhooks: endpoints})
 }
 
 // A newWebhookView is the page with the form for a new endpoint.
 type newWebhookView struct {
-	developerPage
-	URL          string
-	Groups       []eventGroup
-	PersonalData bool
+	page
+	Subjects []webhook.Subject // those of which the user may read the events
 }
 
-// An eventGroup is the checkboxes of the types of events about one subject.
-type eventGroup struct {
-	Title string
-	Types []eventBox
-}
-
-// An eventBox is the checkbox of one type of events.
-type eventBox struct {
-	Type   string
-	Chosen bool
+// Chooses reports whether a type of events is ticked.
+func (v *newWebhookView) Chooses(eventType string) bool {
+	return slices.Contains(v.Form["types"], eventType)
 }
 
 // showNewWebhook shows the form, as typed if it was refused, with the types of events that the user may read.
 func (s *Settings) showNewWebhook(r *request) error {
-	view := &newWebhookView{}
+	unreadable := func(subject webhook.Subject) bool { return !r.here.Permissions.Has(subject.Need) }
+	view := &newWebhookView{page{Form: r.typed(nil)}, slices.DeleteFunc(webhook.Subjects(), unreadable)}
 	view.Title = "Add an endpoint"
-	var chosen []string
-	if r.status != 0 {
-		view.URL, view.PersonalData, chosen = r.form.Get("url"), r.form.Get("personal") == "yes", r.form["types"]
-	}
-	for _, subject := range webhook.Subjects() {
-		if !r.here.Permissions.Has(subject.Need) {
-			continue
-		}
-		group := eventGroup{Title: subject.Title}
-		for _, one := range subject.Types() {
-			group.Types = append(group.Types, eventBox{one, slices.Contains(chosen, one)})
-		}
-		view.Groups = append(view.Groups, group)
-	}
-	return s.showDeveloper(r, "newwebhook", view)
+	return r.show("newwebhook", view)
 }
 
 const notAdded = "The endpoint was not added."
@@ -127,21 +84,11 @@ func (s *Settings) addWebhook(r *request) error {
 		return s.showNewWebhook(r.refuse(http.StatusConflict, notAdded,
 			urlProblem("This workspace has 20 endpoints, which is the maximum. Delete one first.")))
 	case errors.Is(err, webhook.ErrTaken):
-		return s.showWebhooks(r.after(formResult{
-			Heading: "This endpoint was already added",
-			Text: "Its secret was shown once and cannot be shown again. If you did not save it, delete the " +
-				"endpoint and add it again.",
-		}))
+		return s.showWebhooks(r.after(outcome{What: "endpoint again"}))
 	case err != nil:
 		return err
 	}
-	return s.showWebhooks(r.after(formResult{
-		Heading: "The endpoint was added",
-		Label:   "Signing secret",
-		Value:   secret.Reveal(),
-		Text: "Your server verifies each request with this secret (Standard Webhooks). It is shown only once. " +
-			"Store it like a password, and never in a repository.",
-	}))
+	return s.showWebhooks(r.after(outcome{What: "endpoint", Value: secret.Reveal()}))
 }
 
 // checkWebhook rejects the fields of an endpoint that are not valid.
@@ -187,28 +134,26 @@ const deliveriesShown = 50
 
 // A webhookView is the page of one endpoint with its log.
 type webhookView struct {
-	developerPage
-	Endpoint   endpoint
-	Deliveries []delivery
-	Waiting    bool // some delivery waits
+	page
+	Endpoint   webhook.Endpoint
+	Deliveries []webhook.Delivery
 }
 
-// A delivery is one delivery in the log.
-type delivery struct {
-	webhook.Delivery
-	Why   string // "" for the first attempts of an event
-	Again bool   // it can be sent again
+// Waiting reports whether some delivery waits.
+func (v *webhookView) Waiting() bool {
+	return slices.ContainsFunc(v.Deliveries, func(d webhook.Delivery) bool { return d.TriedAt == nil })
+}
+
+// Again reports whether a delivery can be sent again.
+func (v *webhookView) Again(d webhook.Delivery) bool {
+	return d.TriedAt != nil && (v.Endpoint.Enabled || d.Sequence == nil)
 }
 
 func (s *Settings) showWebhook(r *request) error {
-	e, err := s.Store.Webhook(r.ctx(), r.here.Workspace.ID, r.id())
+	e, err := r.endpoint()
 	if errors.Is(err, webhook.ErrNotFound) {
-		s.Pages.ShowError(r.w, r.http, &ui.Message{
-			Status:  http.StatusNotFound,
-			Heading: "There is no such endpoint",
-			Text:    "It was deleted, or it belongs to another workspace.",
-			Links:   []ui.Link{{Href: r.path(webhooksSection), Text: "Back to the webhooks"}},
-		})
+		back := ui.Link{Href: r.path(webhooksSection), Text: "Back to the webhooks"}
+		s.Pages.ShowError(r.w, r.http, ui.MessageOf("no endpoint", "", back))
 		return nil
 	}
 	if err != nil {
@@ -224,50 +169,29 @@ func (s *Settings) webhookPage(r *request, e webhook.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	view := &webhookView{Endpoint: endpoint{e}}
+	view := &webhookView{Endpoint: e, Deliveries: deliveries}
 	view.Title = e.URL
-	for _, d := range deliveries {
-		why := map[webhook.Cause]string{webhook.ByResend: "Sent again", webhook.ByTest: "Test event"}[d.Cause]
-		again := d.TriedAt != nil && (e.Enabled || d.Sequence == nil)
-		view.Deliveries = append(view.Deliveries, delivery{d, why, again})
-		view.Waiting = view.Waiting || d.TriedAt == nil
-	}
-	return s.showDeveloper(r, "webhook", view)
+	return r.show("webhook", view)
 }
 
-// onWebhook returns the handler of a form that gets the endpoint that the form names.
-func (s *Settings) onWebhook(handle func(*request, webhook.Endpoint) error) handler {
-	return func(r *request) error {
-		e, err := s.Store.Webhook(r.ctx(), r.here.Workspace.ID, r.id())
-		if err != nil {
-			return r.webhookChanged(err, "")
-		}
-		return handle(r, e)
-	}
+// endpoint reads the webhook endpoint that the form names.
+func (r *request) endpoint() (webhook.Endpoint, error) {
+	return r.Store.Webhook(r.ctx(), r.here.Workspace.ID, r.id())
 }
-
-const noEndpoint = "The endpoint no longer exists."
 
 // webhookChanged redirects to the page of the endpoint that the form names, or to the list if there is none.
 func (r *request) webhookChanged(err error, notice string) error {
-	if errors.Is(err, webhook.ErrNotFound) {
-		return r.done(noEndpoint)
+	if !errors.Is(err, webhook.ErrNotFound) {
+		r.back = strings.Replace(r.path(developersSection), "?", "/webhook?", 1) + "&id=" + r.id().String()
 	}
-	path := strings.Replace(r.path(developersSection), "?", "/webhook?", 1) + "&id=" + r.id().String()
-	return r.outcomeAt(path, err, notice, refusals{
-		webhook.ErrDisabled: "Nothing was sent, because the endpoint is disabled. Enable it first.",
-		webhook.ErrTests: "Nothing was sent, because 60 test events were sent within an hour. Please try again " +
-			"later.",
-		webhook.ErrWaiting: "Nothing was sent, because 10 requested deliveries are still waiting. Please try again " +
-			"in a minute.",
-	})
+	return r.done(err, notice)
 }
 
 // deleteWebhook takes id, as do the other forms of an endpoint.
 func (s *Settings) deleteWebhook(r *request) error {
 	event := r.webhookEvent(audit.WebhookDeleted, r.id(), nil)
 	err := s.Store.DeleteWebhook(r.ctx(), r.here.Workspace.ID, r.id(), event)
-	return r.outcome(err, "The endpoint was deleted.", refusals{webhook.ErrNotFound: noEndpoint})
+	return r.done(err, "The endpoint was deleted.")
 }
 
 func (s *Settings) disableWebhook(r *request) error {
@@ -346,7 +270,7 @@ func (s *Settings) changePersonalData(r *request, e webhook.Endpoint) error {
 func (s *Settings) replaceWebhookSecret(r *request, e webhook.Endpoint) error {
 	needs := webhook.Needs(e.Types)
 	if !r.here.Permissions.HasAll(needs) {
-		return r.done("The secret was not replaced. It signs events that you may not read in this workspace.")
+		return r.done(nil, "The secret was not replaced. It signs events that you may not read in this workspace.")
 	}
 	again := func(r *request) error { return s.webhookPage(r, e) }
 	if err := s.confirm(r, "secret", "The secret was not replaced.", again); err != nil {
@@ -359,20 +283,10 @@ func (s *Settings) replaceWebhookSecret(r *request, e webhook.Endpoint) error {
 	event := r.webhookEvent(audit.WebhookSecretReplaced, e.ID, needs)
 	err = s.Store.ReplaceWebhookSecret(r.ctx(), r.here.Workspace.ID, e.ID, r.key.Makes, sealed, event)
 	if errors.Is(err, webhook.ErrReplaced) {
-		return s.webhookPage(r.after(formResult{
-			Heading: "The secret was already replaced",
-			Text: "The new secret was shown once and cannot be shown again. If you did not save it, replace the " +
-				"secret again.",
-		}), e)
+		return s.webhookPage(r.after(outcome{What: "endpoint secret again"}), e)
 	}
 	if err != nil {
 		return err
 	}
-	return s.webhookPage(r.after(formResult{
-		Heading: "The secret was replaced",
-		Label:   "Signing secret",
-		Value:   secret.Reveal(),
-		Text: "For 24 hours, requests are signed with both secrets, and then only with the new one. The new " +
-			"secret is shown only once. Store it like a password, and never in a repository.",
-	}), e)
+	return s.webhookPage(r.after(outcome{What: "endpoint secret", Value: secret.Reveal()}), e)
 }

@@ -1,15 +1,19 @@
 package settings
 
 import (
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
@@ -91,18 +95,10 @@ func (r *request) links(except uuid.UUID) (links []ui.Link) {
 // noMember writes the page for a workspace that does not exist or that the user is not a member of. It does not tell
 // which.
 func (r *request) noMember() error {
-	message := &ui.Message{
-		Status:  http.StatusForbidden,
-		Heading: "You are not a member of this workspace",
-		Text:    "The address may be wrong, or your membership may have ended.",
-		Next:    "If you work in this workspace, ask one of its administrators to invite you.",
-	}
 	if len(r.memberships) == 0 {
-		message.Heading = "You are not a member of a workspace"
-		message.Text = "This page is about a workspace."
-		message.Next = "Ask an administrator of a workspace to invite you."
+		return r.forbid(ui.MessageOf("no member of any", ""))
 	}
-	return r.forbid(message)
+	return r.forbid(ui.MessageOf("no member", ""))
 }
 
 // noAccess writes the page for a workspace in which the user lacks the permission of the section.
@@ -112,22 +108,10 @@ func (r *request) noAccess(m workspace.Membership) error {
 	if err != nil {
 		return err
 	}
-	heading := "You cannot manage API access in this workspace"
-	switch r.section.Needs {
-	case perm.AccountReadMembers:
-		heading = "You cannot see the members of this workspace"
-	case perm.AccountWriteMembers:
-		heading = "You cannot manage the members of this workspace"
-	}
 	r.here = m
-	return r.forbid(&ui.Message{
-		Status:  http.StatusForbidden,
-		Heading: heading,
-		Text:    "In " + m.Workspace.Name + ", you do not have the permission that this page requires:",
-		List:    needed,
-		Next:    "An administrator of the workspace can give it to you.",
-		Asks:    []ui.Ask{ask},
-	})
+	message := ui.MessageOf("without "+string(r.section.Needs), m.Workspace.Name)
+	message.List, message.Asks = needed, []ui.Ask{ask}
+	return r.forbid(message)
 }
 
 // forbid writes a page in the settings, with links to the same page of the workspaces in which the user may open it.
@@ -211,4 +195,82 @@ func workspaceViews(memberships []workspace.Membership) []ui.Workspace {
 
 func workspaceView(m workspace.Membership) ui.Workspace {
 	return ui.Workspace{ID: m.Workspace.ID.String(), Name: m.Workspace.Name, Organisation: m.Workspace.Organisation}
+}
+
+// errAnswered is the error of a request whose response was already written.
+var errAnswered = errors.New("answered")
+
+// errorFrame returns the frame of an error page. It reads no store. It is empty for a user who is not signed in.
+func (r *request) errorFrame() (frame ui.Frame) {
+	if r.user.User.ID != uuid.Nil {
+		r.section = ui.Section{Name: sectionAt(r.http)}
+		r.fill(&frame)
+	}
+	return frame
+}
+
+// sectionAt returns the name of the section that a request is about.
+func sectionAt(r *http.Request) string {
+	below, found := strings.CutPrefix(r.URL.Path, "/settings/")
+	if !found {
+		return "error" // none is open
+	}
+	section, _, _ := strings.Cut(below, "/")
+	return section
+}
+
+// Unavailable responds with 503 to a request whose session cannot be read. If the browser sent a session cookie, the
+// page has the navigation of the settings, without the user's name and the links that need a permission.
+func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWriter, r *http.Request) {
+	frame := ui.Frame{}
+	if strings.HasPrefix(r.URL.Path, "/settings/") && sessions.Sent(r) {
+		frame.Section = sectionAt(r)
+	}
+	pages.UnavailableIn(w, r, frame)
+}
+
+// NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
+func (s *Settings) NotFound() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
+		lost := &request{Settings: s, w: w, http: r, user: current}
+		if err == nil && signedIn {
+			_, err = lost.workspaces()
+		}
+		if err != nil {
+			lost.finish(err)
+			return
+		}
+		s.Pages.NotFoundIn(w, r, lost.errorFrame())
+	})
+}
+
+// finish writes the response for other errors.
+func (r *request) finish(err error) {
+	if err == nil || errors.Is(err, errAnswered) {
+		return
+	}
+	switch {
+	case errors.Is(err, audit.ErrNotAuthorized):
+		r.showError(ui.MessageOf("not authorized", ""))
+		return
+	case errors.Is(err, session.ErrSecondFactor):
+		r.showError(ui.MessageOf("second factor not used", ""))
+		return
+	}
+	r.Log.ErrorContext(r.ctx(), "settings request failed", "error", err)
+	switch {
+	case !errors.Is(err, store.ErrUnavailable):
+		r.Pages.InternalIn(r.w, r.http, r.errorFrame())
+	case r.user.User.ID == uuid.Nil:
+		Unavailable(r.Pages, r.Sessions, r.w, r.http)
+	default:
+		r.Pages.UnavailableIn(r.w, r.http, r.errorFrame())
+	}
+}
+
+// showError writes an error page with the navigation of the settings.
+func (r *request) showError(m *ui.Message) {
+	m.Frame = r.errorFrame()
+	r.Pages.ShowError(r.w, r.http, m)
 }

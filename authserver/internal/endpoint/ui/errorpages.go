@@ -1,9 +1,13 @@
 package ui
 
 import (
+	_ "embed"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+	"sync"
 )
 
 // ShowError writes a page that explains what is wrong and what to do next.
@@ -17,50 +21,45 @@ func (p *Pages) ShowError(w http.ResponseWriter, r *http.Request, m *Message) {
 	p.Show(w, r, m.Status, m)
 }
 
+//go:embed messages.json
+var messagesJSON []byte
+
+// messages returns the table of messages.json. It is read once.
+var messages = sync.OnceValue(func() (all map[string]Message) {
+	if err := json.Unmarshal(messagesJSON, &all); err != nil {
+		panic("messages.json: " + err.Error())
+	}
+	return all
+})
+
+// MessageOf returns the message with a name in messages.json. about replaces {} in its heading and text.
+func MessageOf(name, about string, links ...Link) *Message {
+	m := messages()[name]
+	m.Heading, m.Text = strings.ReplaceAll(m.Heading, "{}", about), strings.ReplaceAll(m.Text, "{}", about)
+	m.Links = slices.Concat(m.Links, links)
+	return &m
+}
+
 // NotFound writes a 404.
 func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) { p.NotFoundIn(w, r, Frame{}) }
 
 // NotFoundIn writes a 404 in a frame.
 func (p *Pages) NotFoundIn(w http.ResponseWriter, r *http.Request, frame Frame) {
-	p.ShowError(w, r, &Message{
-		Frame:   frame,
-		Status:  http.StatusNotFound,
-		Heading: "Page not found",
-		Text:    "The address may be wrong, or the page may have moved.",
-		Links:   []Link{{Href: "/settings/user", Text: "Go to your settings"}},
-	})
+	m := MessageOf("page not found", "")
+	m.Frame = frame
+	p.ShowError(w, r, m)
 }
 
 // NotAllowed writes a 405. The router has set Allow.
 func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
-	p.ShowError(w, r, &Message{
-		Status:  http.StatusMethodNotAllowed,
-		Heading: "This request is not supported",
-		Text:    "This address does not accept this kind of request.",
-		Next:    "Go back to the previous page and try again.",
-	})
+	p.ShowError(w, r, MessageOf("request not supported", ""))
 }
 
 // NoPage returns a handler for a URL that only takes a form: a 405 for other methods, with a link to the page that the
 // form is on. Users get here when they reload the response to a form.
 func (p *Pages) NoPage(back string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.ShowError(w, r, &Message{
-			Status:  http.StatusMethodNotAllowed,
-			Heading: "There is no page at this address",
-			Text:    "This address only accepts submitted forms. Nothing was submitted or changed.",
-			Links:   []Link{{Href: back, Text: "Open the page with the form"}},
-		})
-	})
-}
-
-// Foreign writes a 403 for a form that another site sent.
-func (p *Pages) Foreign(w http.ResponseWriter, r *http.Request) {
-	p.ShowError(w, r, &Message{
-		Status:  http.StatusForbidden,
-		Heading: "This form came from another site",
-		Text:    "For your security, we did not process it. Nothing was changed.",
-		Next:    "If you meant to submit this form, open this site in a new tab and start again.",
+		p.ShowError(w, r, MessageOf("no page here", "", Link{Href: back, Text: "Open the page with the form"}))
 	})
 }
 
@@ -70,14 +69,9 @@ func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request) { p.Unavaila
 // UnavailableIn writes a 503 like Unavailable, in a frame.
 func (p *Pages) UnavailableIn(w http.ResponseWriter, r *http.Request, frame Frame) {
 	w.Header().Set("Retry-After", "5")
-	p.ShowError(w, r, &Message{
-		Frame:   frame,
-		Status:  http.StatusServiceUnavailable,
-		Heading: "The service is temporarily unavailable",
-		Text:    "A part of the service does not respond. Nothing was changed, and you were not signed out.",
-		Next:    "Please try again in a few seconds.",
-		Retry:   retry(w, r),
-	})
+	m := MessageOf("unavailable", "")
+	m.Frame, m.Retry = frame, retry(w, r)
+	p.ShowError(w, r, m)
 }
 
 // Internal writes a 500.
@@ -85,30 +79,23 @@ func (p *Pages) Internal(w http.ResponseWriter, r *http.Request) { p.InternalIn(
 
 // InternalIn writes a 500 in a frame.
 func (p *Pages) InternalIn(w http.ResponseWriter, r *http.Request, frame Frame) {
-	p.ShowError(w, r, &Message{
-		Frame:   frame,
-		Status:  http.StatusInternalServerError,
-		Heading: "Something went wrong on our side",
-		Text:    "We have logged the error.",
-		Next:    "Please try again. If it happens again, report the request id below.",
-	})
+	m := MessageOf("internal", "")
+	m.Frame = frame
+	p.ShowError(w, r, m)
 }
 
 // TooLarge writes a 413.
 func (p *Pages) TooLarge(w http.ResponseWriter, r *http.Request) {
-	p.ShowError(w, r, &Message{
-		Status:  http.StatusRequestEntityTooLarge,
-		Heading: "The form is too large",
-		Text:    "The submitted form is larger than this page accepts.",
-		Next:    "Go back, shorten your input and try again.",
-	})
+	p.ShowError(w, r, MessageOf("form too large", ""))
 }
 
 // SameOrigin accepts forms from the server's own origin only and writes a 403 for others. A request without Origin and
 // Sec-Fetch-Site does not come from a current browser, and is left to the checks of next.
 func (p *Pages) SameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(p.Foreign))
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.ShowError(w, r, MessageOf("foreign form", ""))
+	}))
 	return protection.Handler(next)
 }
 
@@ -120,33 +107,24 @@ const maxReturn = 1500
 // whether the user has one and only needs to use it. back is the local path of the request, or "". others are links to
 // the same page of other workspaces.
 func (p *Pages) SecondFactorNeeded(
-	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string,
-	others ...Link,
+	w http.ResponseWriter, r *http.Request, frame Frame, workspace string, has bool, back string, others ...Link,
 ) {
 	query := ""
 	if back = LocalPath(back, ""); back != "" && len(back) <= maxReturn {
 		query = "?return=" + url.QueryEscape(back)
 	}
-	m := &Message{
-		Frame:   frame,
-		Status:  http.StatusForbidden,
-		Heading: workspace + " requires a second factor",
-		Text: "Its members sign in with a passkey, or with a password and a code of an authenticator app. You have " +
-			"neither yet. Nothing was changed.",
-		Next: "Set one up now. You will then return to this page.",
-	}
-	if p.offer.Passkeys {
-		m.Links = append(m.Links, Link{Href: "/settings/passkeys" + query, Text: "Add a passkey"})
-	}
-	m.Links = append(m.Links, Link{
-		Href: "/settings/security/authenticator" + query,
-		Text: "Set up an authenticator app",
-	})
+	m := MessageOf("second factor to use", workspace)
 	if has {
-		m.Text = "You signed in with your password alone. Nothing was changed."
-		m.Next = "Use your passkey or authenticator app now. You will then return to this page."
-		m.Links = []Link{{Href: "/login/again" + query, Text: "Confirm with your second factor"}}
+		m.Links = append(m.Links, Link{Href: "/login/again" + query, Text: "Confirm with your second factor"})
+	} else {
+		m = MessageOf("second factor to set up", workspace)
+		if p.offer.Passkeys {
+			m.Links = append(m.Links, Link{Href: "/settings/passkeys" + query, Text: "Add a passkey"})
+		}
+		app := Link{Href: "/settings/security/authenticator" + query, Text: "Set up an authenticator app"}
+		m.Links = append(m.Links, app)
 	}
+	m.Frame = frame
 	switch {
 	case back == "":
 		m.Next = "Do this now, and then open the page or the application again."
@@ -164,17 +142,8 @@ func (p *Pages) SecondFactorNeeded(
 // Unproven returns the page for a user whose address was never proven to be the user's (useraccount.Proof). text says
 // what the user cannot do. mails tells whether the deployment sends mail.
 func Unproven(text string, mails bool) *Message {
-	page := &Message{
-		Status:  http.StatusForbidden,
-		Heading: "Confirm your e-mail address first",
-		Text:    "The e-mail address of your account has never been confirmed. " + text,
-		Next: "Set a new password with a link that we send to this address. This confirms it, and ends your other " +
-			"sign-ins, passkeys, tokens and connections. Then try again.",
-		Links: []Link{{Href: "/login/forgotten", Text: "Set a new password"}},
-	}
 	if !mails {
-		page.Next = "Ask the person who runs this service to confirm your address. Then try again."
-		page.Links = []Link{{Href: "/settings/user", Text: "Go to your settings"}}
+		return MessageOf("address not proven, without mail", text)
 	}
-	return page
+	return MessageOf("address not proven", text)
 }

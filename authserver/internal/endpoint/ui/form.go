@@ -2,6 +2,7 @@ package ui
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -15,12 +16,7 @@ const maxForm = 64 << 10
 // returns false.
 func (p *Pages) ReadForm(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	return p.ReadFormOr(w, r, func() {
-		p.ShowError(w, r, &Message{
-			Status:  http.StatusBadRequest,
-			Heading: "The form is not valid",
-			Text:    "The submitted form cannot be read. Nothing was changed.",
-			Next:    "Go back and try again.",
-		})
+		p.ShowError(w, r, MessageOf("form not valid", ""))
 	})
 }
 
@@ -64,12 +60,7 @@ type Problem struct {
 
 // ProblemAt returns the error of a field with a name in the form, an element id and a label.
 func ProblemAt(field, at, label, text string) Problem {
-	return Problem{
-		Field: field,
-		At:    at,
-		Label: label,
-		Text:  text,
-	}
+	return Problem{field, at, label, text}
 }
 
 // Of returns the error of a field, or "".
@@ -84,9 +75,6 @@ func (p Problems) Of(field string) string {
 
 // First reports whether the first error belongs to the field, which then gets the focus.
 func (p Problems) First(field string) bool { return len(p) > 0 && p[0].Field == field }
-
-// Refuse makes the page say that a form was refused, and why.
-func (f *Frame) Refuse(what string, problems ...Problem) { f.Problem, f.Problems = what, problems }
 
 // A Retry repeats a request that could not be served: a link for a GET, and for a form of this site a form with the
 // same fields.
@@ -134,12 +122,7 @@ func retry(w http.ResponseWriter, r *http.Request) *Retry {
 		return nil
 	}
 	again := &Retry{Path: path, Form: true}
-	names := make([]string, 0, len(r.PostForm))
-	for name := range r.PostForm {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		label, secret := secretFields[name]
 		switch {
 		case secret && label == "":

@@ -1,8 +1,9 @@
 // Package ui renders the pages of the server.
 //
-// Pages are html/template files, parsed once at start, each with its own view struct (views*.go, and the pages of the
+// Pages are html/template files, parsed once at start, each with its own view struct (views.go, and the pages of the
 // settings in endpoint/settings). They work without scripts, load nothing from another host, and are written completely
-// or not at all. The package does not depend on stores, sessions or OAuth.
+// or not at all. The words of the error pages are in messages.json. The package does not depend on stores, sessions or
+// OAuth.
 //
 // Every endpoint that serves a browser uses it. Package app mounts Static at /static/ and uses NotFound and NotAllowed.
 package ui
