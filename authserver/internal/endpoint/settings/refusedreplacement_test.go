@@ -87,6 +87,28 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	}
 }
 
+// The old secret ends at once if the box is ticked. The user ticks it, and no link that another person sends.
+func TestReplaceSecret_LinkTicksNothing(t *testing.T) {
+	t.Parallel()
+	site := browsertest.Start(t)
+	ada := developer(site, perm.ProgrammesRead)
+	site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	form := replacement(browser).Form(apps + "/secret")
+	link := applications + "/secret?tenant=" + form.Get("tenant") + "&id=" + form.Get("id") + "&expire_old=yes"
+	page := browser.Get(link)
+	if page.Status != http.StatusOK || !strings.Contains(page.Body, `name="expire_old"`) {
+		t.Fatalf("%d %s", page.Status, page.Body)
+	}
+	if filled := page.Form(apps + "/secret"); filled.Has("expire_old") || filled.Get("id") != form.Get("id") {
+		t.Errorf("the link filled in %v", filled)
+	}
+	made := browser.Post(apps+"/secret", page.Form(apps+"/secret"))
+	if !made.HasText("The old secret keeps working for 24 hours.") {
+		t.Errorf("%d %s", made.Status, made.Text())
+	}
+}
+
 // A user without a password is sent to reauthentication from the same form.
 func TestReplaceSecret_MissingPasswordKeepsInput(t *testing.T) {
 	t.Parallel()
