@@ -94,12 +94,13 @@ func (p Parameters) Fields(known []string) []string {
 	return slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !slices.Contains(asked, name) })
 }
 
-// FieldsOf returns the names of the JSON members of a struct, in order.
+// FieldsOf returns the names of the JSON members of a struct, in order, which may be followed by fields without one.
 func FieldsOf[T any]() []string {
 	var names []string
 	for field := range reflect.TypeFor[T]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names = append(names, name)
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" {
+			names = append(names, name)
+		}
 	}
 	return names
 }

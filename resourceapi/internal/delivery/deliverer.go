@@ -32,6 +32,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 const (
@@ -53,10 +54,10 @@ const (
 // bounded number at a time, so that no event appears later with a lower one. Package worker assigns the rest. Package
 // endpoint/webhooks serves the events, and this package sends them to webhook endpoints.
 type Event struct {
-	Sequence int64
-	Type     string          // a subject and what happened to it, such as programme.created
-	Data     json.RawMessage // the id and, of an update, the names of the changed fields
-	At       time.Time
+	Sequence int64           `json:"sequence"`
+	Type     string          `json:"type"` // a subject and what happened to it, such as programme.created
+	At       rest.Time       `json:"timestamp"`
+	Data     json.RawMessage `json:"data"` // the id and, of an update, the names of the changed fields
 }
 
 // A Writer changes the endpoints of a workspace within one transaction, and records the audit events. It returns the

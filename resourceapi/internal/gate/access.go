@@ -61,7 +61,18 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 				"connecting again does not help. An administrator of the workspace can register an application that "+
 				"requires it, in Settings, Developers, or change the connector policy, in Settings, Connectors.")
 	}
-	return g.insufficient(granted, askable, needed)
+	// The scope also names what the token already has, since a client that requests only the missing permission would
+	// lose the others, and the read permission that a write depends on.
+	scope := append(granted[:len(granted):len(granted)], needed)
+	if entry, _ := perm.Describe(needed); askable.Has(entry.Needs) {
+		scope = append(scope, entry.Needs)
+	}
+	return challenged{
+		apierr.New(apierr.Forbidden,
+			"You have the permission "+string(needed)+" in this workspace, but this connection does not. Connect "+
+				"again and allow it."),
+		g.challenge("insufficient_scope", perm.NewSet(scope...)),
+	}
 }
 
 // refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module, nor a route
@@ -111,28 +122,6 @@ func (g *Gate) unauthenticated(message string) error {
 	return challenged{apierr.New(apierr.Unauthenticated, message), g.challenge("invalid_token", g.useful)}
 }
 
-// missing refuses a request without a token. The challenge names no error. Its scope is everything that a connector
-// can use here, because some clients never request more later.
-func (g *Gate) missing() error {
-	return challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", g.useful)}
-}
-
-// insufficient refuses a token without a permission that its user holds, if a new consent can grant it. The scope
-// also names what the token already has, since a client that requests only the missing permission would lose the
-// others, and the read permission that a write depends on.
-func (g *Gate) insufficient(granted, askable perm.Set, needed perm.Permission) error {
-	scope := append(granted[:len(granted):len(granted)], needed)
-	if entry, _ := perm.Describe(needed); askable.Has(entry.Needs) {
-		scope = append(scope, entry.Needs)
-	}
-	return challenged{
-		apierr.New(apierr.Forbidden,
-			"You have the permission "+string(needed)+" in this workspace, but this connection does not. Connect "+
-				"again and allow it."),
-		g.challenge("insufficient_scope", perm.NewSet(scope...)),
-	}
-}
-
 func (g *Gate) challenge(code string, scope perm.Set) string {
 	named := ""
 	if code != "" {
@@ -159,31 +148,14 @@ func (g *Gate) LogServerError(r *http.Request, answer *apierr.Error) {
 	}
 }
 
-// recheckKey is the context key of the check that StillAdmitted runs.
-type recheckKey struct{}
-
-// withRecheck returns a context in which StillAdmitted checks steps 1, 3 and 4 again.
-func (g *Gate) withRecheck(
-	ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission,
-) context.Context {
-	return context.WithValue(ctx, recheckKey{}, func(ctx context.Context) error {
-		s, err := g.readStanding(ctx, held, workspaceID, need, Plan{})
-		if err != nil {
-			return err
-		}
-		if err := g.access(ctx, held, s, workspaceID, need); err != nil {
-			return err
-		}
-		return g.refuseModule(s, need)
-	})
-}
-
-// StillAdmitted returns an error if the request of an export would be refused now, because its credential has ended or
-// its user has lost the permission. It returns nil for other requests, which are short.
-func StillAdmitted(ctx context.Context) error {
-	check, ok := ctx.Value(recheckKey{}).(func(context.Context) error)
-	if !ok {
-		return nil
+// readmit checks steps 1, 3 and 4 again.
+func (g *Gate) readmit(ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission) error {
+	s, err := g.readStanding(ctx, held, workspaceID, need, Plan{})
+	if err != nil {
+		return err
 	}
-	return check(ctx)
+	if err := g.access(ctx, held, s, workspaceID, need); err != nil {
+		return err
+	}
+	return g.refuseModule(s, need)
 }

@@ -83,23 +83,11 @@ func ByteReserver(ctx context.Context) func(bytes int) bool {
 	return func(int) bool { return true }
 }
 
-type readsKey struct{}
-
-// workspaceReads identifies the workspace whose read limit applies to an admitted request.
-type workspaceReads struct {
-	reads       *inflight.Requests[uuid.UUID]
-	workspaceID uuid.UUID
-}
-
 // ReadInTurn runs read, which loads a long page from Postgres, once the workspace of the request has a free read
 // slot. This prevents the credentials of one workspace from holding every connection. read must not wait for the
 // client.
-func ReadInTurn(ctx context.Context, read func() error) (err error) {
-	w, ok := ctx.Value(readsKey{}).(workspaceReads)
-	if !ok {
-		return read()
-	}
-	turn, err := w.reads.Enter(ctx, w.workspaceID)
+func (c Caller) ReadInTurn(ctx context.Context, read func() error) (err error) {
+	turn, err := c.reads.Enter(ctx, c.WorkspaceID)
 	if err != nil {
 		return inflight.Refusal(err, "Too many lists of this workspace are being read. Wait until one finishes.")
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // A Caller is the admitted user and the workspace of the request.
@@ -35,6 +36,11 @@ type Caller struct {
 	Permissions perm.Set      // what the credential may do there at this moment
 	EndsAt      time.Time     // permissions of the credential in the workspace now
 	Module      *apierr.Error // why the module is unavailable; set on the MCP endpoint only
+	// StillAdmitted returns an error if the request of an export would be refused now, because its credential has ended
+	// or its user has lost the permission. It is nil for other requests, which are short.
+	StillAdmitted func(context.Context) error
+
+	reads *inflight.Requests[uuid.UUID] // ReadInTurn
 }
 
 // A Prepare parses a request without store access. Its error is step 5 and is returned in that order.
@@ -160,10 +166,11 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 			return err
 		}
 		defer func() { endTurn(export, err) }()
-		r = r.WithContext(g.withRecheck(r.Context(), held, caller.WorkspaceID, cmp.Or(plan.Need, need)))
+		caller.StillAdmitted = func(ctx context.Context) error {
+			return g.readmit(ctx, held, caller.WorkspaceID, cmp.Or(plan.Need, need))
+		}
 	}
-	reads := workspaceReads{reads: g.Bounds.reads, workspaceID: caller.WorkspaceID}
-	return plan.Serve(w, r.WithContext(context.WithValue(r.Context(), readsKey{}, reads)), caller)
+	return plan.Serve(w, r, caller)
 }
 
 // search runs the search of a plan. It frees the search slot as soon as the store has responded, so that a client
@@ -177,8 +184,10 @@ func search(ctx context.Context, plan Plan, caller Caller, leave func(error)) (e
 func (g *Gate) identify(r *http.Request) (presented, error) {
 	token, err := rest.BearerToken(r.Header)
 	switch {
-	case errors.Is(err, rest.ErrNoToken):
-		return presented{}, g.missing()
+	case errors.Is(err, rest.ErrNoToken): // a request without a token
+		// The challenge names no error. Its scope is everything that a connector can use here, because some clients
+		// never request more later.
+		return presented{}, challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", g.useful)}
 	case err != nil:
 		return presented{}, g.unauthenticated("Send one Authorization header with one bearer token.")
 	}
@@ -249,6 +258,7 @@ func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID
 		Kind:        s.Kind,
 		EndsAt:      s.EndsAt,
 		Permissions: held.granted(s).Intersect(s.MemberPermissions),
+		reads:       g.Bounds.reads,
 	}
 	if held.claims != nil {
 		c.ClientID = held.claims.ClientID

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 
@@ -12,18 +11,12 @@ import (
 func TestReadInTurn_LimitsConcurrentReadsPerWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds := NewBounds(1)
-		in := func(workspaceID uuid.UUID) context.Context {
-			return context.WithValue(
-				t.Context(),
-				readsKey{},
-				workspaceReads{reads: bounds.reads, workspaceID: workspaceID},
-			)
-		}
-		greedy, other := in(uuid.New()), in(uuid.New())
+		greedy := Caller{WorkspaceID: uuid.New(), reads: bounds.reads}
+		other := Caller{WorkspaceID: uuid.New(), reads: bounds.reads}
 		reading, release := 0, make(chan struct{})
 		for range 10 {
 			go func() {
-				err := ReadInTurn(greedy, func() error {
+				err := greedy.ReadInTurn(t.Context(), func() error {
 					reading++ // one goroutine at a time: each comes to its wait before the next
 					<-release
 					return nil
@@ -38,7 +31,7 @@ func TestReadInTurn_LimitsConcurrentReadsPerWorkspace(t *testing.T) {
 			t.Errorf("%d concurrent reads of one workspace, want %d", reading, maxReads)
 		}
 		read := false
-		if err := ReadInTurn(other, func() error { read = true; return nil }); err != nil || !read {
+		if err := other.ReadInTurn(t.Context(), func() error { read = true; return nil }); err != nil || !read {
 			t.Errorf("read of another workspace did not run: %v", err)
 		}
 		for range 10 {

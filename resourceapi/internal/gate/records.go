@@ -91,28 +91,43 @@ func (l List[T, R]) serve(
 			return err
 		}
 	}
-	page := rest.NewJSONPage(l.Record).Only(wanted.Fields).Reserving(ByteReserver(r.Context()))
-	var end rest.End
-	err := ReadInTurn(r.Context(), func() (err error) {
+	return WritePage(w, r, caller, l.Record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
+		var end rest.End
 		if l.Owner == nil {
 			end, err = l.Read(r.Context(), caller.WorkspaceID, wanted, page.Take)
 		} else {
 			end, err = l.ReadOf(r.Context(), caller.WorkspaceID, owner, wanted, page.Take)
 		}
+		if err != nil || !end.More {
+			return "", err
+		}
+		last := l.Position(page.Last())
+		last.Until = end.Until
+		return l.Cursors.SealPosition(wanted.List, last), nil
+	})
+}
+
+// WritePage writes a page of records of type T, which are shown as R with these fields. read adds the records, in a
+// turn of the workspace, and returns the cursor of the next page, if any.
+func WritePage[T, R any](
+	w http.ResponseWriter, r *http.Request, caller Caller, record func(T) R, fields []string,
+	read func(page *rest.Page[T]) (next string, err error),
+) error {
+	page := rest.NewJSONPage(record).Only(fields).Reserving(ByteReserver(r.Context()))
+	next := ""
+	err := caller.ReadInTurn(r.Context(), func() (err error) {
+		next, err = read(page)
 		return err
 	})
 	if err := cmp.Or(err, page.Err()); err != nil {
 		return err
 	}
-	next := ""
-	if end.More {
-		last := l.Position(page.Last())
-		last.Until = end.Until
-		next = l.Cursors.SealPosition(wanted.List, last)
-	}
 	page.Write(w, next)
 	return nil
 }
+
+// Itself is the Record of records that are their own API form.
+func Itself[T any](record T) T { return record }
 
 // A Record serves one record of type T, whose id is in the path.
 type Record[T, R any] struct {

@@ -65,7 +65,7 @@ func (e *Endpoint) export() http.Handler {
 					return err
 				}
 			}
-			return e.stream(w, r, format, rest.Range{Limit: rest.MaxLimit, Filter: filter}, form)
+			return e.stream(w, r, caller, format, rest.Range{Limit: rest.MaxLimit, Filter: filter}, form)
 		}}, nil
 	})
 }
@@ -74,14 +74,15 @@ func (e *Endpoint) export() http.Handler {
 // no status can report it. stream then aborts the connection, so that the client notices that the response is
 // incomplete.
 func (e *Endpoint) stream(
-	w http.ResponseWriter, r *http.Request, format exportFormat, wanted rest.Range, form engage.Form,
+	w http.ResponseWriter, r *http.Request, caller gate.Caller, format exportFormat, wanted rest.Range,
+	form engage.Form,
 ) error {
 	most := shortPart
 	if gate.ByteReserver(r.Context())(longPart) {
 		most = longPart
 	}
 	part := format.header(form.Fields)
-	more, err := e.readPart(r.Context(), form, &wanted, format, &part, most)
+	more, err := e.readPart(r.Context(), caller, form, &wanted, format, &part, most)
 	if err != nil {
 		return refusals.Of(err)
 	}
@@ -100,8 +101,8 @@ func (e *Endpoint) stream(
 			return nil // a client that disconnected is not an error
 		}
 		part = part[:0]
-		if err = gate.StillAdmitted(r.Context()); err == nil {
-			more, err = e.readPart(r.Context(), form, &wanted, format, &part, most)
+		if err = caller.StillAdmitted(r.Context()); err == nil {
+			more, err = e.readPart(r.Context(), caller, form, &wanted, format, &part, most)
 		}
 		if err != nil {
 			if r.Context().Err() == nil && apierr.Of(err).Status() >= http.StatusInternalServerError {
@@ -114,11 +115,12 @@ func (e *Endpoint) stream(
 
 // readPart appends submissions to part until it has most bytes, and advances the range past them.
 func (e *Endpoint) readPart(
-	ctx context.Context, form engage.Form, wanted *rest.Range, format exportFormat, part *[]byte, most int,
+	ctx context.Context, caller gate.Caller, form engage.Form, wanted *rest.Range, format exportFormat, part *[]byte,
+	most int,
 ) (more bool, err error) {
 	for more = true; more && len(*part) < most && err == nil; {
 		var end rest.End
-		failed := gate.ReadInTurn(ctx, func() (failed error) {
+		failed := caller.ReadInTurn(ctx, func() (failed error) {
 			after := wanted.After
 			end, failed = e.Store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
 				if len(*part) >= most {

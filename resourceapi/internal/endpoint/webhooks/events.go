@@ -1,9 +1,7 @@
 package webhooks
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -22,25 +20,9 @@ type Events interface {
 	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It returns the
 	// sequence after which more may follow, or 0.
 	Events(
-		ctx context.Context,
-		workspaceID uuid.UUID,
-		after int64,
-		subjects []string,
-		limit int,
+		ctx context.Context, workspaceID uuid.UUID, after int64, subjects []string, limit int,
 		take func(delivery.Event) bool,
 	) (next int64, err error)
-}
-
-// eventRecord is an event as returned to the workspace.
-type eventRecord struct {
-	Sequence  int64           `json:"sequence"`
-	Type      string          `json:"type"`
-	Timestamp rest.Time       `json:"timestamp"`
-	Data      json.RawMessage `json:"data"`
-}
-
-func eventRecordOf(e delivery.Event) eventRecord {
-	return eventRecord{e.Sequence, e.Type, rest.Time(e.At), e.Data}
 }
 
 // EventRoutes returns the handler of GET /v1/events by path and method: what changed in the workspace within the last
@@ -57,22 +39,16 @@ func listEvents(guard *gate.Gate, events Events, cursors *rest.Cursors) http.Han
 			return gate.Plan{}, rest.Refusals(nil).Of(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
-			page := rest.NewJSONPage(eventRecordOf).Only(wanted.Fields).Reserving(gate.ByteReserver(r.Context()))
-			var resume int64
-			err := gate.ReadInTurn(r.Context(), func() (err error) {
+			read := func(page *rest.Page[delivery.Event]) (next string, err error) {
 				subjects := webhook.ReadableSubjects(caller.Permissions)
-				resume, err = events.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
-				return err
-			})
-			if err := cmp.Or(err, page.Err()); err != nil {
-				return err
+				resume, err := events.Events(
+					r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
+				if err == nil && resume > 0 { // the list is ordered by sequence
+					next = cursors.SealPosition(wanted.List, rest.Position{CreatedAt: time.UnixMicro(resume)})
+				}
+				return next, err
 			}
-			next := ""
-			if resume > 0 {
-				next = cursors.SealPosition(wanted.List, eventPosition(resume))
-			}
-			page.Write(w, next)
-			return nil
+			return gate.WritePage(w, r, caller, gate.Itself[delivery.Event], wanted.Fields, read)
 		}}, nil
 	})
 }
@@ -83,7 +59,7 @@ func readEventRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range,
 	if err := rest.UnknownParameters(raw, "after", "limit", "cursor", "fields"); err != nil {
 		return rest.Range{}, 0, err
 	}
-	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[eventRecord](), rest.Filters{})
+	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[delivery.Event](), rest.Filters{})
 	if err != nil {
 		return rest.Range{}, 0, err
 	}
@@ -98,9 +74,4 @@ func readEventRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range,
 		after = max(after, wanted.After.CreatedAt.UnixMicro())
 	}
 	return wanted, after, p.Problems.OrNil()
-}
-
-// eventPosition returns the position of an event in its list, which is ordered by sequence.
-func eventPosition(sequence int64) rest.Position {
-	return rest.Position{CreatedAt: time.UnixMicro(sequence)}
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/rest"
+
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 )
 
@@ -57,7 +59,7 @@ func (s *Store) Events(
 func scanEvent(row pgx.CollectableRow) (e delivery.Event, err error) {
 	var at *time.Time
 	if err = row.Scan(&e.Sequence, &e.Type, &e.Data, &at); at != nil {
-		e.At = *at
+		e.At = rest.Time(*at)
 	}
 	return e, err
 }
