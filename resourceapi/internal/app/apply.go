@@ -192,8 +192,7 @@ func applyForm(ctx context.Context, writer engage.Writer, form engage.Form) (app
 		if one.Changed = stored.Differences(form); len(one.Changed) > 0 {
 			one.Action = "change"
 		}
-		stored.Definition, stored.Enabled = form.Definition, form.Enabled
-		return stored, nil
+		return form, nil
 	})
 	if !errors.Is(err, engage.ErrNotFound) {
 		return one, err

@@ -47,7 +47,7 @@ type payload struct {
 func messageOf(workspaceID uuid.UUID, e Event) (message, error) {
 	body, err := web.EncodeJSON(payload{
 		Type:        e.Type,
-		Timestamp:   rest.Time(e.At),
+		Timestamp:   e.At,
 		Data:        e.Data,
 		WorkspaceID: workspaceID,
 		Sequence:    e.Sequence,
@@ -215,7 +215,7 @@ func errorAttempt(err error) Attempt {
 // if the record is no longer stored.
 type PersonalData struct {
 	Submission *engage.SubmissionRecord `json:"submission,omitempty"`
-	Supporter  *engage.SupporterRecord  `json:"supporter,omitempty"` // of the submission, once it was processed
+	Supporter  *engage.StoredSupporter  `json:"supporter,omitempty"` // of the submission, once it was processed
 	Member     *Member                  `json:"member,omitempty"`
 }
 

@@ -24,7 +24,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -37,7 +36,7 @@ import (
 // MaxTitle is the maximum length of a title, in characters.
 const MaxTitle = 200
 
-// Bounds of Definition.RetentionMonths.
+// Bounds of Form.RetentionMonths.
 const (
 	DefaultRetentionMonths = 24
 	MaxRetentionMonths     = 120
@@ -51,28 +50,23 @@ const (
 // maxFormText is the maximum length of an introduction or a thank-you text, in characters.
 const maxFormText = 2000
 
-// A Definition describes a new form.
-type Definition struct {
-	Title          string
-	Introduction   string // shown above the fields; may be empty
-	ThankYou       string // shown after the form was sent; empty for the built-in text
-	Lang           string // of the built-in texts (Language)
-	Fields         []Field
-	AllowedOrigins []string // websites that may embed the form and submit to it from scripts
-	// RetentionMonths is the number of months after which submissions are deleted.
-	RetentionMonths int
-}
-
-// A Form is a public form. Its fields never change, so that it records what was asked and agreed to. To ask something
-// else, the workspace creates another form and closes this one.
+// A Form is a public form, as returned to its workspace. Its fields never change, so that it records what was asked and
+// agreed to. To ask something else, the workspace creates another form and closes this one.
 type Form struct {
-	Definition
-	ID          uuid.UUID
-	WorkspaceID uuid.UUID
-	EmbedKey    string
-	Enabled     bool
-	CreatedAt   time.Time
-	Version     int // counts changes, from 1
+	ID             uuid.UUID `json:"id"`
+	EmbedKey       string    `json:"embedKey"`
+	Title          string    `json:"title"`
+	Introduction   string    `json:"introduction"` // shown above the fields; may be empty
+	ThankYou       string    `json:"thankYou"`     // shown after the form was sent; empty for the built-in text
+	Lang           string    `json:"lang"`         // of the built-in texts (Language)
+	Fields         []Field   `json:"fields"`
+	AllowedOrigins []string  `json:"allowedOrigins"` // websites that may embed the form and submit to it from scripts
+	Enabled        bool      `json:"enabled"`
+	CreatedAt      rest.Time `json:"createdAt"`
+	// RetentionMonths is the number of months after which submissions are deleted.
+	RetentionMonths int       `json:"retentionMonths"`
+	WorkspaceID     uuid.UUID `json:"-"`
+	Version         int       `json:"-"` // counts changes, from 1
 }
 
 // A FormState is a form with the state of the Engage module in its workspace.
@@ -90,15 +84,15 @@ func (f FormState) Open() bool { return f.Enabled && f.ModuleEnabled }
 func (f Form) Allows(origin string) bool { return slices.Contains(f.AllowedOrigins, origin) }
 
 // Check returns rest.Problems, or nil. It enforces E1.
-func (d Definition) Check() error {
+func (f Form) Check() error {
 	problems := rest.Problems{}
-	d.checkTexts(problems)
-	if len(d.Fields) == 0 || len(d.Fields) > MaxFields {
+	f.checkTexts(problems)
+	if len(f.Fields) == 0 || len(f.Fields) > MaxFields {
 		problems["fields"] = fmt.Sprintf("A form must have 1 to %d fields.", MaxFields)
 		return problems
 	}
 	seen := map[string]bool{}
-	for i, field := range d.Fields {
+	for i, field := range f.Fields {
 		at := fmt.Sprintf("fields[%d]", i)
 		field.check(at, problems)
 		if seen[field.Name] {
@@ -106,14 +100,14 @@ func (d Definition) Check() error {
 		}
 		seen[field.Name] = true
 	}
-	d.checkUse(problems)
+	f.checkUse(problems)
 	return problems.OrNil()
 }
 
-func (d Definition) checkTexts(problems rest.Problems) {
-	problems.Note("title", cmp.Or(checkLine(d.Title, MaxTitle), displayname.Check(d.Title, MaxTitle)))
-	problems.Note("introduction", checkFormText(d.Introduction))
-	problems.Note("thankYou", checkFormText(d.ThankYou))
+func (f Form) checkTexts(problems rest.Problems) {
+	problems.Note("title", cmp.Or(checkLine(f.Title, MaxTitle), displayname.Check(f.Title, MaxTitle)))
+	problems.Note("introduction", checkFormText(f.Introduction))
+	problems.Note("thankYou", checkFormText(f.ThankYou))
 }
 
 // checkFormText checks a text of several lines. A line may be empty; otherwise the rules for titles apply to it.
@@ -133,18 +127,18 @@ func checkFormText(text string) string {
 }
 
 // checkUse checks where a form may be used, and for how long its submissions are stored.
-func (d Definition) checkUse(problems rest.Problems) {
-	if len(d.AllowedOrigins) > maxOrigins {
+func (f Form) checkUse(problems rest.Problems) {
+	if len(f.AllowedOrigins) > maxOrigins {
 		problems["allowedOrigins"] = fmt.Sprintf("Must have at most %d origins.", maxOrigins)
 	}
-	for i, origin := range d.AllowedOrigins {
+	for i, origin := range f.AllowedOrigins {
 		if !isOrigin(origin) {
 			problems[fmt.Sprintf("allowedOrigins[%d]", i)] = "Must be an origin, such as https://www.example.org: " +
 				"a scheme, a host in lower case, and the port if it is not the default one. No path and no " +
 				"trailing slash."
 		}
 	}
-	if d.RetentionMonths < 1 || d.RetentionMonths > MaxRetentionMonths {
+	if f.RetentionMonths < 1 || f.RetentionMonths > MaxRetentionMonths {
 		problems["retentionMonths"] = fmt.Sprintf("Must be an integer from 1 to %d.", MaxRetentionMonths)
 	}
 }
@@ -164,7 +158,7 @@ type Change struct {
 // Check returns rest.Problems, or nil. It changes a form without problems, so that it finds those of the change alone.
 func (c Change) Check() error {
 	problems := rest.Problems{}
-	changed := c.Apply(Form{Definition: Definition{Title: "Form", RetentionMonths: DefaultRetentionMonths}})
+	changed := c.Apply(Form{Title: "Form", RetentionMonths: DefaultRetentionMonths})
 	changed.checkTexts(problems)
 	changed.checkUse(problems)
 	return problems.OrNil()

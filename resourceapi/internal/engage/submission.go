@@ -84,11 +84,13 @@ type Supporter struct {
 	Name  string // empty if not given
 }
 
-// A StoredSupporter is a supporter as stored.
+// A StoredSupporter is a supporter as stored and as returned to the workspace.
 type StoredSupporter struct {
-	Supporter
-	ID        uuid.UUID
-	CreatedAt time.Time
+	ID        uuid.UUID `json:"id"`
+	Email     *string   `json:"email"`
+	Phone     *string   `json:"phone"`
+	Name      *string   `json:"name"`
+	CreatedAt rest.Time `json:"createdAt"`
 }
 
 // SupporterOf finds the sender in the answers: the first e-mail address, the first phone number, and the text of the
@@ -137,34 +139,6 @@ func (s Submission) Record() SubmissionRecord {
 	}
 }
 
-// A SupporterRecord is a supporter as returned to the workspace.
-type SupporterRecord struct {
-	ID        uuid.UUID `json:"id"`
-	Email     *string   `json:"email"`
-	Phone     *string   `json:"phone"`
-	Name      *string   `json:"name"`
-	CreatedAt rest.Time `json:"createdAt"`
-}
-
-// Record returns the supporter as returned to the workspace.
-func (s StoredSupporter) Record() SupporterRecord {
-	return SupporterRecord{
-		ID:        s.ID,
-		Email:     orNull(s.Email),
-		Phone:     orNull(s.Phone),
-		Name:      orNull(s.Name),
-		CreatedAt: rest.Time(s.CreatedAt),
-	}
-}
-
-// orNull returns nil for an empty text.
-func orNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 // MaxErasedAtOnce is the number of submissions up to which a request erases them itself. A worker erases more of them
 // in batches (contract, section 6a).
 const MaxErasedAtOnce = 1000
@@ -178,10 +152,10 @@ const (
 // An Erasure is the erasure of a form or of a supporter with their submissions. From the moment it is accepted, none of
 // them can be read.
 type Erasure struct {
-	ID      uuid.UUID // zero if the request has erased everything
-	Kind    string
-	Status  Status // Accepted or Processed
-	Deleted int    // submissions so far
+	ID      uuid.UUID `json:"id"` // zero if the request has erased everything
+	Kind    string    `json:"-"`
+	Status  Status    `json:"status"`             // Accepted or Processed
+	Deleted int       `json:"deletedSubmissions"` // so far
 }
 
 var (

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -33,13 +32,12 @@ const (
 	ImportRejected  ImportStatus = "rejected"
 )
 
-// An Import is a file of programmes and its result.
+// An Import is the result of a file of programmes.
 type Import struct {
-	ID        uuid.UUID
-	Status    ImportStatus
-	Imported  int
-	Errors    []RowError
-	CreatedAt time.Time
+	ID       uuid.UUID    `json:"id"`
+	Status   ImportStatus `json:"status"`
+	Imported int          `json:"imported"`
+	Errors   []RowError   `json:"errors"`
 }
 
 // A RowError says what is wrong in a row. Rows are numbered as in a spreadsheet: the header is row 1, and empty rows

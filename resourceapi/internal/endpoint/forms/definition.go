@@ -26,56 +26,64 @@ func ReadForm(content []byte) (engage.Form, error) {
 	return readForm(object)
 }
 
+// Messages about members that have the wrong type.
+const (
+	notText    = "Must be a string."
+	notOrigins = "Must be an array of strings. If the array is empty, other websites cannot use the form."
+)
+
 // readForm reads the body of POST. enabled defaults to true, lang to engage.DefaultLanguage, retentionMonths to 24, and
 // introduction and thankYou to "". The error is a rest.Problems.
 func readForm(object rest.Object) (engage.Form, error) {
 	problems := rest.UnknownMembers(object, formMembers...)
-	enabled := object.Flag("enabled", problems)
-	definition, err := readDefinition(object, problems)
-	return engage.Form{Definition: definition, Enabled: enabled == nil || *enabled}, err
-}
-
-// readRetention returns nil if object has no member "retentionMonths", and 0, which is not valid, if the member is not
-// an integer.
-func readRetention(object rest.Object) *int {
-	if !object.Has("retentionMonths") {
-		return nil
-	}
-	months, err := strconv.Atoi(string(object["retentionMonths"]))
-	if err != nil {
-		months = 0
-	}
-	return &months
-}
-
-func readDefinition(object rest.Object, problems rest.Problems) (engage.Definition, error) {
-	d := engage.Definition{AllowedOrigins: []string{}, RetentionMonths: engage.DefaultRetentionMonths}
-	if months := readRetention(object); months != nil {
-		d.RetentionMonths = *months
-	}
-	title, isText := object.Text("title")
-	if d.Title = title; !isText {
-		problems["title"] = "Must be a string."
-	}
-	d.Introduction = orElse(readText(object, "introduction", problems), "")
-	d.ThankYou = orElse(readText(object, "thankYou", problems), "")
-	d.Lang = orElse(readLang(object, problems), engage.DefaultLanguage)
-	if !readTexts(object, "allowedOrigins", &d.AllowedOrigins) {
-		problems["allowedOrigins"] = "Must be an array of strings. If the array is empty, other websites cannot " +
-			"use the form."
+	form := readMembers(object, problems).Apply(engage.Form{
+		Lang:            engage.DefaultLanguage,
+		AllowedOrigins:  []string{},
+		Enabled:         true,
+		RetentionMonths: engage.DefaultRetentionMonths,
+	})
+	for name, message := range map[string]string{"title": notText, "allowedOrigins": notOrigins} {
+		if !object.Has(name) {
+			problems[name] = message
+		}
 	}
 	var elements []json.RawMessage
 	if object.Null("fields") || json.Unmarshal(object["fields"], &elements) != nil {
 		problems["fields"] = "Must be an array of fields."
-		return d, problems
+		return form, problems
 	}
 	if len(elements) > engage.MaxFields {
 		elements = elements[:engage.MaxFields+1] // one more than allowed, so that Check reports too many
 	}
 	for i, element := range elements {
-		d.Fields = append(d.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
+		form.Fields = append(form.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
 	}
-	return d, problems.Join(d.Check())
+	return form, problems.Join(form.Check())
+}
+
+// readMembers reads the members other than fields. Omitted ones are nil.
+func readMembers(object rest.Object, problems rest.Problems) engage.Change {
+	change := engage.Change{
+		Title:        readText(object, "title", problems),
+		Introduction: readText(object, "introduction", problems),
+		ThankYou:     readText(object, "thankYou", problems),
+		Lang:         readText(object, "lang", problems),
+		Enabled:      object.Flag("enabled", problems),
+	}
+	if change.Lang != nil && !engage.KnownLanguage(*change.Lang) {
+		problems["lang"] = "Must be one of these languages: " + strings.Join(engage.Languages(), ", ") + "."
+	}
+	if object.Has("allowedOrigins") {
+		change.AllowedOrigins = &[]string{}
+		if !readTexts(object, "allowedOrigins", change.AllowedOrigins) {
+			problems["allowedOrigins"] = notOrigins
+		}
+	}
+	if object.Has("retentionMonths") {
+		months, _ := strconv.Atoi(string(object["retentionMonths"])) // out of range unless it is an integer
+		change.RetentionMonths = &months
+	}
+	return change
 }
 
 // readText returns nil if object has no such member.
@@ -85,49 +93,20 @@ func readText(object rest.Object, name string, problems rest.Problems) *string {
 	}
 	text, isText := object.Text(name)
 	if !isText {
-		problems[name] = "Must be a string."
+		problems[name] = notText
 	}
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	return &text
 }
 
-// readLang returns nil if object has no member "lang".
-func readLang(object rest.Object, problems rest.Problems) *string {
-	lang := readText(object, "lang", problems)
-	if lang != nil && !engage.KnownLanguage(*lang) {
-		problems["lang"] = "Must be one of these languages: " + strings.Join(engage.Languages(), ", ") + "."
-	}
-	return lang
-}
-
-func orElse(text *string, otherwise string) string {
-	if text == nil {
-		return otherwise
-	}
-	return *text
-}
-
 // readChange reads the body of PATCH, whose members are all optional. The error is a rest.Problems.
 func readChange(object rest.Object) (engage.Change, error) {
-	var change engage.Change
 	problems := rest.UnknownMembers(object, formMembers...)
 	if object.Has("fields") {
 		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
 			"enabled: false."
 	}
-	change.Title = readText(object, "title", problems)
-	change.Introduction = readText(object, "introduction", problems)
-	change.ThankYou = readText(object, "thankYou", problems)
-	change.Lang = readLang(object, problems)
-	if object.Has("allowedOrigins") {
-		origins := []string{}
-		if change.AllowedOrigins = &origins; !readTexts(object, "allowedOrigins", &origins) {
-			problems["allowedOrigins"] = "Must be an array of strings. If the array is empty, other websites " +
-				"cannot use the form."
-		}
-	}
-	change.Enabled = object.Flag("enabled", problems)
-	change.RetentionMonths = readRetention(object)
+	change := readMembers(object, problems)
 	return change, problems.Join(change.Check())
 }
 
@@ -138,29 +117,23 @@ func readField(at string, element json.RawMessage, problems rest.Problems) engag
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
 		return engage.Field{}
 	}
-	for name, message := range rest.UnknownMembers(object, "name", "label", "type", "required", "options") {
-		problems[at+"."+name] = message
-	}
+	own := rest.UnknownMembers(object, "name", "label", "type", "required", "options")
 	var f engage.Field
 	text := func(key string) string {
 		value, isText := object.Text(key)
 		if !isText {
-			problems[at+"."+key] = "Must be a string."
+			own[key] = notText
 		}
 		return value
 	}
 	f.Name, f.Label, f.Type = text("name"), text("label"), engage.Type(text("type"))
-	if object.Has("required") {
-		switch string(object["required"]) {
-		case "true":
-			f.Required = true
-		case "false":
-		default:
-			problems[at+".required"] = "Must be true or false."
-		}
-	}
+	required := object.Flag("required", own)
+	f.Required = required != nil && *required
 	if object.Has("options") && !readTexts(object, "options", &f.Options) {
-		problems[at+".options"] = "Must be an array of strings."
+		own["options"] = "Must be an array of strings."
+	}
+	for name, message := range own {
+		problems[at+"."+name] = message
 	}
 	return f
 }

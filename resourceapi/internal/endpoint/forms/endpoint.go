@@ -7,6 +7,7 @@ package forms
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -84,58 +85,26 @@ func (e *Endpoint) module() gate.Module {
 	return gate.Module{Gate: e.Gate, Cursors: e.Cursors, Refusals: refusals}
 }
 
-// formRecord is a form as returned to its workspace.
-type formRecord struct {
-	ID             uuid.UUID      `json:"id"`
-	EmbedKey       string         `json:"embedKey"`
-	Title          string         `json:"title"`
-	Introduction   string         `json:"introduction"`
-	ThankYou       string         `json:"thankYou"`
-	Lang           string         `json:"lang"`
-	Fields         []engage.Field `json:"fields"`
-	AllowedOrigins []string       `json:"allowedOrigins"`
-	Enabled        bool           `json:"enabled"`
-	CreatedAt      rest.Time      `json:"createdAt"`
-
-	RetentionMonths int `json:"retentionMonths"`
-}
-
-func recordOf(f engage.Form) formRecord {
-	return formRecord{
-		ID:              f.ID,
-		EmbedKey:        f.EmbedKey,
-		Title:           f.Title,
-		Introduction:    f.Introduction,
-		ThankYou:        f.ThankYou,
-		Lang:            f.Lang,
-		Fields:          f.Fields,
-		AllowedOrigins:  f.AllowedOrigins,
-		Enabled:         f.Enabled,
-		CreatedAt:       rest.Time(f.CreatedAt),
-		RetentionMonths: f.RetentionMonths,
-	}
-}
-
 // list handles GET: one page of the workspace's forms, newest first.
 func (e *Endpoint) list() http.Handler {
-	return gate.List[engage.Form, formRecord]{
+	return gate.List[engage.Form, engage.Form]{
 		Module:   e.module(),
 		Need:     perm.EngageReadForms,
 		Name:     "forms",
 		Read:     e.Store.Forms,
-		Record:   recordOf,
-		Position: func(f engage.Form) rest.Position { return rest.Position{CreatedAt: f.CreatedAt, ID: f.ID} },
+		Record:   gate.Itself[engage.Form],
+		Position: func(f engage.Form) rest.Position { return rest.Position{CreatedAt: time.Time(f.CreatedAt), ID: f.ID} },
 	}.Handler()
 }
 
 // read handles GET of one form, with the entity tag for If-Match.
 func (e *Endpoint) read() http.Handler {
-	return gate.Record[engage.Form, formRecord]{
+	return gate.Record[engage.Form, engage.Form]{
 		Module:   e.module(),
 		Need:     perm.EngageReadForms,
 		NotFound: engage.ErrNotFound,
 		Read:     e.Store.Form,
-		Record:   recordOf,
+		Record:   gate.Itself[engage.Form],
 		Version:  func(f engage.Form) int { return f.Version },
 	}.Handler()
 }
@@ -172,39 +141,32 @@ func (e *Endpoint) readSubmission() http.Handler {
 
 // supporters handles GET of the workspace's supporters: one page, newest first.
 func (e *Endpoint) supporters() http.Handler {
-	return gate.List[engage.StoredSupporter, engage.SupporterRecord]{
+	return gate.List[engage.StoredSupporter, engage.StoredSupporter]{
 		Module: e.module(),
 		Need:   perm.EngageReadSubmissions,
 		Name:   "supporters",
 		Read:   e.Store.Supporters,
-		Record: engage.StoredSupporter.Record,
+		Record: gate.Itself[engage.StoredSupporter],
 		Position: func(s engage.StoredSupporter) rest.Position {
-			return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
+			return rest.Position{CreatedAt: time.Time(s.CreatedAt), ID: s.ID}
 		},
 	}.Handler()
 }
 
 // readSupporter handles GET of one supporter.
 func (e *Endpoint) readSupporter() http.Handler {
-	return gate.Record[engage.StoredSupporter, engage.SupporterRecord]{
+	return gate.Record[engage.StoredSupporter, engage.StoredSupporter]{
 		Module:   e.module(),
 		Need:     perm.EngageReadSubmissions,
 		NotFound: engage.ErrNoSupporter,
 		Read:     e.Store.Supporter,
-		Record:   engage.StoredSupporter.Record,
+		Record:   gate.Itself[engage.StoredSupporter],
 	}.Handler()
-}
-
-// erasureState is the status of an erasure.
-type erasureState struct {
-	ID                 uuid.UUID     `json:"id"`
-	Status             engage.Status `json:"status"`
-	DeletedSubmissions int           `json:"deletedSubmissions"`
 }
 
 // readErasure handles GET of an erasure that a worker does, for callers who may erase such a record.
 func (e *Endpoint) readErasure() http.Handler {
-	return gate.Record[engage.Erasure, erasureState]{
+	return gate.Record[engage.Erasure, engage.Erasure]{
 		Module:   e.module(),
 		Need:     perm.EngageWriteSubmissions,
 		NotFound: engage.ErrNoErasure,
@@ -216,9 +178,7 @@ func (e *Endpoint) readErasure() http.Handler {
 			}
 			return nil
 		},
-		Record: func(erasure engage.Erasure) erasureState {
-			return erasureState{erasure.ID, erasure.Status, erasure.Deleted}
-		},
+		Record: gate.Itself[engage.Erasure],
 	}.Handler()
 }
 

@@ -68,7 +68,7 @@ func decodeChange(r *gate.WriteRequest) effect {
 }
 
 func answerWith(status int, f engage.Form, err error) (rest.Answer, error) {
-	answer, err := rest.JSON(status, recordOf(f), err)
+	answer, err := rest.JSON(status, f, err)
 	answer.ETag = rest.Tag(f.Version)
 	return answer, err
 }

@@ -145,22 +145,15 @@ func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	}, nil
 }
 
-type importState struct {
-	ID       uuid.UUID              `json:"id"`
-	Status   programme.ImportStatus `json:"status"`
-	Imported int                    `json:"imported"`
-	Errors   []programme.RowError   `json:"errors"`
-}
-
 // readImport handles GET of one import: accepted, processed or rejected. It needs the write permission only, since a
 // caller who may write may see the result.
 func (e *Endpoint) readImport() http.Handler {
-	return gate.Record[programme.Import, importState]{
+	return gate.Record[programme.Import, programme.Import]{
 		Module:   gate.Module{Gate: e.Gate, Refusals: refusals},
 		Need:     perm.ProgrammesWrite,
 		NotFound: programme.ErrNotFound,
 		Read:     e.Store.Import,
-		Record:   func(i programme.Import) importState { return importState{i.ID, i.Status, i.Imported, i.Errors} },
+		Record:   gate.Itself[programme.Import],
 	}.Handler()
 }
 

@@ -21,10 +21,10 @@ func TestPage_LanguageFromRightToLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := viewOf(engage.Form{Definition: engage.Definition{Title: "تطوع معنا", Fields: []engage.Field{
+	v := viewOf(engage.Form{Title: "تطوع معنا", Fields: []engage.Field{
 		{Name: "name", Label: "اسمك", Type: engage.Text},
 		{Name: "email", Label: "بريدك", Type: engage.Email},
-	}}}, pageStyle{})
+	}}, pageStyle{})
 	v.Words = arabic
 	w := httptest.NewRecorder()
 	if err := new(Endpoint).render(w, 200, nil, v); err != nil {

@@ -38,7 +38,7 @@ func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s en
 	return id, nil
 }
 
-const supporterColumns = "p.id, coalesce(p.email, ''), coalesce(p.phone, ''), coalesce(p.name, ''), p.created_at"
+const supporterColumns = "p.id, nullif(p.email, ''), nullif(p.phone, ''), nullif(p.name, ''), p.created_at"
 
 func scanSupporter(row pgx.CollectableRow) (s engage.StoredSupporter, err error) {
 	return s, row.Scan(&s.ID, &s.Email, &s.Phone, &s.Name, &s.CreatedAt)

@@ -295,7 +295,7 @@ func (w *Webhooks) PersonalData(
 // them, because the module is off (contract, section 6).
 func (w *Webhooks) submission(
 	ctx context.Context, workspaceID, id uuid.UUID,
-) (*engage.SubmissionRecord, *engage.SupporterRecord, error) {
+) (*engage.SubmissionRecord, *engage.StoredSupporter, error) {
 	open, err := w.engageOpen(ctx, workspaceID)
 	if err != nil || !open {
 		return nil, nil, err
@@ -317,7 +317,7 @@ func (w *Webhooks) submission(
 	if err != nil {
 		return nil, nil, err
 	}
-	return new(s.Record()), new(p.Record()), nil
+	return new(s.Record()), &p, nil
 }
 
 // engageOpen reports whether Engage is enabled and provisioned in the workspace.
