@@ -134,6 +134,7 @@ func newWebhooks(p parts) (webhookParts, error) {
 		log:      p.log,
 		Deliverer: delivery.New(delivery.Deps{
 			Store:   store,
+			Events:  store,
 			Network: network,
 			Keys:    keys,
 			Count:   countDeliveries(p.watch.Registry, store, p.log),

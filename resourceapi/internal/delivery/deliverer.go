@@ -93,12 +93,8 @@ type Target struct {
 	Permissions perm.Set       // of the user in the workspace; none if the user is no member
 }
 
-// Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed.
-type Store interface {
-	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
-	Target(ctx context.Context, workspaceID, id uuid.UUID) (Target, error)
-	// Requested returns the oldest pending delivery of an endpoint that a user requested.
-	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
+// Events reads the events of workspaces.
+type Events interface {
 	// Event returns an event of the workspace, and false if it is no longer stored.
 	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e Event, stored bool, err error)
 	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence, up
@@ -106,7 +102,14 @@ type Store interface {
 	Next(ctx context.Context, t Target, types []string) (e Event, found bool, err error)
 	// PersonalData returns the current personal data of an event of the workspace. It does not check permissions.
 	PersonalData(ctx context.Context, workspaceID uuid.UUID, e Event) (PersonalData, error)
+}
 
+// Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed.
+type Store interface {
+	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
+	Target(ctx context.Context, workspaceID, id uuid.UUID) (Target, error)
+	// Requested returns the oldest pending delivery of an endpoint that a user requested.
+	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
 	// Finish records the result of a requested delivery.
 	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
 	// Accept moves the position to the event.
@@ -123,6 +126,7 @@ type Store interface {
 // Deps are the dependencies of a Deliverer.
 type Deps struct {
 	Store   Store
+	Events  Events
 	Network *publicnet.Network
 	Keys    *webhook.Keys
 	Count   func(Outcome, time.Duration)
@@ -132,11 +136,17 @@ type Deps struct {
 // A Deliverer sends events to endpoints. It is safe for concurrent use.
 type Deliverer struct {
 	Deps
-	sender *sender
+	client *http.Client
 }
 
 // New returns a Deliverer.
-func New(d Deps) *Deliverer { return &Deliverer{d, newSender(d.Network, d.Now)} }
+func New(d Deps) *Deliverer {
+	return &Deliverer{d, &http.Client{
+		Timeout:       Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     d.Network.Transport(),
+	}}
+}
 
 // Deliver sends to one endpoint until nothing is pending, a delivery fails, or 5 seconds have passed. It returns an
 // error of the store or of ctx. A failed delivery is not an error.
@@ -173,7 +183,7 @@ func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) 
 	if !t.Permissions.Has(perm.AccountAPIAccess) {
 		return false, d.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
 	}
-	e, found, err := d.Store.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
+	e, found, err := d.Events.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
 	if err != nil {
 		return false, err
 	}
@@ -226,7 +236,7 @@ func (d *Deliverer) deliverRequested(
 	var e Event
 	stored := false
 	if requested.Sequence != nil {
-		if e, stored, err = d.Store.Event(ctx, workspaceID, *requested.Sequence); err != nil {
+		if e, stored, err = d.Events.Event(ctx, workspaceID, *requested.Sequence); err != nil {
 			return err
 		}
 	}
@@ -254,7 +264,12 @@ func (d *Deliverer) requestedMessage(
 	ctx context.Context, t Target, requested webhook.Delivery, e Event, stored bool,
 ) (m message, problem string, err error) {
 	if requested.Sequence == nil {
-		m, err = testMessage(t.Endpoint, requested)
+		data, err := json.Marshal(map[string]uuid.UUID{"id": t.ID})
+		if err != nil {
+			return message{}, "", err
+		}
+		test := Event{Type: webhook.TestType, At: rest.Time(requested.CreatedAt), Data: data}
+		m, err = messageOf("test_"+requested.ID.String(), t.WorkspaceID, test)
 		return m, "", err
 	}
 	if !t.Permissions.Has(perm.AccountAPIAccess) ||
@@ -268,13 +283,19 @@ func (d *Deliverer) requestedMessage(
 	return m, "", err
 }
 
-// eventMessage returns the message of an event.
+// eventMessage returns the message of an event, with personal data if the user of the endpoint asked for it (W8). The
+// caller has checked that the user may read the event.
 func (d *Deliverer) eventMessage(ctx context.Context, t Target, e Event) (message, error) {
-	e, err := d.withPersonalData(ctx, t, e)
-	if err != nil {
-		return message{}, err
+	if t.PersonalData {
+		personal, err := d.Events.PersonalData(ctx, t.WorkspaceID, e)
+		if err == nil {
+			e.Data, err = personal.addTo(e.Data)
+		}
+		if err != nil {
+			return message{}, err
+		}
 	}
-	return messageOf(t.WorkspaceID, e)
+	return messageOf(fmt.Sprintf("evt_%s_%d", t.WorkspaceID, e.Sequence), t.WorkspaceID, e)
 }
 
 func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, error) {
@@ -291,7 +312,7 @@ func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, err
 			secrets = append(secrets, former)
 		}
 	}
-	a, err := d.sender.send(ctx, t.URL, secrets, m)
+	a, err := d.post(ctx, t.URL, secrets, m)
 	if err != nil {
 		return Attempt{}, fmt.Errorf("webhook endpoint %s: %w", t.ID, err)
 	}

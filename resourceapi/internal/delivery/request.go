@@ -16,7 +16,6 @@ import (
 	"github.com/google/uuid"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -44,7 +43,8 @@ type payload struct {
 	Sequence    int64           `json:"sequence,omitempty"`
 }
 
-func messageOf(workspaceID uuid.UUID, e Event) (message, error) {
+// messageOf returns the message of an event. A test event has no sequence.
+func messageOf(id string, workspaceID uuid.UUID, e Event) (message, error) {
 	body, err := web.EncodeJSON(payload{
 		Type:        e.Type,
 		Timestamp:   e.At,
@@ -52,22 +52,7 @@ func messageOf(workspaceID uuid.UUID, e Event) (message, error) {
 		WorkspaceID: workspaceID,
 		Sequence:    e.Sequence,
 	})
-	return message{"evt_" + workspaceID.String() + "_" + strconv.FormatInt(e.Sequence, 10), body}, err
-}
-
-// testMessage returns the message of a test event, which has no sequence.
-func testMessage(e webhook.Endpoint, d webhook.Delivery) (message, error) {
-	data, err := json.Marshal(map[string]uuid.UUID{"id": e.ID})
-	if err != nil {
-		return message{}, err
-	}
-	body, err := web.EncodeJSON(payload{
-		Type:        webhook.TestType,
-		Timestamp:   rest.Time(d.CreatedAt),
-		Data:        data,
-		WorkspaceID: e.WorkspaceID,
-	})
-	return message{"test_" + d.ID.String(), body}, err
+	return message{id, body}, err
 }
 
 // An Attempt is the result of one request to an endpoint.
@@ -94,20 +79,6 @@ const (
 // Outcomes returns all outcomes.
 func Outcomes() []Outcome { return []Outcome{Accepted, Refused, Unreachable, NotPublic} }
 
-// A sender posts messages.
-type sender struct {
-	client *http.Client
-	now    func() time.Time
-}
-
-func newSender(network *publicnet.Network, now func() time.Time) *sender {
-	return &sender{now: now, client: &http.Client{
-		Timeout:       Timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     network.Transport(),
-	}}
-}
-
 // sign returns a signature by each secret (Standard Webhooks).
 func sign(secrets []credential.Secret, m message, at time.Time) (string, error) {
 	var signatures []string
@@ -125,9 +96,9 @@ func sign(secrets []credential.Secret, m message, at time.Time) (string, error) 
 	return strings.Join(signatures, " "), nil
 }
 
-// send posts the message with a signature by each secret. It does not read the body of the response.
-func (s *sender) send(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
-	began := s.now()
+// post posts the message with a signature by each secret. It does not read the body of the response.
+func (d *Deliverer) post(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
+	began := d.Now()
 	signature, err := sign(secrets, m, began)
 	if err != nil {
 		return Attempt{}, err
@@ -141,21 +112,24 @@ func (s *sender) send(ctx context.Context, address string, secrets []credential.
 	request.Header.Set(standardwebhooks.HeaderWebhookID, m.id)
 	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(began.Unix(), 10))
 	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
-	response, err := s.client.Do(request)
-	took := s.now().Sub(began)
+	response, err := d.client.Do(request)
+	a := Attempt{Outcome: Accepted, Took: d.Now().Sub(began)}
+	if err != nil && ctx.Err() != nil {
+		return Attempt{}, context.Cause(ctx) // the process is stopping, so this is not a failure of the endpoint
+	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return Attempt{}, context.Cause(ctx) // the process is stopping, so this is not a failure of the endpoint
-		}
-		attempt := errorAttempt(err)
-		attempt.Took = took
-		return attempt, nil
+		a.Problem, a.Outcome = problemOf(err)
+		return a, nil
 	}
 	_ = response.Body.Close()
-	attempt := statusAttempt(response.StatusCode)
-	attempt.Took = took
-	attempt.RetryAfter = retryAfter(response.Header.Get("Retry-After"), s.now())
-	return attempt, nil
+	a.Status, a.RetryAfter = response.StatusCode, retryAfter(response.Header.Get("Retry-After"), d.Now())
+	if a.Status < 200 || a.Status >= 300 {
+		a.Outcome, a.Problem = Refused, fmt.Sprintf("The endpoint answered with status %d.", a.Status)
+	}
+	if a.Status >= 300 && a.Status < 400 {
+		a.Problem += " Redirects are not followed."
+	}
+	return a, nil
 }
 
 // retryAfter returns how long the header Retry-After asks to wait: a number of seconds, or until a date (RFC 9110,
@@ -171,44 +145,23 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), longestWait)
 }
 
-func statusAttempt(status int) Attempt {
-	switch {
-	case status >= 200 && status < 300:
-		return Attempt{Status: status, Outcome: Accepted}
-	case status >= 300 && status < 400:
-		return Attempt{
-			Status:  status,
-			Problem: fmt.Sprintf("The endpoint answered with status %d. Redirects are not followed.", status),
-			Outcome: Refused,
-		}
-	}
-	return Attempt{
-		Status:  status,
-		Problem: fmt.Sprintf("The endpoint answered with status %d.", status),
-		Outcome: Refused,
-	}
-}
-
-// errorAttempt returns the attempt for an error of the HTTP client. It omits the text of the error, which quotes the
-// URL (W7).
-func errorAttempt(err error) Attempt {
-	a := Attempt{Outcome: Unreachable, Problem: "The connection failed."}
+// problemOf returns the problem and the outcome of an error of the HTTP client. It omits the text of the error, which
+// quotes the URL (W7).
+func problemOf(err error) (problem string, outcome Outcome) {
 	var timeout interface{ Timeout() bool }
-	if errors.Is(err, publicnet.ErrProhibited) {
-		return Attempt{Outcome: NotPublic, Problem: "The host has no public address."}
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case errors.Is(err, publicnet.ErrProhibited):
+		return "The host has no public address.", NotPublic
+	case unresolved:
+		return "The host name could not be resolved.", Unreachable
+	case untrusted:
+		return "The certificate of the host is not valid.", Unreachable
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "The endpoint did not answer within 10 seconds.", Unreachable
 	}
-	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		a.Problem = "The host name could not be resolved."
-		return a
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		a.Problem = "The certificate of the host is not valid."
-		return a
-	}
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		a.Problem = "The endpoint did not answer within 10 seconds."
-	}
-	return a
+	return "The connection failed.", Unreachable
 }
 
 // PersonalData is the current record that an event is about, of events of submissions and members. Its fields are nil
@@ -226,29 +179,21 @@ type Member struct {
 	Email  string    `json:"email"`
 }
 
-// withPersonalData adds the personal data to the data of an event, if the user of the endpoint asked for it (W8). The
-// caller has checked that the user may read the event.
-func (d *Deliverer) withPersonalData(ctx context.Context, t Target, e Event) (Event, error) {
-	if !t.PersonalData {
-		return e, nil
-	}
-	personal, err := d.Store.PersonalData(ctx, t.WorkspaceID, e)
+// addTo adds the personal data to the data of an event.
+func (p PersonalData) addTo(data json.RawMessage) (json.RawMessage, error) {
+	added, err := json.Marshal(p)
 	if err != nil {
-		return Event{}, err
+		return nil, fmt.Errorf("encode the personal data of an event: %w", err)
 	}
-	added, err := json.Marshal(personal)
-	if err != nil {
-		return Event{}, fmt.Errorf("encode the personal data of an event: %w", err)
-	}
-	data := map[string]json.RawMessage{}
-	for _, part := range []json.RawMessage{e.Data, added} {
-		if err := json.Unmarshal(part, &data); err != nil {
-			return Event{}, fmt.Errorf("add personal data to an event: %w", err)
+	all := map[string]json.RawMessage{}
+	for _, part := range []json.RawMessage{data, added} {
+		if err := json.Unmarshal(part, &all); err != nil {
+			return nil, fmt.Errorf("add personal data to an event: %w", err)
 		}
 	}
-	e.Data, err = json.Marshal(data)
+	data, err = json.Marshal(all)
 	if err != nil {
-		return Event{}, fmt.Errorf("encode the data of an event: %w", err)
+		return nil, fmt.Errorf("encode the data of an event: %w", err)
 	}
-	return e, nil
+	return data, nil
 }

@@ -163,11 +163,15 @@ func deliverTo(
 			personal_data_for)
 		values ($1, $2, $3, $4, '{member.added}', $5, $6, 0, now(), case when $7 then $3::uuid end)`,
 		id, workspaceID, user, server.URL, secret.Secret, secret.Key, asked)
-	deliver := func(store delivery.Store) {
+	deliver := func(store interface {
+		delivery.Store
+		delivery.Events
+	}) {
 		t.Helper()
 		received = nil
 		deliverer := delivery.New(delivery.Deps{
 			Store:   store,
+			Events:  store,
 			Network: publicnet.New(publicnet.Options{Trusted: trusted}),
 			Keys:    keys,
 			Count:   func(delivery.Outcome, time.Duration) {},
