@@ -37,14 +37,9 @@ type App struct {
 	// Handler serves every request.
 	Handler http.Handler
 
-	modules []module
-	router  *mux.Router
-	store   *postgres.Store
-	usage   *standing.UsageRecorder
-	limits  *redis.Limits
-	watch   server.Instruments
-
-	profiles        string
+	parts
+	modules         []module
+	router          *mux.Router
 	serving         server.Process
 	servingWorks    []func(context.Context)
 	processing      server.Process // of submissions and webhooks, without the API
@@ -63,7 +58,6 @@ type parts struct {
 	store      *postgres.Store
 	tokens     *gate.Keys
 	usage      *standing.UsageRecorder
-	atGate     gate.Deps
 	gate       *gate.Gate
 	limits     *redis.Limits
 	log        *slog.Logger
@@ -96,7 +90,7 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 	}
 	p.usage = p.store.UsageRecorder(log)
 	p.tokens = gate.NewKeys(c.JWKSURL, c.BaseURL, log, time.Now)
-	p.atGate = gate.Deps{
+	p.gate = gate.New(gate.Deps{
 		Resource:  gate.API,
 		BaseURL:   c.BaseURL,
 		Keys:      p.tokens,
@@ -104,8 +98,7 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 		RecordUse: p.usage.Record,
 		Log:       log,
 		Bounds:    gate.NewBounds(p.store.SearchesPerWorkspace()),
-	}
-	p.gate = gate.New(p.atGate)
+	})
 	redisURL := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, log)
 	p.limits, err = redis.Connect(redisURL, c.StoreWait, log, time.Now)
 	return p, err
@@ -126,7 +119,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	engaged, err := newEngage(p, hooks)
+	engage, process, err := newEngage(p, hooks)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +127,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	needed := partsOfAPI(p.store, p.tokens, p.limits)
-	a := &App{modules: modules(p, engaged), store: p.store, usage: p.usage, limits: p.limits, watch: p.watch}
+	a := &App{parts: p, modules: modules(p, engage)}
 	all := []routes{
 		assistants.Routes(),
 		gate.MetadataRoutes(c.BaseURL, p.brand.Name()),
@@ -147,7 +140,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	for _, m := range a.modules {
 		all = append(all, m.routes...)
 	}
-	a.router, a.profiles = newRouter(p.gate, all, rest.Deprecated()), c.Profiles
+	a.router = newRouter(p.gate, all, rest.Deprecated())
 	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, lastResort(p.gate))
 	a.serving = server.Process{
 		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: needed.Ready},
@@ -159,22 +152,24 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	a.processing = a.serving
 	a.processing.Server = web.Server{Address: c.WorkerListen}
 	a.processing.Handler = withSecurityHeaders(probes(ready(p.gate, log, partsOfWorker(p.store))))
-	a.servingWorks, a.processingWorks = works(p, hooks, engaged)
+	a.servingWorks, a.processingWorks = works(p, hooks, process)
 	return a, nil
 }
 
 // works returns what the processes do in the background: those that serve, and those that only process submissions and
 // webhooks.
-func works(p parts, hooks webhookParts, engaged *engageModule) (serving, processing []func(context.Context)) {
+func works(
+	p parts, hooks webhookParts, process func(context.Context),
+) (serving, processing []func(context.Context)) {
 	c, log := p.config, p.log
 	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, p.keys, log)
 	expired := p.store.Retention(retention.Days(c.ImportsDays), retention.Days(c.SupportersDays))
 	deleted := server.CountDeleted(p.watch.Registry)
-	processing = []func(context.Context){engaged.worker.Run, worker.Erase(p.store, log)}
+	processing = []func(context.Context){process, worker.Erase(p.store.ProcessErasure, log)}
 	serving = []func(context.Context){
 		p.tokens.Run,
 		master.Run,
-		worker.Import(p.store, log),
+		worker.Import(p.store.ProcessImport, log),
 		hooks.publishKey,
 		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
 	}
@@ -202,7 +197,7 @@ func newAssistants(p parts) (*mcp.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	atGate := p.atGate
+	atGate := p.gate.Deps
 	atGate.Resource = gate.MCP
 	return mcp.New(mcp.Deps{
 		Brand:   p.brand.Name(),
@@ -216,7 +211,7 @@ func newAssistants(p parts) (*mcp.Endpoint, error) {
 // Run serves until ctx ends, then completes the requests and the import in progress. It calls ready with the listen
 // address.
 func (a *App) Run(ctx context.Context, ready func(net.Addr)) error {
-	server.ProfileOnSignal(ctx, a.profiles, "resourceapi", a.serving.Log)
+	server.ProfileOnSignal(ctx, a.config.Profiles, "resourceapi", a.serving.Log)
 	return a.serving.Run(ctx, ready, true, a.servingWorks...)
 }
 

@@ -3,7 +3,6 @@ package app
 import (
 	"log/slog"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/config/envconf"
@@ -69,9 +68,9 @@ const maxNotice = 10 * time.Second
 func (c *Config) Check() []error {
 	const origin = " must be http:// or https:// and a host, without a path or a trailing slash"
 	var m envconf.Checks
-	m.Require(isOrigin(c.BaseURL), "ALMONER_BASE_URL"+origin)
+	m.Require(mcp.IsOrigin(c.BaseURL), "ALMONER_BASE_URL"+origin)
 	m.Require(c.Notice >= 0 && c.Notice <= maxNotice, "ALMONER_NOTICE must be between 0 and 10s")
-	m.Require(c.AppURL == "" || isOrigin(c.AppURL), "ALMONER_APP_URL"+origin)
+	m.Require(c.AppURL == "" || mcp.IsOrigin(c.AppURL), "ALMONER_APP_URL"+origin)
 	_, err := mcp.ParseOrigins(c.MCPOrigins)
 	m.Require(err == nil, "ALMONER_MCP_ORIGINS must be origins like https://app.example.org, or the word loopback, "+
 		"separated by commas")
@@ -104,12 +103,6 @@ func (c *Config) checkWebhooks() []error {
 	m.Require(c.WebhookCA == "" || publicnet.OnThisMachine(c.BaseURL),
 		"ALMONER_WEBHOOK_CA is for development: ALMONER_BASE_URL must be an address of this machine")
 	return m
-}
-
-// isOrigin reports whether text is an origin in canonical spelling, since origins are compared byte by byte.
-func isOrigin(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && isHTTP(text) && u.Scheme+"://"+u.Host == text && strings.ToLower(text) == text
 }
 
 func isHTTP(text string) bool {

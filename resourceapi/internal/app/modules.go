@@ -35,7 +35,7 @@ type module struct {
 
 // modules returns the table of the modules. The routes derive from it, and with them the route labels of logs and
 // metrics. The tests of permissions, access and the description (O1) read it too.
-func modules(p parts, engaged *engageModule) []module {
+func modules(p parts, engage []routes) []module {
 	return []module{
 		{"programmes", []routes{(&programmes.Endpoint{
 			BaseURL: p.config.BaseURL,
@@ -43,25 +43,19 @@ func modules(p parts, engaged *engageModule) []module {
 			Store:   p.store,
 			Cursors: p.programmes,
 		}).Routes()}},
-		{"engage", []routes{engaged.forms.Routes(), engaged.public.Routes()}},
+		{"engage", engage},
 	}
 }
 
-// engageModule is the parts of the Engage module.
-type engageModule struct {
-	forms  *forms.Endpoint
-	public *publicforms.Endpoint
-	worker interface{ Run(context.Context) }
-}
-
-func newEngage(p parts, webhooks worker.Webhooks) (*engageModule, error) {
+// newEngage returns the routes of the Engage module, and the work that processes submissions and sends webhooks.
+func newEngage(p parts, webhooks worker.Webhooks) (all []routes, process func(context.Context), err error) {
 	tokens, err := engage.NewTokens(p.keys)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	queue, err := worker.NewQueue(p.store.JobDriver(), postgres.JobSchema)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	store := p.store.Engage(queue)
 	processor, err := worker.New(p.store.JobDriver(), worker.Deps{
@@ -72,23 +66,27 @@ func newEngage(p parts, webhooks worker.Webhooks) (*engageModule, error) {
 		Log:         p.log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &engageModule{
-		forms: &forms.Endpoint{BaseURL: p.config.BaseURL, Gate: p.gate, Store: store, Cursors: p.lists},
-		public: &publicforms.Endpoint{
-			BaseURL:        p.config.BaseURL,
-			Brand:          p.brand,
-			Store:          store,
-			Tokens:         tokens,
-			Now:            time.Now,
-			Address:        p.proxies.ClientAddress,
-			Count:          p.limits.Count,
-			Refuse:         p.gate.Refuse,
-			LogServerError: p.gate.LogServerError,
-		},
-		worker: processor,
-	}, nil
+	forms := &forms.Endpoint{
+		BaseURL:      p.config.BaseURL,
+		Gate:         p.gate,
+		Store:        store,
+		Cursors:      p.lists,
+		RecordExport: store.RecordExport,
+	}
+	public := &publicforms.Endpoint{
+		BaseURL:        p.config.BaseURL,
+		Brand:          p.brand,
+		Store:          store,
+		Tokens:         tokens,
+		Now:            time.Now,
+		Address:        p.proxies.ClientAddress,
+		Count:          p.limits.Count,
+		Refuse:         p.gate.Refuse,
+		LogServerError: p.gate.LogServerError,
+	}
+	return []routes{forms.Routes(), public.Routes()}, processor.Run, nil
 }
 
 // webhookParts serve and deliver webhooks. They implement worker.Webhooks.

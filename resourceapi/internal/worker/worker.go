@@ -46,6 +46,11 @@ type job struct {
 // Kind returns the type of the job in the database.
 func (job) Kind() string { return "engage_submission" }
 
+// InsertOpts implements river.JobArgsWithInsertOpts. Add sets a higher priority.
+func (job) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{MaxAttempts: neverDiscard, Priority: sweptPriority, UniqueOpts: unfinished}
+}
+
 // A Queue adds jobs within transactions of type Tx.
 type Queue[Tx any] struct{ client *river.Client[Tx] }
 
@@ -60,8 +65,7 @@ func NewQueue[Tx any](driver riverdriver.Driver[Tx], schema string) (*Queue[Tx],
 
 // Add adds the job of a submission to the transaction. waiting is how many submissions of its workspace already wait.
 func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, workspaceID, submission uuid.UUID, waiting int) error {
-	_, err := q.client.InsertTx(ctx, tx, job{submission, workspaceID},
-		&river.InsertOpts{MaxAttempts: neverDiscard, Priority: priority(waiting), UniqueOpts: unfinished})
+	_, err := q.client.InsertTx(ctx, tx, job{submission, workspaceID}, &river.InsertOpts{Priority: priority(waiting)})
 	return err
 }
 
@@ -92,11 +96,8 @@ type Submissions interface {
 
 // A Worker runs jobs.
 type Worker[Tx any] struct {
-	make        func() (*river.Client[Tx], error)
-	submissions Submissions
-	webhooks    Webhooks
-	events      Events
-	log         *slog.Logger
+	Deps
+	make func() (*river.Client[Tx], error)
 }
 
 // Deps are the dependencies of a Worker.
@@ -111,13 +112,13 @@ type Deps struct {
 // New returns a worker that starts with Run.
 func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 	workers := river.NewWorkers()
+	turns := inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxPerWorkspace, AtOnce: maxPerWorkspace})
 	err := errors.Join(river.AddWorkerSafely(workers, &processor{submissions: d.Submissions}),
-		river.AddWorkerSafely(workers, newDeliveries(d.Webhooks)))
+		river.AddWorkerSafely(workers, &deliveries{webhooks: d.Webhooks, turns: turns}))
 	if err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
 	}
-	made := &Worker[Tx]{submissions: d.Submissions, webhooks: d.Webhooks, events: d.Events, log: d.Log}
-	made.make = func() (*river.Client[Tx], error) {
+	return &Worker[Tx]{d, func() (*river.Client[Tx], error) {
 		return river.NewClient(driver, &river.Config{
 			Schema:  d.Schema,
 			Workers: workers,
@@ -131,8 +132,7 @@ func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
 			RescueStuckJobsAfter: abandoned,
 			ReindexerIndexNames:  []string{}, // the indexes belong to the database owner, who maintains them
 		})
-	}
-	return made, nil
+	}}, nil
 }
 
 // Run works until ctx ends, then completes the jobs in progress.
@@ -144,14 +144,14 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 		}
 		if err == nil {
 			var group sync.WaitGroup
-			group.Go(func() { addMissingJobs(ctx, client, w.submissions, w.log) })
-			group.Go(func() { numberEvents(ctx, w.events, w.log) })
-			addDueWebhooks(ctx, client, w.webhooks, w.log)
+			group.Go(func() { addMissingJobs(ctx, client, w.Submissions, w.Log) })
+			group.Go(func() { numberEvents(ctx, w.Events, w.Log) })
+			addDueWebhooks(ctx, client, w.Webhooks, w.Log)
 			group.Wait()
 			w.stop(ctx, client)
 			return
 		}
-		w.log.ErrorContext(ctx, "submissions not processed and webhooks not sent; retrying", "cause", err)
+		w.Log.ErrorContext(ctx, "submissions not processed and webhooks not sent; retrying", "cause", err)
 		server.Pause(ctx, restFor)
 	}
 }
@@ -160,7 +160,7 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
 	if err := client.Stop(stopCtx); err != nil {
-		w.log.WarnContext(ctx, "worker stopped during a job; another worker will run it", "cause", err)
+		w.Log.WarnContext(ctx, "worker stopped during a job; another worker will run it", "cause", err)
 	}
 }
 
@@ -191,28 +191,16 @@ const (
 	pollRest      = 5 * time.Second
 )
 
-// ImportStore stores the waiting imports.
-type ImportStore interface {
-	// ProcessImport processes an import of the workspace whose turn it is, and reports whether there was one.
-	ProcessImport(ctx context.Context) (found bool, err error)
+// Import returns work that turns accepted imports into programmes. process takes one waiting import of the workspace
+// whose turn it is (contract, section 6), and reports whether there was one.
+func Import(process func(context.Context) (found bool, err error), log *slog.Logger) func(context.Context) {
+	return poll("imports", process, importsEvery, log)
 }
 
-// Import returns work that turns accepted imports into programmes. It takes one waiting import at a time, alternating
-// between workspaces (contract, section 6).
-func Import(store ImportStore, log *slog.Logger) func(context.Context) {
-	return poll("imports", store.ProcessImport, importsEvery, log)
-}
-
-// ErasureStore stores the accepted erasures.
-type ErasureStore interface {
-	// ProcessErasure deletes a batch of an erasure, and reports whether there was one.
-	ProcessErasure(ctx context.Context) (found bool, err error)
-}
-
-// Erase returns work that deletes the submissions of accepted erasures in batches, alternating between erasures
-// (contract, section 6a).
-func Erase(store ErasureStore, log *slog.Logger) func(context.Context) {
-	return poll("erasures", store.ProcessErasure, erasuresEvery, log)
+// Erase returns work that deletes the submissions of accepted erasures. process deletes a batch of an erasure,
+// alternating between erasures (contract, section 6a), and reports whether there was one.
+func Erase(process func(context.Context) (found bool, err error), log *slog.Logger) func(context.Context) {
+	return poll("erasures", process, erasuresEvery, log)
 }
 
 // poll returns work that does one piece after another until its context ends, and looks for more when there was none.
@@ -261,20 +249,19 @@ func sweep[Tx any](ctx context.Context, client *river.Client[Tx], submissions Su
 	if err != nil {
 		return err
 	}
-	return insertEach(ctx, client, waiting, func(submission, workspaceID uuid.UUID) river.InsertManyParams {
-		options := &river.InsertOpts{MaxAttempts: neverDiscard, Priority: sweptPriority, UniqueOpts: unfinished}
-		return river.InsertManyParams{Args: job{submission, workspaceID}, InsertOpts: options}
+	return insertEach(ctx, client, waiting, func(submission, workspaceID uuid.UUID) river.JobArgs {
+		return job{submission, workspaceID}
 	})
 }
 
 // insertEach adds a job for each record. workspaces are by the ids of the records.
 func insertEach[Tx any](
 	ctx context.Context, client *river.Client[Tx], workspaces map[uuid.UUID]uuid.UUID,
-	job func(id, workspaceID uuid.UUID) river.InsertManyParams,
+	job func(id, workspaceID uuid.UUID) river.JobArgs,
 ) error {
 	var jobs []river.InsertManyParams
 	for id, workspaceID := range workspaces {
-		jobs = append(jobs, job(id, workspaceID))
+		jobs = append(jobs, river.InsertManyParams{Args: job(id, workspaceID)})
 	}
 	if len(jobs) == 0 {
 		return nil
@@ -399,8 +386,8 @@ func addDue[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webh
 	if err != nil {
 		return err
 	}
-	return insertEach(ctx, client, due, func(endpoint, workspaceID uuid.UUID) river.InsertManyParams {
-		return river.InsertManyParams{Args: webhookJob{endpoint, workspaceID}}
+	return insertEach(ctx, client, due, func(endpoint, workspaceID uuid.UUID) river.JobArgs {
+		return webhookJob{endpoint, workspaceID}
 	})
 }
 
@@ -409,11 +396,6 @@ type deliveries struct {
 	river.WorkerDefaults[webhookJob]
 	webhooks Webhooks
 	turns    *inflight.Requests[uuid.UUID] // by workspace
-}
-
-func newDeliveries(webhooks Webhooks) *deliveries {
-	bounds := inflight.Bounds{InFlight: maxPerWorkspace, AtOnce: maxPerWorkspace}
-	return &deliveries{webhooks: webhooks, turns: inflight.New[uuid.UUID](bounds)}
 }
 
 // Work runs one job.

@@ -42,8 +42,6 @@ type Store interface {
 	Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error)
 	// Erasure reads an erasure that a worker does.
 	Erasure(ctx context.Context, workspaceID, id uuid.UUID) (engage.Erasure, error)
-	// RecordExport records in the audit log that the user by exports the submissions of a form.
-	RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error
 	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error)
 }
@@ -54,6 +52,8 @@ type Endpoint struct {
 	Gate    *gate.Gate
 	Store   Store
 	Cursors *rest.Cursors
+	// RecordExport records in the audit log that the user by exports the submissions of a form.
+	RecordExport func(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error
 }
 
 // Routes returns the handlers of the module by path and method.

@@ -60,7 +60,7 @@ func (e *Endpoint) export() http.Handler {
 				return refusals.Of(err)
 			}
 			if r.Method != http.MethodHead {
-				err = e.Store.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, format.extension)
+				err = e.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, format.extension)
 				if err != nil {
 					return err
 				}

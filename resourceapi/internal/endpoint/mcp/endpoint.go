@@ -121,7 +121,7 @@ func ParseOrigins(list string) (Origins, error) {
 		case text == "":
 		case text == loopback:
 			out.loopback = true
-		case isOrigin(text):
+		case IsOrigin(text):
 			out.listed = append(out.listed, text)
 		default:
 			return Origins{}, errors.New("not a list of origins")
@@ -130,8 +130,8 @@ func ParseOrigins(list string) (Origins, error) {
 	return out, nil
 }
 
-// isOrigin reports whether text is an origin as browsers serialize it.
-func isOrigin(text string) bool {
+// IsOrigin reports whether text is an origin as browsers serialize it, since origins are compared byte by byte.
+func IsOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil &&
 		u.Scheme+"://"+u.Host == text && strings.ToLower(text) == text
@@ -141,7 +141,7 @@ func (o Origins) allow(origin string) bool {
 	if slices.Contains(o.listed, origin) {
 		return true
 	}
-	if !o.loopback || !isOrigin(origin) {
+	if !o.loopback || !IsOrigin(origin) {
 		return false
 	}
 	u, err := url.Parse(origin)

@@ -83,7 +83,7 @@ func FuzzOrigins(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, origin string) {
-		if origins.allow(origin) && origin != "https://claude.ai" && !isOrigin(origin) {
+		if origins.allow(origin) && origin != "https://claude.ai" && !IsOrigin(origin) {
 			t.Errorf("%q is allowed", origin)
 		}
 		if closed := (Origins{}); closed.allow(origin) {
