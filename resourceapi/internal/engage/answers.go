@@ -155,9 +155,6 @@ func (f Field) readChoices(raw json.RawMessage, texts Problems) (any, string) {
 	return chosen, ""
 }
 
-// Cell returns a text of the public for a cell of a CSV file.
-func Cell(text string) string { return spreadsheet.Cell(text) }
-
 // CellsOf returns a cell for each field: the answer, or "" if there is none.
 func CellsOf(fields []Field, stored json.RawMessage) ([]string, error) {
 	var answers map[string]json.RawMessage
@@ -185,7 +182,7 @@ func cellOf(field Field, answer json.RawMessage) (string, error) {
 	if strings.HasPrefix(string(answer), "[") {
 		var chosen []string
 		err := json.Unmarshal(answer, &chosen)
-		return Cell(strings.Join(chosen, "; ")), err
+		return spreadsheet.Cell(strings.Join(chosen, "; ")), err
 	}
 	if strings.HasPrefix(string(answer), `"`) {
 		var text string
@@ -193,12 +190,12 @@ func cellOf(field Field, answer json.RawMessage) (string, error) {
 		if field.Type == Phone && checkPhone(text, Problems{Phone: "no phone number"}) == "" {
 			return text, err
 		}
-		return Cell(text), err
+		return spreadsheet.Cell(text), err
 	}
 	if _, err := strconv.ParseFloat(string(answer), 64); err == nil {
 		return string(answer), nil
 	}
-	return Cell(string(answer)), nil
+	return spreadsheet.Cell(string(answer)), nil
 }
 
 // Maximum lengths of answers, in characters.

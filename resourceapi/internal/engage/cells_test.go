@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/page/spreadsheet"
 )
 
 func TestCell_MarksFormulasAsText(t *testing.T) {
@@ -34,7 +36,7 @@ func TestCell_MarksFormulasAsText(t *testing.T) {
 		"'=1":                 "'=1",
 		"One line.\nAnother.": "One line.\nAnother.",
 	} {
-		if got := Cell(text); got != want {
+		if got := spreadsheet.Cell(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

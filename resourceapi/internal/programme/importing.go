@@ -54,132 +54,84 @@ func CheckImport(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return rest.Problems{"file": "Must be text in UTF-8."}
 	}
-	_, _, _, err := openImport(text)
+	_, _, err := openImport(text)
 	return err
 }
 
 // ReadImport returns the programmes of the rows or the errors in the rows, never both (P5).
 func ReadImport(text string) ([]Details, []RowError) {
-	reader, columns, source, err := openImport(text)
+	reader, columns, err := openImport(text)
 	if err != nil {
 		return nil, []RowError{{Row: 1, Message: "The header is not valid."}}
 	}
 	var rows []Details
 	var wrong []RowError
-	header, _ := reader.FieldPos(0)
-	at := below(reader, columns, header)
-	for {
-		record, err := reader.Read()
-		row := at.rowOf(reader, record, err)
+	for len(wrong) < MaxImportErrors {
+		record, err := reader.next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if message := tooLarge(err); message != "" {
-			row += source.line + 1 - at.line
-			wrong = append(wrong, RowError{Row: row, Message: message})
-			break
-		}
-		if len(rows) == MaxImportRows {
-			wrong = append(wrong,
-				RowError{Row: row, Message: fmt.Sprintf("An import can have at most %d rows.", MaxImportRows)})
-			break
-		}
-		if err != nil {
-			// The reader is out of step, so that later rows would be misread.
-			wrong = append(wrong, RowError{Row: row, Message: "The row is not valid CSV (RFC 4180). Check its quotes."})
+		if message := endOfImport(err, len(rows)); message != "" {
+			wrong = append(wrong, RowError{Row: reader.row, Message: message})
 			break
 		}
 		details, problems := readRow(record, columns)
-		details.Row = row
+		details.Row = reader.row
 		rows = append(rows, details)
 		for _, field := range slices.Sorted(maps.Keys(problems)) {
-			wrong = append(wrong, RowError{Row: row, Field: field, Message: problems[field]})
-		}
-		if len(wrong) >= MaxImportErrors {
-			wrong = wrong[:MaxImportErrors]
-			break
+			wrong = append(wrong, RowError{Row: reader.row, Field: field, Message: problems[field]})
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, wrong
+		return nil, wrong[:min(len(wrong), MaxImportErrors)]
 	}
 	return rows, nil
 }
 
-// tooLarge returns the message for a row beyond a bound, or "".
-func tooLarge(err error) string {
+// endOfImport returns the message for a row with which reading ends, or "". rows is how many rows were read before.
+func endOfImport(err error, rows int) string {
 	switch {
 	case errors.Is(err, errTooManyCells):
 		return fmt.Sprintf("A row can have at most %d values. The rest of the file was not read.", maxCells)
 	case errors.Is(err, errLongRow):
 		return fmt.Sprintf("A row can have at most %d KiB. Check its quotes. The rest of the file was not read.",
 			maxRow>>10)
+	case rows == MaxImportRows:
+		return fmt.Sprintf("An import can have at most %d rows.", MaxImportRows)
+	case err != nil: // the reader is out of step, so that later rows would be misread
+		return "The row is not valid CSV (RFC 4180). Check its quotes."
 	}
 	return ""
 }
 
-// A place is the position in a file.
-type place struct {
-	row  int // row of a spreadsheet, empty rows included
-	line int // line of the file where the next row begins if none is empty
-}
-
-func below(reader *csv.Reader, record []string, row int) place {
-	line, _ := reader.FieldPos(0)
-	for _, value := range record {
-		line += strings.Count(value, "\n")
-	}
-	return place{row + 1, line + 1}
-}
-
-// rowOf returns the number of the row just read and advances p. The reader skips empty lines.
-func (p *place) rowOf(reader *csv.Reader, record []string, err error) int {
-	row := p.row
-	switch fault, broken := errors.AsType[*csv.ParseError](err); {
-	case broken:
-		row += fault.StartLine - p.line
-	case err == nil:
-		line, _ := reader.FieldPos(0)
-		row += line - p.line
-		*p = below(reader, record, row)
-	}
-	return row
-}
-
-// openImport reads the header and returns the reader of the rows, the field of each column, and the source of the
-// reader.
-func openImport(text string) (*csv.Reader, []string, *boundedRows, error) {
+// openImport reads the header and returns the reader of the rows and the field of each column.
+func openImport(text string) (*rowReader, []string, error) {
 	text = strings.TrimPrefix(text, spreadsheet.ByteOrderMark)
 	// The separator does not matter here: the header ends at the first line end outside of a quoted cell.
 	header, _ := measureRow(strings.TrimLeft(text, "\r\n"), ',')
 	if len(header) > MaxImportHeader {
-		return nil, nil, nil, rest.Problems{
-			"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader),
-		}
+		return nil, nil, rest.Problems{"header": fmt.Sprintf("The header can have at most %d bytes.", MaxImportHeader)}
 	}
-	source := &boundedRows{comma: separatorOf(header), rest: text}
-	reader := csv.NewReader(source)
-	reader.Comma = rune(source.comma)
-	reader.FieldsPerRecord = -1
-	columns, err := reader.Read()
+	reader := newRowReader(text, separatorOf(header))
+	columns, err := reader.next()
 	if err != nil {
-		return nil, nil, nil, rest.Problems{"header": "The first line must name the columns: " +
+		return nil, nil, rest.Problems{"header": "The first line must name the columns: " +
 			"name,summary,status,startsOn,endsOn,externalId in any order."}
 	}
 	columns = withoutEmptyEnd(columns, 0)
 	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
 	for i, column := range columns {
 		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
-			return nil, nil, nil, rest.Problems{
+			return nil, nil, rest.Problems{
 				"header": "The columns can only be name,summary,status,startsOn,endsOn,externalId, each once, " +
 					"separated by commas, semicolons or tabs.",
 			}
 		}
 	}
 	if !slices.Contains(columns, FieldName) {
-		return nil, nil, nil, rest.Problems{"header": "The name column is required."}
+		return nil, nil, rest.Problems{"header": "The name column is required."}
 	}
-	return reader, columns, source, nil
+	return reader, columns, nil
 }
 
 func readRow(record, columns []string) (Details, rest.Problems) {
@@ -232,36 +184,39 @@ var (
 	errTooManyCells = errors.New("a row of too many cells")
 )
 
-// boundedRows reads text one row at a time and fails at the first row beyond a bound. The csv.Reader on top of it
-// never buffers more than one row, so it never splits a row that was not measured.
-type boundedRows struct {
-	comma    byte   // between the cells
-	rest     string // not returned yet
-	measured int    // bytes of rest in a row within the bounds
-	line     int    // first line of the last measured row, from 0
-	lines    int    // lines of that row
+// A rowReader reads the rows of a file one at a time. The csv.Reader never gets more than one row, which was measured.
+type rowReader struct {
+	comma byte           // between the cells
+	rest  string         // not read yet
+	row   int            // number of the last row
+	text  strings.Reader // of the last row
+	cells *csv.Reader    // of text
 }
 
-// Read implements io.Reader. It never returns bytes of two rows at once.
-func (b *boundedRows) Read(p []byte) (int, error) {
-	if b.rest == "" {
-		return 0, io.EOF
-	}
-	if b.measured == 0 {
-		row, cells := measureRow(b.rest, b.comma)
-		b.line += b.lines
-		b.lines = strings.Count(row, "\n")
+func newRowReader(text string, comma byte) *rowReader {
+	r := &rowReader{comma: comma, rest: text}
+	r.cells = csv.NewReader(&r.text)
+	r.cells.Comma, r.cells.FieldsPerRecord = rune(comma), -1
+	return r
+}
+
+// next returns the cells of the next row that is not empty, or io.EOF. After any other error, nothing can be read.
+func (r *rowReader) next() ([]string, error) {
+	for r.rest != "" {
+		row, cells := measureRow(r.rest, r.comma)
+		r.rest, r.row = r.rest[len(row):], r.row+1
 		switch {
 		case cells > maxCells:
-			return 0, errTooManyCells
+			return nil, errTooManyCells
 		case len(row) > maxRow:
-			return 0, errLongRow
+			return nil, errLongRow
 		}
-		b.measured = len(row)
+		r.text.Reset(row)
+		if record, err := r.cells.Read(); !errors.Is(err, io.EOF) {
+			return record, err
+		}
 	}
-	n := copy(p, b.rest[:b.measured])
-	b.rest, b.measured = b.rest[n:], b.measured-n
-	return n, nil
+	return nil, io.EOF
 }
 
 // measureRow returns the first row of text, with its line end, and the number of its cells. A line end or a separator

@@ -114,14 +114,12 @@ type Writer interface {
 // A Date is a calendar day, without a time or a time zone.
 type Date struct{ day time.Time }
 
-const dateLayout = "2006-01-02"
-
 // ErrDate is returned for a text that is not a day written YYYY-MM-DD.
 var ErrDate = errors.New("not a day written YYYY-MM-DD")
 
 // ParseDate parses YYYY-MM-DD, with years 0001 to 9999.
 func ParseDate(text string) (Date, error) {
-	day, err := time.Parse(dateLayout, text)
+	day, err := time.Parse(time.DateOnly, text)
 	if err != nil || day.Year() < 1 {
 		return Date{}, ErrDate
 	}
@@ -148,7 +146,7 @@ func sameDay(a, b *Date) bool {
 }
 
 // String formats the day as YYYY-MM-DD.
-func (d Date) String() string { return d.day.Format(dateLayout) }
+func (d Date) String() string { return d.day.Format(time.DateOnly) }
 
 // Limits of the texts, in characters.
 const (

@@ -92,7 +92,7 @@ func (u Upsert) Apply(current *Programme, id uuid.UUID) Upserted {
 // ImportUpserts returns what the rows of a file do if the file has the column externalId: a row with a known one
 // changes its programme in the columns that the file has. ok is false if it has no such column.
 func ImportUpserts(text string, rows []Details) (all []Upsert, ok bool) {
-	_, columns, _, err := openImport(text)
+	_, columns, err := openImport(text)
 	if err != nil || !slices.Contains(columns, FieldExternalID) {
 		return nil, false
 	}

@@ -199,7 +199,7 @@ func appendCSV(b []byte, fields []engage.Field, s engage.Submission) ([]byte, er
 	return appendRow(b, append([]string{
 		s.ID.String(),
 		string(s.Status),
-		engage.Cell(strings.Join(s.Reasons, " ")),
+		spreadsheet.Cell(strings.Join(s.Reasons, " ")),
 		supporter,
 		rest.FormatTime(s.CreatedAt),
 		rest.FormatTime(s.UpdatedAt()),

@@ -28,17 +28,14 @@ type itemResult struct {
 
 // decodeBatch parses POST …/batch: 200 with a result for each item, in order. A bad item stops no other.
 func decodeBatch(r *gate.WriteRequest) effect {
-	return decodeItems(r, readUpsert,
-		func(ctx context.Context, writer programme.Writer, all []programme.Upsert) ([]programme.Upserted, error) {
-			return writer.Upsert(ctx, r.WorkspaceID, all)
-		})
+	return decodeItems(r, readUpsert, programme.Writer.Upsert)
 }
 
 // decodeItems reads each item of a batch with read. The effect runs the valid ones together.
 func decodeItems[T any](
 	r *gate.WriteRequest,
 	read func(rest.Object) (T, error),
-	run func(context.Context, programme.Writer, []T) ([]programme.Upserted, error),
+	run func(programme.Writer, context.Context, uuid.UUID, []T) ([]programme.Upserted, error),
 ) effect {
 	items, err := readItems(r.Object("application/json"))
 	r.Refuse(err)
@@ -54,7 +51,7 @@ func decodeItems[T any](
 		}
 	}
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		all, err := run(ctx, writer, valid)
+		all, err := run(writer, ctx, r.WorkspaceID, valid)
 		if err != nil {
 			return rest.Answer{}, err
 		}
@@ -109,10 +106,7 @@ func resultOf(one programme.Upserted) itemResult {
 // decodeMoves parses POST …/transitions: 200 with a result for each item, in order. An error of one item does not
 // affect the others.
 func decodeMoves(r *gate.WriteRequest) effect {
-	return decodeItems(r, readMoveItem,
-		func(ctx context.Context, writer programme.Writer, all []programme.Move) ([]programme.Upserted, error) {
-			return writer.Move(ctx, r.WorkspaceID, all)
-		})
+	return decodeItems(r, readMoveItem, programme.Writer.Move)
 }
 
 // readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.
