@@ -5,6 +5,7 @@
 package perm
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -157,20 +158,18 @@ func Every() Set { return choose(func(Entry) bool { return true }) }
 
 // Describe returns the entry of a known permission.
 func Describe(p Permission) (Entry, bool) {
-	for _, entry := range registry {
-		if entry.ID == p {
-			return entry, true
-		}
+	if at := rank(p); at < len(registry) {
+		return registry[at], true
 	}
 	return Entry{}, false
 }
 
 // Known reports whether p is in the registry. The comparison is exact.
-func Known(p Permission) bool { _, ok := Describe(p); return ok }
+func Known(p Permission) bool { return rank(p) < len(registry) }
 
 // ForConnectors returns the set that a connector may be granted: the scopes_supported of the authorization
 // server's metadata.
-func ForConnectors() Set { return slices.Clone(API.set()) }
+func ForConnectors() Set { return API.ForConnectors() }
 
 // A Set is a set of permissions in the registry's order without duplicates. The zero value is empty.
 type Set []Permission
@@ -180,10 +179,7 @@ type Set []Permission
 func NewSet(ps ...Permission) Set {
 	out := slices.Clone(ps)
 	slices.SortFunc(out, func(a, b Permission) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a), string(b))
+		return cmp.Or(rank(a)-rank(b), strings.Compare(string(a), string(b)))
 	})
 	return slices.Compact(out)
 }
@@ -289,28 +285,21 @@ func Identifiers(baseURL string) []string {
 // ForConnectors returns the set that a connector may be granted at the resource: what its operations can use
 // (contract, section 5). The challenge, the metadata of the resource, the consent page and the tokens of
 // connectors contain only permissions of this set.
-func (r Resource) ForConnectors() Set { return append(Set(nil), r.set()...) }
+func (r Resource) ForConnectors() Set { return append(Set(nil), usable[r]...) }
 
 // Usable returns the permissions of the set that a connector can be granted at the resource with this
 // identifier, or none if there is no such resource. Older clients and grants may have more, which has no
 // effect.
 func (s Set) Usable(identifier string) Set {
-	return s.Intersect(resourceOf(identifier).set())
-}
-
-// resourceOf returns the path of an identifier, or "" for a base address.
-func resourceOf(identifier string) Resource {
 	_, rest, absolute := strings.Cut(identifier, "://")
 	at := strings.IndexByte(rest, '/')
 	if !absolute || at < 0 {
-		return ""
+		return nil // a base address
 	}
-	return Resource(rest[at:])
+	return s.Intersect(usable[Resource(rest[at:])])
 }
 
-// set returns the shared set of the resource. It must not be modified.
-func (r Resource) set() Set { return usable[r] }
-
+// usable are the sets of the resources. They must not be modified.
 var usable = map[Resource]Set{
 	API: choose(func(e Entry) bool { return e.Connector }),
 	MCP: choose(func(e Entry) bool { return e.Connector && e.Tool }),

@@ -76,9 +76,8 @@ func Key(text string) string {
 func Spellings(text string) []string {
 	all := []string{asTyped(strings.TrimSpace(text)), Key(text)}
 	if email, ok := Email(text); ok {
-		for _, one := range []string{OnWire(email), inUnicode(email)} {
-			all = append(all, one, norm.NFD.String(one))
-		}
+		ascii, shown := bothDomains(email)
+		all = append(all, ascii, norm.NFD.String(ascii), shown, norm.NFD.String(shown))
 	}
 	var found []string
 	for _, one := range all {
@@ -91,24 +90,18 @@ func Spellings(text string) []string {
 
 // OnWire returns an address with its domain in ASCII, as mail servers expect it. It accepts any text.
 func OnWire(email string) string {
-	at := strings.LastIndexByte(email, '@')
-	if at < 0 {
-		return email
-	}
-	ascii, _, ok := domainOf(email[at+1:])
-	if !ok {
-		return email
-	}
-	return email[:at+1] + ascii
+	ascii, _ := bothDomains(email)
+	return ascii
 }
 
-// inUnicode returns an address with its domain in Unicode, even if it could be taken for another domain.
-func inUnicode(email string) string {
+// bothDomains returns an address with its domain in ASCII and in Unicode, even if it could be taken for another domain.
+func bothDomains(email string) (inASCII, inUnicode string) {
 	at := strings.LastIndexByte(email, '@')
-	if _, shown, ok := domainOf(email[at+1:]); ok {
-		return email[:at+1] + shown
+	ascii, shown, ok := domainOf(email[at+1:])
+	if at < 0 || !ok {
+		return email, email
 	}
-	return email
+	return email[:at+1] + ascii, email[:at+1] + shown
 }
 
 // Search returns the words that a person searches for, like a text that Fold has changed.

@@ -83,22 +83,8 @@ func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
 
 // Targets returns the destinations of a scan of Columns.
 func (e *Endpoint) Targets() []any {
-	return []any{
-		&e.ID,
-		&e.WorkspaceID,
-		&e.UserID,
-		&e.URL,
-		&e.Types,
-		&e.PersonalData,
-		&e.Enabled,
-		&e.Reason,
-		&e.DisabledAt,
-		&e.FailingSince,
-		&e.TriedAt,
-		&e.CreatedAt,
-		&e.TokenID,
-		&e.GrantID,
-	}
+	return []any{&e.ID, &e.WorkspaceID, &e.UserID, &e.URL, &e.Types, &e.PersonalData, &e.Enabled, &e.Reason,
+		&e.DisabledAt, &e.FailingSince, &e.TriedAt, &e.CreatedAt, &e.TokenID, &e.GrantID}
 }
 
 // DeliveryColumns are the columns of account.webhook_deliveries d that ScanDelivery reads.

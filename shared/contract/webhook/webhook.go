@@ -142,19 +142,16 @@ type Sealed struct {
 
 // Seal encrypts the secret of an endpoint to a public key, so that only resourceapi can read it.
 func Seal(publicKey []byte, endpoint uuid.UUID, secret credential.Secret) (Sealed, error) {
-	curve, err := ecdh.X25519().NewPublicKey(publicKey)
+	sealed := Sealed{Key: publicKey}
+	key, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(publicKey)
+	if err == nil {
+		sealed.Secret, err = hpke.Seal(key, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), info(endpoint),
+			[]byte(secret.Reveal()))
+	}
 	if err != nil {
 		return Sealed{}, fmt.Errorf("seal the secret of a webhook endpoint: %w", err)
 	}
-	key, err := hpke.NewDHKEMPublicKey(curve)
-	if err != nil {
-		return Sealed{}, fmt.Errorf("seal the secret of a webhook endpoint: %w", err)
-	}
-	sealed, err := hpke.Seal(key, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), info(endpoint), []byte(secret.Reveal()))
-	if err != nil {
-		return Sealed{}, fmt.Errorf("seal the secret of a webhook endpoint: %w", err)
-	}
-	return Sealed{Secret: sealed, Key: publicKey}, nil
+	return sealed, nil
 }
 
 // info binds a sealed secret to its endpoint.
@@ -162,20 +159,20 @@ func info(endpoint uuid.UUID) []byte { return []byte("almoner webhook secret " +
 
 // Keys are the private keys of resourceapi, newest first. They change when the master keys are replaced.
 type Keys struct {
-	private *seal.Derived[[]*ecdh.PrivateKey]
+	private *seal.Derived[[]hpke.PrivateKey]
 }
 
 // NewKeys derives the keys from the master keys of resourceapi.
 func NewKeys(master seal.Keys) (*Keys, error) {
 	seeds := seal.Purposes("webhook secrets")
-	private, err := seal.Derive(master, func(masters [][]byte) ([]*ecdh.PrivateKey, error) {
+	private, err := seal.Derive(master, func(masters [][]byte) ([]hpke.PrivateKey, error) {
 		derived, err := seeds(masters)
 		if err != nil {
 			return nil, err
 		}
-		var keys []*ecdh.PrivateKey
+		var keys []hpke.PrivateKey
 		for _, seed := range derived[0] {
-			private, err := ecdh.X25519().NewPrivateKey(seed)
+			private, err := hpke.DHKEM(ecdh.X25519()).NewPrivateKey(seed)
 			if err != nil {
 				return nil, fmt.Errorf("derive the key of webhook secrets: %w", err)
 			}
@@ -195,11 +192,7 @@ func (k *Keys) Open(endpoint uuid.UUID, sealed Sealed) (credential.Secret, error
 		if !bytes.Equal(private.PublicKey().Bytes(), sealed.Key) {
 			continue
 		}
-		key, err := hpke.NewDHKEMPrivateKey(private)
-		if err != nil {
-			return "", fmt.Errorf("open the secret of a webhook endpoint: %w", err)
-		}
-		secret, err := hpke.Open(key, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), info(endpoint), sealed.Secret)
+		secret, err := hpke.Open(private, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), info(endpoint), sealed.Secret)
 		if err != nil {
 			return "", seal.ErrForeign
 		}
