@@ -74,7 +74,7 @@ func (r reader) operation(o openapi.Operation) operation {
 	sends := r.request(o, parameters, out.Bodies)
 	out.Samples = sends.samples()
 	if o.Method == "GET" && strings.HasPrefix(o.Path, "/v1/") &&
-		(sends.access == byBearer || sends.access == byNothing) {
+		(out.Access == byBearer || out.Access == byNothing) {
 		out.Try = strings.TrimPrefix(sends.Address, r.baseURL)
 	}
 	for _, response := range o.Map("responses") {

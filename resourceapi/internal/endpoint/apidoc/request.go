@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	gofmt "go/format"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -22,12 +21,11 @@ var samplesTemplate = template.Must(template.New("samples").Funcs(template.FuncM
 	"shell": func(parts ...string) string {
 		return "'" + strings.ReplaceAll(strings.Join(parts, ""), "'", `'\''`) + "'"
 	},
-	"quote":      strconv.Quote,
-	"literal":    literal,
-	"goText":     goText,
-	"pythonText": pythonText,
-	"lower":      strings.ToLower,
-	"indented":   func(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }, // not the first line
+	"has":      strings.ContainsAny,
+	"quote":    strconv.Quote,
+	"literal":  literal,
+	"lower":    strings.ToLower,
+	"indented": func(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }, // not the first line
 }).Parse(samplesText))
 
 // A sample is a request in one language. assets/page.js replaces the placeholders in its text.
@@ -56,22 +54,6 @@ func literal(text string) (string, error) {
 	return string(encoded), err
 }
 
-// goText returns a string literal of Go, on several lines if that is possible.
-func goText(text string) string {
-	if strings.Contains(text, "`") {
-		return strconv.Quote(text)
-	}
-	return "`" + text + "`"
-}
-
-// pythonText returns a string literal of Python, on several lines if that is easier to read.
-func pythonText(text string) (string, error) {
-	if strings.ContainsAny(text, `\'`) {
-		return literal(text)
-	}
-	return "'''" + text + "'''", nil
-}
-
 // A request is an example request. The page shows it in several languages.
 type request struct {
 	Method  string
@@ -81,7 +63,9 @@ type request struct {
 	Form    []pair // fields of a form, instead of Body
 	Type    string // content type of Body or Form, empty without either
 
-	access string
+	WithToken     bool // a bearer token
+	WithSecret    bool // the credentials of a service
+	WithWorkspace bool // the header that names the workspace
 }
 
 // A pair is a name with its value.
@@ -114,38 +98,6 @@ func access(o openapi.Operation) string {
 	return byNothing
 }
 
-// WithToken reports whether the request has a bearer token.
-func (r request) WithToken() bool { return r.access == byBearer }
-
-// WithSecret reports whether the request has the credentials of a service.
-func (r request) WithSecret() bool { return r.access == byService }
-
-// CurlMethod returns the method, or "" if curl chooses it.
-func (r request) CurlMethod() string {
-	if r.Method == "GET" || r.Method == "POST" && r.Type != "" {
-		return ""
-	}
-	return r.Method
-}
-
-// ShellAddress returns the address, in quotes if it needs them.
-func (r request) ShellAddress() string {
-	if strings.Contains(r.Address, "?") {
-		return "'" + r.Address + "'"
-	}
-	return r.Address
-}
-
-// HasOptions reports whether fetch needs more than the address.
-func (r request) HasOptions() bool {
-	return r.Method != "GET" || r.WithToken() || r.WithSecret() || len(r.Headers) > 0
-}
-
-// UsesEnvironment reports whether the example reads an environment variable.
-func (r request) UsesEnvironment() bool {
-	return r.WithToken() || r.WithSecret() || slices.ContainsFunc(r.Headers, pair.IsWorkspace)
-}
-
 // IsJSON reports whether the body is JSON.
 func (r request) IsJSON() bool {
 	return strings.HasSuffix(r.Type, "json") && json.Valid([]byte(r.Body))
@@ -153,7 +105,7 @@ func (r request) IsJSON() bool {
 
 // request returns the example request of an operation, with the first of its bodies.
 func (r reader) request(o openapi.Operation, parameters []openapi.Object, bodies []body) request {
-	out := request{Method: o.Method, access: access(o)}
+	out := request{Method: o.Method, WithToken: access(o) == byBearer, WithSecret: access(o) == byService}
 	path, query := o.Path, url.Values{}
 	for _, p := range parameters {
 		header := pair{Name: p.Text("name")}
@@ -161,7 +113,7 @@ func (r reader) request(o openapi.Operation, parameters []openapi.Object, bodies
 		header.Value, _ = value.(string)
 		switch {
 		case header.IsWorkspace():
-			out.Headers = append(out.Headers, header)
+			out.Headers, out.WithWorkspace = append(out.Headers, header), true
 		case !has || header.Value == "":
 		// An example of a read omits optional parameters, so that it returns everything.
 		case p.Value("required") != true && (o.Method == "GET" || p.Text("in") == "query"):
