@@ -36,10 +36,12 @@ type Module struct {
 	Refusals rest.Refusals
 }
 
-// A List serves one list of records of type T, newest first, a page at a time.
-type List[T, R any] struct {
+// Records serve the records of type T of a workspace, which are shown as R: a list of them, newest first, a page at a
+// time, and each of them alone.
+type Records[T, R any] struct {
 	Module
-	Need perm.Permission
+	Need   perm.Permission
+	Record func(T) R // returns a record in its API form
 	// Name identifies the list in its cursors. Each list has its own.
 	Name string
 	// Owner is the error for an unknown record to which the list belongs, and whose id is in the path. If nil, the list
@@ -49,61 +51,69 @@ type List[T, R any] struct {
 	Find func(ctx context.Context, workspaceID, id uuid.UUID) error
 	// Filters are the query parameters other than cursor, limit and fields.
 	Filters rest.Filters
-	// Read passes the records of a page of the workspace's list to take until it returns false. ReadOf does it for the
-	// list of an owner, and is used instead of Read if Owner is not nil.
-	Read   func(ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
-	ReadOf func(ctx context.Context, workspaceID, owner uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
-	// Record returns the record in its API form, and Position its position in the list.
-	Record   func(T) R
+	// Page passes the records of a page of the workspace's list to take until it returns false. PageOf does it for the
+	// list of an owner, and is used instead of Page if Owner is not nil.
+	Page   func(ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
+	PageOf func(ctx context.Context, workspaceID, owner uuid.UUID, r rest.Range, take func(T) bool) (rest.End, error)
+	// Position returns the position of a record in the list.
 	Position func(T) rest.Position
+	// Read reads the record whose id is in the path. NotFound is the error for an id that is no UUID.
+	Read     func(ctx context.Context, workspaceID, id uuid.UUID) (T, error)
+	NotFound error
+	// Check returns an error if the caller may not read the record. It may be nil.
+	Check   func(caller Caller, found T) error
+	Version func(T) int // for the entity tag of a record; nil if it has none
 }
 
-// Handler handles GET.
-func (l List[T, R]) Handler() http.Handler {
-	return l.Gate.Guard(l.Need, func(r *http.Request, workspaceID uuid.UUID) (Plan, error) {
-		known := append([]string{"cursor", "limit", "fields"}, l.Filters.Names()...)
+// Itself is the Record of records that are their own API form.
+func Itself[T any](record T) T { return record }
+
+// List returns the handler of GET of the list.
+func (s Records[T, R]) List() http.Handler {
+	return s.Gate.Guard(s.Need, func(r *http.Request, workspaceID uuid.UUID) (Plan, error) {
+		known := append([]string{"cursor", "limit", "fields"}, s.Filters.Names()...)
 		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
 			return Plan{}, err
 		}
 		owner, notFound := workspaceID, error(nil)
-		if l.Owner != nil {
-			owner, notFound = PathID(r, l.Owner)
+		if s.Owner != nil {
+			owner, notFound = PathID(r, s.Owner)
 		}
-		name := l.Name + " of " + owner.String()
-		wanted, err := rest.ReadRange(r.URL.RawQuery, name, l.Cursors, rest.FieldsOf[R](), l.Filters)
+		name := s.Name + " of " + owner.String()
+		wanted, err := rest.ReadRange(r.URL.RawQuery, name, s.Cursors, rest.FieldsOf[R](), s.Filters)
 		if err != nil {
-			return Plan{}, l.Refusals.Of(err)
+			return Plan{}, s.Refusals.Of(err)
 		}
 		return Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller Caller) error {
 			if notFound != nil {
-				return l.Refusals.Of(notFound)
+				return s.Refusals.Of(notFound)
 			}
-			return l.Refusals.Of(l.serve(w, r, caller, owner, wanted))
+			return s.Refusals.Of(s.serveList(w, r, caller, owner, wanted))
 		}}, nil
 	})
 }
 
-func (l List[T, R]) serve(
+func (s Records[T, R]) serveList(
 	w http.ResponseWriter, r *http.Request, caller Caller, owner uuid.UUID, wanted rest.Range,
 ) error {
-	if l.Find != nil {
-		if err := l.Find(r.Context(), caller.WorkspaceID, owner); err != nil {
+	if s.Find != nil {
+		if err := s.Find(r.Context(), caller.WorkspaceID, owner); err != nil {
 			return err
 		}
 	}
-	return WritePage(w, r, caller, l.Record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
+	return WritePage(w, r, caller, s.Record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
 		var end rest.End
-		if l.Owner == nil {
-			end, err = l.Read(r.Context(), caller.WorkspaceID, wanted, page.Take)
+		if s.Owner == nil {
+			end, err = s.Page(r.Context(), caller.WorkspaceID, wanted, page.Take)
 		} else {
-			end, err = l.ReadOf(r.Context(), caller.WorkspaceID, owner, wanted, page.Take)
+			end, err = s.PageOf(r.Context(), caller.WorkspaceID, owner, wanted, page.Take)
 		}
 		if err != nil || !end.More {
 			return "", err
 		}
-		last := l.Position(page.Last())
+		last := s.Position(page.Last())
 		last.Until = end.Until
-		return l.Cursors.SealPosition(wanted.List, last), nil
+		return s.Cursors.SealPosition(wanted.List, last), nil
 	})
 }
 
@@ -126,54 +136,37 @@ func WritePage[T, R any](
 	return nil
 }
 
-// Itself is the Record of records that are their own API form.
-func Itself[T any](record T) T { return record }
-
-// A Record serves one record of type T, whose id is in the path.
-type Record[T, R any] struct {
-	Module
-	Need     perm.Permission
-	NotFound error // for an id that is no UUID
-	Read     func(ctx context.Context, workspaceID, id uuid.UUID) (T, error)
-	// Check returns an error if the caller may not read the record. It may be nil.
-	Check   func(caller Caller, found T) error
-	Record  func(T) R   // returns it in its API form
-	Version func(T) int // for its entity tag; nil if it has none
-}
-
-// Handler handles GET.
-func (o Record[T, R]) Handler() http.Handler {
-	return o.Gate.Guard(o.Need, Serving(func(w http.ResponseWriter, r *http.Request, caller Caller) error {
-		return o.Refusals.Of(o.serve(w, r, caller))
+// One returns the handler of GET of one record.
+func (s Records[T, R]) One() http.Handler {
+	return s.Gate.Guard(s.Need, Serving(func(w http.ResponseWriter, r *http.Request, caller Caller) error {
+		return s.Refusals.Of(s.serveOne(w, r, caller))
 	}))
 }
 
-func (o Record[T, R]) serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
-	id, err := PathID(r, o.NotFound)
+func (s Records[T, R]) serveOne(w http.ResponseWriter, r *http.Request, caller Caller) error {
+	id, err := PathID(r, s.NotFound)
 	if err != nil {
 		return err
 	}
 	var conditions rest.Conditions
-	if o.Version != nil {
+	if s.Version != nil {
 		if conditions, err = rest.ReadConditions(r.Header); err != nil {
 			return err
 		}
 	}
-	found, err := o.Read(r.Context(), caller.WorkspaceID, id)
+	found, err := s.Read(r.Context(), caller.WorkspaceID, id)
+	if err == nil && s.Check != nil {
+		err = s.Check(caller, found)
+	}
 	if err != nil {
 		return err
 	}
-	if o.Check != nil {
-		if err := o.Check(caller, found); err != nil {
-			return err
-		}
-	}
-	write := func() { web.JSON(w, http.StatusOK, o.Record(found)) }
-	if o.Version == nil {
+	write := func() { web.JSON(w, http.StatusOK, s.Record(found)) }
+	if s.Version == nil {
 		write()
 		return nil
 	}
-	return conditions.ServeRead(w, o.Version(found), write)
+	return conditions.ServeRead(w, s.Version(found), write)
 }
 
 // A WriteRequest is an admitted write that a Decoder parses. It keeps the first mistake that is found in it.

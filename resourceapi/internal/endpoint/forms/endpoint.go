@@ -59,25 +59,28 @@ type Endpoint struct {
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
-		Path: {"GET": e.list(), "POST": e.write(perm.EngageWriteForms, e.decodeCreate)},
+		Path: {"GET": e.forms().List(), "POST": e.write(perm.EngageWriteForms, e.decodeCreate)},
 		Path + "/{id}": {
-			"GET":    e.read(),
+			"GET":    e.forms().One(),
 			"PATCH":  e.write(perm.EngageWriteForms, decodeChange),
 			"DELETE": e.write(perm.EngageWriteForms, e.decodeDelete),
 		},
-		Path + "/{id}/submissions": {"GET": e.submissions()},
+		Path + "/{id}/submissions": {"GET": e.submissions().List()},
 
 		Path + "/{id}/submissions/export": {"GET": e.export()},
 
-		SubmissionsPath + "/{id}": {"GET": e.readSubmission(), "DELETE": e.write(perm.EngageWriteSubmissions,
-			gate.Deletes(engage.ErrNoSubmission, engage.Writer.EraseSubmission))},
-		SupportersPath: {"GET": e.supporters()},
+		SubmissionsPath + "/{id}": {
+			"GET": e.submissions().One(),
+			"DELETE": e.write(perm.EngageWriteSubmissions,
+				gate.Deletes(engage.ErrNoSubmission, engage.Writer.EraseSubmission)),
+		},
+		SupportersPath: {"GET": e.supporters().List()},
 		SupportersPath + "/{id}": {
-			"GET":    e.readSupporter(),
+			"GET":    e.supporters().One(),
 			"DELETE": e.write(perm.EngageWriteSubmissions, e.decodeDeleteSupporter),
 		},
 		SupportersPath + "/erase": {"POST": e.write(perm.EngageWriteSubmissions, e.decodeErase)},
-		ErasuresPath + "/{id}":    {"GET": e.readErasure()},
+		ErasuresPath + "/{id}":    {"GET": e.erasures().One()},
 	}
 }
 
@@ -85,35 +88,29 @@ func (e *Endpoint) module() gate.Module {
 	return gate.Module{Gate: e.Gate, Cursors: e.Cursors, Refusals: refusals}
 }
 
-// list handles GET: one page of the workspace's forms, newest first.
-func (e *Endpoint) list() http.Handler {
-	return gate.List[engage.Form, engage.Form]{
-		Module:   e.module(),
-		Need:     perm.EngageReadForms,
-		Name:     "forms",
-		Read:     e.Store.Forms,
-		Record:   gate.Itself[engage.Form],
-		Position: func(f engage.Form) rest.Position { return rest.Position{CreatedAt: time.Time(f.CreatedAt), ID: f.ID} },
-	}.Handler()
-}
-
-// read handles GET of one form, with the entity tag for If-Match.
-func (e *Endpoint) read() http.Handler {
-	return gate.Record[engage.Form, engage.Form]{
-		Module:   e.module(),
-		Need:     perm.EngageReadForms,
+// forms serves the workspace's forms, each with the entity tag for If-Match.
+func (e *Endpoint) forms() gate.Records[engage.Form, engage.Form] {
+	return gate.Records[engage.Form, engage.Form]{
+		Module: e.module(),
+		Need:   perm.EngageReadForms,
+		Record: gate.Itself[engage.Form],
+		Name:   "forms",
+		Page:   e.Store.Forms,
+		Position: func(f engage.Form) rest.Position {
+			return rest.Position{CreatedAt: time.Time(f.CreatedAt), ID: f.ID}
+		},
 		NotFound: engage.ErrNotFound,
 		Read:     e.Store.Form,
-		Record:   gate.Itself[engage.Form],
 		Version:  func(f engage.Form) int { return f.Version },
-	}.Handler()
+	}
 }
 
-// submissions handles GET of one form's submissions: one page, newest first.
-func (e *Endpoint) submissions() http.Handler {
-	return gate.List[engage.Submission, engage.SubmissionRecord]{
+// submissions serves the submissions of a form.
+func (e *Endpoint) submissions() gate.Records[engage.Submission, engage.SubmissionRecord] {
+	return gate.Records[engage.Submission, engage.SubmissionRecord]{
 		Module: e.module(),
 		Need:   perm.EngageReadSubmissions,
+		Record: engage.Submission.Record,
 		Name:   "submissions",
 		Owner:  engage.ErrNotFound,
 		// The form belongs to the caller's workspace, so its submissions do too.
@@ -122,53 +119,35 @@ func (e *Endpoint) submissions() http.Handler {
 			return err
 		},
 		Filters:  rest.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
-		ReadOf:   e.Store.Submissions,
-		Record:   engage.Submission.Record,
+		PageOf:   e.Store.Submissions,
 		Position: func(s engage.Submission) rest.Position { return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID} },
-	}.Handler()
-}
-
-// readSubmission handles GET of one submission.
-func (e *Endpoint) readSubmission() http.Handler {
-	return gate.Record[engage.Submission, engage.SubmissionRecord]{
-		Module:   e.module(),
-		Need:     perm.EngageReadSubmissions,
 		NotFound: engage.ErrNoSubmission,
 		Read:     e.Store.Submission,
-		Record:   engage.Submission.Record,
-	}.Handler()
+	}
 }
 
-// supporters handles GET of the workspace's supporters: one page, newest first.
-func (e *Endpoint) supporters() http.Handler {
-	return gate.List[engage.StoredSupporter, engage.StoredSupporter]{
+// supporters serves the workspace's supporters.
+func (e *Endpoint) supporters() gate.Records[engage.StoredSupporter, engage.StoredSupporter] {
+	return gate.Records[engage.StoredSupporter, engage.StoredSupporter]{
 		Module: e.module(),
 		Need:   perm.EngageReadSubmissions,
-		Name:   "supporters",
-		Read:   e.Store.Supporters,
 		Record: gate.Itself[engage.StoredSupporter],
+		Name:   "supporters",
+		Page:   e.Store.Supporters,
 		Position: func(s engage.StoredSupporter) rest.Position {
 			return rest.Position{CreatedAt: time.Time(s.CreatedAt), ID: s.ID}
 		},
-	}.Handler()
-}
-
-// readSupporter handles GET of one supporter.
-func (e *Endpoint) readSupporter() http.Handler {
-	return gate.Record[engage.StoredSupporter, engage.StoredSupporter]{
-		Module:   e.module(),
-		Need:     perm.EngageReadSubmissions,
 		NotFound: engage.ErrNoSupporter,
 		Read:     e.Store.Supporter,
-		Record:   gate.Itself[engage.StoredSupporter],
-	}.Handler()
+	}
 }
 
-// readErasure handles GET of an erasure that a worker does, for callers who may erase such a record.
-func (e *Endpoint) readErasure() http.Handler {
-	return gate.Record[engage.Erasure, engage.Erasure]{
+// erasures serves the erasures that a worker does, each for callers who may erase such a record.
+func (e *Endpoint) erasures() gate.Records[engage.Erasure, engage.Erasure] {
+	return gate.Records[engage.Erasure, engage.Erasure]{
 		Module:   e.module(),
 		Need:     perm.EngageWriteSubmissions,
+		Record:   gate.Itself[engage.Erasure],
 		NotFound: engage.ErrNoErasure,
 		Read:     e.Store.Erasure,
 		Check: func(caller gate.Caller, erasure engage.Erasure) error {
@@ -178,8 +157,7 @@ func (e *Endpoint) readErasure() http.Handler {
 			}
 			return nil
 		},
-		Record: gate.Itself[engage.Erasure],
-	}.Handler()
+	}
 }
 
 var refusals = rest.Refusals{

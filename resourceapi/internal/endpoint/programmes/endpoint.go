@@ -53,7 +53,7 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 			"POST": e.write(gate.UpTo(maxJSON), e.decodeCreate),
 		},
 		Path + "/imports":      {"POST": e.write(imports.upTo(maxCSV), e.decodeImport)},
-		Path + "/imports/{id}": {"GET": e.readImport()},
+		Path + "/imports/{id}": {"GET": e.imports().One()},
 		Path + "/{id}": {
 			"GET":    e.Gate.Guard(perm.ProgrammesRead, e.prepareRead),
 			"PATCH":  e.write(gate.UpTo(maxJSON), decodeChange),
@@ -145,16 +145,16 @@ func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	}, nil
 }
 
-// readImport handles GET of one import: accepted, processed or rejected. It needs the write permission only, since a
+// imports serves the results of imports: accepted, processed or rejected. They need the write permission only, since a
 // caller who may write may see the result.
-func (e *Endpoint) readImport() http.Handler {
-	return gate.Record[programme.Import, programme.Import]{
+func (e *Endpoint) imports() gate.Records[programme.Import, programme.Import] {
+	return gate.Records[programme.Import, programme.Import]{
 		Module:   gate.Module{Gate: e.Gate, Refusals: refusals},
 		Need:     perm.ProgrammesWrite,
+		Record:   gate.Itself[programme.Import],
 		NotFound: programme.ErrNotFound,
 		Read:     e.Store.Import,
-		Record:   gate.Itself[programme.Import],
-	}.Handler()
+	}
 }
 
 var refusals = rest.Refusals{

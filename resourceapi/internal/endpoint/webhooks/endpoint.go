@@ -54,15 +54,15 @@ func NewAnswers(keys seal.Keys) (*seal.Box, error) { return seal.NewBox(keys, "w
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	one := Path + "/{id}"
 	return map[string]map[string]http.Handler{
-		Path: {"GET": e.list(), "POST": e.write(e.decodeCreate, e.onceSealed)},
+		Path: {"GET": e.endpoints().List(), "POST": e.write(e.decodeCreate, e.onceSealed)},
 		one: {
-			"GET":    e.read(),
+			"GET":    e.endpoints().One(),
 			"PATCH":  e.write(e.decodeChange, e.Store.Once),
 			"DELETE": e.write(gate.Deletes(webhook.ErrNotFound, delivery.Writer.Delete), e.Store.Once),
 		},
 		one + "/secret":     {"POST": e.write(e.decodeReplaceSecret, e.onceSealed)},
 		one + "/test":       {"POST": e.write(decodeTest, e.Store.Once)},
-		one + "/deliveries": {"GET": e.deliveries()},
+		one + "/deliveries": {"GET": e.deliveries().List()},
 
 		one + "/deliveries/{delivery}/resend": {"POST": e.write(decodeResend, e.Store.Once)},
 	}
@@ -72,34 +72,26 @@ func (e *Endpoint) module() gate.Module {
 	return gate.Module{Gate: e.Gate, Cursors: e.Cursors, Refusals: refusals}
 }
 
-// list handles GET: one page of the workspace's endpoints, newest first.
-func (e *Endpoint) list() http.Handler {
-	return gate.List[webhook.Endpoint, record]{
+// endpoints serves the workspace's endpoints.
+func (e *Endpoint) endpoints() gate.Records[webhook.Endpoint, record] {
+	return gate.Records[webhook.Endpoint, record]{
 		Module:   e.module(),
 		Need:     perm.AccountAPIAccess,
-		Name:     "webhooks",
-		Read:     e.Store.Webhooks,
 		Record:   recordOf,
+		Name:     "webhooks",
+		Page:     e.Store.Webhooks,
 		Position: func(e webhook.Endpoint) rest.Position { return rest.Position{CreatedAt: e.CreatedAt, ID: e.ID} },
-	}.Handler()
-}
-
-// read handles GET of one endpoint.
-func (e *Endpoint) read() http.Handler {
-	return gate.Record[webhook.Endpoint, record]{
-		Module:   e.module(),
-		Need:     perm.AccountAPIAccess,
 		NotFound: webhook.ErrNotFound,
 		Read:     e.Store.Webhook,
-		Record:   recordOf,
-	}.Handler()
+	}
 }
 
-// deliveries handles GET of the log of one endpoint: one page, newest first.
-func (e *Endpoint) deliveries() http.Handler {
-	return gate.List[webhook.Delivery, deliveryRecord]{
+// deliveries serves the log of one endpoint.
+func (e *Endpoint) deliveries() gate.Records[webhook.Delivery, deliveryRecord] {
+	return gate.Records[webhook.Delivery, deliveryRecord]{
 		Module: e.module(),
 		Need:   perm.AccountAPIAccess,
+		Record: deliveryRecordOf,
 		Name:   "webhook deliveries",
 		Owner:  webhook.ErrNotFound,
 		// The endpoint belongs to the caller's workspace, so its deliveries do too.
@@ -107,10 +99,9 @@ func (e *Endpoint) deliveries() http.Handler {
 			_, err := e.Store.Webhook(ctx, workspaceID, id)
 			return err
 		},
-		ReadOf:   e.Store.Deliveries,
-		Record:   deliveryRecordOf,
+		PageOf:   e.Store.Deliveries,
 		Position: func(d webhook.Delivery) rest.Position { return rest.Position{CreatedAt: d.CreatedAt, ID: d.ID} },
-	}.Handler()
+	}
 }
 
 // record is an endpoint as returned to the workspace.
