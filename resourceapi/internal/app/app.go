@@ -24,7 +24,6 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/apidoc"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
-	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/webhooks"
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -133,7 +132,6 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		gate.MetadataRoutes(c.BaseURL, p.brand.Name()),
 		apidoc.Routes(c.BaseURL, p.brand),
 		p.gate.Me(),
-		webhooks.EventRoutes(p.gate, p.store, p.lists),
 		hooks.endpoint.Routes(),
 		healthRoutes(ready(p.gate, log, needed)),
 	}

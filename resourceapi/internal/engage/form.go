@@ -29,6 +29,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -239,12 +240,14 @@ var (
 	// ErrNotFound is returned if there is no such form or submission, or none that the caller may see.
 	ErrNotFound = errors.New("no such form or submission")
 	// ErrNoSubmission and ErrNoSupporter are returned if the workspace has no such record.
-	ErrNoSubmission = errors.New("no such submission in this workspace")
-	ErrNoSupporter  = errors.New("no such supporter in this workspace")
+	ErrNoSubmission = apierr.New(apierr.NotFound, "There is no such submission in this workspace.")
+	ErrNoSupporter  = apierr.New(apierr.NotFound, "There is no such supporter in this workspace.")
 	// ErrToken is returned for a submission token that was not issued for this form or is older than an hour.
-	ErrToken = errors.New("no valid submission token")
+	ErrToken = rest.Problems{"submissionToken": "Is not a valid token of this form, or is older than an hour. Read " +
+		"the form again to get a new one."}
 	// ErrTokenUsed is returned if a submission was already made with this token.
-	ErrTokenUsed = errors.New("submission token used")
+	ErrTokenUsed = apierr.New(apierr.Conflict,
+		"This submissionToken was already used. Read the form again to get a new one.")
 )
 
 // A Type is the kind of answer of a field.

@@ -3,12 +3,12 @@ package engage
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -160,7 +160,12 @@ type Erasure struct {
 
 var (
 	// ErrNoErasure is returned if the workspace has no such erasure, or none of the last 30 days.
-	ErrNoErasure = errors.New("no such erasure in this workspace")
+	ErrNoErasure = apierr.New(apierr.NotFound, "There is no such erasure in this workspace.")
 	// ErrTooManyErasures is returned if too many erasures of the workspace are not finished.
-	ErrTooManyErasures = errors.New("too many erasures of the workspace are not finished")
+	ErrTooManyErasures = &apierr.Error{
+		Kind:       apierr.RateLimited,
+		RetryAfter: 10,
+		Message: "Too many erasures of this workspace are not finished. Send this one again after the time in " +
+			"Retry-After.",
+	}
 )

@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -83,14 +84,23 @@ func (s Status) CanBecome(to Status) bool {
 
 // Errors other than rest.Problems.
 var (
-	ErrNotFound   = errors.New("no such record in this workspace")
-	ErrNoDraft    = errors.New("the programme is not a draft")
-	ErrTransition = errors.New("the programme's status cannot become that")
-
+	ErrNotFound   = apierr.New(apierr.NotFound, "There is no such record in this workspace.")
+	ErrNoDraft    = apierr.New(apierr.Conflict, "Only a draft can be deleted. Archive the programme instead.")
+	ErrTransition = apierr.New(apierr.Conflict,
+		"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
+			"active, active to completed, completed to archived, and draft to archived.")
+	// ErrExternalID is returned for an external id that another programme of the workspace has.
+	ErrExternalID = apierr.New(apierr.Conflict, "Another programme of this workspace has this externalId.")
 	// ErrTooExpensive is returned for a search that exceeds its time limit.
-	ErrTooExpensive = errors.New("the search takes too long")
+	ErrTooExpensive = apierr.New(apierr.TooExpensive,
+		"This search takes too long. Search for a longer or less common text, or filter by status.")
 	// ErrImportsWait is returned if too many imports of the workspace wait to be processed.
-	ErrImportsWait = errors.New("too many imports of the workspace wait")
+	ErrImportsWait = &apierr.Error{
+		Kind:       apierr.RateLimited,
+		RetryAfter: 10,
+		Message: "Too many imports of this workspace are waiting. Send this import again after the time in " +
+			"Retry-After.",
+	}
 )
 
 // A Writer changes the records of a workspace within one transaction.

@@ -23,9 +23,6 @@ const (
 	MaxBatch      = 500 // items
 )
 
-// ErrExternalID is returned for an external id that another programme of the workspace has.
-var ErrExternalID = errors.New("another programme of the workspace has this external id")
-
 // CheckExternalID returns a message about an external id that is not valid, or "".
 func CheckExternalID(id string) string {
 	switch {

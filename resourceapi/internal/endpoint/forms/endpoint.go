@@ -162,15 +162,6 @@ func (e *Endpoint) erasures() gate.Records[engage.Erasure, engage.Erasure] {
 
 var refusals = rest.Refusals{
 	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such form in this workspace.")},
-	{Err: engage.ErrNoSubmission, As: apierr.New(apierr.NotFound, "There is no such submission in this workspace.")},
-	{Err: engage.ErrNoSupporter, As: apierr.New(apierr.NotFound, "There is no such supporter in this workspace.")},
-	{Err: engage.ErrNoErasure, As: apierr.New(apierr.NotFound, "There is no such erasure in this workspace.")},
-	{Err: engage.ErrTooManyErasures, As: &apierr.Error{
-		Kind:       apierr.RateLimited,
-		RetryAfter: 10,
-		Message: "Too many erasures of this workspace are not finished. Send this one again after the time in " +
-			"Retry-After.",
-	}},
 	{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
 		"The form has changed since you read it. Read it again and repeat your change.")},
 }

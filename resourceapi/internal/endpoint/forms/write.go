@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -110,20 +108,14 @@ func (e *Endpoint) decodeErase(r *gate.WriteRequest) effect {
 	}
 }
 
-// An acceptedErasure is the response to an erasure that a worker does; statusUrl returns its status (contract, section
-// 6a).
-type acceptedErasure struct {
-	ID        uuid.UUID     `json:"id"`
-	Status    engage.Status `json:"status"`
-	StatusURL string        `json:"statusUrl"`
-}
-
+// erased returns the answer to an erasure. If a worker does it, statusUrl returns its status (contract, section 6a).
 func (e *Endpoint) erased(erasure engage.Erasure, err error) (rest.Answer, error) {
 	if erasure.Status != engage.Accepted {
 		return rest.JSON(http.StatusOK, map[string]int{"deletedSubmissions": erasure.Deleted}, err)
 	}
 	at := e.BaseURL + ErasuresPath + "/" + erasure.ID.String()
-	answer, err := rest.JSON(http.StatusAccepted, acceptedErasure{erasure.ID, erasure.Status, at}, err)
+	accepted := map[string]any{"id": erasure.ID, "status": erasure.Status, "statusUrl": at}
+	answer, err := rest.JSON(http.StatusAccepted, accepted, err)
 	answer.Location = at
 	return answer, err
 }

@@ -60,7 +60,7 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 		}
 		found, err := e.Store.Page(ctx, within(ctx))
 		if errors.Is(err, programme.ErrTooExpensive) {
-			return failed(searchTooExpensive), nil
+			return failed(programme.ErrTooExpensive.Message), nil
 		}
 		if err != nil {
 			return nil, err
@@ -77,8 +77,6 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 	}
 	return c, nil
 }
-
-const searchTooExpensive = "This search takes too long. Search for a longer or less common text, or filter by status."
 
 // inWords returns the problems of all arguments as one text.
 func inWords(err error) error {

@@ -157,27 +157,5 @@ func (e *Endpoint) imports() gate.Records[programme.Import, programme.Import] {
 	}
 }
 
-var refusals = rest.Refusals{
-	{Err: programme.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such record in this workspace.")},
-	{Err: programme.ErrTooExpensive, As: apierr.New(apierr.TooExpensive,
-		"This search takes too long. Search for a longer or less common text, or filter by status.")},
-	{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
-		"The programme has changed since you read it. Read it again and repeat your change.")},
-	{Err: programme.ErrTransition, As: apierr.New(apierr.Conflict,
-		"The programme cannot change from its current status to this status. Allowed transitions: draft to "+
-			"active, active to completed, completed to archived, and draft to archived.")},
-	{
-		Err: programme.ErrNoDraft,
-		As:  apierr.New(apierr.Conflict, "Only a draft can be deleted. Archive the programme instead."),
-	},
-	{
-		Err: programme.ErrExternalID,
-		As:  apierr.New(apierr.Conflict, "Another programme of this workspace has this externalId."),
-	},
-	{Err: programme.ErrImportsWait, As: &apierr.Error{
-		Kind:       apierr.RateLimited,
-		RetryAfter: 10,
-		Message: "Too many imports of this workspace are waiting. Send this import again after the time in " +
-			"Retry-After.",
-	}},
-}
+var refusals = rest.Refusals{{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
+	"The programme has changed since you read it. Read it again and repeat your change.")}}

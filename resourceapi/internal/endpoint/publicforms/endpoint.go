@@ -121,24 +121,16 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	}
 }
 
-const invalidFields = "The form was not sent. error.fields says what to correct."
-
-var refusals = rest.Refusals{
-	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "The form does not exist or is closed.")},
-	{Err: engage.ErrTokenUsed, As: apierr.New(apierr.Conflict,
-		"This submissionToken was already used. Read the form again to get a new one.")},
-	{Err: engage.ErrToken, As: &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: map[string]string{
-		"submissionToken": "Is not a valid token of this form, or is older than an hour. Read the form again " +
-			"to get a new one.",
-	}}},
-}
-
 // refusal maps errors of the domain to API errors; other errors pass unchanged.
 func refusal(err error) error {
 	if problems, ok := errors.AsType[rest.Problems](err); ok {
-		return &apierr.Error{Kind: apierr.Invalid, Message: invalidFields, Fields: problems}
+		const message = "The form was not sent. error.fields says what to correct."
+		return &apierr.Error{Kind: apierr.Invalid, Message: message, Fields: problems}
 	}
-	return refusals.Of(err)
+	if errors.Is(err, engage.ErrNotFound) {
+		return apierr.New(apierr.NotFound, "The form does not exist or is closed.")
+	}
+	return err
 }
 
 // allowOrigin lets scripts of an allowed origin read the response (Fetch, CORS protocol), whatever it is, and returns

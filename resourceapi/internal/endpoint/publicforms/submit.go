@@ -5,8 +5,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -16,13 +14,6 @@ import (
 
 // maxBody is the largest body of a submission, in bytes.
 const maxBody = 64 << 10
-
-// accepted is the response to a stored submission; statusUrl returns its status (spec 4.5).
-type accepted struct {
-	ID        uuid.UUID     `json:"id"`
-	Status    engage.Status `json:"status"`
-	StatusURL string        `json:"statusUrl"`
-}
 
 // submit handles POST: 202, or an error. A repeated Idempotency-Key is looked up first, so that a sender who lost the
 // first answer gets it even if the form has been closed since (contract, section 6). For any other key the answer for
@@ -113,17 +104,16 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.
 	}, err
 }
 
-// accept stores the submission with its job and builds the answer, which is stored sealed: it has the token of the
-// status.
+// accept stores the submission with its job and builds the answer, whose statusUrl returns its status (spec 4.5). The
+// answer is stored sealed: it has the token of the status.
 func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission) (rest.Answer, error) {
 	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		if err := writer.Accept(ctx, s); err != nil {
 			return rest.Answer{}, err
 		}
 		token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
-		content, err := web.EncodeJSON(
-			accepted{s.ID, engage.Accepted, e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token},
-		)
+		at := e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token
+		content, err := web.EncodeJSON(map[string]any{"id": s.ID, "status": engage.Accepted, "statusUrl": at})
 		return rest.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}, err
 	})
 	if err != nil {

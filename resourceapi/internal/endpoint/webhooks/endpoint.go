@@ -32,6 +32,12 @@ type Store interface {
 	Deliveries(
 		ctx context.Context, workspaceID, endpoint uuid.UUID, r rest.Range, take func(webhook.Delivery) bool,
 	) (rest.End, error)
+	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It returns the
+	// sequence after which more may follow, or 0.
+	Events(
+		ctx context.Context, workspaceID uuid.UUID, after int64, subjects []string, limit int,
+		take func(delivery.Event) bool,
+	) (next int64, err error)
 	// Once runs effect in one transaction, or returns the answer already stored under key.
 	Once(ctx context.Context, key rest.Key, effect rest.Effect[delivery.Writer]) (rest.Answer, error)
 }
@@ -54,6 +60,8 @@ func NewAnswers(keys seal.Keys) (*seal.Box, error) { return seal.NewBox(keys, "w
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	one := Path + "/{id}"
 	return map[string]map[string]http.Handler{
+		"/v1/events": {"GET": e.events()},
+
 		Path: {"GET": e.endpoints().List(), "POST": e.write(e.decodeCreate, e.onceSealed)},
 		one: {
 			"GET":    e.endpoints().One(),
@@ -168,10 +176,8 @@ func deliveryRecordOf(d webhook.Delivery) deliveryRecord {
 }
 
 var refusals = rest.Refusals{
-	{
-		Err: webhook.ErrNotFound,
-		As:  apierr.New(apierr.NotFound, "There is no such webhook endpoint or delivery in this workspace."),
-	},
+	{Err: webhook.ErrNotFound, As: apierr.New(apierr.NotFound,
+		"There is no such webhook endpoint or delivery in this workspace.")},
 	{Err: webhook.ErrTooMany, As: apierr.New(apierr.Conflict,
 		"This workspace has 20 webhook endpoints, which is the maximum. Delete one first.")},
 	{Err: webhook.ErrDisabled, As: apierr.New(apierr.Conflict, "This webhook endpoint is disabled. Enable it first.")},

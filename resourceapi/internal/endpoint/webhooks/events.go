@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -15,36 +14,21 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// Events reads events.
-type Events interface {
-	// Events passes up to limit events after a sequence, oldest first, to take until it returns false. It returns the
-	// sequence after which more may follow, or 0.
-	Events(
-		ctx context.Context, workspaceID uuid.UUID, after int64, subjects []string, limit int,
-		take func(delivery.Event) bool,
-	) (next int64, err error)
-}
-
-// EventRoutes returns the handler of GET /v1/events by path and method: what changed in the workspace within the last
-// 30 days (contract, section 6a).
-func EventRoutes(guard *gate.Gate, events Events, cursors *rest.Cursors) map[string]map[string]http.Handler {
-	return map[string]map[string]http.Handler{"/v1/events": {"GET": listEvents(guard, events, cursors)}}
-}
-
-// listEvents needs membership alone: the response leaves out the events that the caller may not read.
-func listEvents(guard *gate.Gate, events Events, cursors *rest.Cursors) http.Handler {
-	return guard.Guard("", func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
-		wanted, after, err := readEventRange(r.URL.RawQuery, "events "+workspaceID.String(), cursors)
+// events handles GET /v1/events: what changed in the workspace within the last 30 days (contract, section 6a). It needs
+// membership alone: the response leaves out the events that the caller may not read.
+func (e *Endpoint) events() http.Handler {
+	return e.Gate.Guard("", func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
+		wanted, after, err := readEventRange(r.URL.RawQuery, "events "+workspaceID.String(), e.Cursors)
 		if err != nil {
 			return gate.Plan{}, rest.Refusals(nil).Of(err)
 		}
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 			read := func(page *rest.Page[delivery.Event]) (next string, err error) {
 				subjects := webhook.ReadableSubjects(caller.Permissions)
-				resume, err := events.Events(
+				resume, err := e.Store.Events(
 					r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
 				if err == nil && resume > 0 { // the list is ordered by sequence
-					next = cursors.SealPosition(wanted.List, rest.Position{CreatedAt: time.UnixMicro(resume)})
+					next = e.Cursors.SealPosition(wanted.List, rest.Position{CreatedAt: time.UnixMicro(resume)})
 				}
 				return next, err
 			}
