@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/almonerhq/almoner/shared/config/secretfile"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/retention"
@@ -133,13 +134,14 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		apidoc.Routes(c.BaseURL, p.brand),
 		p.gate.Me(),
 		hooks.endpoint.Routes(),
-		healthRoutes(ready(p.gate, log, needed)),
+		{"/healthz": {"GET": server.Alive()}, "/readyz": {"GET": ready(p.gate, log, needed)}},
 	}
 	for _, m := range a.modules {
 		all = append(all, m.routes...)
 	}
 	a.router = newRouter(p.gate, all, rest.Deprecated())
-	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, lastResort(p.gate))
+	panicked := refuse(p.gate, apierr.Of(nil))
+	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, panicked)
 	a.serving = server.Process{
 		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: needed.Ready},
 		Handler:  a.Handler,

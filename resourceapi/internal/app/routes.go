@@ -44,11 +44,6 @@ func fixedFirst(a, b string) int {
 	return cmp.Or(strings.Count(a, "{")-strings.Count(b, "{"), strings.Compare(a, b))
 }
 
-// healthRoutes returns the routes of the probes.
-func healthRoutes(ready http.Handler) routes {
-	return routes{"/healthz": {"GET": server.Alive()}, "/readyz": {"GET": ready}}
-}
-
 // probes returns the handler of a worker.
 func probes(ready http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -84,9 +79,6 @@ func withPathValues(next http.Handler) http.Handler {
 func refuse(guard *gate.Gate, err error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { guard.Refuse(w, r, err) })
 }
-
-// lastResort responds in place of a handler that panicked.
-func lastResort(guard *gate.Gate) http.Handler { return refuse(guard, apierr.Of(nil)) }
 
 // withSecurityHeaders sets the headers of every response: no content sniffing and no caching.
 func withSecurityHeaders(next http.Handler) http.Handler {

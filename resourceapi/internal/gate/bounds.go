@@ -121,16 +121,6 @@ func (b *Bounds) enterSearch(
 	}, nil
 }
 
-// enterExport counts an export of the credential until the Turn ends. It returns an error if there are MaxExports.
-func (b *Bounds) enterExport(ctx context.Context, held presented) (inflight.Turn, error) {
-	turn, err := b.exports.Enter(ctx, held.key())
-	if err != nil {
-		return turn, inflight.Refusal(err,
-			"This credential has two exports in flight, which is the maximum. Wait until one finishes.")
-	}
-	return turn, nil
-}
-
 // endTurn ends a turn with the outcome of its request. A request that timed out waiting for others of its workspace
 // is not counted as a failure of the stores.
 func endTurn(turn inflight.Turn, err error) {

@@ -161,9 +161,10 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 		}
 	}
 	if plan.Export {
-		export, err := g.Bounds.enterExport(r.Context(), held)
+		export, err := g.Bounds.exports.Enter(r.Context(), held.key())
 		if err != nil {
-			return err
+			return inflight.Refusal(err,
+				"This credential has two exports in flight, which is the maximum. Wait until one finishes.")
 		}
 		defer func() { endTurn(export, err) }()
 		caller.StillAdmitted = func(ctx context.Context) error {

@@ -188,7 +188,7 @@ type Details struct {
 // Check returns rest.Problems, or nil. It enforces P1.
 func (d Details) Check() error {
 	problems := rest.Problems{}
-	problems.Note(FieldName, checkName(d.Name))
+	problems.Note(FieldName, displayname.Check(d.Name, MaxName))
 	problems.Note(FieldSummary, checkSummary(d.Summary))
 	if _, known := ParseStatus(string(d.Status)); !known {
 		problems[FieldStatus] = StatusMessage
@@ -212,8 +212,6 @@ const (
 	StatusMessage = "Must be draft, active, completed or archived."
 	DateMessage   = "Must be a date in the format YYYY-MM-DD."
 )
-
-func checkName(name string) string { return displayname.Check(name, MaxName) }
 
 func checkSummary(summary string) string {
 	forbidden := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }
@@ -246,7 +244,7 @@ func (c Change) Check() error { return c.problems().OrNil() }
 func (c Change) problems() rest.Problems {
 	problems := rest.Problems{}
 	if c.Name != nil {
-		problems.Note(FieldName, checkName(*c.Name))
+		problems.Note(FieldName, displayname.Check(*c.Name, MaxName))
 	}
 	if c.Summary != nil {
 		problems.Note(FieldSummary, checkSummary(*c.Summary))

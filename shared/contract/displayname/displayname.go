@@ -10,6 +10,7 @@ package displayname
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -62,7 +63,8 @@ func CheckApplication(name string) string {
 	if !strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.L, unicode.N) }) {
 		return "Must contain a letter or a number."
 	}
-	if wordMixesScripts(name) {
+	// A word is a sequence of letters, marks and digits.
+	if slices.ContainsFunc(strings.FieldsFunc(name, endsWord), MixesScripts) {
 		return "Must not mix letters of different alphabets in one word."
 	}
 	return ""
@@ -106,48 +108,35 @@ func marksInARow(name string) (most int) {
 	return most
 }
 
-// scripts is a set of scripts.
-type scripts map[string]bool
-
 // together lists the scripts that one word may mix: the restriction level “highly restrictive” of Unicode Technical
 // Standard 39, section 5.2.
-var together = []scripts{
-	{"Latin": true, "Han": true, "Hiragana": true, "Katakana": true}, // Japanese
-	{"Latin": true, "Han": true, "Hangul": true},                     // Korean
-	{"Latin": true, "Han": true, "Bopomofo": true},                   // Chinese
+var together = [][]string{
+	{"Latin", "Han", "Hiragana", "Katakana"}, // Japanese
+	{"Latin", "Han", "Hangul"},               // Korean
+	{"Latin", "Han", "Bopomofo"},             // Chinese
 }
 
 // likeLatin are the characters of these scripts that look like a Latin letter or a part of one.
 const likeLatin = "丨丿亅乙乚乛〇口囗工丁丅卜凵匚冂八ロエトノハㄇㄥㄒㄧㄩㅣㅇㅡ"
-
-// wordMixesScripts reports whether a word has letters of scripts that no language mixes. A word is a sequence of
-// letters, marks and digits.
-func wordMixesScripts(name string) bool {
-	for word := range strings.FieldsFuncSeq(name, endsWord) {
-		if MixesScripts(word) {
-			return true
-		}
-	}
-	return false
-}
 
 func endsWord(r rune) bool { return !unicode.In(r, unicode.L, unicode.M, unicode.N) }
 
 // MixesScripts reports whether a word, such as a label of a domain, mixes letters of scripts that no language mixes
 // (UTS 39, section 5.2, highly restrictive), or has letters that look like Latin ones among Latin letters.
 func MixesScripts(word string) bool {
-	found := scripts{}
+	var found []string
 	for _, r := range word {
-		if script := scriptOf(r); script != "" {
-			found[script] = true
+		if script := scriptOf(r); script != "" && !slices.Contains(found, script) {
+			found = append(found, script)
 		}
 	}
 	if len(found) <= 1 {
 		return false
 	}
 	for _, language := range together {
-		if language.hasAll(found) {
-			return found["Latin"] && hidesInLatin(word)
+		other := func(script string) bool { return !slices.Contains(language, script) }
+		if !slices.ContainsFunc(found, other) {
+			return slices.Contains(found, "Latin") && hidesInLatin(word)
 		}
 	}
 	return true
@@ -163,15 +152,6 @@ func hidesInLatin(word string) bool {
 		}
 	}
 	return false
-}
-
-func (s scripts) hasAll(others scripts) bool {
-	for script := range others {
-		if !s[script] {
-			return false
-		}
-	}
-	return true
 }
 
 // scriptOf returns the name of the script of a letter, or "" for characters of many scripts: digits and

@@ -169,14 +169,18 @@ func failed(message string) *sdk.CallToolResult {
 }
 
 // succeeded returns a result as structured content, as text for clients that read only text, and with the notice that
-// it is data. User-written text must have gone through plainText.
+// it is data, which is for assistants and not for users. User-written text must have gone through plainText.
 func succeeded(value any) (*sdk.CallToolResult, error) {
 	text, err := web.EncodeJSON(value)
 	if err != nil {
 		return nil, err
 	}
+	forAssistants := &sdk.Annotations{Audience: []sdk.Role{"assistant"}, Priority: 1}
 	return &sdk.CallToolResult{
-		Content:           []sdk.Content{&sdk.TextContent{Text: string(text)}, noticeContent()},
+		Content: []sdk.Content{
+			&sdk.TextContent{Text: string(text)},
+			&sdk.TextContent{Text: notice, Annotations: forAssistants},
+		},
 		StructuredContent: json.RawMessage(text),
 	}, nil
 }

@@ -144,10 +144,7 @@ func (o Origins) allow(origin string) bool {
 	if !o.loopback || !IsOrigin(origin) {
 		return false
 	}
-	u, err := url.Parse(origin)
-	if err != nil {
-		return false
-	}
+	u, _ := url.Parse(origin) // IsOrigin has parsed it
 	address, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && address.IsLoopback()
 }

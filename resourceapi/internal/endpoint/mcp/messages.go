@@ -54,16 +54,6 @@ func invalid(message string) *fault {
 	return &fault{code: jsonrpc.CodeInvalidRequest, message: message}
 }
 
-// otherVersion returns the fault of a request with an unsupported protocol revision.
-func otherVersion(id json.RawMessage, requested string) *fault {
-	return &fault{
-		id:      id,
-		code:    sdk.CodeUnsupportedProtocolVersion,
-		message: "MCP-Protocol-Version must be absent or one of " + strings.Join(versions[1:], ", ") + ".",
-		data:    sdk.UnsupportedProtocolVersionData{Supported: versions[1:], Requested: requested},
-	}
-}
-
 // withID returns the fault with the id of the message, if the id can be echoed.
 func (f *fault) withID(object rest.Object) *fault {
 	if id, has := object["id"]; has && isID(id) {
@@ -128,7 +118,8 @@ func readMessages(content []byte) ([]message, *fault) {
 			return nil, invalid(fmt.Sprintf("Message %d of the batch: %s", i+1, f.message))
 		}
 		if m := messages[i]; m.id != nil && m.method != "" {
-			id := valueOf(m.id)
+			var id any                    // different spellings such as 1 and 1.0 are equal
+			_ = json.Unmarshal(m.id, &id) // isID has parsed it
 			if seen[id] {
 				return nil, sameID // forbidden by the protocol; the two answers would be indistinguishable
 			}
@@ -136,13 +127,6 @@ func readMessages(content []byte) ([]message, *fault) {
 		}
 	}
 	return messages, nil
-}
-
-// valueOf returns the value of an id, so that different spellings such as 1 and 1.0 compare equal.
-func valueOf(id json.RawMessage) any {
-	var value any
-	_ = json.Unmarshal(id, &value) // isID has parsed it
-	return value
 }
 
 func readMessage(content []byte) (message, *fault) {

@@ -104,7 +104,12 @@ func checkVersion(h http.Header, messages []message, faulty *fault) *fault {
 			h.Del(versionHeader)
 		}
 	case !slices.Contains(versions, named):
-		return otherVersion(idOf(messages), named)
+		return &fault{
+			id:      idOf(messages),
+			code:    sdk.CodeUnsupportedProtocolVersion,
+			message: "MCP-Protocol-Version must be absent or one of " + strings.Join(versions[1:], ", ") + ".",
+			data:    sdk.UnsupportedProtocolVersionData{Supported: versions[1:], Requested: named},
+		}
 	}
 	return nil
 }

@@ -26,36 +26,33 @@ type itemResult struct {
 	Error  *apierr.Detail `json:"error,omitempty"`
 }
 
-// decodeBatch parses POST …/batch: 200 with a result for each item, in order. A bad item stops no other.
-func decodeBatch(r *gate.WriteRequest) effect {
-	return decodeItems(r, readUpsert, programme.Writer.Upsert)
-}
-
-// decodeItems reads each item of a batch with read. The effect runs the valid ones together.
+// decodeItems returns the Decoder of a batch: 200 with a result for each item, in order. A bad item stops no other.
+// read reads an item, and run does the valid ones together.
 func decodeItems[T any](
-	r *gate.WriteRequest,
 	read func(rest.Object) (T, error),
 	run func(programme.Writer, context.Context, uuid.UUID, []T) ([]programme.Upserted, error),
-) effect {
-	items, err := readItems(r.Object("application/json"))
-	r.Refuse(err)
-	if r.Refused() { // perhaps with far too many items to read them
-		return nil
-	}
-	failures := make([]error, len(items))
-	var valid []T
-	for i, item := range items {
-		one, err := readItem(item, read)
-		if failures[i] = err; err == nil {
-			valid = append(valid, one)
+) gate.Decoder[programme.Writer] {
+	return func(r *gate.WriteRequest) effect {
+		items, err := readItems(r.Object("application/json"))
+		r.Refuse(err)
+		if r.Refused() { // perhaps with far too many items to read them
+			return nil
 		}
-	}
-	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		all, err := run(writer, ctx, r.WorkspaceID, valid)
-		if err != nil {
-			return rest.Answer{}, err
+		failures := make([]error, len(items))
+		var valid []T
+		for i, item := range items {
+			one, err := readItem(item, read)
+			if failures[i] = err; err == nil {
+				valid = append(valid, one)
+			}
 		}
-		return answerItems(failures, all)
+		return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
+			all, err := run(writer, ctx, r.WorkspaceID, valid)
+			if err != nil {
+				return rest.Answer{}, err
+			}
+			return answerItems(failures, all)
+		}
 	}
 }
 
@@ -101,12 +98,6 @@ func resultOf(one programme.Upserted) itemResult {
 		status = http.StatusCreated
 	}
 	return itemResult{Status: status, ID: &one.Programme.ID}
-}
-
-// decodeMoves parses POST …/transitions: 200 with a result for each item, in order. An error of one item does not
-// affect the others.
-func decodeMoves(r *gate.WriteRequest) effect {
-	return decodeItems(r, readMoveItem, programme.Writer.Move)
 }
 
 // readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.

@@ -47,6 +47,7 @@ type Endpoint struct {
 // Routes returns the handlers of the module by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	imports := newSlots(importsAtOnce, importsOfWorkspace, importWait) // bounds the imports received at once
+	moves, upserts := decodeItems(readMoveItem, programme.Writer.Move), decodeItems(readUpsert, programme.Writer.Upsert)
 	return map[string]map[string]http.Handler{
 		Path: {
 			"GET":  e.Gate.Guard(perm.ProgrammesRead, e.prepareList),
@@ -60,8 +61,8 @@ func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 			"DELETE": e.write(gate.UpTo(maxJSON), gate.Deletes(programme.ErrNotFound, programme.Writer.DeleteDraft)),
 		},
 		Path + "/{id}/transitions": {"POST": e.write(gate.UpTo(maxJSON), decodeMove)},
-		Path + "/transitions":      {"POST": e.write(gate.UpTo(maxBatchBody), decodeMoves)},
-		Path + "/batch":            {"POST": e.write(gate.UpTo(maxBatchBody), decodeBatch)},
+		Path + "/transitions":      {"POST": e.write(gate.UpTo(maxBatchBody), moves)},
+		Path + "/batch":            {"POST": e.write(gate.UpTo(maxBatchBody), upserts)},
 		// The external id is one segment, with each slash in it as %2F.
 		Path + "/external/{externalId}": {"PUT": e.write(gate.UpTo(maxJSON), e.decodePut)},
 	}

@@ -55,13 +55,6 @@ func readChange(o rest.Object) (programme.Change, error) {
 	return change, problems.Join(change.Check())
 }
 
-// readMove reads the body of POST …/transitions.
-func readMove(o rest.Object) (programme.Status, error) {
-	problems := rest.UnknownMembers(o, "to")
-	to := readTo(o, problems)
-	return to, problems.OrNil()
-}
-
 func readTo(o rest.Object, problems rest.Problems) programme.Status {
 	text, isText := o.Text("to")
 	status, known := programme.ParseStatus(text)

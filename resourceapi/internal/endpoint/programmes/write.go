@@ -54,8 +54,10 @@ func decodeChange(r *gate.WriteRequest) effect {
 
 // decodeMove parses POST …/transitions: 200 with the programme, or 409.
 func decodeMove(r *gate.WriteRequest) effect {
-	to, err := readMove(readJSON(r))
-	r.Refuse(err)
+	object := readJSON(r)
+	problems := rest.UnknownMembers(object, "to")
+	to := readTo(object, problems)
+	r.Refuse(problems.OrNil())
 	return replacing(r, func(p programme.Programme) (programme.Programme, error) {
 		if !p.Status.CanBecome(to) {
 			return p, programme.ErrTransition
