@@ -17,9 +17,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
-// RawAnswers are answers as received: name → JSON.
-type RawAnswers map[string]json.RawMessage
-
 // Answers are valid answers by the names of their fields: a string, a json.Number, a []string or a bool. Empty
 // answers are absent.
 type Answers map[string]any
@@ -57,8 +54,9 @@ type Problems struct {
 	Options string `json:"options"`
 }
 
-// Read checks the answers to the form. Its error is an rest.Problems (E2) with messages from texts.
-func (f Form) Read(given RawAnswers, texts Problems) (Answers, []ConsentAnswer, error) {
+// Read checks the answers to the form as received, by the names of the fields. Its error is a rest.Problems (E2) with
+// messages from texts.
+func (f Form) Read(given rest.Object, texts Problems) (Answers, []ConsentAnswer, error) {
 	answers, consents, problems := Answers{}, []ConsentAnswer{}, rest.Problems{}
 	known := map[string]bool{}
 	for _, field := range f.Fields {

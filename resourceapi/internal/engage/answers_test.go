@@ -50,7 +50,7 @@ func FuzzAnswers(f *testing.F) {
 			return // package rest refuses both
 		}
 		for _, field := range form.Fields {
-			answers, _, err := form.Read(RawAnswers{field.Name: raw}, english)
+			answers, _, err := form.Read(rest.Object{field.Name: raw}, english)
 			if err != nil {
 				if _, blames := errors.AsType[rest.Problems](err); !blames {
 					t.Errorf("%s: %q: %v, want rest.Problems", field.Name, raw, err)
@@ -61,7 +61,7 @@ func FuzzAnswers(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s: %q: %v", field.Name, raw, err)
 			}
-			var again RawAnswers
+			var again rest.Object
 			if err := json.Unmarshal(kept, &again); err != nil {
 				t.Fatal(err)
 			}

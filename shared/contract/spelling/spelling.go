@@ -80,15 +80,9 @@ func digit(r rune) rune {
 	if r <= unicode.MaxASCII || !unicode.Is(unicode.Nd, r) {
 		return r
 	}
-	for _, block := range unicode.Nd.R16 {
-		if rune(block.Lo) <= r && r <= rune(block.Hi) {
-			return '0' + (r-rune(block.Lo))%10
-		}
+	first := r // of the scripts whose digits are consecutive
+	for unicode.Is(unicode.Nd, first-1) {
+		first--
 	}
-	for _, block := range unicode.Nd.R32 {
-		if rune(block.Lo) <= r && r <= rune(block.Hi) {
-			return '0' + (r-rune(block.Lo))%10
-		}
-	}
-	return r
+	return '0' + (r-first)%10
 }

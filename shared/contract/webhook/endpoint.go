@@ -270,10 +270,7 @@ func request(
 }
 
 func one(ctx context.Context, q Querier, sql string, args ...any) (Endpoint, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return Endpoint{}, fmt.Errorf("read a webhook endpoint: %w", err)
-	}
+	rows, _ := q.Query(ctx, sql, args...) // the rows have the error
 	e, err := pgx.CollectExactlyOneRow(rows, Scan)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, ErrNotFound

@@ -31,18 +31,18 @@ const (
 )
 
 // exportFilters are the filters of an export.
-func exportFilters() rest.Filters { return rest.Filters{Statuses: engage.Statuses(), Created: true} }
+var exportFilters = rest.Filters{Statuses: engage.Statuses(), Created: true}
 
 // export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
 // writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit
 // log records each export. An export ends when its credential is revoked or expires.
 func (e *Endpoint) export() http.Handler {
 	return e.Gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
-		known := append([]string{"format"}, exportFilters().Names()...)
+		known := append([]string{"format"}, exportFilters.Names()...)
 		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
 			return gate.Plan{}, err
 		}
-		filter, err := rest.ReadFilter(r.URL.RawQuery, exportFilters())
+		filter, err := rest.ReadFilter(r.URL.RawQuery, exportFilters)
 		if err != nil {
 			return gate.Plan{}, refusals.Of(err)
 		}

@@ -88,11 +88,11 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 			"answers": "Must be an object: the name of each field, and its answer.",
 		}
 	}
-	return newSubmission(form, token, engage.RawAnswers(given))
+	return newSubmission(form, token, given)
 }
 
 // newSubmission checks the answers to the form. The error is rest.Problems.
-func newSubmission(form engage.Form, token engage.SubmissionToken, given engage.RawAnswers) (engage.Submission, error) {
+func newSubmission(form engage.Form, token engage.SubmissionToken, given rest.Object) (engage.Submission, error) {
 	answers, consents, err := form.Read(given, engage.LanguageOf(form.Lang).Problems)
 	return engage.Submission{
 		ID:          identity.New(),

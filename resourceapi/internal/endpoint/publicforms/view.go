@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -59,7 +58,7 @@ type view struct {
 // A fieldView is one question on the page.
 type fieldView struct {
 	engage.Field
-	ID      string // id of the element
+	ID      string // id of the element; of options, the first has it, since the list of problems links to it
 	Input   string // name of the input
 	Value   string
 	Chosen  []string
@@ -70,31 +69,8 @@ type fieldView struct {
 // Has reports whether the option was chosen.
 func (f *fieldView) Has(option string) bool { return slices.Contains(f.Chosen, option) }
 
-// OptionID returns the element id of one option.
-func (f *fieldView) OptionID(i int) string {
-	if i == 0 {
-		return f.ID // target of the links in the list of problems
-	}
-	return f.ID + "-" + strconv.Itoa(i)
-}
-
-// Attributes returns the attributes of a plain input, which choose the keyboard and the autofill of the browser.
-func (f *fieldView) Attributes() template.HTMLAttr {
-	switch f.Type {
-	case engage.Email:
-		return `type="email" autocomplete="email" dir="ltr" inputmode="email" autocapitalize="none" spellcheck="false"`
-	case engage.Phone:
-		return `type="tel" autocomplete="tel" dir="ltr" inputmode="tel"`
-	case engage.Number:
-		return `type="text" dir="ltr" inputmode="decimal"` // with type=number browsers do not send invalid input
-	case engage.Date:
-		return `type="date" max="9999-12-31"`
-	}
-	if strings.EqualFold(f.Name, "name") {
-		return `type="text" autocomplete="name" dir="auto"`
-	}
-	return `type="text" dir="auto"`
-}
+// IsName reports whether the question is about the name of the person.
+func (f *fieldView) IsName() bool { return strings.EqualFold(f.Name, "name") }
 
 func viewOf(form engage.Form, style pageStyle) *view {
 	v := &view{
@@ -128,25 +104,9 @@ func paragraphs(text string) []string {
 	return out
 }
 
-// PageTitle returns the title of the document.
-func (v *view) PageTitle() string {
-	if len(v.Wrong) == 0 {
-		return v.Title
-	}
-	return fmt.Sprintf(v.Words.TitleToCorrect, v.Title)
-}
-
-// ToCorrect returns how many answers are to be corrected, in words.
-func (v *view) ToCorrect() string {
-	if len(v.Wrong) == 1 {
-		return v.Words.CorrectOne
-	}
-	return fmt.Sprintf(v.Words.CorrectMany, len(v.Wrong))
-}
-
 // fill copies the sent values into the view and returns them as the answers that a script would have sent.
-func (v *view) fill(fields []engage.Field, values url.Values) engage.RawAnswers {
-	given := engage.RawAnswers{}
+func (v *view) fill(fields []engage.Field, values url.Values) rest.Object {
+	given := rest.Object{}
 	for i, field := range fields {
 		shown := v.Fields[i]
 		sent := values[shown.Input]
@@ -300,14 +260,6 @@ func (p pageStyle) action(embedKey string) string {
 		return path + "?" + query
 	}
 	return path
-}
-
-// ColorScheme returns the content of the page's meta element color-scheme.
-func (p pageStyle) ColorScheme() string {
-	if p.Theme == "" {
-		return "light dark"
-	}
-	return p.Theme
 }
 
 // page serves an open form. Errors become pages, since a person reads them in a frame.
