@@ -45,7 +45,7 @@ func brokenTokens() []brokenBuild {
 		},
 		{"audience not checked", []harness.Fault{
 			{
-				File: "resourceapi/internal/gate/credential.go",
+				File: "resourceapi/internal/gate/access.go",
 				Old:  `claims.Audience != g.audience`,
 				New:  `g.audience == ""`,
 			}, {File: "shared/contract/standing/standing.go", Old: ` && *s.Resource == c.Audience`, New: ``},
@@ -83,7 +83,7 @@ func brokenTokens() []brokenBuild {
 			"token scope not limited by the grant",
 			[]harness.Fault{
 				{
-					File: "resourceapi/internal/gate/credential.go",
+					File: "resourceapi/internal/gate/access.go",
 					Old:  `return s.CredentialPermissions.Intersect(p.claims.Scope)`,
 					New:  `return p.claims.Scope`,
 				},
@@ -226,7 +226,7 @@ func brokenServers() []brokenBuild {
 			"status of any submission readable",
 			[]harness.Fault{
 				{
-					File: "resourceapi/internal/engage/tokens.go",
+					File: "resourceapi/internal/engage/submission.go",
 					Old:  `err == nil && about == submission`,
 					New:  `err == nil && about != uuid.Nil`,
 				},
@@ -237,7 +237,7 @@ func brokenServers() []brokenBuild {
 		{
 			"two tenant headers accepted",
 			[]harness.Fault{
-				{File: "resourceapi/internal/gate/credential.go", Old: `len(values) == 1`, New: `len(values) > 0`},
+				{File: "resourceapi/internal/gate/access.go", Old: `len(values) == 1`, New: `len(values) > 0`},
 			},
 			"TestTenantHeader_MustBeSingleAndWellFormed",
 			"twice the same: ",

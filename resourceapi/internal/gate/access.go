@@ -4,13 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // access is step 3: it checks whether the credential may do this in the workspace now. A workspace that does not
@@ -158,4 +167,193 @@ func (g *Gate) readmit(ctx context.Context, held presented, workspaceID uuid.UUI
 		return err
 	}
 	return g.refuseModule(s, need)
+}
+
+// presented is a credential as parsed from the request. It is not trusted until checkStanding has checked its standing.
+type presented struct {
+	question standing.Query
+	claims   *accesstoken.Claims // nil for a personal access token
+}
+
+// present distinguishes the two kinds of credential and refuses malformed ones without a call to Postgres.
+func (g *Gate) present(ctx context.Context, token credential.Secret) (presented, error) {
+	text := token.Reveal()
+	if strings.HasPrefix(text, credential.PersonalAccessToken.Prefix) {
+		if !credential.PersonalAccessToken.Matches(text) {
+			return presented{}, g.unauthenticated(badCredential)
+		}
+		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
+	}
+	claims, err := g.Keys.Verify(ctx, text)
+	switch {
+	case errors.Is(err, accesstoken.ErrExpired):
+		return presented{}, g.unauthenticated(expiredCredential)
+	case errors.Is(err, accesstoken.ErrInvalid), errors.Is(err, accesstoken.ErrUnknownKey):
+		return presented{}, g.unauthenticated(badCredential)
+	case err != nil:
+		return presented{}, err
+	case claims.Audience != g.audience:
+		return presented{}, g.unauthenticated("The access token is for another resource.")
+	}
+	web.RecordGrant(ctx, claims.GrantID)
+	question := standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID}
+	return presented{question: question, claims: &claims}, nil
+}
+
+// checkStanding checks whether the credential is valid for any use. An access token whose claims disagree with its
+// grant was not issued from that grant and is refused.
+func (g *Gate) checkStanding(held presented, s standing.Standing) error {
+	if held.claims != nil && !s.Backs(*held.claims) {
+		return g.unauthenticated(badCredential)
+	}
+	switch s.State {
+	case standing.Active:
+		return nil
+	case "expired":
+		return g.unauthenticated(expiredCredential)
+	}
+	return g.unauthenticated(badCredential)
+}
+
+// granted returns the permissions of the credential. A token may hold fewer than its grant.
+func (p presented) granted(s standing.Standing) perm.Set {
+	if p.claims == nil {
+		return s.CredentialPermissions
+	}
+	return s.CredentialPermissions.Intersect(p.claims.Scope)
+}
+
+// WorkspaceHeader names the workspace of a request (spec 5.1).
+const WorkspaceHeader = "X-Tenant-Id"
+
+// readWorkspace returns the workspace of the single X-Tenant-Id header. The error is an *apierr.Error.
+func readWorkspace(h http.Header) (uuid.UUID, error) {
+	values := h.Values(WorkspaceHeader)
+	if len(values) == 1 {
+		if workspaceID, err := identity.Parse(values[0]); err == nil {
+			return workspaceID, nil
+		}
+	}
+	problem := "X-Tenant-Id must be a UUID"
+	switch {
+	case len(values) == 0:
+		problem = "X-Tenant-Id is missing"
+	case len(values) > 1:
+		problem = "X-Tenant-Id was sent more than once"
+	}
+	return uuid.Nil, apierr.New(apierr.Invalid,
+		problem+": the tenant header is required. Send it once, with the workspace identifier from Settings, User.")
+}
+
+// Bounds on the concurrent requests of one credential and one workspace in one process (contract, section 6).
+const (
+	MaxInFlight = inflight.MaxPerCredential
+	MaxSearches = 2
+	// MaxExports is the maximum number of concurrent exports of one credential.
+	MaxExports = 2
+	// maxWait bounds the wait for the reads of other credentials of the workspace.
+	maxWait = 10 * time.Second
+	// maxSearchWait bounds the wait for the searches of other credentials of the workspace.
+	maxSearchWait = 2 * time.Second
+	// maxReads is how many pages of one workspace's forms and submissions are read at once. Each read holds one of
+	// the 11 Postgres connections of the process while up to 4 MB are transferred.
+	maxReads = 3
+)
+
+// searchPolicy names the search limit in the RateLimit and RateLimit-Policy headers.
+const searchPolicy = "searches-in-flight"
+
+// key identifies the credential.
+func (p presented) key() inflight.Credential { return inflight.CredentialOf(p.question) }
+
+// Bounds limit what one credential, and the searches of one workspace, use of the process, so that one workspace
+// cannot starve the others. All gates of a process share one Bounds.
+type Bounds struct {
+	requests   *inflight.Credentials
+	searches   *inflight.Requests[inflight.Credential]
+	exports    *inflight.Requests[inflight.Credential]
+	workspaces *inflight.Requests[uuid.UUID]        // searches, by workspace
+	reads      *inflight.Requests[uuid.UUID]        // long pages, by workspace
+	bytes      *inflight.Bytes[inflight.Credential] // response bytes, by credential
+}
+
+// NewBounds returns the bounds of a process. A workspace runs at most the given number of searches at once, however
+// many credentials it has; further searches wait.
+func NewBounds(searches int) *Bounds {
+	return &Bounds{
+		// Reads share statements. Writes, long pages and searches have their own bounds. So a single credential cannot
+		// use up the connections.
+		requests: inflight.NewCredentials(MaxInFlight),
+		searches: inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxSearches, AtOnce: MaxSearches}),
+		exports:  inflight.New[inflight.Credential](inflight.Bounds{InFlight: MaxExports, AtOnce: MaxExports}),
+		workspaces: inflight.New[uuid.UUID](
+			inflight.Bounds{InFlight: MaxInFlight, AtOnce: searches, Wait: maxSearchWait}),
+		reads: inflight.New[uuid.UUID](inflight.Bounds{InFlight: math.MaxInt, AtOnce: maxReads, Wait: maxWait}),
+		bytes: inflight.NewBytes[inflight.Credential](answerBytes(), answerBytes()/3),
+	}
+}
+
+// answerBytes is how many response bytes the process may hold for slow readers: a fifth of the memory limit, or 64
+// MiB if there is no limit.
+func answerBytes() int {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		return int(limit / 5)
+	}
+	return 64 << 20
+}
+
+type bytesKey struct{}
+
+// ByteReserver returns the function by which an admitted request reserves bytes for its response. If it returns false,
+// there is no room for more and the response must end early.
+func ByteReserver(ctx context.Context) func(bytes int) bool {
+	if hold, ok := ctx.Value(bytesKey{}).(*inflight.Hold[inflight.Credential]); ok {
+		return hold.Take
+	}
+	return func(int) bool { return true }
+}
+
+// ReadInTurn runs read, which loads a long page from Postgres, once the workspace of the request has a free read
+// slot. This prevents the credentials of one workspace from holding every connection. read must not wait for the
+// client.
+func (c Caller) ReadInTurn(ctx context.Context, read func() error) (err error) {
+	turn, err := c.reads.Enter(ctx, c.WorkspaceID)
+	if err != nil {
+		return inflight.Refusal(err, "Too many lists of this workspace are being read. Wait until one finishes.")
+	}
+	defer func() { endTurn(turn, err) }()
+	return read()
+}
+
+// enterSearch waits for a search slot of the credential and then of the workspace. turn is the request's own.
+func (b *Bounds) enterSearch(
+	h http.Header, r *http.Request, held presented, turn inflight.Turn, workspaceID uuid.UUID,
+) (leave func(error), err error) {
+	own, err := b.searches.Enter(r.Context(), held.key())
+	web.SetRateLimits(h, turn.RateLimit(), web.RateLimit{
+		Name:      searchPolicy,
+		Quota:     MaxSearches,
+		Unit:      web.UnitConcurrentRequests,
+		Remaining: MaxSearches - own.Others - 1,
+	})
+	if err != nil {
+		return nil, inflight.Refusal(err,
+			"This credential has two searches in flight, which is the maximum. Wait until one finishes.")
+	}
+	shared, err := b.workspaces.Enter(r.Context(), workspaceID)
+	if err != nil {
+		own.Leave(false)
+		return nil, inflight.Refusal(err, "Too many searches of this workspace are in flight. Wait until one finishes.")
+	}
+	return func(err error) {
+		endTurn(shared, err)
+		endTurn(own, err)
+	}, nil
+}
+
+// endTurn ends a turn with the outcome of its request. A request that timed out waiting for others of its workspace
+// is not counted as a failure of the stores.
+func endTurn(turn inflight.Turn, err error) {
+	refusal, ok := errors.AsType[*apierr.Error](err)
+	turn.Leave(ok && refusal.Kind == apierr.Unavailable && !errors.Is(err, inflight.ErrWaited))
 }

@@ -2,7 +2,7 @@
 // or a workspace (contract, section 5).
 //
 // A name has at least one visible character, and none that is hidden, changes the direction of writing or
-// overlaps other lines. Invisible characters that a script or an emoji needs are allowed (sequences.go). An
+// overlaps other lines. Invisible characters that a script or an emoji needs are allowed. An
 // application's name, which people trust on the consent page, has no joiners and must not mix scripts within a word
 // beyond what UTS 39 calls highly restrictive.
 package displayname

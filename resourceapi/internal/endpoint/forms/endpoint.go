@@ -5,14 +5,20 @@
 package forms
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/spreadsheet"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -164,4 +170,199 @@ var refusals = rest.Refusals{
 	{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such form in this workspace.")},
 	{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
 		"The form has changed since you read it. Read it again and repeat your change.")},
+}
+
+const (
+	// exportTime is the maximum duration of an export.
+	exportTime = 10 * time.Minute
+	// longPart is the number of bytes that an export buffers if the limit on buffered responses permits it.
+	longPart = 1 << 20
+	// shortPart is the number of bytes that it buffers otherwise.
+	shortPart = 128 << 10
+)
+
+// exportFilters are the filters of an export.
+var exportFilters = rest.Filters{Statuses: engage.Statuses(), Created: true}
+
+// export handles GET of all submissions of one form, newest first, as CSV or JSON Lines. It streams them: it reads and
+// writes one page before it reads the next one. Submissions that arrive during the export are not included. The audit
+// log records each export. An export ends when its credential is revoked or expires.
+func (e *Endpoint) export() http.Handler {
+	return e.Gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
+		known := append([]string{"format"}, exportFilters.Names()...)
+		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
+			return gate.Plan{}, err
+		}
+		filter, err := rest.ReadFilter(r.URL.RawQuery, exportFilters)
+		if err != nil {
+			return gate.Plan{}, refusals.Of(err)
+		}
+		format, err := readFormat(r.URL.RawQuery)
+		if err != nil {
+			return gate.Plan{}, err
+		}
+		return gate.Plan{Export: true, Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+			id, err := gate.PathID(r, engage.ErrNotFound)
+			if err != nil {
+				return refusals.Of(err)
+			}
+			form, err := e.Store.Form(r.Context(), caller.WorkspaceID, id)
+			if err != nil {
+				return refusals.Of(err)
+			}
+			if r.Method != http.MethodHead {
+				err = e.RecordExport(r.Context(), caller.WorkspaceID, caller.User, form.ID, format.extension)
+				if err != nil {
+					return err
+				}
+			}
+			return e.stream(w, r, caller, format, rest.Range{Limit: rest.MaxLimit, Filter: filter}, form)
+		}}, nil
+	})
+}
+
+// stream writes all submissions of the range. If the store fails or the credential ends after the response has begun,
+// no status can report it. stream then aborts the connection, so that the client notices that the response is
+// incomplete.
+func (e *Endpoint) stream(
+	w http.ResponseWriter, r *http.Request, caller gate.Caller, format exportFormat, wanted rest.Range,
+	form engage.Form,
+) error {
+	most := shortPart
+	if gate.ByteReserver(r.Context())(longPart) {
+		most = longPart
+	}
+	part := format.header(form.Fields)
+	more, err := e.readPart(r.Context(), caller, form, &wanted, format, &part, most)
+	if err != nil {
+		return refusals.Of(err)
+	}
+	w.Header().Set("Content-Type", format.contentType)
+	w.Header().Set("Content-Disposition",
+		`attachment; filename="submissions-`+form.ID.String()+"."+format.extension+`"`)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	// The error means that the writer has no deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(exportTime))
+	for {
+		if _, err := w.Write(part); err != nil || !more {
+			return nil // a client that disconnected is not an error
+		}
+		part = part[:0]
+		if err = caller.StillAdmitted(r.Context()); err == nil {
+			more, err = e.readPart(r.Context(), caller, form, &wanted, format, &part, most)
+		}
+		if err != nil {
+			if r.Context().Err() == nil && apierr.Of(err).Status() >= http.StatusInternalServerError {
+				e.Gate.LogServerError(r, apierr.Of(err))
+			}
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// readPart appends submissions to part until it has most bytes, and advances the range past them.
+func (e *Endpoint) readPart(
+	ctx context.Context, caller gate.Caller, form engage.Form, wanted *rest.Range, format exportFormat, part *[]byte,
+	most int,
+) (more bool, err error) {
+	for more = true; more && len(*part) < most && err == nil; {
+		var end rest.End
+		failed := caller.ReadInTurn(ctx, func() (failed error) {
+			after := wanted.After
+			end, failed = e.Store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
+				if len(*part) >= most {
+					return false
+				}
+				*part, err = format.append(*part, form.Fields, s)
+				after = &rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
+				return err == nil
+			})
+			wanted.After = after
+			return failed
+		})
+		if failed != nil {
+			return false, failed
+		}
+		more = end.More
+	}
+	return more, err
+}
+
+// An exportFormat is a format of an export.
+type exportFormat struct {
+	extension   string // also the value of the parameter format
+	contentType string
+	header      func(fields []engage.Field) []byte
+	append      func(b []byte, fields []engage.Field, s engage.Submission) ([]byte, error)
+}
+
+// exportFormats are the formats of an export: one submission per row (RFC 4180), with a column for each field of the
+// form, or one per line, as in the list.
+var exportFormats = []exportFormat{
+	{"csv", "text/csv; charset=utf-8; header=present", csvHeader, appendCSV},
+	{"jsonl", "application/jsonl; charset=utf-8", func([]engage.Field) []byte { return nil }, appendLine},
+}
+
+// readFormat returns the format that the parameter format selects.
+func readFormat(raw string) (exportFormat, error) {
+	p := rest.ReadParameters(raw, "format")
+	text, _ := p.Text("format")
+	at := slices.IndexFunc(exportFormats, func(f exportFormat) bool { return f.extension == text })
+	if at < 0 && len(p.Problems) == 0 {
+		p.Problems["format"] = "Must be csv or jsonl."
+	}
+	if err := p.Problems.OrNil(); err != nil {
+		return exportFormat{}, refusals.Of(err)
+	}
+	return exportFormats[at], nil
+}
+
+func appendLine(b []byte, _ []engage.Field, s engage.Submission) ([]byte, error) {
+	content, err := web.EncodeJSON(s.Record())
+	return append(append(b, content...), '\n'), err
+}
+
+func csvHeader(fields []engage.Field) []byte {
+	names := []string{"id", "status", "reasons", "supporterId", "createdAt", "updatedAt", "finishedAt"}
+	for _, field := range fields {
+		names = append(names, "answers."+field.Name)
+	}
+	b, _ := appendRow([]byte(spreadsheet.ByteOrderMark), names) // writing to memory cannot fail
+	return b
+}
+
+func appendCSV(b []byte, fields []engage.Field, s engage.Submission) ([]byte, error) {
+	answers, err := engage.CellsOf(fields, s.StoredAnswers)
+	if err != nil {
+		return b, err
+	}
+	supporter, finished := "", ""
+	if s.Supporter != nil {
+		supporter = s.Supporter.String()
+	}
+	if s.FinishedAt != nil {
+		finished = rest.FormatTime(*s.FinishedAt)
+	}
+	return appendRow(b, append([]string{
+		s.ID.String(),
+		string(s.Status),
+		spreadsheet.Cell(strings.Join(s.Reasons, " ")),
+		supporter,
+		rest.FormatTime(s.CreatedAt),
+		rest.FormatTime(s.UpdatedAt()),
+		finished,
+	}, answers...))
+}
+
+func appendRow(b []byte, cells []string) ([]byte, error) {
+	out := bytes.NewBuffer(b)
+	table := csv.NewWriter(out)
+	table.UseCRLF = true
+	err := table.Write(cells)
+	table.Flush()
+	return out.Bytes(), err
 }

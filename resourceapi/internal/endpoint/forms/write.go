@@ -3,7 +3,10 @@ package forms
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -118,4 +121,146 @@ func (e *Endpoint) erased(erasure engage.Erasure, err error) (rest.Answer, error
 	answer, err := rest.JSON(http.StatusAccepted, accepted, err)
 	answer.Location = at
 	return answer, err
+}
+
+// formMembers are the members of a form in a request.
+var formMembers = []string{
+	"title", "introduction", "thankYou", "lang", "fields", "allowedOrigins", "enabled", "retentionMonths",
+}
+
+// ReadForm reads the definition of a form in JSON. It applies the rules of POST. The error is an *apierr.Error or
+// rest.Problems.
+func ReadForm(content []byte) (engage.Form, error) {
+	object, err := rest.ParseObject(content)
+	if err != nil {
+		return engage.Form{}, err
+	}
+	return readForm(object)
+}
+
+// Messages about members that have the wrong type.
+const (
+	notText    = "Must be a string."
+	notOrigins = "Must be an array of strings. If the array is empty, other websites cannot use the form."
+)
+
+// readForm reads the body of POST. enabled defaults to true, lang to engage.DefaultLanguage, retentionMonths to 24, and
+// introduction and thankYou to "". The error is a rest.Problems.
+func readForm(object rest.Object) (engage.Form, error) {
+	problems := rest.UnknownMembers(object, formMembers...)
+	form := readMembers(object, problems).Apply(engage.Form{
+		Lang:            engage.DefaultLanguage,
+		AllowedOrigins:  []string{},
+		Enabled:         true,
+		RetentionMonths: engage.DefaultRetentionMonths,
+	})
+	for name, message := range map[string]string{"title": notText, "allowedOrigins": notOrigins} {
+		if !object.Has(name) {
+			problems[name] = message
+		}
+	}
+	var elements []json.RawMessage
+	if object.Null("fields") || json.Unmarshal(object["fields"], &elements) != nil {
+		problems["fields"] = "Must be an array of fields."
+		return form, problems
+	}
+	if len(elements) > engage.MaxFields {
+		elements = elements[:engage.MaxFields+1] // one more than allowed, so that Check reports too many
+	}
+	for i, element := range elements {
+		form.Fields = append(form.Fields, readField(fmt.Sprintf("fields[%d]", i), element, problems))
+	}
+	return form, problems.Join(form.Check())
+}
+
+// readMembers reads the members other than fields. Omitted ones are nil.
+func readMembers(object rest.Object, problems rest.Problems) engage.Change {
+	change := engage.Change{
+		Title:        readText(object, "title", problems),
+		Introduction: readText(object, "introduction", problems),
+		ThankYou:     readText(object, "thankYou", problems),
+		Lang:         readText(object, "lang", problems),
+		Enabled:      object.Flag("enabled", problems),
+	}
+	if change.Lang != nil && !engage.KnownLanguage(*change.Lang) {
+		problems["lang"] = "Must be one of these languages: " + strings.Join(engage.Languages(), ", ") + "."
+	}
+	if object.Has("allowedOrigins") {
+		change.AllowedOrigins = &[]string{}
+		if !readTexts(object, "allowedOrigins", change.AllowedOrigins) {
+			problems["allowedOrigins"] = notOrigins
+		}
+	}
+	if object.Has("retentionMonths") {
+		months, _ := strconv.Atoi(string(object["retentionMonths"])) // out of range unless it is an integer
+		change.RetentionMonths = &months
+	}
+	return change
+}
+
+// readText returns nil if object has no such member.
+func readText(object rest.Object, name string, problems rest.Problems) *string {
+	if !object.Has(name) {
+		return nil
+	}
+	text, isText := object.Text(name)
+	if !isText {
+		problems[name] = notText
+	}
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	return &text
+}
+
+// readChange reads the body of PATCH, whose members are all optional. The error is a rest.Problems.
+func readChange(object rest.Object) (engage.Change, error) {
+	problems := rest.UnknownMembers(object, formMembers...)
+	if object.Has("fields") {
+		problems["fields"] = "The fields of a form cannot change. Create another form, and close this one with " +
+			"enabled: false."
+	}
+	change := readMembers(object, problems)
+	return change, problems.Join(change.Check())
+}
+
+// readField reads name, label, type, required (default false) and options.
+func readField(at string, element json.RawMessage, problems rest.Problems) engage.Field {
+	object, err := rest.ParseObject(element)
+	if err != nil {
+		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
+		return engage.Field{}
+	}
+	own := rest.UnknownMembers(object, "name", "label", "type", "required", "options")
+	var f engage.Field
+	text := func(key string) string {
+		value, isText := object.Text(key)
+		if !isText {
+			own[key] = notText
+		}
+		return value
+	}
+	f.Name, f.Label, f.Type = text("name"), text("label"), engage.Type(text("type"))
+	required := object.Flag("required", own)
+	f.Required = required != nil && *required
+	if object.Has("options") && !readTexts(object, "options", &f.Options) {
+		own["options"] = "Must be an array of strings."
+	}
+	for name, message := range own {
+		problems[at+"."+name] = message
+	}
+	return f
+}
+
+// readTexts reads a list of strings. It returns false for null or a null element.
+func readTexts(object rest.Object, key string, into *[]string) bool {
+	var elements []*string
+	if object.Null(key) || json.Unmarshal(object[key], &elements) != nil {
+		return false
+	}
+	for _, element := range elements {
+		if element == nil {
+			return false
+		}
+		*into = append(*into, *element)
+	}
+	return true
 }

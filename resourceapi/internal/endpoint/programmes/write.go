@@ -2,11 +2,20 @@ package programmes
 
 import (
 	"context"
+	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
+	"sync"
+	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -148,4 +157,163 @@ func pathExternalID(r *http.Request, object rest.Object) (string, error) {
 		return "", rest.Problems{programme.FieldExternalID: "Must be the externalId in the path, or omitted."}
 	}
 	return id, nil
+}
+
+// maxBatchBody is the largest body of a batch, in bytes.
+const maxBatchBody = 2 << 20
+
+// An itemResult is the result of one item of a batch: the status that a request for it alone would have, with the id of
+// the programme or the error.
+type itemResult struct {
+	Status int            `json:"status"`
+	ID     *uuid.UUID     `json:"id,omitempty"`
+	Error  *apierr.Detail `json:"error,omitempty"`
+}
+
+// decodeItems returns the Decoder of a batch: 200 with a result for each item, in order. A bad item stops no other.
+// read reads an item, and run does the valid ones together.
+func decodeItems[T any](
+	read func(rest.Object) (T, error),
+	run func(programme.Writer, context.Context, uuid.UUID, []T) ([]programme.Upserted, error),
+) gate.Decoder[programme.Writer] {
+	return func(r *gate.WriteRequest) effect {
+		items, err := readItems(r.Object("application/json"))
+		r.Refuse(err)
+		if r.Refused() { // perhaps with far too many items to read them
+			return nil
+		}
+		failures := make([]error, len(items))
+		var valid []T
+		for i, item := range items {
+			one, err := readItem(item, read)
+			if failures[i] = err; err == nil {
+				valid = append(valid, one)
+			}
+		}
+		return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
+			all, err := run(writer, ctx, r.WorkspaceID, valid)
+			if err != nil {
+				return rest.Answer{}, err
+			}
+			return answerItems(failures, all)
+		}
+	}
+}
+
+func readItem[T any](item json.RawMessage, read func(rest.Object) (T, error)) (one T, err error) {
+	object, err := rest.ParseObject(item)
+	if err != nil {
+		return one, apierr.New(apierr.Invalid, "The item must be a JSON object.")
+	}
+	return read(object)
+}
+
+// answerItems returns the results of a batch in the order of its items. all has the results of the items without an
+// error in failures.
+func answerItems(failures []error, all []programme.Upserted) (rest.Answer, error) {
+	results := make([]itemResult, len(failures))
+	for i, failure := range failures {
+		one := programme.Upserted{Err: failure}
+		if failure == nil {
+			one, all = all[0], all[1:]
+		}
+		results[i] = resultOf(one)
+	}
+	return rest.JSON(http.StatusOK, map[string]any{"data": results}, nil)
+}
+
+func readItems(object rest.Object) ([]json.RawMessage, error) {
+	problems := rest.UnknownMembers(object, "items")
+	var items []json.RawMessage
+	if err := json.Unmarshal(object["items"], &items); err != nil || len(items) == 0 ||
+		len(items) > programme.MaxBatch {
+		problems["items"] = "Must be an array of 1 to 500 programmes."
+	}
+	return items, problems.OrNil()
+}
+
+func resultOf(one programme.Upserted) itemResult {
+	if one.Err != nil {
+		refusal := apierr.Of(refusals.Of(one.Err))
+		return itemResult{Status: refusal.Status(), Error: new(refusal.Detail())}
+	}
+	status := http.StatusOK
+	if one.Created {
+		status = http.StatusCreated
+	}
+	return itemResult{Status: status, ID: &one.Programme.ID}
+}
+
+// readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.
+func readMoveItem(object rest.Object) (programme.Move, error) {
+	problems := rest.UnknownMembers(object, "id", "to")
+	text, isText := object.Text("id")
+	if !isText {
+		problems["id"] = "Must be the id of a programme."
+	}
+	to := readTo(object, problems)
+	if err := problems.OrNil(); err != nil {
+		return programme.Move{}, err
+	}
+	id, err := identity.Parse(text)
+	if err != nil {
+		return programme.Move{}, programme.ErrNotFound
+	}
+	return programme.Move{ID: id, To: to}, nil
+}
+
+// Bounds of the imports that one process receives and accepts at once. Each takes about four times the size of its
+// file in memory until Postgres has stored it.
+const (
+	importsAtOnce      = 6
+	importsOfWorkspace = 2
+	importWait         = 5 * time.Second // wait for a slot, before the body is read
+	importWithin       = 5 * time.Second // time to receive the body, once there is a slot
+)
+
+// slots bounds how many imports are in memory, in total and per workspace. Other imports wait, in order of arrival,
+// before their body is read; a workspace at its own bound does not block the others. It is safe for concurrent use.
+type slots struct {
+	imports *inflight.Requests[uuid.UUID] // by workspace
+	maxWait time.Duration
+}
+
+func newSlots(total, perWorkspace int, maxWait time.Duration) slots {
+	return slots{maxWait: maxWait, imports: inflight.New[uuid.UUID](inflight.Bounds{
+		InFlight: math.MaxInt,
+		AtOnce:   perWorkspace,
+		Total:    total,
+		Wait:     maxWait,
+	})}
+}
+
+// upTo returns the Body that reads at most limit bytes, once the workspace has a slot. The write keeps the slot.
+func (s slots) upTo(limit int64) gate.Body {
+	return func(w http.ResponseWriter, r *http.Request, caller gate.Caller) ([]byte, func(), error) {
+		leave, err := s.enter(r.Context(), caller.WorkspaceID)
+		if err != nil {
+			return nil, nil, err
+		}
+		// The time limit keeps a slow sender from occupying the slot.
+		content, err := rest.ReadBodyWithin(w, r, limit, importWithin)
+		if err != nil {
+			leave()
+			return nil, nil, err
+		}
+		return content, leave, nil
+	}
+}
+
+// enter waits for a slot of the workspace. The caller must call leave when done. If no slot became free in time, or
+// ctx ended, the error is an *apierr.Error of kind RateLimited.
+func (s slots) enter(ctx context.Context, workspace uuid.UUID) (leave func(), err error) {
+	turn, err := s.imports.Enter(ctx, workspace)
+	if err != nil {
+		return nil, &apierr.Error{
+			Kind:       apierr.RateLimited,
+			RetryAfter: int(s.maxWait / time.Second),
+			Message:    "Too many imports are being received. Send this import again after the time in Retry-After.",
+		}
+	}
+	return sync.OnceFunc(func() { turn.Leave(false) }), nil
 }
