@@ -17,7 +17,6 @@ func otherEncoders() map[string]string {
 		authserver + "settings/request.go":  "into a sealed form key",
 		authserver + "signin/password.go":   "into a sealed sign-in ticket",
 		authserver + "settings/security.go": "into the sealed setup of an app",
-		resourceapi + "apidoc/operation.go": "into a page, by html/template",
 		resourceapi + "publicforms/view.go": "to the domain, as the answers that a script would send",
 	}
 }

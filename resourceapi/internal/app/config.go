@@ -86,8 +86,7 @@ func (c *Config) Check() []error {
 	m.Valid("ALMONER_STORE_WAIT", pg.CheckWait(c.StoreWait))
 	m.Valid("ALMONER_METRICS_LISTEN", server.CheckMetricsAddress(c.Metrics, c.Listen, c.WorkerListen))
 	_, err = web.ParseProxies(c.Proxies)
-	m.Require(err == nil,
-		"ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
+	m.Require(err == nil, "ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
 	m.Require(postgres.CheckURL(c.DatabaseURL.Reveal()) == nil,
 		"ALMONER_DATABASE_URL must look like postgres://user:password@host:5432/almoner")
 	_, err = redis.Connect(credential.Fixed(c.RedisURL), 0, slog.New(slog.DiscardHandler), time.Now)

@@ -15,7 +15,6 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 //go:embed parts/*.yaml
@@ -87,11 +87,8 @@ func New(baseURL string) (*Document, error) {
 		}
 	}
 	root = root.with("tags", tags).with("paths", paths).with("components", components)
-	var encoded bytes.Buffer
-	if err := encode(&encoded, root); err != nil {
-		return nil, err
-	}
-	return &Document{root, encoded.Bytes(), operations}, nil
+	encoded, err := web.EncodeJSON(root) // not embedded in HTML
+	return &Document{root, encoded, operations}, err
 }
 
 // readParts returns the parts that describe operations, in the order that each gives.
@@ -327,24 +324,15 @@ func (o Object) MarshalJSON() ([]byte, error) {
 			if j > 0 {
 				out.WriteByte(':')
 			}
-			if err := encode(&out, part); err != nil {
+			encoded, err := web.EncodeJSON(part)
+			if err != nil {
 				return nil, err
 			}
+			out.Write(encoded)
 		}
 	}
 	out.WriteByte('}')
 	return out.Bytes(), nil
-}
-
-// encode writes JSON without escaping < and >, because the document is not embedded in HTML.
-func encode(out *bytes.Buffer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return err
-	}
-	out.Truncate(out.Len() - 1) // the line break
-	return nil
 }
 
 // readPart parses one file.

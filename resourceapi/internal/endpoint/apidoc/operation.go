@@ -142,8 +142,7 @@ func format(mediaType string, value any) string {
 		return strings.Join(pairs, "\n&")
 	}
 	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
+	encoder := web.NewEncoder(&out)
 	encoder.SetIndent("", "  ")
 	if encoder.Encode(value) != nil { // the document was encoded before
 		return ""

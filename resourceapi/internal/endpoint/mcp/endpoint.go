@@ -246,18 +246,11 @@ func prepared(ctx context.Context, request *sdk.CallToolRequest) (*sdk.CallToolR
 }
 
 func takesJSON(h http.Header) bool {
-	accept := strings.Join(h.Values("Accept"), ",")
-	if accept == "" {
-		return true
-	}
-	for kind := range strings.SplitSeq(accept, ",") {
+	accept := strings.ToLower(strings.Join(h.Values("Accept"), ","))
+	return accept == "" || slices.ContainsFunc(strings.Split(accept, ","), func(kind string) bool {
 		kind, _, _ = strings.Cut(kind, ";")
-		if kind = strings.ToLower(strings.TrimSpace(kind)); kind == "application/json" || kind == "application/*" ||
-			kind == "*/*" {
-			return true
-		}
-	}
-	return false
+		return slices.Contains([]string{"application/json", "application/*", "*/*"}, strings.TrimSpace(kind))
+	})
 }
 
 const (

@@ -203,8 +203,7 @@ func (e *Endpoint) events() http.Handler {
 		return gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
 			read := func(page *rest.Page[delivery.Event]) (next string, err error) {
 				subjects := webhook.ReadableSubjects(caller.Permissions)
-				resume, err := e.Store.Events(
-					r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
+				resume, err := e.Store.Events(r.Context(), caller.WorkspaceID, after, subjects, wanted.Limit, page.Take)
 				if err == nil && resume > 0 { // the list is ordered by sequence
 					next = e.Cursors.SealPosition(wanted.List, rest.Position{CreatedAt: time.UnixMicro(resume)})
 				}
