@@ -85,6 +85,32 @@ func TestPostgres_DataSurvivesStopAndKill(t *testing.T) {
 	expect(t, startPostgres(t, dir).URL, "select word from kept", "here")
 }
 
+func TestPostgres_ReplicaFollowsAndTakesOver(t *testing.T) {
+	primary := startPostgres(t, tempDir(t))
+	replica, err := StartReplica(t.Context(), primary, Options{Dir: tempDir(t), Volatile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(replica.Stop)
+	if _, err := query(t, primary.URL, "create table kept as select 'here' as word"); !errors.Is(err, pgx.ErrNoRows) {
+		t.Fatal(err)
+	}
+	await.True(t, "the replica has the row", func() bool {
+		word, err := query(t, replica.URL, "select word from kept")
+		return err == nil && word == "here"
+	})
+	primary.Kill()
+	if err := replica.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, replica.URL, "update kept set word = 'ours' returning word", "ours")
+	if err := primary.Follow(t.Context(), replica); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, primary.URL, "select word from kept", "ours")
+	expect(t, primary.URL, "select pg_is_in_recovery()::text", "true")
+}
+
 func TestPostgres_RequiresPassword(t *testing.T) {
 	server := startPostgres(t, tempDir(t))
 	_, err := query(t, strings.Replace(server.URL, superuser+":", superuser+":not", 1), "select 'x'")
