@@ -21,9 +21,10 @@ help:
 	@echo
 	@echo 'Requires Linux and Go $(OLDEST_GO) or newer. On Debian and Ubuntu it installs PostgreSQL and Redis if they are missing.'
 
-# The flags are those of the services (stack.Flags), so that what they have in common is compiled once.
+# As the services, without the workspace (stack.BuildModule) and with the same flags (stack.Flags), so that what they have
+# in common is compiled once.
 program: check-go
-	@mkdir -p .almoner/bin && CGO_ENABLED=0 go build -trimpath -tags=nopgxregisterdefaulttypes,grpcnotrace,nethttpomithttp2 -o .almoner/bin/almoner ./deploy/cmd/almoner
+	@mkdir -p .almoner/bin && cd deploy && GOWORK=off CGO_ENABLED=0 go build -trimpath -tags=nopgxregisterdefaulttypes,grpcnotrace,nethttpomithttp2 -o ../.almoner/bin/almoner ./cmd/almoner
 
 run: program
 	@exec .almoner/bin/almoner run

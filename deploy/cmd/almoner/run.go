@@ -18,7 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/config/redisurl"
 )
 
-// buildServices builds both services at once, and reports the duration.
+// buildServices builds the services and reports the duration.
 func buildServices(ctx context.Context, root string, options stack.Options) error {
 	hint := ""
 	if _, err := os.Stat(filepath.Join(options.Binaries, stack.Services()[0])); err != nil {
@@ -26,8 +26,10 @@ func buildServices(ctx context.Context, root string, options stack.Options) erro
 	}
 	options.Progress("building the services" + hint)
 	began := time.Now()
-	if err := stack.Build(ctx, root, options.Binaries); err != nil {
-		return err
+	for _, service := range stack.Services() {
+		if err := stack.BuildModule(ctx, root, options.Binaries, service); err != nil {
+			return err
+		}
 	}
 	options.Progress("built the services in " + time.Since(began).Round(100*time.Millisecond).String())
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -42,7 +43,15 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// built builds the program, and the services as it does, so that no start has to compile them within its time limit.
 var built = sync.OnceValues(func() ([]byte, error) {
+	root, err := localstore.RepositoryRoot()
+	for _, service := range stack.Services() {
+		err = errors.Join(err, stack.BuildModule(context.Background(), root, directory, service))
+	}
+	if err != nil {
+		return nil, err
+	}
 	return exec.Command("go", "build", "-o", directory, ".").CombinedOutput()
 })
 

@@ -40,6 +40,19 @@ func Build(ctx context.Context, root, into string, flags ...string) error {
 
 // BuildSome is Build for some of the services.
 func BuildSome(ctx context.Context, root, into string, services []string, flags ...string) error {
+	for _, service := range services {
+		flags = append(flags, "./"+service+"/cmd/"+service)
+	}
+	return build(ctx, root, into, os.Environ(), flags...)
+}
+
+// BuildModule is Build for one service without the workspace, as its image is built. In the workspace, Go downloads the
+// go.mod files of 700 more modules at the first build.
+func BuildModule(ctx context.Context, root, into, service string) error {
+	return build(ctx, filepath.Join(root, service), into, append(os.Environ(), "GOWORK=off"), "./cmd/"+service)
+}
+
+func build(ctx context.Context, dir, into string, environ []string, arguments ...string) error {
 	into, err := filepath.Abs(into)
 	if err != nil {
 		return err
@@ -47,13 +60,10 @@ func BuildSome(ctx context.Context, root, into string, services []string, flags 
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
 	}
-	arguments := slices.Concat([]string{"build", "-o", into + string(filepath.Separator)}, Flags(), flags)
-	for _, service := range services {
-		arguments = append(arguments, "./"+service+"/cmd/"+service)
-	}
+	arguments = slices.Concat([]string{"build", "-o", into + string(filepath.Separator)}, Flags(), arguments)
 	command := exec.CommandContext(ctx, "go", arguments...)
-	command.Dir = root
-	command.Env = append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0")
+	command.Dir = dir
+	command.Env = append(environ, "GOTOOLCHAIN=local", "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
 		output := strings.TrimSpace(string(out))
 		if output == "" {
