@@ -109,7 +109,7 @@ func TestSchema_EveryTableHasItsPlace(t *testing.T) {
 	reference, byWorkspace := listsOf(distribution, "Reference"), listsOf(distribution, "ByWorkspace")
 	retained := sources(t, "retention.go", "transactions.go", "writes.go")
 	_, users, _ := strings.Cut(sources(t, "useraccounts.go"), "func (t *transaction) eraseUser(")
-	erasures := sources(t, "erasures.go", "acceptederasures.go", "supporters.go")
+	erasures := sources(t, "erasures.go", "supporters.go")
 	db, err := pgx.Connect(t.Context(), testkit.NewDatabase(t).Owner)
 	must(t, err)
 	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()

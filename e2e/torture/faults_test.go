@@ -233,18 +233,17 @@ var drainOff = []harness.Fault{
 
 // keyInOtherTransaction stores the response of an Idempotency-Key in another transaction than the effect.
 var keyInOtherTransaction = []harness.Fault{
-	{File: writesFile, Old: "import (\n", New: "import (\n\t\"time\"\n"},
 	{
 		File: writesFile,
-		Old:  "		answer, err = answers.Once(ctx, tx, key, effect)\n",
-		New: `		apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {
-			err = pgx.BeginFunc(ctx, pool, func(own pgx.Tx) (err error) { made, err = effect(ctx, own); return err })
-			if err == nil {
-				time.Sleep(30 * time.Millisecond)
+		Old:  "			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)\n",
+		New: `			apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {
+				err = inTransaction(ctx, s.pool, func(own *transaction) { made, own.err = effect(ctx, own.Tx) })
+				if err == nil {
+					time.Sleep(30 * time.Millisecond)
+				}
+				return made, err
 			}
-			return made, err
-		}
-		answer, err = answers.Once(ctx, tx, key, apart)
+			answer, t.err = answers.Once(t.ctx, t.Tx, key, apart)
 `,
 	},
 }

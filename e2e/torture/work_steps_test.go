@@ -25,17 +25,17 @@ const (
 	submissionsFile = "resourceapi/internal/store/postgres/submissions.go"
 	importsFile     = "resourceapi/internal/store/postgres/imports.go"
 
-	definitionsOfSubmissions = "// statusColumns are"
-	beginOfProcess           = "	return e.end(ctx, workspaceID, id, " +
-		"func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {\n		return process("
-	submissionFinished     = "		return fmt.Errorf(\"finish a submission: %w\", err)\n	}\n"
-	importFound            = "		if err != nil || taken == nil {\n			return err\n		}\n"
-	importFinished         = "		return fmt.Errorf(\"finish an import: %w\", err)\n	}\n"
-	importTransactionEnded = "	if err != nil && taken != nil {\n"
+	definitionsOfSubmissions = "// SubmissionStatus reads"
+	beginOfProcess           = "	return e.end(ctx, workspaceID, id, (*transaction).process)\n"
+	submissionFinished       = "supporter, append([]string{}, reasons...), at)\n"
+	importFound              = "		if taken = t.takeImport(workspaces); taken != nil {\n"
+	importFinished           = "		taken.workspaceID, taken.id, string(status), rows, wrong)\n"
+	importTransactionEnded   = "	if err != nil && taken != nil {\n"
 )
 
 func deathsAtWork() []harness.Fault {
 	die := func(s step) string { return "dieAt(\"" + string(s) + "\")\n" }
+	dieUnlessFailed := func(s step) string { return "if t.err == nil {\n" + die(s) + "}\n" }
 	return []harness.Fault{
 		{File: submissionsFile, Old: "import (\n", New: deathImports},
 		{File: submissionsFile, Old: definitionsOfSubmissions, New: deathDefinition + definitionsOfSubmissions},
@@ -44,9 +44,9 @@ func deathsAtWork() []harness.Fault {
 			Old:  beginOfProcess,
 			New:  die(submissionTaken) + "defer " + die(submissionCommitted) + beginOfProcess,
 		},
-		{File: submissionsFile, Old: submissionFinished, New: submissionFinished + die(submissionDone)},
+		{File: submissionsFile, Old: submissionFinished, New: submissionFinished + dieUnlessFailed(submissionDone)},
 		{File: importsFile, Old: importFound, New: importFound + die(importTaken)},
-		{File: importsFile, Old: importFinished, New: importFinished + die(importDone)},
+		{File: importsFile, Old: importFinished, New: importFinished + dieUnlessFailed(importDone)},
 		{
 			File: importsFile,
 			Old:  importTransactionEnded,

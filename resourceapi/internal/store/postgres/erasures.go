@@ -5,178 +5,183 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// recordErasure adds an event to the audit log of the workspace, without what was erased.
-func recordErasure(
-	ctx context.Context, tx pgx.Tx, workspaceID, by uuid.UUID, kind string, id uuid.UUID, submissions int,
-	request string,
-) error {
-	_, err := tx.Exec(ctx, "select account.record_erasure($1, $2, $3, $4, $5, $6, $7)",
-		identity.New(), workspaceID, by, kind, id, submissions, request)
-	if err != nil {
-		return fmt.Errorf("record an erasure: %w", err)
+// An erasure of many submissions is accepted in one transaction, after which nothing of it can be read: a form or a
+// supporter has erased_at, and every statement that reads submissions has the condition notErased. A worker then
+// deletes the submissions in batches, each in a transaction of its own that counts them in the erasure's row, and the
+// form or the supporter with the last batch. If a worker stops, another one continues, and the erasure is
+// counted and recorded once.
+
+const (
+	maxErasures   = 20    // of a workspace that are not finished; each read of submissions leaves out all of them
+	erasedAtOnce  = 500   // submissions of a batch
+	comparedOnce  = 2_000 // submissions of a batch that are compared with an address
+	erasuresTried = 8     // erasures that a worker looks at to find one that no other worker has
+)
+
+// keepErasures is how long the status of a finished erasure can be read (contract, section 6a).
+const keepErasures = 30 * 24 * time.Hour
+
+// notErased is the condition, preceded by "and", that a submission of the workspace $1 is in no running erasure.
+var notErased = `
+	and not array[form_id, supporter_id] && array(
+		select unnest(running.subjects) from resource.erasures running where running.tenant_id = $1
+		and running.status = 'accepted')
+	and (supporter_id is not null or not exists (
+		select from resource.erasures running where running.tenant_id = $1 and running.status = 'accepted'
+		and running.accepted_at >= created_at and ` +
+	hasAddress("answers", "running.addresses") + `))`
+
+// Conditions, with the parameter subjects, for the submissions of a form and of a supporter.
+const (
+	formSubmissions      = "form_id = any($2)"
+	supporterSubmissions = "supporter_id = any($2)"
+)
+
+// An erasureRow is an erasure of a form or a supporter, as stored.
+type erasureRow struct {
+	ID, TenantID uuid.UUID
+	Kind         string
+	Subjects     []uuid.UUID // a form, or the supporters of one person
+	Addresses    []string    // the spellings of the person's address
+	UserID       uuid.UUID   // who asked for it
+	RequestID    string
+	Deleted      int
+	AcceptedAt   time.Time
+	SearchedID   uuid.UUID
+}
+
+// of returns the table of what is erased, and the condition for its submissions.
+func (e *erasureRow) of() (table, submissions string) {
+	if e.Kind == engage.ErasedForm {
+		return "resource.forms", formSubmissions
 	}
-	return nil
+	return "resource.supporters", supporterSubmissions
+}
+
+// recordErasure adds an event to the audit log of the workspace, without what was erased.
+func (t *transaction) recordErasure(
+	workspaceID, by uuid.UUID, kind string, id uuid.UUID, submissions int, request string,
+) {
+	t.exec("record an erasure", "select account.record_erasure($1, $2, $3, $4, $5, $6, $7)",
+		identity.New(), workspaceID, by, kind, id, submissions, request)
 }
 
 // RecordExport records in the audit log of the workspace that the user by exports the submissions of a form.
 func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
-	_, err := e.pool.Exec(ctx, "select account.record_export($1, $2, $3, $4, $5, $6)",
+	return e.exec(ctx, "record an export", "select account.record_export($1, $2, $3, $4, $5, $6)",
 		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
-	if err != nil {
-		return outcome(fmt.Errorf("record an export: %w", err))
-	}
-	return nil
 }
 
 // EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
 func (w *writing) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
-	_, err := byID(id, engage.ErrNoSubmission, func(months string) (struct{}, error) {
-		tag, err := w.tx.Exec(ctx, "delete from resource.submissions where tenant_id = $1 and id = $2"+months+
-			notErased, workspaceID, id)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = engage.ErrNoSubmission
+	t, deleted := w.in(ctx), int64(0)
+	for _, months := range monthsOf(id) {
+		if deleted == 0 {
+			deleted = t.exec("erase a submission",
+				"delete from resource.submissions where tenant_id = $1 and id = $2"+months+notErased, workspaceID, id)
 		}
-		return struct{}{}, err
-	})
-	if errors.Is(err, engage.ErrNoSubmission) {
-		return err
 	}
-	if err != nil {
-		return fmt.Errorf("erase a submission: %w", err)
-	}
-	return recordErasure(ctx, w.tx, workspaceID, by, "submission", id, 0, web.RequestID(ctx))
+	t.require(deleted > 0, engage.ErrNoSubmission)
+	t.recordErasure(workspaceID, by, "submission", id, 0, web.RequestID(ctx))
+	return t.err
 }
 
 // EraseForm implements engage.Writer. The form is locked first, so that no submission arrives meanwhile.
 func (w *writing) EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
-	if _, err := oneForm(ctx, w.tx, formSQL+" for update", workspaceID, id); err != nil {
-		return engage.Erasure{}, err
+	t := w.in(ctx)
+	t.form("", formSQL+" for update", workspaceID, id)
+	e := erasureRow{
+		TenantID:  workspaceID,
+		Kind:      engage.ErasedForm,
+		Subjects:  []uuid.UUID{id},
+		UserID:    by,
+		RequestID: web.RequestID(ctx),
 	}
-	e := erasureRow{workspaceID: workspaceID, kind: engage.ErasedForm, subjects: []uuid.UUID{id}, by: by,
-		request: web.RequestID(ctx)}
-	submissions, err := w.countUpTo(ctx, formSubmissions, e)
-	if err != nil {
-		return engage.Erasure{}, err
-	}
-	if submissions > engage.MaxErasedAtOnce {
-		_, err := w.tx.Exec(ctx, `update resource.forms set erased_at = now(), version = version + 1,
+	if t.countUpTo(e) > engage.MaxErasedAtOnce {
+		t.exec("close a form that is erased", `update resource.forms set erased_at = now(), version = version + 1,
 			disabled_at = coalesce(disabled_at, now()) where tenant_id = $1 and id = $2`, workspaceID, id)
-		if err != nil {
-			return engage.Erasure{}, fmt.Errorf("close a form that is erased: %w", err)
-		}
-		return w.acceptErasure(ctx, e)
+		return t.acceptErasure(e)
 	}
-	if e.deleted, err = e.deleteBatch(ctx, w.tx, formSubmissions, engage.MaxErasedAtOnce); err != nil {
-		return engage.Erasure{}, err
-	}
-	return e.finish(ctx, w.tx)
+	t.deleteBatch(&e, engage.MaxErasedAtOnce)
+	return t.finishErasure(e)
 }
 
 // EraseSupporter implements engage.Writer. Earlier releases stored one supporter for each spelling of an address: all
 // of them are erased.
 func (w *writing) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
-	var email string
-	err := w.tx.QueryRow(ctx, `select coalesce(email, '') from resource.supporters
-		where tenant_id = $1 and id = $2 and erased_at is null`, workspaceID, id).Scan(&email)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engage.Erasure{}, engage.ErrNoSupporter
-	}
-	if err != nil {
-		return engage.Erasure{}, fmt.Errorf("find a supporter: %w", err)
-	}
+	t, email := w.in(ctx), ""
+	found := t.row("find a supporter", `select coalesce(email, '') from resource.supporters
+		where tenant_id = $1 and id = $2 and erased_at is null`, workspaceID, id).find(&email)
+	t.require(found, engage.ErrNoSupporter)
 	if email != "" {
 		email = spelling.Key(email)
 	}
-	person, err := w.lockPerson(ctx, workspaceID, email)
-	if err != nil {
-		return engage.Erasure{}, err
-	}
-	tag, err := w.tx.Exec(ctx, `select from resource.supporters
+	person := t.lockPerson(workspaceID, email)
+	locked := t.exec("lock a supporter", `select from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null for update`, workspaceID, id)
-	if err != nil {
-		return engage.Erasure{}, fmt.Errorf("lock a supporter: %w", err)
-	}
-	if tag.RowsAffected() == 0 { // erased meanwhile
-		return engage.Erasure{}, engage.ErrNoSupporter
-	}
+	t.require(locked > 0, engage.ErrNoSupporter) // else erased meanwhile
 	others := slices.DeleteFunc(person, func(one uuid.UUID) bool { return one == id })
-	return w.erasePerson(ctx, workspaceID, append([]uuid.UUID{id}, others...), email, by)
+	return t.erasePerson(workspaceID, append([]uuid.UUID{id}, others...), email, by)
 }
 
 // EraseAddress implements engage.Writer.
 func (w *writing) EraseAddress(
 	ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
-	person, err := w.lockPerson(ctx, workspaceID, email)
-	if err != nil {
-		return engage.Erasure{}, err
-	}
-	return w.erasePerson(ctx, workspaceID, person, email, by)
+	t := w.in(ctx)
+	return t.erasePerson(workspaceID, t.lockPerson(workspaceID, email), email, by)
 }
 
 // lockAddress makes the transaction the only one of the workspace that adds or erases the supporter with the address.
 // Without it, an erasure would not find a supporter whom a worker has added and not committed yet. It comes before the
 // locks of submissions.
-func lockAddress(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, email string) error {
-	if email == "" {
-		return nil
+func (t *transaction) lockAddress(workspaceID uuid.UUID, email string) {
+	if email != "" {
+		t.exec("lock an address",
+			"select pg_advisory_xact_lock(hashtextextended('address ' || $1::text || ' ' || $2, 0))",
+			workspaceID.String(), email)
 	}
-	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended('address ' || $1::text || ' ' || $2, 0))",
-		workspaceID.String(), email)
-	if err != nil {
-		return fmt.Errorf("lock an address: %w", err)
-	}
-	return nil
 }
 
 // erasePerson erases supporters, who are locked, and the submissions without a supporter that have the address.
-func (w *writing) erasePerson(
-	ctx context.Context, workspaceID uuid.UUID, person []uuid.UUID, email string, by uuid.UUID,
+func (t *transaction) erasePerson(
+	workspaceID uuid.UUID, person []uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
-	e := erasureRow{workspaceID: workspaceID, kind: engage.ErasedSupporter, subjects: person, by: by,
-		request: web.RequestID(ctx)}
+	e := erasureRow{
+		TenantID:  workspaceID,
+		Kind:      engage.ErasedSupporter,
+		Subjects:  person,
+		UserID:    by,
+		RequestID: web.RequestID(t.ctx),
+	}
 	if email != "" {
-		e.addresses = spelling.Spellings(email)
+		e.Addresses = spelling.Spellings(email)
 	}
-	linked, err := w.countUpTo(ctx, supporterSubmissions, e)
-	if err != nil {
-		return engage.Erasure{}, err
-	}
-	unlinked, few, err := w.unlinked(ctx, workspaceID, e.addresses)
-	if err != nil {
-		return engage.Erasure{}, err
-	}
+	linked := t.countUpTo(e)
+	unlinked, few := t.unlinked(workspaceID, e.Addresses)
 	if !few || linked+len(unlinked) > engage.MaxErasedAtOnce {
-		_, err := w.tx.Exec(ctx, `update resource.supporters set erased_at = now(), email = null, phone = null,
-			name = null where tenant_id = $1 and id = any($2)`, workspaceID, person)
-		if err != nil {
-			return engage.Erasure{}, fmt.Errorf("hide a supporter who is erased: %w", err)
-		}
-		return w.acceptErasure(ctx, e)
+		t.exec("hide a supporter who is erased", `update resource.supporters set erased_at = now(), email = null,
+			phone = null, name = null where tenant_id = $1 and id = any($2)`, workspaceID, person)
+		return t.acceptErasure(e)
 	}
-	tag, err := w.tx.Exec(ctx, `delete from resource.submissions
-		where tenant_id = $1 and id = any($2) and supporter_id is null`, workspaceID, unlinked)
-	if err != nil {
-		return engage.Erasure{}, fmt.Errorf("erase what was sent with an address: %w", err)
+	e.Deleted = int(t.exec("erase what was sent with an address", `delete from resource.submissions
+		where tenant_id = $1 and id = any($2) and supporter_id is null`, workspaceID, unlinked))
+	t.deleteBatch(&e, engage.MaxErasedAtOnce)
+	if t.err == nil && e.Deleted == 0 && len(person) == 0 {
+		return engage.Erasure{Kind: e.Kind, Status: engage.Processed}, nil // nothing was erased
 	}
-	if e.deleted, err = e.deleteBatch(ctx, w.tx, supporterSubmissions, engage.MaxErasedAtOnce); err != nil {
-		return engage.Erasure{}, err
-	}
-	if e.deleted += int(tag.RowsAffected()); e.deleted == 0 && len(person) == 0 {
-		return engage.Erasure{Kind: e.kind, Status: engage.Processed}, nil // nothing was erased
-	}
-	return e.finish(ctx, w.tx)
+	return t.finishErasure(e)
 }
 
 // maxCompared is the number of submissions without a supporter up to which a request compares them with an address.
@@ -184,27 +189,164 @@ const maxCompared = 10_000
 
 // unlinked returns the submissions with one of the addresses that were rejected or not processed yet, at most one more
 // than a request erases. few is false if the workspace has too many to compare.
-func (w *writing) unlinked(
-	ctx context.Context, workspaceID uuid.UUID, addresses []string,
-) (ids []uuid.UUID, few bool, err error) {
+func (t *transaction) unlinked(workspaceID uuid.UUID, addresses []string) (ids []uuid.UUID, few bool) {
 	if len(addresses) == 0 {
-		return nil, true, nil
+		return nil, true
 	}
-	err = w.tx.QueryRow(ctx, `
+	t.row("find what was sent with an address", `
 		with unlinked as materialized (
 			select id, answers from resource.submissions
 			where tenant_id = $1 and supporter_id is null`+notErased+` limit $3
 		)
 		select array(select u.id from unlinked u where `+hasAddress("u.answers", "$2")+` limit $4),
 			(select count(*) from unlinked) < $3`,
-		workspaceID, addresses, maxCompared+1, engage.MaxErasedAtOnce+1).Scan(&ids, &few)
-	if err != nil {
-		return nil, false, fmt.Errorf("find what was sent with an address: %w", err)
-	}
-	return ids, few, nil
+		workspaceID, addresses, maxCompared+1, engage.MaxErasedAtOnce+1).read(&ids, &few)
+	return ids, few
 }
 
 // hasAddress returns the condition that one of the answers is one of the spellings of an address.
 func hasAddress(answers, addresses string) string {
 	return "exists (select from jsonb_each_text(" + answers + ") sent where lower(sent.value) = any(" + addresses + "))"
+}
+
+// countUpTo counts the submissions of an erasure, up to one more than a request erases.
+func (t *transaction) countUpTo(e erasureRow) (submissions int) {
+	_, which := e.of()
+	t.row("count the submissions to erase", `select count(*) from (
+		select from resource.submissions where tenant_id = $1 and `+which+` limit $3) counted`,
+		e.TenantID, e.Subjects, engage.MaxErasedAtOnce+1).read(&submissions)
+	return submissions
+}
+
+// acceptErasure stores an erasure for the worker. It returns engage.ErrTooManyErasures.
+func (t *transaction) acceptErasure(e erasureRow) (engage.Erasure, error) {
+	e.ID = identity.New()
+	stored := t.exec("store an erasure", `
+		insert into resource.erasures (tenant_id, id, kind, subjects, addresses, user_id, request_id)
+		select $1, $2, $3, $4, $5, $6, $7
+		where (select count(*) from (
+			select from resource.erasures where tenant_id = $1 and status = 'accepted' limit $8) w) < $8`,
+		e.TenantID, e.ID, e.Kind, append([]uuid.UUID{}, e.Subjects...), e.Addresses, e.UserID, e.RequestID, maxErasures)
+	t.require(stored > 0, engage.ErrTooManyErasures)
+	return engage.Erasure{ID: e.ID, Kind: e.Kind, Status: engage.Accepted}, t.err
+}
+
+// Erasure reads an erasure that a worker does, or returns engage.ErrNoErasure.
+func (e *Engage) Erasure(ctx context.Context, workspaceID, id uuid.UUID) (engage.Erasure, error) {
+	return oneRow(ctx, e.pool, engage.ErrNoErasure, pgx.RowToStructByName[engage.Erasure],
+		`select id, kind, status, deleted from resource.erasures where tenant_id = $1 and id = $2
+		and (finished_at is null or finished_at > now() - $3::interval)`, workspaceID, id, keepErasures)
+}
+
+// ProcessErasure deletes a batch of the erasure that has waited longest since its last batch, of all workspaces, and
+// reports whether there was one that no other worker has.
+func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
+	waiting, err := allRows(ctx, s.pool, pgx.RowToStructByNameLax[erasureRow], `
+		select tenant_id, id from resource.erasures
+		where status = 'accepted' order by worked_at limit $1`, erasuresTried)
+	if err != nil {
+		err = fmt.Errorf("find erasures: %w", err)
+	}
+	ctx, cancel := bounded(ctx, workTimeout)
+	defer cancel()
+	for i := 0; err == nil && !found && i < len(waiting); i++ {
+		err = inTransaction(ctx, s.pool, func(t *transaction) { found = t.processErasure(waiting[i]) })
+		if err != nil {
+			err = errors.Join(err, s.postponeErasure(ctx, waiting[i]))
+		}
+	}
+	return found, outcome(err)
+}
+
+// postponeErasure puts an erasure whose batch failed behind the others. The time of the batch may be over.
+func (s *Store) postponeErasure(ctx context.Context, e erasureRow) error {
+	_, err := s.pool.Exec(ctx, "update resource.erasures set worked_at = now() where tenant_id = $1 and id = $2",
+		e.TenantID, e.ID)
+	return err
+}
+
+// processErasure deletes the next batch of an erasure, and ends the erasure with the last one. It returns false if
+// another worker has it, or if it has ended.
+func (t *transaction) processErasure(waiting erasureRow) (found bool) {
+	t.exec("give an erasure its time", "select set_config('statement_timeout', '15s', true)")
+	taken := rowsOf(t, "take an erasure", pgx.RowToStructByName[erasureRow], `
+		select id, tenant_id, kind, subjects, addresses, user_id, request_id, deleted, accepted_at, searched_id
+		from resource.erasures where tenant_id = $1 and id = $2 and status = 'accepted' for update skip locked`,
+		waiting.TenantID, waiting.ID)
+	if len(taken) == 0 {
+		return false
+	}
+	e := taken[0]
+	if t.deleteNext(&e) {
+		_, _ = t.finishErasure(e) // t has the error
+		t.exec("note the progress of an erasure", `update resource.erasures set status = 'processed', deleted = $3,
+			addresses = null, finished_at = now() where tenant_id = $1 and id = $2`, e.TenantID, e.ID, e.Deleted)
+	} else {
+		t.exec("note the progress of an erasure", `update resource.erasures set deleted = $3, searched_id = $4,
+			worked_at = now() where tenant_id = $1 and id = $2`, e.TenantID, e.ID, e.Deleted, e.SearchedID)
+	}
+	return true
+}
+
+// deleteNext deletes the next batch and reports whether nothing is left. It locks the form or the supporters, so that
+// no submission is added to it meanwhile.
+func (t *transaction) deleteNext(e *erasureRow) (last bool) {
+	table, _ := e.of()
+	t.exec("lock what is erased", "select from "+table+" where tenant_id = $1 and id = any($2) order by id for update",
+		e.TenantID, e.Subjects)
+	if deleted := t.deleteBatch(e, erasedAtOnce); deleted == erasedAtOnce || len(e.Addresses) == 0 {
+		return deleted < erasedAtOnce
+	}
+	return t.deleteWithAddress(e)
+}
+
+// deleteBatch deletes up to limit submissions, and returns and counts them.
+func (t *transaction) deleteBatch(e *erasureRow, limit int) (deleted int) {
+	_, which := e.of()
+	deleted = int(t.exec("erase submissions", `
+		with due as materialized (
+			select id, created_at from resource.submissions where tenant_id = $1 and `+which+`
+			limit $3 for update
+		)
+		delete from resource.submissions s using due
+		where s.tenant_id = $1 and s.id = due.id and s.created_at = due.created_at`, e.TenantID, e.Subjects, limit))
+	e.Deleted += deleted
+	return deleted
+}
+
+// deleteWithAddress compares the next submissions with the address, and deletes those without a supporter that have it.
+// It reports whether it has compared all.
+func (t *transaction) deleteWithAddress(e *erasureRow) (last bool) {
+	var deleted, compared int
+	var searched *uuid.UUID
+	t.row("erase what was sent with an address", `
+		with next as materialized (
+			select id, created_at, supporter_id, answers from resource.submissions
+			where tenant_id = $1 and id > $2 order by id limit $3
+		), gone as (
+			delete from resource.submissions s using next
+			where s.tenant_id = $1 and s.id = next.id and s.created_at = next.created_at and s.supporter_id is null
+				and next.supporter_id is null and next.created_at <= $4 and `+hasAddress("next.answers", "$5")+`
+			returning 1
+		)
+		select (select count(*) from gone), (select count(*) from next),
+			(select id from next order by id desc limit 1)`,
+		e.TenantID, e.SearchedID, comparedOnce, e.AcceptedAt, e.Addresses).read(&deleted, &compared, &searched)
+	e.Deleted += deleted
+	if searched != nil {
+		e.SearchedID = *searched
+	}
+	return compared < comparedOnce
+}
+
+// finishErasure deletes the form or the supporters, of which no submission is left, and records the erasure.
+func (t *transaction) finishErasure(e erasureRow) (engage.Erasure, error) {
+	table, _ := e.of()
+	t.exec("erase a "+e.Kind, "delete from "+table+" where tenant_id = $1 and id = any($2)", e.TenantID, e.Subjects)
+	subject := uuid.Nil // of an address without a supporter
+	if len(e.Subjects) > 0 {
+		subject = e.Subjects[0]
+	}
+	t.recordErasure(e.TenantID, e.UserID, e.Kind, subject, e.Deleted, e.RequestID)
+	return engage.Erasure{Kind: e.Kind, Status: engage.Processed, Deleted: e.Deleted}, t.err
 }

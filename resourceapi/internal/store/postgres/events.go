@@ -13,21 +13,18 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 )
 
-// EventSteps are the bounds of one statement on events, so that its time does not grow with the unread events of a
+// eventSteps are the bounds of one statement on events, so that its time does not grow with the unread events of a
 // workspace.
-type EventSteps struct {
+type eventSteps struct {
 	Number  int // events that get their sequence
 	Examine int // events that are read to find those that a caller may read
 }
 
-var defaultEventSteps = EventSteps{Number: 500, Examine: 5000}
+var defaultEventSteps = eventSteps{Number: 500, Examine: 5000}
 
-// backgroundStep is how many events get their sequence at once in the background. Longer steps delay
-// requests of other workspaces, shorter ones take longer for each event.
+// backgroundStep is how many events get their sequence at once in the background. Longer steps delay requests of other
+// workspaces, shorter ones take longer for each event.
 const backgroundStep = 200
-
-// SetEventSteps replaces the bounds. Call it before the Store is used.
-func (s *Store) SetEventSteps(steps EventSteps) { s.steps = steps }
 
 // Events passes up to limit events of the workspace after a sequence, oldest first, of the subjects, to take until it
 // returns false. It returns the sequence after which more events may follow, or 0. A page may have fewer events than
@@ -73,7 +70,6 @@ func (s *Store) WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, e
 // NumberEvents assigns sequences to the next events of a workspace, and reports whether others may be left. It is one
 // transaction.
 func (s *Store) NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error) {
-	step := min(backgroundStep, s.steps.Number)
-	err = s.pool.QueryRow(ctx, "select behind from account.number_events($1, $2)", workspaceID, step).Scan(&behind)
-	return behind, outcome(err)
+	return oneRow(ctx, s.pool, pgx.ErrNoRows, pgx.RowTo[bool],
+		"select behind from account.number_events($1, $2)", workspaceID, min(backgroundStep, s.steps.Number))
 }

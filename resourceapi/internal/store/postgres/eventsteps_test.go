@@ -27,7 +27,7 @@ func stepStore(t *testing.T, w *postgrestest.Fixture) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	store.SetEventSteps(EventSteps{Number: 40, Examine: 100})
+	store.steps = eventSteps{Number: 40, Examine: 100}
 	return store
 }
 

@@ -3,15 +3,13 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/rest"
-
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // Engage is the part of the Store for forms, submissions and supporters.
@@ -25,54 +23,30 @@ func (s *Store) Engage(queue Queue) *Engage { return &Engage{s, queue} }
 
 // FirstAnswer returns the answer stored under the key, without claiming it. The error may be rest.ErrReused.
 func (e *Engage) FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {
-	var same bool
-	err = e.pool.QueryRow(ctx, `
-		select body_hash = $5, status, coalesce(etag, ''), coalesce(location, ''), body
-		from resource.idempotency_keys
-		where tenant_id = $1 and user_id = $2 and route = $3 and key = $4
-			and created_at > now() - make_interval(secs => $6)`,
-		key.WorkspaceID, key.User, key.Route, key.Text, key.Body[:], rest.KeyRetention.Seconds()).
-		Scan(&same, &answer.Status, &answer.ETag, &answer.Location, &answer.Body)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	answer, err = answers.Stored(ctx, e.pool, key)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return rest.Answer{}, false, nil
-	case err != nil:
-		return rest.Answer{}, false, outcome(err)
-	case !same:
-		return rest.Answer{}, false, rest.ErrReused
 	}
-	answer.Replayed = true
-	return answer, true, nil
+	return answer, err == nil, outcome(err)
 }
 
-const formColumns = "f.id, f.tenant_id, f.embed_key, f.title, f.fields, f.allowed_origins, f.disabled_at is null, " +
-	"f.created_at, f.version, f.retention_months, f.introduction, f.thank_you, f.lang"
+// The columns of an engage.Form.
+const formColumns = "f.id, f.tenant_id as workspace_id, f.embed_key, f.title, f.fields, f.allowed_origins, " +
+	"f.disabled_at is null as enabled, f.created_at, f.version, f.retention_months, f.introduction, f.thank_you, f.lang"
 
 const formSQL = "select " + formColumns +
 	" from resource.forms f where f.tenant_id = $1 and f.id = $2 and f.erased_at is null"
 
-func formFields(f *engage.Form) []any {
-	return []any{&f.ID, &f.WorkspaceID, &f.EmbedKey, &f.Title, &f.Fields, &f.AllowedOrigins, &f.Enabled, &f.CreatedAt,
-		&f.Version, &f.RetentionMonths, &f.Introduction, &f.ThankYou, &f.Lang}
-}
-
-func scanForm(row pgx.CollectableRow) (f engage.Form, err error) {
-	return f, row.Scan(formFields(&f)...)
-}
-
 // WorkspaceExists reports whether there is a workspace with the id.
-func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (exists bool, err error) {
-	err = e.pool.QueryRow(ctx, "select account.workspace_exists($1)", id).Scan(&exists)
-	return exists, outcome(err)
+func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (bool, error) {
+	return oneRow(ctx, e.pool, pgx.ErrNoRows, pgx.RowTo[bool], "select account.workspace_exists($1)", id)
 }
 
 // CreateForm implements engage.Writer.
 func (w *writing) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
-	at, err := nextMoment(ctx, w.tx, f.WorkspaceID, formsList, 1)
-	if err != nil {
-		return engage.Form{}, err
-	}
-	f, err = oneForm(ctx, w.tx, `
+	t := w.in(ctx)
+	at := t.nextMoment(f.WorkspaceID, formsList, 1)
+	created := t.form("add a form", `
 		insert into resource.forms as f
 			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
 			retention_months, introduction, thank_you, lang)
@@ -81,10 +55,7 @@ func (w *writing) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (
 		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins,
 		uuid.NullUUID{UUID: by, Valid: by != uuid.Nil}, unless(f.Enabled, at), at,
 		f.RetentionMonths, f.Introduction, f.ThankYou, f.Lang)
-	if err != nil {
-		return engage.Form{}, fmt.Errorf("add a form: %w", err)
-	}
-	return f, nil
+	return created, t.err
 }
 
 // unless returns nil if the condition is true, otherwise the time.
@@ -99,9 +70,10 @@ func unless(condition bool, at time.Time) *time.Time {
 func (w *writing) ReplaceForm(
 	ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error),
 ) (engage.Form, error) {
-	before, err := oneForm(ctx, w.tx, formSQL+" for update", workspaceID, id)
-	if err != nil {
-		return engage.Form{}, err
+	t := w.in(ctx)
+	before := t.form("", formSQL+" for update", workspaceID, id)
+	if t.err != nil {
+		return engage.Form{}, t.err
 	}
 	after, err := edit(before)
 	if err != nil {
@@ -110,11 +82,8 @@ func (w *writing) ReplaceForm(
 	if len(after.Differences(before)) == 0 {
 		return before, nil
 	}
-	now, err := timeOfDatabase(ctx, w.tx)
-	if err != nil {
-		return engage.Form{}, err
-	}
-	f, err := oneForm(ctx, w.tx, `
+	now := t.now()
+	changed := t.form("change a form", `
 		update resource.forms f
 		set title = $3, allowed_origins = $4, version = version + 1, retention_months = $6,
 			disabled_at = case when $5 then null else coalesce(disabled_at, $10) end,
@@ -122,36 +91,32 @@ func (w *writing) ReplaceForm(
 		where f.tenant_id = $1 and f.id = $2 returning `+formColumns,
 		workspaceID, id, after.Title, after.AllowedOrigins, after.Enabled, after.RetentionMonths,
 		after.Introduction, after.ThankYou, after.Lang, now)
-	if err != nil {
-		return engage.Form{}, fmt.Errorf("change a form: %w", err)
-	}
-	return f, nil
+	return changed, t.err
 }
 
-// oneForm runs a statement that returns formColumns of at most one row.
-func oneForm(ctx context.Context, db querier, text string, args ...any) (engage.Form, error) {
-	return oneRow(ctx, db, engage.ErrNotFound, scanForm, text, args...)
+// form runs a statement that returns formColumns of one row. The error of the transaction is engage.ErrNotFound if
+// there is none.
+func (t *transaction) form(what, sql string, args ...any) (f engage.Form) {
+	if all := rowsOf(t, what, pgx.RowToStructByName[engage.Form], sql, args...); len(all) > 0 {
+		return all[0]
+	}
+	t.fail(what, engage.ErrNotFound)
+	return f
 }
 
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
 // trip. It returns engage.ErrNotFound.
 func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormState, error) {
-	var s engage.FormState
-	err := e.pool.QueryRow(ctx, `
-		select `+formColumns+`, coalesce(m.enabled, false), coalesce(m.provisioned, false)
+	return oneRow(ctx, e.pool, engage.ErrNotFound, pgx.RowToStructByName[engage.FormState], `
+		select `+formColumns+`, coalesce(m.enabled, false) as module_enabled,
+			coalesce(m.provisioned, false) as module_provisioned
 		from resource.forms f left join account.module_state(f.tenant_id, 'engage') m on true
-		where f.embed_key = $1 and f.erased_at is null`, embedKey).
-		Scan(append(formFields(&s.Form), &s.ModuleEnabled, &s.ModuleProvisioned)...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engage.FormState{}, engage.ErrNotFound
-	}
-	return s, outcome(err)
+		where f.embed_key = $1 and f.erased_at is null`, embedKey)
 }
 
 // Form reads a form of the workspace. It returns engage.ErrNotFound, also for a form of another workspace.
 func (e *Engage) Form(ctx context.Context, workspaceID, id uuid.UUID) (engage.Form, error) {
-	f, err := oneForm(ctx, e.pool, formSQL, workspaceID, id)
-	return f, outcome(err)
+	return oneRow(ctx, e.pool, engage.ErrNotFound, pgx.RowToStructByName[engage.Form], formSQL, workspaceID, id)
 }
 
 // Forms passes one page of the workspace's forms, newest first, to take until it returns false.
@@ -159,5 +124,5 @@ func (e *Engage) Forms(
 	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.Form) bool,
 ) (rest.End, error) {
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1 and f.erased_at is null"
-	return readRange(ctx, e.pool, text, "f", arguments{workspaceID}, r, scanForm, take)
+	return readRange(ctx, e.pool, text, "f", arguments{workspaceID}, r, pgx.RowToStructByName[engage.Form], take)
 }

@@ -92,9 +92,9 @@ func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if taken, err := takeImport(t.Context(), tx, workspaces); err != nil || taken == nil ||
-		taken.workspaceID != greedy {
-		t.Fatalf("%+v %v", taken, err)
+	first := &transaction{Tx: tx, ctx: t.Context()}
+	if taken := first.takeImport(workspaces); first.err != nil || taken == nil || taken.workspaceID != greedy {
+		t.Fatalf("%+v %v", taken, first.err)
 	}
 	if found, err := store.ProcessImport(t.Context()); !found || err != nil ||
 		w.Count("select count(*) from resource.programmes where tenant_id = $1", other) != 1 {

@@ -10,9 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/almonerhq/almoner/shared/contract/identity"
-
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 // maxWaiting is about how many imports of one workspace may wait: concurrent ones may each take the last place. Each
@@ -21,31 +20,20 @@ const maxWaiting = 100
 
 // AcceptImport stores a file until it is processed. It returns programme.ErrImportsWait.
 func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
-	id := identity.New()
-	tag, err := w.tx.Exec(ctx, `
+	t, id := w.in(ctx), identity.New()
+	stored := t.exec("keep an import", `
 		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
 		where (select count(*) from (
 			select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
 		id, workspaceID, user, content, maxWaiting)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("keep an import: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return uuid.Nil, programme.ErrImportsWait
-	}
-	return id, nil
+	t.require(stored > 0, programme.ErrImportsWait)
+	return id, t.err
 }
 
 // Import reads the state of an import. It returns programme.ErrNotFound, also for an import of another workspace.
 func (s *Store) Import(ctx context.Context, workspaceID, id uuid.UUID) (programme.Import, error) {
-	i := programme.Import{ID: id}
-	err := s.pool.QueryRow(ctx, `
-		select status, imported, errors from resource.imports where tenant_id = $1 and id = $2`, workspaceID, id).
-		Scan(&i.Status, &i.Imported, &i.Errors)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return programme.Import{}, programme.ErrNotFound
-	}
-	return i, outcome(err)
+	return oneRow(ctx, s.pool, programme.ErrNotFound, pgx.RowToStructByNameLax[programme.Import],
+		"select id, status, imported, errors from resource.imports where tenant_id = $1 and id = $2", workspaceID, id)
 }
 
 // ProcessImport takes a waiting import, if there is one, of the workspace whose turn it is, and either creates its
@@ -74,7 +62,7 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 }
 
 // insertFunc adds programmes to a list.
-type insertFunc func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error
+type insertFunc func(t *transaction, workspaceID uuid.UUID, all []programme.Details)
 
 // processOne processes an import of one of the workspaces within workTimeout. taken is nil if there is none.
 func (s *Store) processOne(
@@ -82,12 +70,10 @@ func (s *Store) processOne(
 ) (taken *waitingImport, err error) {
 	ctx, cancel := bounded(ctx, workTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		taken, err = takeImport(ctx, tx, workspaces)
-		if err != nil || taken == nil {
-			return err
+	err = inTransaction(ctx, s.pool, func(t *transaction) {
+		if taken = t.takeImport(workspaces); taken != nil {
+			t.processImport(*taken, insertLong)
 		}
-		return processImport(ctx, tx, *taken, insertLong)
 	})
 	return taken, err
 }
@@ -99,32 +85,23 @@ const maxTries = 5
 // them. After maxTries it is rejected. A failure that is not caused by the import, such as a lost connection, does
 // not count as a try. The time of the import may be over.
 func (s *Store) postpone(ctx context.Context, failed waitingImport, cause error) error {
-	return s.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "update resource.import_turns set last_at = now() where tenant_id = $1",
-			failed.workspaceID)
-		if err != nil {
-			return err
-		}
+	return s.pool.transact(ctx, func(t *transaction) {
+		t.exec("", "update resource.import_turns set last_at = now() where tenant_id = $1", failed.workspaceID)
 		tries := 0
-		err = tx.QueryRow(ctx, `select tries from resource.imports
+		waits := t.row("", `select tries from resource.imports
 			where tenant_id = $1 and id = $2 and status = 'accepted' for update`, failed.workspaceID, failed.id).
-			Scan(&tries)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+			find(&tries)
 		if causedByImport(cause) {
 			tries++
 		}
-		if tries >= maxTries {
-			return finishImport(ctx, tx, failed, 0, []programme.RowError{{Row: 1, Message: notWritten}})
+		switch {
+		case !waits:
+		case tries >= maxTries:
+			t.finishImport(failed, 0, []programme.RowError{{Row: 1, Message: notWritten}})
+		default:
+			t.exec("", `update resource.imports set tries = $3, try_at = now() + interval '30 seconds'
+				where tenant_id = $1 and id = $2`, failed.workspaceID, failed.id, tries)
 		}
-		_, err = tx.Exec(ctx, `
-			update resource.imports set tries = $3, try_at = now() + interval '30 seconds'
-			where tenant_id = $1 and id = $2`, failed.workspaceID, failed.id, tries)
-		return err
 	})
 }
 
@@ -141,71 +118,52 @@ func causedByImport(cause error) bool {
 	return errors.Is(cause, context.DeadlineExceeded)
 }
 
-func processImport(ctx context.Context, tx pgx.Tx, taken waitingImport, insertLong insertFunc) error {
-	if _, err := tx.Exec(ctx, "select set_config('statement_timeout', '15s', true), set_config('lock_timeout', "+
-		"'5s', true)"); err != nil {
-		return fmt.Errorf("give an import its time: %w", err)
-	}
+func (t *transaction) processImport(taken waitingImport, insertLong insertFunc) {
+	t.exec("give an import its time",
+		"select set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)")
 	rows, wrong := programme.ReadImport(taken.content)
 	if all, ok := programme.ImportUpserts(taken.content, rows); ok {
 		// The rows are written before the result, because the programmes decide whether they are valid.
-		results, err := upsert(ctx, tx, taken.workspaceID, all, true)
-		if err != nil {
-			return fmt.Errorf("write imported programmes: %w", err)
-		}
-		wrong = append(wrong, programme.RowErrors(rows, results)...)
-		return finishImport(ctx, tx, taken, len(rows), wrong)
+		results := t.upsert(taken.workspaceID, all, true)
+		t.finishImport(taken, len(rows), append(wrong, programme.RowErrors(rows, results)...))
+		return
 	}
-	if err := finishImport(ctx, tx, taken, len(rows), wrong); err != nil || len(rows) == 0 {
-		return err
+	t.finishImport(taken, len(rows), wrong)
+	switch { // last, as it locks the list
+	case len(rows) > longImport:
+		insertLong(t, taken.workspaceID, rows)
+	case len(rows) > 0:
+		insertLocked(t, taken.workspaceID, rows)
 	}
-	insert := insertLocked
-	if len(rows) > longImport {
-		insert = insertLong
-	}
-	if err := insert(ctx, tx, taken.workspaceID, rows); err != nil { // last, as it locks the list
-		return fmt.Errorf("add imported programmes: %w", err)
-	}
-	return nil
 }
 
 // finishImport stores the result of an import: the number of its rows, or what is wrong with them.
-func finishImport(ctx context.Context, tx pgx.Tx, taken waitingImport, rows int, wrong []programme.RowError) error {
+func (t *transaction) finishImport(taken waitingImport, rows int, wrong []programme.RowError) {
 	status := programme.ImportProcessed
 	if len(wrong) > 0 {
 		status, rows = programme.ImportRejected, 0
 	} else {
 		wrong = []programme.RowError{}
 	}
-	_, err := tx.Exec(ctx, `
+	t.exec("finish an import", `
 		update resource.imports
 		set status = $3, imported = $4, errors = $5, content = null, finished_at = now()
 		where tenant_id = $1 and id = $2`,
 		taken.workspaceID, taken.id, string(status), rows, wrong)
-	if err != nil {
-		return fmt.Errorf("finish an import: %w", err)
-	}
-	return nil
 }
 
 // insertLocked locks the list and adds all.
-func insertLocked(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
-	last, err := nextMoment(ctx, tx, workspaceID, programmesList, len(all))
-	if err != nil {
-		return err
-	}
-	return insertProgrammes(ctx, tx, workspaceID, all, last)
+func insertLocked(t *transaction, workspaceID uuid.UUID, all []programme.Details) {
+	t.insertProgrammes(workspaceID, all, t.nextMoment(workspaceID, programmesList, len(all)))
 }
 
 // insertProgrammes adds all in one statement. Each has a distinct time; the last row has the newest, which is last.
-func insertProgrammes(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details, last time.Time,
-) error {
+func (t *transaction) insertProgrammes(workspaceID uuid.UUID, all []programme.Details, last time.Time) {
 	created := make([]*programme.Programme, len(all))
 	for i, details := range all {
 		created[i] = new(programme.New(identity.New(), details))
 	}
-	return writeProgrammes(ctx, tx, workspaceID, created, nil, last)
+	t.writeProgrammes(workspaceID, created, nil, last)
 }
 
 // A waitingImport is an import taken for processing.
@@ -214,30 +172,18 @@ type waitingImport struct {
 	content         string
 }
 
-// takeImport locks an import of the first of the workspaces that has one, until tx ends. It returns nil if there is
-// none that is not locked by another worker.
-func takeImport(ctx context.Context, tx pgx.Tx, workspaces []uuid.UUID) (*waitingImport, error) {
+// takeImport locks an import of the first of the workspaces that has one, until the transaction ends. It returns nil if
+// there is none that is not locked by another worker.
+func (t *transaction) takeImport(workspaces []uuid.UUID) *waitingImport {
 	for _, workspaceID := range workspaces {
-		free, err := takeTurn(ctx, tx, workspaceID)
-		if err != nil {
-			return nil, fmt.Errorf("take the turn of a workspace: %w", err)
-		}
-		if !free {
-			continue
-		}
 		taken := &waitingImport{workspaceID: workspaceID}
-		err = tx.QueryRow(ctx, `
+		if t.takeTurn(workspaceID) && t.row("take an import", `
 			select id, content from resource.imports where tenant_id = $1 and status = 'accepted' and try_at <= now()
-			order by try_at limit 1 for update skip locked`, workspaceID).Scan(&taken.id, &taken.content)
-		if errors.Is(err, pgx.ErrNoRows) {
-			continue
+			order by try_at limit 1 for update skip locked`, workspaceID).find(&taken.id, &taken.content) {
+			return taken
 		}
-		if err != nil {
-			return nil, fmt.Errorf("take an import: %w", err)
-		}
-		return taken, nil
 	}
-	return nil, nil
+	return nil
 }
 
 // workspacesInTurn returns some of the workspaces with an import that is due: first those that never had a turn, then
@@ -264,14 +210,13 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 		where w.try_at <= now() order by t.last_at nulls first, w.try_at limit 32`)
 }
 
-// takeTurn reports whether no other worker has an import of the workspace, and locks the workspace's turn until tx
-// ends.
-func takeTurn(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) (bool, error) {
-	tag, err := tx.Exec(ctx, `
+// takeTurn reports whether no other worker has an import of the workspace, and locks the workspace's turn until the
+// transaction ends.
+func (t *transaction) takeTurn(workspaceID uuid.UUID) bool {
+	return t.exec("take the turn of a workspace", `
 		update resource.import_turns set last_at = now()
 		where tenant_id = (
-			select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
-	return tag.RowsAffected() == 1, err
+			select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID) == 1
 }
 
 // Inserting thousands of programmes takes seconds, mostly for the search index, and a locked list stays locked until
@@ -291,45 +236,35 @@ const (
 // errOvertaken means that a write got a time as late as those of the import.
 var errOvertaken = errors.New("a write has overtaken the import")
 
-// insertAhead adds all and locks the list afterwards. It returns errOvertaken.
-func (s *Store) insertAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Details) error {
+// insertAhead adds all and locks the list afterwards. The error of the transaction may be errOvertaken.
+func (s *Store) insertAhead(t *transaction, workspaceID uuid.UUID, all []programme.Details) {
 	rows := time.Duration(len(all))
 	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, maxAhead)
-	first, err := timeAhead(ctx, tx, workspaceID, while+leadTime)
-	if err != nil {
-		return fmt.Errorf("choose the times of an import: %w", err)
-	}
+	first := t.timeAhead(workspaceID, while+leadTime)
 	began := time.Now() // not earlier, so that the list is not locked more than leadTime before first
-	if err := insertProgrammes(ctx, tx, workspaceID, all, first.Add((rows-1)*time.Microsecond)); err != nil {
-		return err
-	}
+	t.insertProgrammes(workspaceID, all, first.Add((rows-1)*time.Microsecond))
 	took := time.Since(began)
-	s.importPace.Store(int64(took * 5 / 4 / rows))
-	if _, err := tx.Exec(ctx, "select pg_sleep($1)", max(0, while-took).Seconds()); err != nil {
-		return fmt.Errorf("wait for the times of an import: %w", err)
+	if t.err == nil {
+		s.importPace.Store(int64(took * 5 / 4 / rows))
 	}
-	if _, err := nextMoment(ctx, tx, workspaceID, programmesList, 1); err != nil {
-		return err
-	}
+	t.exec("wait for the times of an import", "select pg_sleep($1)", max(0, while-took).Seconds())
+	t.nextMoment(workspaceID, programmesList, 1)
 	var overtaken bool
-	err = tx.QueryRow(ctx, `
+	t.row("", `
 		select (select count(*) from resource.programmes where tenant_id = $1 and created_at >= $2) > $3
 			or exists (select from resource.programmes
 				where tenant_id = $1 and updated_at > created_at and updated_at >= $2)`,
-		workspaceID, first, len(all)).Scan(&overtaken)
-	if err == nil && overtaken {
-		err = errOvertaken
-	}
-	return err
+		workspaceID, first, len(all)).read(&overtaken)
+	t.require(!overtaken, errOvertaken)
 }
 
 // timeAhead returns a time later than any that writes get during while. If the newest time in the list is ahead of
 // the clock, each write gets the microsecond after the previous one.
-func timeAhead(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, while time.Duration) (at time.Time, err error) {
-	err = tx.QueryRow(ctx, `
+func (t *transaction) timeAhead(workspaceID uuid.UUID, while time.Duration) (at time.Time) {
+	t.row("choose the times of an import", `
 		select greatest(clock_timestamp() + $2::interval, interval '100 ms' + greatest(
 			(select max(created_at) from resource.programmes where tenant_id = $1),
 			(select max(updated_at) from resource.programmes where tenant_id = $1 and updated_at > created_at)))`,
-		workspaceID, while).Scan(&at)
-	return at, err
+		workspaceID, while).read(&at)
+	return at
 }

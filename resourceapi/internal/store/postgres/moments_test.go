@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -96,13 +95,8 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 
 // importOne adds a programme like an import.
 func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programme.Programme, error) {
-	err := pgx.BeginFunc(context.Background(), store.pool, func(tx pgx.Tx) error {
-		return insert(
-			context.Background(),
-			tx,
-			workspaceID,
-			[]programme.Details{{Name: "Imported", Status: programme.Draft}},
-		)
+	err := inTransaction(context.Background(), store.pool, func(t *transaction) {
+		insert(t, workspaceID, []programme.Details{{Name: "Imported", Status: programme.Draft}})
 	})
 	page, _ := store.Page(context.Background(), programme.Query{WorkspaceID: workspaceID, Limit: 1})
 	return page.Programmes[0], err
@@ -178,9 +172,7 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
-				return insert(t.Context(), tx, workspaceID, rows)
-			})
+			err = inTransaction(t.Context(), store.pool, func(tx *transaction) { insert(tx, workspaceID, rows) })
 			if err != nil {
 				t.Fatal(err)
 			}

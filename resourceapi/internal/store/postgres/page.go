@@ -9,9 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/rest"
-
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // arguments are the arguments of a statement.

@@ -100,11 +100,96 @@ func (r boundedRows) Close() {
 	r.cancel()
 }
 
-// transact runs work in a transaction, which has the time limit as a whole.
-func (d *database) transact(ctx context.Context, work func(context.Context, pgx.Tx) error) error {
+// transact is inTransaction, with the time limit as a whole.
+func (d *database) transact(ctx context.Context, work func(*transaction)) error {
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
-	return pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error { return work(ctx, tx) })
+	return inTransaction(ctx, d, work)
+}
+
+// inTransaction runs work in a transaction and returns its error.
+func inTransaction(ctx context.Context, d *database, work func(*transaction)) error {
+	return pgx.BeginFunc(ctx, d, func(tx pgx.Tx) error {
+		t := &transaction{Tx: tx, ctx: ctx}
+		work(t)
+		return t.err
+	})
+}
+
+// A transaction runs the statements of one change. It keeps the first error: no statement runs after it, and the
+// transaction is rolled back with it, whatever follows. A change therefore checks only what it decides by. The first
+// argument of a statement says what it does, and begins its error unless it is "".
+type transaction struct {
+	pgx.Tx
+	ctx context.Context
+	err error
+}
+
+// fail ends the transaction with an error. It does nothing if the error is nil.
+func (t *transaction) fail(what string, err error) {
+	if t.err != nil || err == nil {
+		return
+	}
+	t.err = err
+	if what != "" {
+		t.err = fmt.Errorf("%s: %w", what, err)
+	}
+}
+
+// require ends the transaction with an error unless ok is true.
+func (t *transaction) require(ok bool, err error) {
+	if !ok {
+		t.fail("", err)
+	}
+}
+
+// exec runs a statement and returns the number of its rows.
+func (t *transaction) exec(what, sql string, args ...any) int64 {
+	if t.err != nil {
+		return 0
+	}
+	tag, err := t.Exec(t.ctx, sql, args...)
+	t.fail(what, err)
+	return tag.RowsAffected()
+}
+
+// A row is the row of a query in a transaction.
+type row struct {
+	*transaction
+	what, sql string
+	args      []any
+}
+
+func (t *transaction) row(what, sql string, args ...any) row { return row{t, what, sql, args} }
+
+// find reads the row into targets, and returns false if there is none.
+func (r row) find(targets ...any) bool {
+	if r.err != nil {
+		return false
+	}
+	err := r.QueryRow(r.ctx, r.sql, r.args...).Scan(targets...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false
+	}
+	r.fail(r.what, err)
+	return err == nil
+}
+
+// read is find for a row that must be there.
+func (r row) read(targets ...any) {
+	if !r.find(targets...) {
+		r.fail(r.what, pgx.ErrNoRows)
+	}
+}
+
+// rowsOf returns the rows of a query in a transaction.
+func rowsOf[T any](t *transaction, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T) {
+	if t.err == nil {
+		var err error
+		all, err = allRows(t.ctx, t, scan, sql, args...)
+		t.fail(what, err)
+	}
+	return all
 }
 
 // querier is the common interface of a pool and a transaction.
@@ -112,22 +197,31 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// oneRow runs a statement that returns at most one row. It returns missing if there is none.
+// oneRow runs a statement that returns at most one row. It returns missing if there is none. Its errors have passed
+// outcome.
 func oneRow[T any](
-	ctx context.Context, db querier, missing error, scan pgx.RowToFunc[T], text string, args ...any,
+	ctx context.Context, db *database, missing error, scan pgx.RowToFunc[T], text string, args ...any,
 ) (T, error) {
 	rows, _ := db.Query(ctx, text, args...) // the rows have the error
 	one, err := pgx.CollectExactlyOneRow(rows, scan)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = missing
 	}
-	return one, err
+	return one, outcome(err)
 }
 
 // allRows runs a statement and returns its rows.
 func allRows[T any](ctx context.Context, db querier, scan pgx.RowToFunc[T], text string, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, text, args...) // the rows have the error
 	return pgx.CollectRows(rows, scan)
+}
+
+// exec runs a statement, of which what says what it does.
+func (s *Store) exec(ctx context.Context, what, sql string, args ...any) error {
+	if _, err := s.pool.Exec(ctx, sql, args...); err != nil {
+		return outcome(fmt.Errorf("%s: %w", what, err))
+	}
+	return nil
 }
 
 // A Store is the service's database. It is safe for concurrent use.
@@ -142,7 +236,7 @@ type Store struct {
 
 	reads pg.Batcher[readQuery, readResult]
 
-	steps EventSteps
+	steps eventSteps
 
 	importPace atomic.Int64 // estimated nanoseconds per programme for the next import
 

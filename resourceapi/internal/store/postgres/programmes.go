@@ -2,16 +2,14 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/net/web"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 const programmeColumns = "id, name, summary, status, starts_on, ends_on, created_at, updated_at, version, " +
@@ -46,37 +44,29 @@ func timeOf(d *programme.Date) *time.Time {
 	return new(d.Time())
 }
 
-// textOrNull returns nil for an empty text.
-func textOrNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 // Programme reads a programme. It returns programme.ErrNotFound, also for a programme of another workspace.
 func (s *Store) Programme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error) {
-	p, err := oneRow(ctx, s.pool, programme.ErrNotFound, scanProgramme, programmeSQL, workspaceID, id)
-	return p, outcome(err)
+	return oneRow(ctx, s.pool, programme.ErrNotFound, scanProgramme, programmeSQL, workspaceID, id)
 }
 
-// lockProgramme locks and returns a programme.
-func (w *writing) lockProgramme(ctx context.Context, workspaceID, id uuid.UUID) (programme.Programme, error) {
-	return oneRow(ctx, w.tx, programme.ErrNotFound, scanProgramme, programmeSQL+" for update", workspaceID, id)
+// lockProgramme locks and returns a programme. The error of the transaction is programme.ErrNotFound if there is none.
+func (t *transaction) lockProgramme(workspaceID, id uuid.UUID) (p programme.Programme) {
+	found := rowsOf(t, "", scanProgramme, programmeSQL+" for update", workspaceID, id)
+	if len(found) == 0 {
+		t.fail("", programme.ErrNotFound)
+		return p
+	}
+	return found[0]
 }
 
 // Create adds a programme whose details were checked.
 func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme.Details) (programme.Programme, error) {
-	if err := freeExternalID(ctx, w.tx, workspaceID, d.ExternalID, uuid.Nil); err != nil {
-		return programme.Programme{}, err
-	}
-	at, err := nextMoment(ctx, w.tx, workspaceID, programmesList, 1)
-	if err != nil {
-		return programme.Programme{}, err
-	}
+	t := w.in(ctx)
+	t.freeExternalID(workspaceID, d.ExternalID, uuid.Nil)
+	at := t.nextMoment(workspaceID, programmesList, 1)
 	p := programme.New(identity.New(), d)
-	err = writeProgrammes(ctx, w.tx, workspaceID, []*programme.Programme{&p}, nil, at)
-	return p, err
+	t.writeProgrammes(workspaceID, []*programme.Programme{&p}, nil, at)
+	return p, t.err
 }
 
 // Replace reads a programme, passes it to edit and stores the result. It locks the row, so that only one of two edits
@@ -84,42 +74,32 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 func (w *writing) Replace(
 	ctx context.Context, workspaceID, id uuid.UUID, edit func(programme.Programme) (programme.Programme, error),
 ) (programme.Programme, error) {
-	before, err := w.lockProgramme(ctx, workspaceID, id)
-	if err != nil {
-		return programme.Programme{}, err
+	t := w.in(ctx)
+	before := t.lockProgramme(workspaceID, id)
+	if t.err != nil {
+		return programme.Programme{}, t.err
 	}
 	after, err := edit(before)
 	if err != nil || after.Same(before) {
 		return after, err
 	}
 	if after.ExternalID != before.ExternalID {
-		if err := freeExternalID(ctx, w.tx, workspaceID, after.ExternalID, id); err != nil {
-			return programme.Programme{}, err
-		}
+		t.freeExternalID(workspaceID, after.ExternalID, id)
 	}
-	at, err := nextMoment(ctx, w.tx, workspaceID, programmesList, 1)
-	if err != nil {
-		return programme.Programme{}, err
-	}
+	at := t.nextMoment(workspaceID, programmesList, 1)
 	after.Version++
-	err = writeProgrammes(ctx, w.tx, workspaceID, nil, []*programme.Programme{&after}, at)
-	return after, err
+	t.writeProgrammes(workspaceID, nil, []*programme.Programme{&after}, at)
+	return after, t.err
 }
 
 // DeleteDraft implements programme.Writer.
 func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID) error {
-	p, err := w.lockProgramme(ctx, workspaceID, id)
-	if err != nil {
-		return err
-	}
-	if p.Status != programme.Draft {
-		return programme.ErrNoDraft
-	}
-	if _, err := w.tx.Exec(ctx, "delete from resource.programmes where tenant_id = $1 and id = $2",
-		workspaceID, id); err != nil {
-		return fmt.Errorf("delete a programme: %w", err)
-	}
-	return recordErasure(ctx, w.tx, workspaceID, by, "programme", id, 0, web.RequestID(ctx))
+	t := w.in(ctx)
+	p := t.lockProgramme(workspaceID, id)
+	t.require(p.Status == programme.Draft, programme.ErrNoDraft)
+	t.exec("delete a programme", "delete from resource.programmes where tenant_id = $1 and id = $2", workspaceID, id)
+	t.recordErasure(workspaceID, by, "programme", id, 0, web.RequestID(ctx))
+	return t.err
 }
 
 // Records of one list become visible in the order of their times (P3, P6 of package programme; E7 of package engage):
@@ -138,14 +118,9 @@ const (
 
 // nextMoment locks a list and returns the time of the last of the given number of new records. It is a separate
 // statement, because a distributed database cannot call this function as part of a write.
-func nextMoment(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, list string, records int,
-) (at time.Time, err error) {
-	err = tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", workspaceID, list, records).Scan(&at)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("lock the list of %s: %w", list, err)
-	}
-	return at, nil
+func (t *transaction) nextMoment(workspaceID uuid.UUID, list string, records int) (at time.Time) {
+	t.row("lock the list of "+list, "select resource.next_moment($1, $2, $3)", workspaceID, list, records).read(&at)
+	return at
 }
 
 // submissionsList returns the name of the list of the form's submissions.
@@ -154,92 +129,70 @@ func submissionsList(form uuid.UUID) string { return form.String() }
 // lockExternalIDs makes the transaction the only one that gives external ids in the workspace. Each one that gives any
 // takes this lock before it locks programmes and, last, the list. So it sees every external id that is given, and never
 // waits for a unique value while it holds the list.
-func lockExternalIDs(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-	if _, err := tx.Exec(ctx, "select resource.lock_external_ids($1)", workspaceID); err != nil {
-		return fmt.Errorf("lock the external ids: %w", err)
-	}
-	return nil
+func (t *transaction) lockExternalIDs(workspaceID uuid.UUID) {
+	t.exec("lock the external ids", "select resource.lock_external_ids($1)", workspaceID)
 }
 
-// freeExternalID takes the lock of the external ids and returns programme.ErrExternalID if a programme other than this
-// one has the external id.
-func freeExternalID(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, externalID string, but uuid.UUID) error {
+// freeExternalID takes the lock of the external ids. The error of the transaction is programme.ErrExternalID if a
+// programme other than this one has the external id.
+func (t *transaction) freeExternalID(workspaceID uuid.UUID, externalID string, but uuid.UUID) {
 	if externalID == "" {
-		return nil
+		return
 	}
-	if err := lockExternalIDs(ctx, tx, workspaceID); err != nil {
-		return err
-	}
+	t.lockExternalIDs(workspaceID)
 	var taken bool
-	err := tx.QueryRow(ctx, `
+	t.row("look for an external id", `
 		select exists (select from resource.programmes where tenant_id = $1 and external_id = $2 and id <> $3)`,
-		workspaceID, externalID, but).Scan(&taken)
-	if err != nil {
-		return fmt.Errorf("look for an external id: %w", err)
-	}
-	if taken {
-		return programme.ErrExternalID
-	}
-	return nil
+		workspaceID, externalID, but).read(&taken)
+	t.require(!taken, programme.ErrExternalID)
 }
 
 // LockExternalIDs implements programme.Writer.
 func (w *writing) LockExternalIDs(ctx context.Context, workspaceID uuid.UUID) error {
-	return lockExternalIDs(ctx, w.tx, workspaceID)
+	t := w.in(ctx)
+	t.lockExternalIDs(workspaceID)
+	return t.err
 }
 
 // lockProgrammes locks the programmes of which the column, id or external_id, has one of the values, in the order of
 // their ids, and returns them.
-func lockProgrammes(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, column string, values any,
-) ([]programme.Programme, error) {
-	found, err := allRows(ctx, tx, scanProgramme, "select "+programmeColumns+
+func (t *transaction) lockProgrammes(workspaceID uuid.UUID, column string, values any) []programme.Programme {
+	return rowsOf(t, "lock programmes", scanProgramme, "select "+programmeColumns+
 		" from resource.programmes where tenant_id = $1 and "+column+" = any($2) order by id for update",
 		workspaceID, values)
-	if err != nil {
-		return nil, fmt.Errorf("lock programmes: %w", err)
-	}
-	return found, nil
 }
 
 // Upsert implements programme.Writer.
 func (w *writing) Upsert(
 	ctx context.Context, workspaceID uuid.UUID, all []programme.Upsert,
 ) ([]programme.Upserted, error) {
-	return upsert(ctx, w.tx, workspaceID, all, false)
+	t := w.in(ctx)
+	results := t.upsert(workspaceID, all, false)
+	return results, t.err
 }
 
 // upsert reads the programmes that have the external ids of all, and writes the results in two statements. An item can
 // change what an earlier one created. If whole is set, nothing is written if any item has an error.
-func upsert(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Upsert, whole bool,
-) ([]programme.Upserted, error) {
-	current, err := lockExternal(ctx, tx, workspaceID, all)
-	if err != nil {
-		return nil, err
-	}
+func (t *transaction) upsert(workspaceID uuid.UUID, all []programme.Upsert, whole bool) []programme.Upserted {
+	current := t.lockExternal(workspaceID, all)
 	p := newPlan()
 	for _, one := range all {
 		p.results = append(p.results, p.upsert(one, current))
 	}
 	if whole && p.failed {
-		return p.results, nil
+		return p.results
 	}
-	if err := p.write(ctx, tx, workspaceID); err != nil {
-		return nil, err
-	}
+	t.write(workspaceID, p)
 	for i := range p.results {
 		if written, known := p.final[p.results[i].Programme.ID]; known && p.results[i].Err == nil {
 			p.results[i].Programme = *written
 		}
 	}
-	return p.results, nil
+	return p.results
 }
 
 // lockExternal locks and returns the programmes with the external ids of all, by external id.
-func lockExternal(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []programme.Upsert,
-) (map[string]*programme.Programme, error) {
+func (t *transaction) lockExternal(workspaceID uuid.UUID, all []programme.Upsert) map[string]*programme.Programme {
 	var ids []string
 	for _, one := range all {
 		if one.New.ExternalID != "" {
@@ -248,16 +201,13 @@ func lockExternal(
 	}
 	stored := map[string]*programme.Programme{}
 	if len(ids) == 0 {
-		return stored, nil
+		return stored
 	}
-	if err := lockExternalIDs(ctx, tx, workspaceID); err != nil {
-		return nil, err
-	}
-	found, err := lockProgrammes(ctx, tx, workspaceID, "external_id", ids)
-	for _, one := range found {
+	t.lockExternalIDs(workspaceID)
+	for _, one := range t.lockProgrammes(workspaceID, "external_id", ids) {
 		stored[one.ExternalID] = &one
 	}
-	return stored, err
+	return stored
 }
 
 // Move implements programme.Writer. It locks the programmes in the order of their ids, as upsert does.
@@ -266,19 +216,16 @@ func (w *writing) Move(ctx context.Context, workspaceID uuid.UUID, all []program
 	for i, one := range all {
 		ids[i] = one.ID
 	}
-	found, err := lockProgrammes(ctx, w.tx, workspaceID, "id", ids)
-	if err != nil {
-		return nil, err
-	}
-	stored := map[uuid.UUID]*programme.Programme{}
-	for _, one := range found {
+	t, stored := w.in(ctx), map[uuid.UUID]*programme.Programme{}
+	for _, one := range t.lockProgrammes(workspaceID, "id", ids) {
 		stored[one.ID] = &one
 	}
 	p := newPlan()
 	for _, one := range all {
 		p.results = append(p.results, p.move(stored[one.ID], one.To))
 	}
-	return p.results, p.write(ctx, w.tx, workspaceID)
+	t.write(workspaceID, p)
+	return p.results, t.err
 }
 
 // A plan is what a batch writes.
@@ -335,23 +282,17 @@ func (p *plan) change(one *programme.Programme) (added bool) {
 	return true
 }
 
-// write locks the list and stores the programmes of the plan.
-func (p *plan) write(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-	count := len(p.created) + len(p.changed)
-	if count == 0 {
-		return nil
+// write locks the list and stores the programmes of a plan.
+func (t *transaction) write(workspaceID uuid.UUID, p *plan) {
+	if count := len(p.created) + len(p.changed); count > 0 {
+		t.writeProgrammes(workspaceID, p.created, p.changed, t.nextMoment(workspaceID, programmesList, count))
 	}
-	last, err := nextMoment(ctx, tx, workspaceID, programmesList, count)
-	if err != nil {
-		return err
-	}
-	return writeProgrammes(ctx, tx, workspaceID, p.created, p.changed, last)
 }
 
 // writeProgrammes stores new and changed programmes. Each gets a time of its own, the last one the newest.
-func writeProgrammes(
-	ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, created, changed []*programme.Programme, last time.Time,
-) error {
+func (t *transaction) writeProgrammes(
+	workspaceID uuid.UUID, created, changed []*programme.Programme, last time.Time,
+) {
 	every := append(created[:len(created):len(created)], changed...)
 	for i, one := range every {
 		one.UpdatedAt = last.Add(time.Duration(i+1-len(every)) * time.Microsecond)
@@ -359,41 +300,34 @@ func writeProgrammes(
 			one.CreatedAt = one.UpdatedAt
 		}
 	}
-	if err := execRows(ctx, tx, workspaceID, created, `
+	t.execRows("add programmes", workspaceID, created, `
 		insert into resource.programmes
 			(id, tenant_id, name, summary, status, starts_on, ends_on, external_id, created_at, updated_at)
-		select n.id, $1, n.name, n.summary, n.status, n.starts_on, n.ends_on, n.external_id, n.at, n.at from new n`,
-	); err != nil {
-		return fmt.Errorf("add programmes: %w", err)
-	}
-	if err := execRows(ctx, tx, workspaceID, changed, `
+		select n.id, $1, n.name, n.summary, n.status, n.starts_on, n.ends_on, n.external_id, n.at, n.at from new n`)
+	t.execRows("change programmes", workspaceID, changed, `
 		update resource.programmes p
 		set name = n.name, summary = n.summary, status = n.status, starts_on = n.starts_on, ends_on = n.ends_on,
 			external_id = n.external_id, updated_at = n.at, version = p.version + 1
-		from new n where p.tenant_id = $1 and p.id = n.id`,
-	); err != nil {
-		return fmt.Errorf("change programmes: %w", err)
-	}
-	return nil
+		from new n where p.tenant_id = $1 and p.id = n.id`)
 }
 
 // execRows runs a statement with the programmes as its table new.
-func execRows(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, all []*programme.Programme, text string) error {
+func (t *transaction) execRows(what string, workspaceID uuid.UUID, all []*programme.Programme, sql string) {
 	if len(all) == 0 {
-		return nil
+		return
 	}
 	n := len(all)
 	ids, at := make([]uuid.UUID, n), make([]time.Time, n)
-	names, summaries, states, external := make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
+	names, summaries, states, external := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	startsOn, endsOn := make([]*time.Time, n), make([]*time.Time, n)
 	for i, one := range all {
 		ids[i], at[i], names[i], summaries[i] = one.ID, one.UpdatedAt, one.Name, one.Summary
-		states[i], external[i] = string(one.Status), textOrNull(one.ExternalID)
+		states[i], external[i] = string(one.Status), one.ExternalID
 		startsOn[i], endsOn[i] = timeOf(one.StartsOn), timeOf(one.EndsOn)
 	}
-	_, err := tx.Exec(ctx, `
-		with new as (select * from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[],
-			$8::text[], $9::timestamptz[]) as new (id, name, summary, status, starts_on, ends_on, external_id, at))`+
-		text, workspaceID, ids, names, summaries, states, startsOn, endsOn, external, at)
-	return err
+	t.exec(what, `
+		with new as (select id, name, summary, status, starts_on, ends_on, nullif(external_id, '') as external_id, at
+			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[], $8::text[],
+				$9::timestamptz[]) as new (id, name, summary, status, starts_on, ends_on, external_id, at))`+
+		sql, workspaceID, ids, names, summaries, states, startsOn, endsOn, external, at)
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 // A readQuery is what a request reads from Postgres: the standing of its credential and, if text is set, the result of

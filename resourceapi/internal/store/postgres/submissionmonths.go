@@ -2,15 +2,13 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/rest"
-
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // Submissions are partitioned by the month of created_at. Statements name the months that they read as constants, not
@@ -54,17 +52,14 @@ func month(t time.Time, later time.Month) time.Time {
 	return time.Date(t.Year(), t.Month()+later, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// byID calls find with a condition for the months in which the submission with the id is expected. If find returns
-// missing, byID calls it again without a condition.
-func byID[T any](id uuid.UUID, missing error, find func(months string) (T, error)) (T, error) {
-	if id.Version() == 7 {
-		made := time.Unix(id.Time().UnixTime())
-		found, err := find(inMonths(made.Add(-maxClockSkew), made.Add(maxClockSkew)))
-		if !errors.Is(err, missing) {
-			return found, err
-		}
+// monthsOf returns the conditions with which the submission with the id is looked for: the months in which it is
+// expected, and then none.
+func monthsOf(id uuid.UUID) []string {
+	if id.Version() != 7 {
+		return []string{""}
 	}
-	return find("")
+	made := time.Unix(id.Time().UnixTime())
+	return []string{inMonths(made.Add(-maxClockSkew), made.Add(maxClockSkew)), ""}
 }
 
 // Submissions passes one page of a form's submissions, newest first, to take until it returns false. It reads the

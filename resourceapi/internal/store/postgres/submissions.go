@@ -26,56 +26,48 @@ const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
 func (w *writing) Accept(ctx context.Context, s engage.Submission) error {
-	waiting := 0
-	err := w.tx.QueryRow(ctx, `select count(*) from (
+	t, waiting := w.in(ctx), 0
+	t.row("count the waiting submissions", `select count(*) from (
 		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
 		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",
-		s.WorkspaceID, maxCounted).Scan(&waiting)
-	if err != nil {
-		return fmt.Errorf("count the waiting submissions: %w", err)
+		s.WorkspaceID, maxCounted).read(&waiting)
+	at := t.nextMoment(s.WorkspaceID, submissionsList(s.Form), 1)
+	if t.err != nil {
+		return t.err
 	}
-	at, err := nextMoment(ctx, w.tx, s.WorkspaceID, submissionsList(s.Form), 1)
-	if err != nil {
-		return err
-	}
-	_, err = w.tx.Exec(ctx, `
+	t.exec("store a submission", `
 		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		values ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, at)
-	// The id is new, so only the token can violate a unique key.
-	if refusedBy(err, uniqueViolation, "submissions") {
+	switch {
+	case refusedBy(t.err, uniqueViolation, "submissions"): // the id is new, so only the token can violate a unique key
 		return engage.ErrTokenUsed
-	}
-	if refusedBy(err, foreignKeyViolation, "submissions") {
+	case refusedBy(t.err, foreignKeyViolation, "submissions"):
 		return engage.ErrNotFound // the form was erased meanwhile
+	case t.err != nil:
+		return t.err
 	}
-	if err != nil {
-		return fmt.Errorf("store a submission: %w", err)
-	}
-	if err := w.queue.Add(ctx, w.tx, s.WorkspaceID, s.ID, waiting); err != nil {
-		return fmt.Errorf("queue a submission: %w", err)
-	}
-	return nil
+	t.fail("queue a submission", w.queue.Add(ctx, w.tx, s.WorkspaceID, s.ID, waiting))
+	return t.err
 }
-
-// statusColumns are the columns for the status of a submission.
-const statusColumns = "s.id, s.tenant_id, s.form_id, s.status, s.reasons"
 
 // SubmissionStatus reads the status of a submission, or returns engage.ErrNotFound. If workspaceID is zero, as in a
 // status token of an earlier release, it searches all workspaces.
-func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
-	text, args := "select "+statusColumns+" from resource.submissions s where s.tenant_id = $1 and s.id = $2"+notErased,
+func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (s engage.Submission, err error) {
+	const status = "select s.id, s.tenant_id as workspace_id, s.form_id as form, s.status, s.reasons "
+	text, args := status+"from resource.submissions s where s.tenant_id = $1 and s.id = $2"+notErased,
 		[]any{workspaceID, id}
 	if workspaceID == uuid.Nil {
-		text, args = "select "+statusColumns+" from resource.submissions s where s.id = $1", []any{id}
+		text, args = status+"from resource.submissions s where s.id = $1", []any{id}
 	}
-	scan := func(row pgx.CollectableRow) (s engage.Submission, err error) {
-		return s, row.Scan(&s.ID, &s.WorkspaceID, &s.Form, &s.Status, &s.Reasons)
+	scan := pgx.RowToStructByNameLax[engage.Submission]
+	for _, months := range monthsOf(id) {
+		s, err = oneRow(ctx, e.pool, engage.ErrNotFound, scan, text+months, args...)
+		if !errors.Is(err, engage.ErrNotFound) {
+			break
+		}
 	}
-	s, err := byID(id, engage.ErrNotFound, func(months string) (engage.Submission, error) {
-		return oneRow(ctx, e.pool, engage.ErrNotFound, scan, text+months, args...)
-	})
-	return s, outcome(err)
+	return s, err
 }
 
 const submissionColumns = "id, form_id, status, reasons, answers, consents, supporter_id, created_at, finished_at"
@@ -95,133 +87,96 @@ func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, er
 // has happened, and a second run changes nothing (E5). If workspaceID is zero, as in a job of an earlier release,
 // Process searches all workspaces.
 func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
-	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-		return process(ctx, tx, workspaceID, id)
-	})
+	return e.end(ctx, workspaceID, id, (*transaction).process)
 }
 
 // Reject rejects a submission that cannot be processed. It does not read the answers, which may be the reason. It
 // leaves a finished submission unchanged. workspaceID is as for Process.
 func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason string) error {
-	return e.end(ctx, workspaceID, id, func(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID) error {
-		s, err := takeSubmission(ctx, tx, workspaceID, id)
-		if err != nil || s == nil {
-			return err
+	return e.end(ctx, workspaceID, id, func(t *transaction, workspaceID, id uuid.UUID) {
+		if s := t.takeSubmission(workspaceID, id, " for update"); s != nil {
+			t.finish(s, engage.Rejected, nil, reason)
 		}
-		return finish(ctx, tx, s, engage.Rejected, nil, reason)
 	})
 }
 
 // end runs work, which finishes the submission, in a transaction and in a turn of the submission's workspace, because
 // submissions and writes of one workspace wait for each other in Postgres.
 func (e *Engage) end(
-	ctx context.Context, workspaceID, id uuid.UUID, work func(context.Context, pgx.Tx, uuid.UUID) error,
+	ctx context.Context, workspaceID, id uuid.UUID, work func(t *transaction, workspaceID, id uuid.UUID),
 ) error {
 	ctx, cancel := bounded(ctx, workTimeout)
 	defer cancel()
-	if workspaceID == uuid.Nil {
-		var err error
-		workspaceID, err = byID(id, pgx.ErrNoRows, func(months string) (workspaceID uuid.UUID, err error) {
-			text := "select tenant_id from resource.submissions where id = $1 and status = 'accepted'" + months
-			err = e.pool.QueryRow(ctx, text, id).Scan(&workspaceID)
-			return workspaceID, err
-		})
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return nil // already finished by another run
-		case err != nil:
+	for _, months := range monthsOf(id) {
+		if workspaceID != uuid.Nil {
+			break
+		}
+		text := "select tenant_id from resource.submissions where id = $1 and status = 'accepted'" + months
+		err := e.pool.QueryRow(ctx, text, id).Scan(&workspaceID)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
 		}
 	}
+	if workspaceID == uuid.Nil {
+		return nil // already finished by another run
+	}
 	return e.inTurn(ctx, workspaceID, func() error {
-		return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error { return work(ctx, tx, workspaceID) })
+		return inTransaction(ctx, e.pool, func(t *transaction) { work(t, workspaceID, id) })
 	})
 }
 
-// takeSubmission locks a waiting submission and reads it, but does not parse its answers. It returns nil if another run
-// has finished it, or if it is being erased.
-func takeSubmission(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) (*engage.Submission, error) {
-	return waitingSubmission(ctx, tx, workspaceID, id, " for update")
-}
-
-func waitingSubmission(
-	ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, lock string,
-) (*engage.Submission, error) {
-	s, err := byID(id, pgx.ErrNoRows, func(months string) (*engage.Submission, error) {
-		s := &engage.Submission{ID: id, WorkspaceID: workspaceID}
-		return s, tx.QueryRow(ctx, `select form_id, created_at, trapped, answers from resource.submissions
+// takeSubmission reads a waiting submission, with the lock, but does not parse its answers. It returns nil if another
+// run has finished it, or if it is being erased.
+func (t *transaction) takeSubmission(workspaceID, id uuid.UUID, lock string) *engage.Submission {
+	s := &engage.Submission{ID: id, WorkspaceID: workspaceID}
+	for _, months := range monthsOf(id) {
+		if t.row("take a submission", `select form_id, created_at, trapped, answers from resource.submissions
 			where tenant_id = $1 and id = $2 and status = 'accepted'`+months+notErased+lock, workspaceID, id).
-			Scan(&s.Form, &s.CreatedAt, &s.Trapped, (*[]byte)(&s.StoredAnswers))
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
+			find(&s.Form, &s.CreatedAt, &s.Trapped, (*[]byte)(&s.StoredAnswers)) {
+			return s
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("take a submission: %w", err)
-	}
-	return s, nil
+	return nil
 }
 
-func process(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
+func (t *transaction) process(workspaceID, id uuid.UUID) {
 	// The sender's address is locked before the submission, as an erasure does. Answers and fields never change.
-	s, err := waitingSubmission(ctx, tx, workspaceID, id, "")
-	if err != nil || s == nil {
-		return err
+	s := t.takeSubmission(workspaceID, id, "")
+	if s == nil {
+		return
 	}
-	sender, err := senderOf(ctx, tx, s)
-	if err != nil {
-		return err
-	}
-	if err := lockAddress(ctx, tx, workspaceID, sender.Email); err != nil {
-		return err
-	}
-	if s, err = takeSubmission(ctx, tx, workspaceID, id); err != nil || s == nil {
-		return err
+	sender := t.senderOf(s)
+	t.lockAddress(workspaceID, sender.Email)
+	if s = t.takeSubmission(workspaceID, id, " for update"); s == nil {
+		return
 	}
 	if s.Trapped {
-		return finish(ctx, tx, s, engage.Rejected, nil, engage.ReasonTrapped)
+		t.finish(s, engage.Rejected, nil, engage.ReasonTrapped)
+		return
 	}
-	supporter, err := ensureSupporter(ctx, tx, workspaceID, sender)
-	if err != nil {
-		return err
-	}
-	return finish(ctx, tx, s, engage.Processed, &supporter)
+	supporter := t.ensureSupporter(workspaceID, sender)
+	t.finish(s, engage.Processed, &supporter)
 }
 
 // senderOf finds the sender in the answers of a submission. A trapped one has none.
-func senderOf(ctx context.Context, tx pgx.Tx, s *engage.Submission) (sender engage.Supporter, err error) {
+func (t *transaction) senderOf(s *engage.Submission) (sender engage.Supporter) {
 	if s.Trapped {
-		return sender, nil
+		return sender
 	}
-	if err := json.Unmarshal(s.StoredAnswers, &s.Answers); err != nil {
-		return sender, fmt.Errorf("read the answers of a submission: %w", err)
-	}
+	t.fail("read the answers of a submission", json.Unmarshal(s.StoredAnswers, &s.Answers))
 	var fields []engage.Field
-	err = tx.QueryRow(ctx, "select fields from resource.forms where tenant_id = $1 and id = $2", s.WorkspaceID, s.Form).
-		Scan(&fields)
-	if err != nil {
-		return sender, fmt.Errorf("read the fields of a form: %w", err)
-	}
-	return engage.SupporterOf(fields, s.Answers), nil
+	t.row("read the fields of a form", "select fields from resource.forms where tenant_id = $1 and id = $2",
+		s.WorkspaceID, s.Form).read(&fields)
+	return engage.SupporterOf(fields, s.Answers)
 }
 
 // finish ends a submission, which has no supporter and no reasons yet.
-func finish(
-	ctx context.Context, tx pgx.Tx, s *engage.Submission, status engage.Status, supporter *uuid.UUID,
-	reasons ...string,
-) error {
-	at, err := nextMoment(ctx, tx, s.WorkspaceID, submissionsList(s.Form), 1)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `
+func (t *transaction) finish(s *engage.Submission, status engage.Status, supporter *uuid.UUID, reasons ...string) {
+	at := t.nextMoment(s.WorkspaceID, submissionsList(s.Form), 1)
+	t.exec("finish a submission", `
 		update resource.submissions set status = $4, supporter_id = $5, reasons = $6, finished_at = $7
 		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
 		s.WorkspaceID, s.ID, s.CreatedAt, string(status), supporter, append([]string{}, reasons...), at)
-	if err != nil {
-		return fmt.Errorf("finish a submission: %w", err)
-	}
-	return nil
 }
 
 // JobSchema is the schema of the job queue's tables.

@@ -3,112 +3,88 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/rest"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 // ensureSupporter returns the supporter of a submission. If the e-mail address is known, it returns the existing
 // supporter unchanged: the sender has not proved to be that person (E6).
-func ensureSupporter(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, s engage.Supporter) (uuid.UUID, error) {
+func (t *transaction) ensureSupporter(workspaceID uuid.UUID, s engage.Supporter) uuid.UUID {
 	id := identity.New()
-	tag, err := tx.Exec(ctx, `
+	added := t.exec("add a supporter", `
 		insert into resource.supporters (id, tenant_id, email, phone, name, canonical)
 		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), true)
 		on conflict (tenant_id, email) do nothing`,
 		id, workspaceID, s.Email, s.Phone, s.Name)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("add a supporter: %w", err)
+	if added == 0 {
+		t.row("find a supporter", "select id from resource.supporters where tenant_id = $1 and email = $2",
+			workspaceID, s.Email).read(&id)
 	}
-	if tag.RowsAffected() == 1 {
-		return id, nil
-	}
-	err = tx.QueryRow(ctx, `
-		select id from resource.supporters where tenant_id = $1 and email = $2`, workspaceID, s.Email).Scan(&id)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("find a supporter: %w", err)
-	}
-	return id, nil
+	return id
 }
 
-const supporterColumns = "p.id, nullif(p.email, ''), nullif(p.phone, ''), nullif(p.name, ''), p.created_at"
-
-func scanSupporter(row pgx.CollectableRow) (s engage.StoredSupporter, err error) {
-	return s, row.Scan(&s.ID, &s.Email, &s.Phone, &s.Name, &s.CreatedAt)
-}
+const supporterSQL = `select p.id, nullif(p.email, '') as email, nullif(p.phone, '') as phone,
+	nullif(p.name, '') as name, p.created_at
+	from resource.supporters p where p.tenant_id = $1 and p.erased_at is null`
 
 // Supporters passes one page of the workspace's supporters, newest first, to take until it returns false.
 func (e *Engage) Supporters(
 	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.StoredSupporter) bool,
 ) (rest.End, error) {
-	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.erased_at is null"
-	return readRange(ctx, e.pool, text, "p", arguments{workspaceID}, r, scanSupporter, take)
+	scan := pgx.RowToStructByName[engage.StoredSupporter]
+	return readRange(ctx, e.pool, supporterSQL, "p", arguments{workspaceID}, r, scan, take)
 }
 
 // Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.
 func (s *Store) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
-	text := "select " + supporterColumns + " from resource.supporters p where p.tenant_id = $1 and p.id = $2 " +
-		"and p.erased_at is null"
-	found, err := oneRow(ctx, s.pool, engage.ErrNoSupporter, scanSupporter, text, workspaceID, id)
-	return found, outcome(err)
+	return oneRow(ctx, s.pool, engage.ErrNoSupporter, pgx.RowToStructByName[engage.StoredSupporter],
+		supporterSQL+" and p.id = $2", workspaceID, id)
 }
 
 // Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
-func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
+func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (found engage.Submission, err error) {
 	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2" + notErased
-	found, err := byID(id, engage.ErrNoSubmission, func(months string) (engage.Submission, error) {
-		return oneRow(ctx, s.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
-	})
-	return found, outcome(err)
+	for _, months := range monthsOf(id) {
+		found, err = oneRow(ctx, s.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
+		if !errors.Is(err, engage.ErrNoSubmission) {
+			break
+		}
+	}
+	return found, err
 }
 
 // lockPerson locks an address in its canonical spelling, unless it is empty, and then locks and returns its supporters.
 // Earlier releases stored one supporter for each spelling. The index supporters_as_typed contains only these rows.
-func (w *writing) lockPerson(ctx context.Context, workspaceID uuid.UUID, email string) (person []uuid.UUID, err error) {
+func (t *transaction) lockPerson(workspaceID uuid.UUID, email string) (person []uuid.UUID) {
 	if email == "" {
-		return nil, nil
+		return nil
 	}
-	if err := lockAddress(ctx, w.tx, workspaceID, email); err != nil {
-		return nil, err
-	}
-	person, err = w.otherSupporters(ctx, workspaceID, email)
-	if err != nil {
-		return nil, fmt.Errorf("find a supporter: %w", err)
-	}
+	t.lockAddress(workspaceID, email)
+	person = t.otherSupporters(workspaceID, email)
 	var id uuid.UUID
-	err = w.tx.QueryRow(ctx, "select id from resource.supporters where tenant_id = $1 and email = $2 for update",
-		workspaceID, email).Scan(&id)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return person, nil
-	case err != nil:
-		return nil, fmt.Errorf("find a supporter: %w", err)
+	if t.row("find a supporter", "select id from resource.supporters where tenant_id = $1 and email = $2 for update",
+		workspaceID, email).find(&id) {
+		person = append(person, id)
 	}
-	return append(person, id), nil
+	return person
 }
 
 // otherSupporters locks and returns the supporters whose address is stored in another spelling.
-func (w *writing) otherSupporters(
-	ctx context.Context, workspaceID uuid.UUID, email string,
-) (others []uuid.UUID, err error) {
-	rows, _ := w.tx.Query(ctx, `select id, email from resource.supporters
+func (t *transaction) otherSupporters(workspaceID uuid.UUID, email string) (others []uuid.UUID) {
+	for _, one := range rowsOf(t, "find a supporter", pgx.RowToStructByNameLax[engage.StoredSupporter], `
+		select id, email from resource.supporters
 		where tenant_id = $1 and email <> $2 and canonical is null
 			and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0)
-		order by created_at, id for update`, workspaceID, email) // the rows have the error
-	var id uuid.UUID
-	var typed string
-	_, err = pgx.ForEachRow(rows, []any{&id, &typed}, func() error {
-		if spelling.Key(typed) == email {
-			others = append(others, id)
+		order by created_at, id for update`, workspaceID, email) {
+		if spelling.Key(*one.Email) == email {
+			others = append(others, one.ID)
 		}
-		return nil
-	})
-	return others, err
+	}
+	return others
 }

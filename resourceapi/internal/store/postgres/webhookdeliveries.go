@@ -11,12 +11,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 // DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
@@ -50,29 +49,29 @@ func (w *Webhooks) Requested(
 	if errors.Is(err, pgx.ErrNoRows) {
 		return webhook.Delivery{}, false, nil
 	}
-	return d, err == nil, outcome(err)
+	return d, err == nil, err
 }
 
 // Event implements delivery.Store.
 func (w *Webhooks) Event(
 	ctx context.Context, workspaceID uuid.UUID, sequence int64,
 ) (e delivery.Event, stored bool, err error) {
-	err = w.pool.QueryRow(ctx, "select sequence, type, data, created_at from account.webhook_event($1, $2)",
-		workspaceID, sequence).Scan(&e.Sequence, &e.Type, &e.Data, &e.At)
+	e, err = oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent,
+		"select sequence, type, data, created_at from account.webhook_event($1, $2)", workspaceID, sequence)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return delivery.Event{}, false, nil
 	}
-	return e, err == nil, outcome(err)
+	return e, err == nil, err
 }
 
 // Next implements delivery.Store.
 func (w *Webhooks) Next(
 	ctx context.Context, t delivery.Target, types []string,
 ) (e delivery.Event, found bool, err error) {
-	e, err = oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent, `select sequence, coalesce(type, ''), data, created_at
+	rows, _ := w.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
 		from account.next_webhook_event($1, $2, $3, $4, $5, $6)`,
 		t.WorkspaceID, t.Position, t.CreatedAt.Add(-delivery.Lateness), types, w.steps.Number, w.steps.Examine)
-	if err != nil {
+	if e, err = pgx.CollectExactlyOneRow(rows, scanEvent); err != nil {
 		return delivery.Event{}, false, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
 	}
 	return e, e.Type != "", nil
@@ -84,71 +83,45 @@ func (w *Webhooks) moved(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
 ) error {
-	return outcome(w.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		now, err := timeOfDatabase(ctx, tx)
-		if err != nil {
-			return err
-		}
-		tag, err := tx.Exec(ctx, "update account.webhooks set "+set+", tried_at = $4 "+
+	return outcome(w.pool.transact(ctx, func(tx *transaction) {
+		now := tx.now()
+		changed := tx.exec("record a webhook delivery", "update account.webhooks set "+set+", tried_at = $4 "+
 			"where tenant_id = $1 and id = $2 and position = $3",
 			append([]any{t.WorkspaceID, t.ID, t.Position, now}, args(now)...)...)
-		if err != nil {
-			return fmt.Errorf("record a webhook delivery: %w", err)
+		if changed > 0 { // else changed or deleted meanwhile
+			tx.addAttempt(t, e, a, now)
 		}
-		if tag.RowsAffected() == 0 {
-			return nil // changed or deleted meanwhile
-		}
-		return addAttempt(ctx, tx, t, e, a, now)
 	}))
 }
 
-// timeOfDatabase reads the time of the database. It is a separate statement, because a distributed database accepts
-// times in changes only as parameters.
-func timeOfDatabase(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
-	if err = tx.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
-		return now, fmt.Errorf("read the time of the database: %w", err)
-	}
-	return now, nil
+// now reads the time of the database. It is a separate statement, because a distributed database accepts times in
+// changes only as parameters.
+func (t *transaction) now() (now time.Time) {
+	t.row("read the time of the database", "select clock_timestamp()").read(&now)
+	return now
 }
 
 // addAttempt adds an attempt to send an event to the log.
-func addAttempt(
-	ctx context.Context, tx pgx.Tx, t delivery.Target, e delivery.Event, a delivery.Attempt, now time.Time,
-) error {
-	_, err := tx.Exec(ctx, `insert into account.webhook_deliveries
+func (t *transaction) addAttempt(to delivery.Target, e delivery.Event, a delivery.Attempt, now time.Time) {
+	t.exec("record a webhook delivery", `insert into account.webhook_deliveries
 		(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
 		values ($1, $2, $3, 'event', $4, $5, $6, nullif($7::integer, 0), nullif($8, ''), $9)`,
-		t.WorkspaceID, identity.New(), t.ID, e.Type, e.Sequence, now, a.Status, a.Problem, a.Took.Milliseconds())
-	if err != nil {
-		return fmt.Errorf("record a webhook delivery: %w", err)
-	}
-	return nil
+		to.WorkspaceID, identity.New(), to.ID, e.Type, e.Sequence, now, a.Status, a.Problem, a.Took.Milliseconds())
 }
 
 // Finish implements delivery.Store.
 func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
-	return outcome(w.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		now, err := timeOfDatabase(ctx, tx)
-		if err != nil {
-			return err
-		}
+	return outcome(w.pool.transact(ctx, func(t *transaction) {
+		now := t.now()
 		var endpoint uuid.UUID
-		err = tx.QueryRow(ctx, `
+		if t.row("record a webhook delivery", `
 			update account.webhook_deliveries
 			set tried_at = $5, status = nullif($2::integer, 0), problem = nullif($3, ''), took_ms = $4
 			where tenant_id = $6 and id = $1 returning webhook_id`,
-			id, a.Status, a.Problem, a.Took.Milliseconds(), now, workspaceID).Scan(&endpoint)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // deleted meanwhile
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, "update account.webhooks set tried_at = $3 where tenant_id = $1 and id = $2",
-				workspaceID, endpoint, now)
-		}
-		if err != nil {
-			return fmt.Errorf("record a webhook delivery: %w", err)
-		}
-		return nil
+			id, a.Status, a.Problem, a.Took.Milliseconds(), now, workspaceID).find(&endpoint) {
+			t.exec("record a webhook delivery", `update account.webhooks set tried_at = $3
+				where tenant_id = $1 and id = $2`, workspaceID, endpoint, now)
+		} // else deleted meanwhile
 	}))
 }
 
@@ -160,7 +133,7 @@ func (w *Webhooks) Accept(ctx context.Context, t delivery.Target, e delivery.Eve
 
 // Skip implements delivery.Store.
 func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
-	return w.exec(ctx, `update account.webhooks set position = $4
+	return w.exec(ctx, "record a webhook delivery", `update account.webhooks set position = $4
 		where tenant_id = $1 and id = $2 and position = $3`, t.WorkspaceID, t.ID, t.Position, sequence)
 }
 
@@ -186,34 +159,25 @@ func (w *Webhooks) Retry(
 func (w *Webhooks) Disable(
 	ctx context.Context, t delivery.Target, reason webhook.Reason, e delivery.Event, a *delivery.Attempt, mail bool,
 ) error {
-	return outcome(w.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		disabled, err := oneRow(ctx, tx, pgx.ErrNoRows, webhook.Scan, `
+	return outcome(w.pool.transact(ctx, func(tx *transaction) {
+		disabled := rowsOf(tx, "disable a webhook endpoint", webhook.Scan, `
 			update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
 				mail_due = $4, tried_at = now()
 			where w.tenant_id = $5 and w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns,
 			t.ID, t.Position, reason, mail, t.WorkspaceID)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // changed or deleted meanwhile
-		}
-		if err != nil {
-			return fmt.Errorf("disable a webhook endpoint: %w", err)
+		if len(disabled) == 0 {
+			return // changed or deleted meanwhile
 		}
 		if a != nil {
-			now, err := timeOfDatabase(ctx, tx)
-			if err == nil {
-				err = addAttempt(ctx, tx, t, e, *a, now)
-			}
-			if err != nil {
-				return err
-			}
+			tx.addAttempt(t, e, *a, tx.now())
 		}
-		return recordWebhook(ctx, tx, "webhook.disabled", disabled, nil)
+		tx.recordWebhook("webhook.disabled", disabled[0], nil)
 	}))
 }
 
 // PublishWebhookKey makes authserver seal the secrets of new endpoints with the key.
 func (w *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) error {
-	return w.exec(ctx, `insert into account.webhook_keys (public_key) values ($1)
+	return w.exec(ctx, "record a webhook delivery", `insert into account.webhook_keys (public_key) values ($1)
 		on conflict (public_key) do update set published_at = clock_timestamp()`, publicKey)
 }
 
@@ -245,7 +209,7 @@ func (w *Webhooks) ResealWebhooks(
 				failed = err
 				continue
 			}
-			err = w.exec(ctx, `update account.webhooks set secret = $3, secret_key = $4
+			err = w.exec(ctx, "record a webhook delivery", `update account.webhooks set secret = $3, secret_key = $4
 				where tenant_id = $1 and id = $2 and secret = $5`,
 				one.workspaceID, one.id, sealed.Secret, sealed.Key, one.sealed.Secret)
 			if err != nil {
@@ -262,13 +226,6 @@ func (w *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
 		count(*) filter (where enabled and failing_since is not null), count(*) filter (where not enabled)
 		from account.webhooks`).Scan(&enabled, &failing, &disabled)
 	return map[string]int{"enabled": enabled, "failing": failing, "disabled": disabled}, outcome(err)
-}
-
-func (w *Webhooks) exec(ctx context.Context, sql string, args ...any) error {
-	if _, err := w.pool.Exec(ctx, sql, args...); err != nil {
-		return outcome(fmt.Errorf("record a webhook delivery: %w", err))
-	}
-	return nil
 }
 
 // PersonalData implements delivery.Store.
@@ -296,9 +253,11 @@ func (w *Webhooks) PersonalData(
 func (w *Webhooks) submission(
 	ctx context.Context, workspaceID, id uuid.UUID,
 ) (*engage.SubmissionRecord, *engage.StoredSupporter, error) {
-	open, err := w.engageOpen(ctx, workspaceID)
+	var open bool
+	err := w.pool.QueryRow(ctx, `select exists (
+		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
 	if err != nil || !open {
-		return nil, nil, err
+		return nil, nil, outcome(err)
 	}
 	s, err := w.Submission(ctx, workspaceID, id)
 	if errors.Is(err, engage.ErrNoSubmission) {
@@ -320,22 +279,15 @@ func (w *Webhooks) submission(
 	return new(s.Record()), &p, nil
 }
 
-// engageOpen reports whether Engage is enabled and provisioned in the workspace.
-func (w *Webhooks) engageOpen(ctx context.Context, workspaceID uuid.UUID) (open bool, err error) {
-	err = w.pool.QueryRow(ctx, `select exists (
-		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
-	return open, outcome(err)
-}
-
 // member reads a member of the workspace, or returns nil.
 func (w *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
 	m := delivery.Member{UserID: user}
 	err := w.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
 		Scan(&m.Name, &m.Email)
-	if errors.Is(err, pgx.ErrNoRows) {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, outcome(err)
 	}
 	return &m, nil

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"time"
 
@@ -88,10 +87,10 @@ func (w *writing) ReplaceSecret(
 func (w *writing) recorded(
 	ctx context.Context, action string, by uuid.UUID, e webhook.Endpoint, err error,
 ) (webhook.Endpoint, error) {
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
-	return e, recordWebhook(ctx, w.tx, action, e, &by)
+	t := w.in(ctx)
+	t.fail("", err)
+	t.recordWebhook(action, e, &by)
+	return e, t.err
 }
 
 // Test implements delivery.Writer.
@@ -115,12 +114,18 @@ func (w *writing) requested(ctx context.Context, workspaceID, id uuid.UUID, err 
 	}
 	text := "select " + webhook.DeliveryColumns +
 		" from account.webhook_deliveries d where d.tenant_id = $1 and d.id = $2"
-	return oneRow(ctx, w.tx, webhook.ErrNotFound, webhook.ScanDelivery, text, workspaceID, id)
+	t := w.in(ctx)
+	found := rowsOf(t, "", webhook.ScanDelivery, text, workspaceID, id)
+	if len(found) == 0 {
+		t.fail("", webhook.ErrNotFound)
+		return webhook.Delivery{}, t.err
+	}
+	return found[0], nil
 }
 
 // recordWebhook adds an event to the audit log of the workspace. by is nil if the service acted. The event contains
 // only the host of the URL, since the rest may contain a secret.
-func recordWebhook(ctx context.Context, q webhook.Querier, action string, e webhook.Endpoint, by *uuid.UUID) error {
+func (t *transaction) recordWebhook(action string, e webhook.Endpoint, by *uuid.UUID) {
 	detail := map[string]any{"host": ""}
 	if parsed, err := url.Parse(e.URL); err == nil {
 		detail["host"] = parsed.Host
@@ -131,10 +136,6 @@ func recordWebhook(ctx context.Context, q webhook.Querier, action string, e webh
 	if action == "webhook.changed" || (e.PersonalData && action == "webhook.added") {
 		detail["personal_data"] = e.PersonalData
 	}
-	_, err := q.Exec(ctx, "select account.record_webhook($1, $2, $3, $4, $5, $6, $7)",
-		identity.New(), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(ctx))
-	if err != nil {
-		return fmt.Errorf("record a change of a webhook endpoint: %w", err)
-	}
-	return nil
+	t.exec("record a change of a webhook endpoint", "select account.record_webhook($1, $2, $3, $4, $5, $6, $7)",
+		identity.New(), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(t.ctx))
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/rest"
-	"github.com/almonerhq/almoner/shared/server/inflight"
-
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // answers stores the answers of writes. An endpoint seals an answer that contains a secret.
@@ -27,6 +26,9 @@ type writing struct {
 	tx    pgx.Tx
 	queue Queue // of Engage
 }
+
+// in returns the transaction for the statements of one method.
+func (w *writing) in(ctx context.Context) *transaction { return &transaction{Tx: w.tx, ctx: ctx} }
 
 // Once runs effect in a transaction and stores its answer under key, if one was given. For a known key it returns the
 // first answer without running effect, or rest.ErrReused if the body differs. Of two concurrent requests with
@@ -54,9 +56,8 @@ func (w *Webhooks) Once(ctx context.Context, key rest.Key, effect rest.Effect[de
 // once is Once for an effect that receives the transaction. It runs in a turn of the key's workspace.
 func (s *Store) once(ctx context.Context, key rest.Key, effect rest.Effect[pgx.Tx]) (answer rest.Answer, err error) {
 	err = s.inTurn(ctx, key.WorkspaceID, func() error {
-		return s.pool.transact(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
-			answer, err = answers.Once(ctx, tx, key, effect)
-			return err
+		return s.pool.transact(ctx, func(t *transaction) {
+			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)
 		})
 	})
 	return answer, err
