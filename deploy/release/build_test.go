@@ -185,12 +185,7 @@ func TestRelease_SumsMatchAndBaseNamesImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := release{
-		root:   root,
-		commit: someCommit,
-		out:    t.TempDir(),
-		say:    func(string) {},
-	}
+	r := release{root, someCommit, t.TempDir()}
 	digest := "sha256:" + strings.Repeat("a", 64)
 	if err := r.writeDeploy(t.Context(), map[string]string{"authserver": digest}); err == nil {
 		t.Error("an image is missing")

@@ -65,7 +65,6 @@ type release struct {
 	root   string
 	commit string
 	out    string
-	say    func(string)
 }
 
 // writeRelease writes the release of the repository at root, which must have this version and no changes.
@@ -88,22 +87,15 @@ func writeRelease(ctx context.Context, root, number string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	r := release{
-		root:   root,
-		commit: commit,
-		out:    out,
-		say:    func(line string) { fmt.Fprintln(os.Stderr, line) },
-	}
-	return r.write(ctx, builds())
+	return release{root, commit, out}.write(ctx)
 }
 
-// write writes everything, with these programs.
-func (r release) write(ctx context.Context, all []build) error {
+func (r release) write(ctx context.Context) error {
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
 	files := map[string]string{}
-	for _, b := range all {
+	for _, b := range builds() {
 		began := time.Now()
 		files[b.file()] = filepath.Join(r.out, b.file())
 		if err := b.compile(ctx, r.root, r.commit, files[b.file()]); err != nil {
@@ -112,7 +104,7 @@ func (r release) write(ctx context.Context, all []build) error {
 		if err := r.writeBillOf(files[b.file()]); err != nil {
 			return err
 		}
-		r.say(fmt.Sprintf("%s (%s)", b.file(), time.Since(began).Round(time.Second)))
+		fmt.Fprintf(os.Stderr, "%s (%s)\n", b.file(), time.Since(began).Round(time.Second))
 	}
 	licences, err := os.ReadFile(filepath.Join(r.root, "deploy", "LICENCES.txt"))
 	if err != nil {
@@ -126,7 +118,7 @@ func (r release) write(ctx context.Context, all []build) error {
 			return err
 		}
 		digests[program] = digest
-		r.say(name + " " + digest)
+		fmt.Fprintln(os.Stderr, name, digest)
 	}
 	if err := r.writeDeploy(ctx, digests); err != nil {
 		return err
