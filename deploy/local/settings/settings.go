@@ -91,13 +91,13 @@ func Files(ctx context.Context, root, binaries string) (map[string]string, error
 	for _, name := range []string{"authserver", "resourceapi"} {
 		out, err := exec.CommandContext(ctx, filepath.Join(binaries, name), "settings", "--json").Output()
 		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-			return nil, fmt.Errorf("%s settings: %w: %s", name, err, child.Cause(string(failed.Stderr)))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s settings: %w", name, err)
+			err = fmt.Errorf("%w: %s", err, child.Cause(string(failed.Stderr)))
 		}
 		p := program{name: name}
-		if err := json.Unmarshal(out, &p.settings); err != nil {
+		if err == nil {
+			err = json.Unmarshal(out, &p.settings)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s settings: %w", name, err)
 		}
 		services = append(services, p)
