@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -79,8 +80,7 @@ func (s *Settings) checkApplication(
 		refusals = slices.DeleteFunc(refusals, func(r *client.Refusal) bool {
 			return slices.Contains([]string{"connectorPlatform", "resource", "tokenEndpointAuthMethod"}, r.Field)
 		})
-		unknown := &client.Refusal{Field: "kind", Message: "Choose a kind: confidential or connector."}
-		refusals = append(refusals, unknown)
+		refusals = append(refusals, &client.Refusal{Field: "kind"})
 	}
 	about := func(r *client.Refusal) bool { return r.Field == "requiredPermissions" }
 	if !held.HasAll(c.Required) && !slices.ContainsFunc(refusals, about) {
@@ -198,13 +198,15 @@ func (s *Settings) deleteApplication(r *request, c client.Client) error {
 	return r.done(err, c.Name+" was deleted and disconnected for everyone.")
 }
 
-// applicationFields are the fields of the form in its order, by the field names of client.Refusal.
+// applicationFields are the fields of the form in its order, by the field names of client.Refusal, with what the page
+// says about those from which the user chooses.
 var applicationFields = []ui.Problem{
 	ui.ProblemAt("name", "app-name", "Name", ""),
-	ui.ProblemAt("kind", "app-kind", "Kind", ""),
-	ui.ProblemAt("connectorPlatform", "app-platform", "Platform", ""),
-	ui.ProblemAt("resource", "app-resource", "Resource", ""),
-	ui.ProblemAt("tokenEndpointAuthMethod", "app-method", "Token endpoint authentication method", ""),
+	ui.ProblemAt("kind", "app-kind", "Kind", "Choose a kind: confidential or connector."),
+	ui.ProblemAt("connectorPlatform", "app-platform", "Platform", "Choose a platform."),
+	ui.ProblemAt("resource", "app-resource", "Resource", "Choose a resource."),
+	ui.ProblemAt("tokenEndpointAuthMethod", "app-method", "Token endpoint authentication method",
+		"Choose an authentication method."),
 	ui.ProblemAt("redirectUris", "app-redirects", "Redirect URIs", ""),
 	ui.ProblemAt("requiredPermissions", "app-permissions", "Required permissions", ""),
 }
@@ -214,13 +216,13 @@ func fieldAt(name string) int {
 	return slices.IndexFunc(applicationFields, func(p ui.Problem) bool { return p.Field == name })
 }
 
-// applicationProblem returns the error of a field.
+// applicationProblem returns the error of a field, with this text if the table has none.
 func applicationProblem(name, text string) ui.Problem {
 	problem := ui.Problem{Field: name}
 	if at := fieldAt(name); at >= 0 {
 		problem = applicationFields[at]
 	}
-	problem.Text = text
+	problem.Text = cmp.Or(problem.Text, text)
 	return problem
 }
 
@@ -237,12 +239,6 @@ func whyNotRegistered(r *client.Refusal, wish client.Registration) string {
 		}
 	case "requiredPermissions":
 		return aboutPermissions(r, wish)
-	case "connectorPlatform":
-		return "Choose a platform."
-	case "resource":
-		return "Choose a resource."
-	case "tokenEndpointAuthMethod":
-		return "Choose an authentication method."
 	}
 	return r.Message
 }

@@ -226,7 +226,10 @@ func (e eventRow) PolicyChange() string {
 	after, _ := e.Detail["after"].(map[string]any)
 	var parts []string
 	if is := identifiers(after["platforms"]); !slices.Equal(identifiers(before["platforms"]), is) {
-		parts = append(parts, "allowed platforms: "+platformList(is))
+		for i, platform := range is {
+			is[i] = workspace.Platform(platform).Name()
+		}
+		parts = append(parts, "allowed platforms: "+cmp.Or(strings.Join(is, ", "), "none"))
 	}
 	held, holds := set(before, "permissions"), set(after, "permissions")
 	if lost := held.Without(holds); len(lost) > 0 {
@@ -265,16 +268,6 @@ func identifiers(value any) []string {
 		}
 	}
 	return out
-}
-
-func platformList(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	for i, name := range names {
-		names[i] = workspace.Platform(name).Name()
-	}
-	return strings.Join(names, ", ")
 }
 
 func titles(set perm.Set) []string {
