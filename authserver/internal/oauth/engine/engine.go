@@ -25,12 +25,11 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 )
 
-// A Signer returns the key that signs access tokens now.
+// A Signer returns the key that signs access tokens now; *keyring.Keyring implements it. keyIDs are the keys that are
+// not removed, if a token request has read them from Postgres. The error is keyring.ErrNoKey or wraps
+// store.ErrUnavailable.
 type Signer interface {
-	Current(ctx context.Context) (accesstoken.SigningKey, error)
-	// CurrentAmong is like Current, for a token request that has read from Postgres which keys are not removed. It
-	// returns keyring.ErrNoKey, or an error that wraps store.ErrUnavailable.
-	CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error)
+	Current(ctx context.Context, keyIDs ...string) (accesstoken.SigningKey, error)
 }
 
 // Deps are the dependencies of an Engine.

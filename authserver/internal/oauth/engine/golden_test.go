@@ -237,7 +237,9 @@ type watchedSigner struct {
 	*callLog
 }
 
-func (w watchedSigner) Current(ctx context.Context) (accesstoken.SigningKey, error) {
-	w.add("the current key")
-	return w.Signer.Current(ctx)
+func (w watchedSigner) Current(ctx context.Context, keyIDs ...string) (accesstoken.SigningKey, error) {
+	if len(keyIDs) == 0 {
+		w.add("the current key")
+	}
+	return w.Signer.Current(ctx, keyIDs...)
 }

@@ -247,7 +247,7 @@ func (e *Engine) present(x *exchange) grant.Request {
 		Network:   x.request.Network,
 		UserAgent: x.request.UserAgent,
 		LoadKey: func(ctx context.Context, keyIDs []string) (err error) {
-			x.key, err = e.Signer.CurrentAmong(ctx, keyIDs)
+			x.key, err = e.Signer.Current(ctx, keyIDs...)
 			return err
 		},
 	}

@@ -37,8 +37,6 @@ var ErrUnknownKID = errors.New("no published key with that id")
 // processes that continued to sign with it because they could not read that it was retired.
 const retirementMargin = 24 * time.Hour
 
-func publishedFor() time.Duration { return client.Confidential.Traits().AccessLife + retirementMargin }
-
 // knownBefore is how long a key must be published before it replaces an aged key. It exceeds the cache life of the key
 // set.
 const knownBefore = 10 * time.Minute
@@ -57,17 +55,16 @@ func (k *Keyring) Rotate(ctx context.Context, actor string) (kid string, err err
 
 // Remove removes a key at once, in any state: tokens that it signed are no longer accepted. If it was the current key,
 // the next one signs. It returns ErrUnknownKID if there is no such key.
-func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
-	return r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
-		key, found := find(have, func(k StoredKey) bool { return k.KID == kid })
-		if !found {
+func (k *Keyring) Remove(ctx context.Context, kid, actor string) error {
+	return k.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
+		at := slices.IndexFunc(have, func(one StoredKey) bool { return one.KID == kid })
+		if at < 0 {
 			return Change{}, ErrUnknownKID
 		}
-		change := Change{
-			Events: []audit.Event{event(audit.KeyRemoved, kid, actor, map[string]any{"state": string(key.State)})},
-		}
-		if key.State == Current {
-			_, err := r.succeed(&change, have, Removed, actor, audit.KeyPromoted)
+		detail := map[string]any{"state": string(have[at].State)}
+		change := Change{Events: []audit.Event{event(audit.KeyRemoved, kid, actor, detail)}}
+		if have[at].State == Current {
+			_, err := k.succeed(&change, have, Removed, actor, audit.KeyPromoted)
 			return change, err
 		}
 		change.Moves = []Move{{kid, Removed}}
@@ -76,20 +73,20 @@ func (r *Keyring) Remove(ctx context.Context, kid, actor string) error {
 }
 
 // Reseal seals every private half again under the newest master key, and returns their number.
-func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err error) {
-	err = r.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
+func (k *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err error) {
+	err = k.change(ctx, func(_ time.Time, have []StoredKey) (Change, error) {
 		var change Change
-		for _, k := range have {
-			if k.State != Current && k.State != Next {
+		for _, one := range have {
+			if one.State != Current && one.State != Next {
 				continue
 			}
-			private, err := r.open(k)
+			private, err := k.open(one)
 			if err != nil {
 				return Change{}, err
 			}
-			k.Sealed = r.box.SealBytes(private)
-			change.Reseals = append(change.Reseals, k)
-			change.Events = append(change.Events, event(audit.KeyResealed, k.KID, actor, nil))
+			one.Sealed = k.box.SealBytes(private)
+			change.Reseals = append(change.Reseals, one)
+			change.Events = append(change.Events, event(audit.KeyResealed, one.KID, actor, nil))
 		}
 		resealed = len(change.Reseals)
 		return change, nil
@@ -97,58 +94,45 @@ func (r *Keyring) Reseal(ctx context.Context, actor string) (resealed int, err e
 	return resealed, err
 }
 
-// maintain rotates a current key that is old enough, and removes keys whose retirement is over.
-func (r *Keyring) maintain(ctx context.Context) error {
-	return r.change(ctx, func(now time.Time, have []StoredKey) (Change, error) {
-		var change Change
-		for _, k := range have {
-			if outlived(k, now) {
-				change.Moves = append(change.Moves, Move{k.KID, Removed})
-				change.Events = append(change.Events,
-					event(audit.KeyRemoved, k.KID, system, map[string]any{"state": string(Retired)}))
-			}
-		}
-		if !r.aged(have, now) {
-			return change, nil
-		}
-		_, err := r.succeed(&change, have, Retired, system, audit.KeyRotated)
-		return change, err
-	})
-}
-
 const system = "system" // the actor of automatic changes
 
-// due reports whether maintain has something to do.
-func (r *Keyring) due(have []StoredKey, now time.Time) bool {
-	_, found := find(have, func(k StoredKey) bool { return outlived(k, now) })
-	return found || r.aged(have, now)
-}
-
-func outlived(k StoredKey, now time.Time) bool {
-	return k.State == Retired && k.Retired != nil && !now.Before(k.Retired.Add(publishedFor()))
+// maintenance is the Decision to rotate a current key that is old enough, and to remove keys whose retirement is over.
+func (k *Keyring) maintenance(now time.Time, have []StoredKey) (change Change, err error) {
+	publishedFor := client.Confidential.Traits().AccessLife + retirementMargin
+	for _, one := range have {
+		if one.State == Retired && one.Retired != nil && !now.Before(one.Retired.Add(publishedFor)) {
+			change.Moves = append(change.Moves, Move{one.KID, Removed})
+			change.Events = append(change.Events,
+				event(audit.KeyRemoved, one.KID, system, map[string]any{"state": string(Retired)}))
+		}
+	}
+	if k.aged(have, now) {
+		_, err = k.succeed(&change, have, Retired, system, audit.KeyRotated)
+	}
+	return change, err
 }
 
 // aged reports whether the current key has signed long enough and the next one was published long enough.
-func (r *Keyring) aged(have []StoredKey, now time.Time) bool {
-	current, signing := find(have, func(k StoredKey) bool { return k.State == Current })
-	next, ready := find(have, func(k StoredKey) bool { return k.State == Next })
-	return r.maxAge > 0 && signing && current.Activated != nil && !now.Before(current.Activated.Add(r.maxAge)) &&
+func (k *Keyring) aged(have []StoredKey, now time.Time) bool {
+	current, signing := find(have, Current)
+	next, ready := find(have, Next)
+	return k.maxAge > 0 && signing && current.Activated != nil && !now.Before(current.Activated.Add(k.maxAge)) &&
 		ready && !now.Before(next.Created.Add(knownBefore))
 }
 
 // succeed moves the current key to the state former, and makes the oldest next key current.
-func (r *Keyring) succeed(
+func (k *Keyring) succeed(
 	change *Change, have []StoredKey, former State, actor string, action audit.Action,
 ) (kid string, err error) {
-	next, found := find(have, func(k StoredKey) bool { return k.State == Next })
+	next, found := find(have, Next)
 	if !found {
 		return "", fmt.Errorf("no next key: %w", ErrNoKey)
 	}
-	if _, err := r.open(next); err != nil { // otherwise no process could sign
+	if _, err := k.open(next); err != nil { // otherwise no process could sign
 		return "", err
 	}
 	detail := map[string]any{}
-	if current, signing := find(have, func(k StoredKey) bool { return k.State == Current }); signing {
+	if current, signing := find(have, Current); signing {
 		change.Moves = append(change.Moves, Move{current.KID, former})
 		detail["former"] = current.KID
 	}
@@ -158,14 +142,18 @@ func (r *Keyring) succeed(
 }
 
 // change applies decide in the store, adds a next key if none is left, and loads the result.
-func (r *Keyring) change(ctx context.Context, decide Decision) error {
-	err := r.store.ChangeSigningKeys(ctx, func(now time.Time, have []StoredKey) (Change, error) {
+func (k *Keyring) change(ctx context.Context, decide Decision) error {
+	err := k.store.ChangeSigningKeys(ctx, func(now time.Time, have []StoredKey) (Change, error) {
 		change, err := decide(now, have)
 		if err != nil {
 			return Change{}, err
 		}
-		if _, left := find(have, func(k StoredKey) bool { return k.State == Next && !change.moves(k.KID) }); !left {
-			next, err := r.generate(Next)
+		stays := func(one StoredKey) bool {
+			moves := slices.ContainsFunc(change.Moves, func(m Move) bool { return m.KID == one.KID })
+			return one.State == Next && !moves
+		}
+		if !slices.ContainsFunc(have, stays) {
+			next, err := k.generate(Next)
 			change.Adds = append(change.Adds, next)
 			return change, err
 		}
@@ -174,20 +162,16 @@ func (r *Keyring) change(ctx context.Context, decide Decision) error {
 	if err != nil {
 		return err
 	}
-	return r.Load(ctx)
+	return k.Load(ctx)
 }
 
-func (c Change) moves(kid string) bool {
-	return slices.ContainsFunc(c.Moves, func(m Move) bool { return m.KID == kid })
-}
-
-func find(keys []StoredKey, is func(StoredKey) bool) (StoredKey, bool) {
-	for _, k := range keys {
-		if is(k) {
-			return k, true
-		}
+// find returns the oldest key in a state.
+func find(keys []StoredKey, state State) (StoredKey, bool) {
+	at := slices.IndexFunc(keys, func(one StoredKey) bool { return one.State == state })
+	if at < 0 {
+		return StoredKey{}, false
 	}
-	return StoredKey{}, false
+	return keys[at], true
 }
 
 func event(action audit.Action, kid, actor string, detail map[string]any) audit.Event {

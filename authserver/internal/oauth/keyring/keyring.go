@@ -74,7 +74,7 @@ type Keyring struct {
 	box    *seal.Box
 	maxAge time.Duration
 	loaded atomic.Pointer[snapshot]
-	first  singleflight.Group
+	loads  singleflight.Group
 }
 
 // New returns a Keyring whose private keys are sealed under keys.
@@ -98,33 +98,32 @@ func (k *Keyring) Load(ctx context.Context) error {
 
 func (k *Keyring) load(ctx context.Context) ([]StoredKey, error) {
 	stored, err := k.store.SigningKeys(ctx)
+	if err == nil && (count(stored, Current) != 1 || count(stored, Next) == 0) {
+		if err = k.store.ChangeSigningKeys(ctx, k.missing); err == nil {
+			stored, err = k.store.SigningKeys(ctx)
+		}
+	}
 	if err != nil {
 		return nil, err
-	}
-	if !complete(stored) {
-		if err := k.store.ChangeSigningKeys(ctx, k.missing); err != nil {
-			return nil, err
-		}
-		if stored, err = k.store.SigningKeys(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return stored, k.adopt(stored)
 }
 
-// readyWithin limits the load that Ready waits for. The load outlives the request that began it, because others share
-// it.
-const readyWithin = 2 * time.Second
-
-// Ready returns nil once the keys are loaded. Until then it loads them. Concurrent calls share one load.
+// Ready returns nil once the keys are loaded. Until then it loads them.
 func (k *Keyring) Ready(ctx context.Context) error {
 	if k.loaded.Load() != nil {
 		return nil
 	}
-	_, err, _ := k.first.Do("", func() (any, error) {
-		if k.loaded.Load() != nil {
-			return nil, nil
-		}
+	return k.loadOnce(ctx)
+}
+
+// readyWithin limits the load that a request waits for. The load outlives the request that began it, because others
+// share it.
+const readyWithin = 2 * time.Second
+
+// loadOnce is Load for requests. Concurrent calls share one load.
+func (k *Keyring) loadOnce(ctx context.Context) error {
+	_, err, _ := k.loads.Do("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 		defer cancel()
 		return nil, k.Load(ctx)
@@ -154,24 +153,20 @@ func (k *Keyring) Run(ctx context.Context, log *slog.Logger) {
 // Update reloads the keys, rotates the current one if it is due, and removes those whose tokens have expired.
 func (k *Keyring) Update(ctx context.Context) error {
 	stored, err := k.load(ctx)
-	if err == nil && k.due(stored, time.Now()) {
-		err = k.maintain(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	if due, err := k.maintenance(time.Now(), stored); err != nil || len(due.Moves) == 0 {
+		return err
+	}
+	return k.change(ctx, k.maintenance)
 }
 
-// Current returns the private key that signs now.
-func (k *Keyring) Current(context.Context) (accesstoken.SigningKey, error) {
-	if s := k.loaded.Load(); s != nil {
-		return s.signing, nil
-	}
-	return accesstoken.SigningKey{}, ErrNoKey
-}
-
-// CurrentAmong is like Current, given keyIDs, the keys that Postgres has and that are not removed. If the current key
-// is missing among them, it returns the next one. If that is missing too, it loads the keys and returns the current
-// one. With an empty list it is Current. It returns ErrNoKey, or an error that wraps store.ErrUnavailable.
-func (k *Keyring) CurrentAmong(ctx context.Context, keyIDs []string) (accesstoken.SigningKey, error) {
+// Current returns the private key that signs now. keyIDs are the keys that Postgres has and that are not removed, if
+// the caller has read them: if the current key is missing among them, Current returns the next one, and if that is
+// missing too, it loads the keys and returns the current one. It returns ErrNoKey, or an error that wraps
+// store.ErrUnavailable.
+func (k *Keyring) Current(ctx context.Context, keyIDs ...string) (accesstoken.SigningKey, error) {
 	s := k.loaded.Load()
 	if s == nil {
 		return accesstoken.SigningKey{}, ErrNoKey
@@ -179,12 +174,7 @@ func (k *Keyring) CurrentAmong(ctx context.Context, keyIDs []string) (accesstoke
 	if key, found := s.among(keyIDs); found {
 		return key, nil
 	}
-	_, err, _ := k.first.Do("reload", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
-		defer cancel()
-		return nil, k.Load(ctx)
-	})
-	if err != nil {
+	if err := k.loadOnce(ctx); err != nil {
 		return accesstoken.SigningKey{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return k.loaded.Load().signing, nil
@@ -219,26 +209,26 @@ func (k *Keyring) JWKS() ([]byte, error) {
 	return nil, ErrNoKey
 }
 
-func (r *Keyring) adopt(stored []StoredKey) error {
+func (k *Keyring) adopt(stored []StoredKey) error {
 	next, published := &snapshot{}, jwk.NewSet()
-	for _, k := range stored {
-		public, err := jwk.ParseKey(k.Public)
+	for _, one := range stored {
+		public, err := jwk.ParseKey(one.Public)
 		if err != nil {
-			return fmt.Errorf("public key %s: %w", k.KID, err)
+			return fmt.Errorf("public key %s: %w", one.KID, err)
 		}
 		if err := published.AddKey(public); err != nil {
-			return fmt.Errorf("public key %s: %w", k.KID, err)
+			return fmt.Errorf("public key %s: %w", one.KID, err)
 		}
-		if k.State != Current && k.State != Next {
+		if one.State != Current && one.State != Next {
 			continue
 		}
-		private, err := r.private(k)
+		private, err := k.private(one)
 		switch {
-		case k.State == Next && err == nil:
+		case one.State == Next && err == nil:
 			next.next = append(next.next, private)
-		case k.State == Current && err != nil:
+		case one.State == Current && err != nil:
 			return err
-		case k.State == Current:
+		case one.State == Current:
 			next.signing = private
 		}
 	}
@@ -249,7 +239,7 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 	if next.json, err = json.Marshal(published); err != nil {
 		return fmt.Errorf("encode JWKS: %w", err)
 	}
-	if last := r.loaded.Load(); last != nil && bytes.Equal(last.json, next.json) {
+	if last := k.loaded.Load(); last != nil && bytes.Equal(last.json, next.json) {
 		next.public = last.public // keeps its cache of verified tokens
 		if last.signing.KeyID() == next.signing.KeyID() {
 			next.signing = last.signing // keeps what crypto/ecdsa has precomputed
@@ -257,38 +247,33 @@ func (r *Keyring) adopt(stored []StoredKey) error {
 	} else {
 		next.public = accesstoken.NewKeys(published)
 	}
-	r.loaded.Store(next)
+	k.loaded.Store(next)
 	return nil
 }
 
 // private returns the private half of a key that may sign.
-func (r *Keyring) private(k StoredKey) (accesstoken.SigningKey, error) {
-	raw, err := r.open(k)
+func (k *Keyring) private(one StoredKey) (key accesstoken.SigningKey, err error) {
+	raw, err := k.open(one)
 	if err != nil {
 		return accesstoken.SigningKey{}, err
 	}
 	private, err := jwk.ParseKey(raw)
-	if err != nil {
-		return accesstoken.SigningKey{}, fmt.Errorf("signing key %s: %w", k.KID, err)
+	if err == nil {
+		key, err = accesstoken.NewSigningKey(private)
 	}
-	key, err := accesstoken.NewSigningKey(private)
 	if err != nil {
-		return accesstoken.SigningKey{}, fmt.Errorf("signing key %s: %w", k.KID, err)
+		return accesstoken.SigningKey{}, fmt.Errorf("signing key %s: %w", one.KID, err)
 	}
 	return key, nil
 }
 
 // open returns the private half of a key.
-func (r *Keyring) open(k StoredKey) ([]byte, error) {
-	raw, err := r.box.OpenBytes(k.Sealed)
+func (k *Keyring) open(one StoredKey) ([]byte, error) {
+	raw, err := k.box.OpenBytes(one.Sealed)
 	if err != nil {
-		return nil, fmt.Errorf("signing key %s is sealed with a key that is not in ALMONER_KEYS: %w", k.KID, err)
+		return nil, fmt.Errorf("signing key %s is sealed with a key that is not in ALMONER_KEYS: %w", one.KID, err)
 	}
 	return raw, nil
-}
-
-func complete(keys []StoredKey) bool {
-	return count(keys, Current) == 1 && count(keys, Next) >= 1
 }
 
 func count(keys []StoredKey, state State) int {
@@ -302,16 +287,16 @@ func count(keys []StoredKey, state State) int {
 }
 
 // missing is the Decision to add the keys that a complete set lacks: a current one, a next one.
-func (r *Keyring) missing(_ time.Time, have []StoredKey) (change Change, err error) {
+func (k *Keyring) missing(_ time.Time, have []StoredKey) (change Change, err error) {
 	for _, state := range []State{Current, Next} {
 		if count(have, state) > 0 {
 			continue
 		}
-		k, err := r.generate(state)
+		added, err := k.generate(state)
 		if err != nil {
 			return Change{}, err
 		}
-		change.Adds = append(change.Adds, k)
+		change.Adds = append(change.Adds, added)
 	}
 	return change, nil
 }
@@ -325,21 +310,18 @@ func (k *Keyring) generate(state State) (StoredKey, error) {
 	if err != nil {
 		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
 	}
-	if err := jwk.AssignKeyID(private); err != nil { // the thumbprint of RFC 7638
-		return StoredKey{}, fmt.Errorf("name signing key: %w", err)
-	}
-	err = errors.Join(private.Set(jwk.AlgorithmKey, accesstoken.Algorithm),
-		private.Set(jwk.KeyUsageKey, jwk.ForSignature))
+	err = errors.Join(
+		jwk.AssignKeyID(private), // the thumbprint of RFC 7638
+		private.Set(jwk.AlgorithmKey, accesstoken.Algorithm),
+		private.Set(jwk.KeyUsageKey, jwk.ForSignature),
+	)
 	if err != nil {
 		return StoredKey{}, fmt.Errorf("describe signing key: %w", err)
 	}
-	public, err := private.PublicKey()
-	if err != nil {
-		return StoredKey{}, fmt.Errorf("public key: %w", err)
-	}
-	publicJSON, err1 := json.Marshal(public)
-	privateJSON, err2 := json.Marshal(private)
-	if err := errors.Join(err1, err2); err != nil {
+	public, err1 := private.PublicKey()
+	publicJSON, err2 := json.Marshal(public)
+	privateJSON, err3 := json.Marshal(private)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return StoredKey{}, fmt.Errorf("encode signing key: %w", err)
 	}
 	return StoredKey{KID: private.KeyID(), Public: publicJSON, Sealed: k.box.SealBytes(privateJSON), State: state}, nil

@@ -225,7 +225,7 @@ func TestRemove_CurrentKey(t *testing.T) {
 }
 
 // A process that has not noticed the removal signs with the next key, from what a token request has read.
-func TestCurrentAmong_NeverReturnsRemovedKey(t *testing.T) {
+func TestCurrent_NeverReturnsRemovedKey(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	removed := map[string]bool{}
@@ -239,13 +239,13 @@ func TestCurrentAmong_NeverReturnsRemovedKey(t *testing.T) {
 		for _, key := range stored {
 			published = append(published, key.KID)
 		}
-		key, err := b.second.CurrentAmong(t.Context(), published)
+		key, err := b.second.Current(t.Context(), published...)
 		b.must(err)
 		if removed[key.KeyID()] || key.KeyID() != b.kid(b.first) {
 			t.Errorf("after %d removals, a removed key signs: %t", len(removed), removed[key.KeyID()])
 		}
 	}
-	if key, err := b.second.CurrentAmong(t.Context(), nil); err != nil || key.KeyID() != b.kid(b.second) {
+	if key, err := b.second.Current(t.Context()); err != nil || key.KeyID() != b.kid(b.second) {
 		t.Errorf("without a list: %v", err)
 	}
 }
