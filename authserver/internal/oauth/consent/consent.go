@@ -18,63 +18,40 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
-// A Request is an authorization request that has passed every check of its form (contract, section 4).
-type Request struct {
-	Client      client.Client
-	RedirectURI string // as sent, which equals the registered one byte for byte
-	State       string // byte for byte
-	Permissions perm.Set
-	Resource    string // resource indicator of the access token
-	Challenge   string // PKCE S256 challenge, or ""
+// A RequestIdentity identifies an authorization request in one session. Requests with the same identity are one
+// request, which has one approval (contract, section 4): in each workspace, the id of the grant is derived from the
+// identity.
+type RequestIdentity struct {
+	SignInID    uuid.UUID `json:"s"`
+	ClientID    uuid.UUID `json:"c"`
+	RedirectURI string    `json:"r"` // as sent, which equals the registered one byte for byte
+	State       []byte    `json:"t"` // byte for byte, so that it survives if it is not valid UTF-8
+	Challenge   string    `json:"h"` // PKCE S256 challenge, or ""
 }
 
-// Identity returns the identity of the request in a sign-in.
-func (r Request) Identity(signInID uuid.UUID) RequestIdentity {
-	return RequestIdentity{
-		SignInID:    signInID,
-		ClientID:    r.Client.ID,
-		RedirectURI: r.RedirectURI,
-		State:       []byte(r.State),
-		Challenge:   r.Challenge,
-	}
+// A Request is an authorization request that has passed every check of its form (contract, section 4). Its SignInID is
+// zero until the user is known.
+type Request struct {
+	RequestIdentity
+	Client      client.Client
+	Permissions perm.Set
+	Resource    string // resource indicator of the access token
 }
 
 // A Choice is the page on which a user selects the workspace for a client that belongs to none. It holds the request,
 // which has passed every check of its form, and the user that the page was shown to.
 type Choice struct {
-	SignInID    uuid.UUID `json:"s"`
+	RequestIdentity
 	UserID      uuid.UUID `json:"u"`
-	ClientID    uuid.UUID `json:"c"`
-	RedirectURI string    `json:"r"`
-	State       []byte    `json:"t"` // bytes, so that it survives if it is not valid UTF-8
 	Permissions perm.Set  `json:"p"` // as requested; of a Ticket, those to be granted
 	Resource    string    `json:"a"`
-	Challenge   string    `json:"h,omitempty"`
 	Request     []byte    `json:"o"` // local path of the original request, to return to
 	Issued      time.Time `json:"i"`
 }
 
-// Identity returns the identity of the request that the page was about.
-func (c Choice) Identity() RequestIdentity {
-	return RequestIdentity{
-		SignInID:    c.SignInID,
-		ClientID:    c.ClientID,
-		RedirectURI: c.RedirectURI,
-		State:       c.State,
-		Challenge:   c.Challenge,
-	}
-}
-
 // AuthorizationRequest returns the request again, with the client as it is now.
 func (c Choice) AuthorizationRequest(of client.Client) Request {
-	return Request{
-		Client:      of.At(c.Resource),
-		RedirectURI: c.RedirectURI,
-		State:       string(c.State),
-		Permissions: c.Permissions,
-		Resource:    c.Resource,
-		Challenge:   c.Challenge,
-	}
+	return Request{c.RequestIdentity, of.At(c.Resource), c.Permissions, c.Resource}
 }
 
 // A Ticket is what the consent page showed, and to which user. The approval submits it with the user's decision, and
@@ -143,17 +120,6 @@ func opened(box *seal.Box, text string, into any, issued *time.Time, now time.Ti
 		return ErrStale
 	}
 	return nil
-}
-
-// A RequestIdentity identifies an authorization request in one session. Requests with the same identity are one
-// request, which has one approval (contract, section 4): in each workspace, the id of the grant is derived from the
-// identity.
-type RequestIdentity struct {
-	SignInID    uuid.UUID `json:"s"`
-	ClientID    uuid.UUID `json:"c"`
-	RedirectURI string    `json:"r"`
-	State       []byte    `json:"t"`
-	Challenge   string    `json:"h"`
 }
 
 // maxApprovals limits how often a request can be approved again after its approval was denied.

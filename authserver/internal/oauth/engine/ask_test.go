@@ -99,7 +99,7 @@ func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
 	}
 	request := b.granted("good", b.query(b.app), both)
-	if request.Resource != apitest.REST || request.Challenge != challenge || request.State != "s" ||
+	if request.Resource != apitest.REST || request.Challenge != challenge || string(request.State) != "s" ||
 		request.RedirectURI != fixture.Callback ||
 		request.Client.ID != b.app.ID {
 		t.Errorf("request: %+v", request)

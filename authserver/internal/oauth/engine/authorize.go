@@ -124,12 +124,15 @@ func (e *Engine) ParseAuthorization(ctx context.Context, app Application) (conse
 		return refuse(err.Code, err.Description)
 	}
 	return consent.Request{
+		RequestIdentity: consent.RequestIdentity{
+			ClientID:    app.Client.ID,
+			RedirectURI: app.RedirectURI,
+			State:       []byte(query.Get("state")),
+			Challenge:   challenge,
+		},
 		Client:      app.Client,
-		RedirectURI: app.RedirectURI,
-		State:       query.Get("state"),
 		Permissions: permissions,
 		Resource:    resource,
-		Challenge:   challenge,
 	}, nil
 }
 

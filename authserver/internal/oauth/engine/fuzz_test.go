@@ -123,7 +123,7 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			return
 		}
 		traits := app.Client.Kind.Traits()
-		if request.State == "" || request.State != query.Get("state") || len(request.State) > maxState ||
+		if len(request.State) == 0 || string(request.State) != query.Get("state") || len(request.State) > maxState ||
 			len(request.Permissions) == 0 || !app.Client.Required.HasAll(request.Permissions) ||
 			request.Challenge != query.Get("code_challenge") ||
 			(traits.PKCERequired && request.Challenge == "") ||

@@ -22,7 +22,7 @@ func (h *Handler) Answer() http.Handler { return h.form(h.answer) }
 func (h *Handler) answer(v *visit) error {
 	decision, access := v.form.Get("decision"), v.form.Get("access")
 	if (decision != "approve" && decision != "deny") || (access != "" && access != "all" && access != "read") {
-		return h.refuse(v, badForm())
+		return h.refuse(v, messages.BadForm)
 	}
 	ticket, opened := h.Tickets.Open(v.form.Get("ticket"), h.Now())
 	v.approves = decision == "approve"
@@ -52,9 +52,9 @@ func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly
 	least := consent.ReadOnly(v.client.Kind, ticket.Permissions)
 	switch {
 	case !free:
-		return h.refuse(v, usedAlready())
+		return h.refuse(v, messages.UsedAlready)
 	case readOnly && least == nil:
-		return h.refuse(v, badForm())
+		return h.refuse(v, messages.BadForm)
 	case v.approves:
 		if readOnly {
 			ticket.Permissions = least
@@ -66,7 +66,7 @@ func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly
 		return err
 	}
 	h.recordStopped(v, ticket.WorkspaceID, &v.user.User.ID, connectionlog.Denied, userSaid)
-	return h.sendDenial(v, ticket.RedirectURI, string(ticket.State))
+	return h.sendDenial(v, ticket.RequestIdentity)
 }
 
 // reopen reads the user and the client of a submitted page, and what the user has decided about its request. page is
@@ -81,12 +81,14 @@ func (h *Handler) reopen(v *visit, page consent.Choice, opened error) (consent.A
 	case err != nil:
 		return none, err
 	case !signedIn:
-		return none, h.refuse(v, signedOut(v.request))
+		return none, h.refuse(v, reopening(v.request, messages.SignedOut))
 	case opened != nil && !errors.Is(opened, consent.ErrStale),
 		page.SignInID != user.SignInID || page.UserID != user.User.ID:
-		return none, h.refuse(v, notYourPage(v))
+		m := reopening(v.request, messages.NotYourPage)
+		m.Person = v.person()
+		return none, h.refuse(v, m)
 	case opened != nil:
-		return none, h.refuse(v, tooLate(v.request))
+		return none, h.refuse(v, reopening(v.request, messages.TooLate))
 	}
 	snapshot, err := h.Grants.Snapshot(v.r.Context(), page.ClientID, grant.Key{})
 	if err != nil {
@@ -94,10 +96,10 @@ func (h *Handler) reopen(v *visit, page consent.Choice, opened error) (consent.A
 	}
 	if snapshot.Client == nil || !h.Requests.Serves(*snapshot.Client) ||
 		!snapshot.Client.MayRedirectTo(page.RedirectURI) {
-		return none, h.refuse(v, clientGone())
+		return none, h.refuse(v, messages.ClientGone)
 	}
 	v.client = snapshot.Client.At(page.Resource)
-	return h.decided(v, page.Identity())
+	return h.decided(v, page.RequestIdentity)
 }
 
 // approve stores a grant with the permissions that were on the page and that the user may still give. It returns
@@ -131,7 +133,7 @@ func (h *Handler) approve(v *visit, ticket consent.Ticket, approval consent.Appr
 	case errors.Is(err, grant.ErrPolicy): // the policy became narrower after the check
 		return h.refuseByPolicy(v, err, offer.in)
 	case errors.Is(err, grant.ErrAlreadyUsed):
-		return h.refuse(v, usedAlready())
+		return h.refuse(v, messages.UsedAlready)
 	case err != nil:
 		return err
 	}
@@ -162,7 +164,7 @@ func (h *Handler) endPending(v *visit, approval consent.Approval) error {
 	for _, approved := range approval.Pending() {
 		err := h.Grants.Deny(v.r.Context(), approved, v.user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
-			return h.refuse(v, usedAlready())
+			return h.refuse(v, messages.UsedAlready)
 		}
 		if err != nil {
 			return err
@@ -171,9 +173,9 @@ func (h *Handler) endPending(v *visit, approval consent.Approval) error {
 	return nil
 }
 
-func (h *Handler) sendDenial(v *visit, redirectURI, state string) error {
-	return h.sendBack(v, redirectURI, "error", "access_denied",
-		"error_description", "The user did not approve the request.", "state", state)
+func (h *Handler) sendDenial(v *visit, request consent.RequestIdentity) error {
+	return h.sendBack(v, request.RedirectURI, "error", "access_denied",
+		"error_description", "The user did not approve the request.", "state", string(request.State))
 }
 
 // Choose serves POST /oauth/authorize/workspace. It accepts requests from the server's own origin only. The user has
@@ -184,7 +186,7 @@ func (h *Handler) Choose() http.Handler { return h.form(h.choose) }
 func (h *Handler) choose(v *visit) error {
 	decision := v.form.Get("decision")
 	if decision != "choose" && decision != "deny" {
-		return h.refuse(v, badForm())
+		return h.refuse(v, messages.BadForm)
 	}
 	choice, opened := h.Tickets.OpenChoice(v.form.Get("ticket"), h.Now())
 	approval, err := h.reopen(v, choice, opened)
@@ -193,13 +195,13 @@ func (h *Handler) choose(v *visit) error {
 	}
 	req := choice.AuthorizationRequest(v.client)
 	if approval.Used() {
-		return h.refuse(v, usedAlready())
+		return h.refuse(v, messages.UsedAlready)
 	}
 	if decision == "deny" {
 		if err := h.endPending(v, approval); err != nil {
 			return err
 		}
-		return h.sendDenial(v, req.RedirectURI, req.State)
+		return h.sendDenial(v, req.RequestIdentity)
 	}
 	workspaceID, err := identity.Parse(v.form.Get("workspace"))
 	if err != nil {
@@ -253,16 +255,12 @@ func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string)
 // choiceOf returns what a page about a request holds.
 func (h *Handler) choiceOf(v *visit, req consent.Request) consent.Choice {
 	return consent.Choice{
-		SignInID:    v.user.SignInID,
-		UserID:      v.user.User.ID,
-		ClientID:    req.Client.ID,
-		RedirectURI: req.RedirectURI,
-		State:       []byte(req.State),
-		Permissions: req.Permissions,
-		Resource:    req.Resource,
-		Challenge:   req.Challenge,
-		Request:     []byte(v.request),
-		Issued:      h.Now(),
+		RequestIdentity: req.RequestIdentity,
+		UserID:          v.user.User.ID,
+		Permissions:     req.Permissions,
+		Resource:        req.Resource,
+		Request:         []byte(v.request),
+		Issued:          h.Now(),
 	}
 }
 

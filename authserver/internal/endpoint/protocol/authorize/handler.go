@@ -24,6 +24,8 @@ package authorize
 
 import (
 	"context"
+	_ "embed" // for the messages
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -81,14 +83,6 @@ type visit struct {
 	approves bool   // the form is an approval, whose pages do not offer to sign in as another user
 }
 
-// switchTo returns the local path to which a page returns after a sign-in as another user, or "".
-func (v *visit) switchTo() string {
-	if v.approves {
-		return ""
-	}
-	return v.request
-}
-
 func (v *visit) person() *ui.Person {
 	return &ui.Person{Name: v.user.User.Name, Email: v.user.User.Email}
 }
@@ -96,9 +90,8 @@ func (v *visit) person() *ui.Person {
 // form serves a form from the server's own origin.
 func (h *Handler) form(serve func(*visit) error) http.Handler {
 	return h.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		form, ok := h.Pages.ReadFormOr(w, r, func() { h.Pages.ShowError(w, r, badForm()) })
-		if ok {
-			v := &visit{w: w, r: r, form: form}
+		v, ok := &visit{w: w, r: r}, false
+		if v.form, ok = h.Pages.ReadFormOr(w, r, func() { _ = h.refuse(v, messages.BadForm) }); ok {
 			h.finish(v, serve(v))
 		}
 	}))
@@ -108,8 +101,8 @@ func (h *Handler) form(serve func(*visit) error) http.Handler {
 var errAnswered = errors.New("answered")
 
 // refuse shows why the request ended. It returns errAnswered.
-func (h *Handler) refuse(v *visit, m *ui.Message) error {
-	h.Pages.ShowError(v.w, v.r, m)
+func (h *Handler) refuse(v *visit, m ui.Message) error {
+	h.Pages.ShowError(v.w, v.r, &m)
 	return errAnswered
 }
 
@@ -122,7 +115,7 @@ func (h *Handler) finish(v *visit, err error) {
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		v.w.Header().Set("Retry-After", "30")
-		h.Pages.ShowError(v.w, v.r, silentDomain())
+		_ = h.refuse(v, messages.SilentDomain)
 	case errors.Is(err, store.ErrUnavailable):
 		h.Pages.Unavailable(v.w, v.r)
 	default:
@@ -138,161 +131,78 @@ func (h *Handler) sendBack(v *visit, redirectURI string, parameters ...string) e
 	return nil
 }
 
-const startAgain = "Go back to the application and start again."
+// messages are the pages that end a request, in the words of messages.json. There, {application} is the name of the
+// client with the domain of its document, {name} the name alone, and {workspace} the name of a workspace, or of several.
+var messages = readMessages()
 
-func badRequest(why string) *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusBadRequest,
-		Heading: "This request is not valid",
-		Text:    why,
-		Next: "Go back to the application and try again. If it happens again, contact the developer of the " +
-			"application.",
-	}
+//go:embed messages.json
+var messagesJSON []byte
+
+// A messageTable has the pages of messages.json by their names there.
+type messageTable struct {
+	BadRequest, SilentDomain, BadForm, ClientGone, UsedAlready ui.Message
+	// Pages that refuse a submitted form. If the request is known, reopening adds a link to it.
+	SignedOut, NotYourPage, TooLate ui.Message
+	// Pages for users who cannot give the client access: see forbidden.
+	NoWorkspace, NoneOpen, NotMember, NotInChosen, ConnectorsOff, PermissionsMissing, NotAllowed ui.Message
 }
 
-func silentDomain() *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusServiceUnavailable,
-		Heading: "We cannot check this application at the moment",
-		Text: "The website that describes this application does not respond. Nothing was approved, and nothing " +
-			"was sent to the application.",
-		Next: "Please try again in a minute. If it happens again, contact the developer of the application.",
+func readMessages() (table messageTable) {
+	if err := json.Unmarshal(messagesJSON, &table); err != nil {
+		panic(err) // the file is part of the program
 	}
+	return table
 }
 
 // forbidden returns a page for a user who cannot give the client access.
-func forbidden(v *visit) *ui.Message {
-	return &ui.Message{Frame: ui.Frame{Person: v.person()}, Status: http.StatusForbidden, Switch: v.switchTo()}
+func forbidden(v *visit, m ui.Message, workspaces string) ui.Message {
+	words := strings.NewReplacer("{application}", nameOf(v.client), "{name}", v.client.Name, "{workspace}", workspaces)
+	m.Heading, m.Text, m.Next = words.Replace(m.Heading), words.Replace(m.Text), words.Replace(m.Next)
+	m.Person = v.person()
+	if !v.approves {
+		m.Switch = v.request
+	}
+	return m
 }
 
 // noWorkspace returns the page for a client that belongs to no workspace, if the user has no workspace to choose.
-func noWorkspace(v *visit, closed []workspace.Membership) *ui.Message {
-	c, m := v.client, forbidden(v)
+func noWorkspace(v *visit, closed []workspace.Membership) ui.Message {
 	if len(closed) == 0 {
-		m.Heading = "You are not a member of any workspace"
-		m.Text = nameOf(c) + " needs access to a workspace, and you are not a member of one."
-		m.Next = "If you have another account, sign in with it. Otherwise, ask a workspace administrator to add you."
-		return m
+		return forbidden(v, messages.NoWorkspace, "")
 	}
-	m.Heading = "Connectors are switched off in your workspaces"
-	m.Text = nameOf(c) + " is a connector, and none of your workspaces allows connectors: " +
-		names(closed) + "."
-	m.Next = "An administrator of a workspace can switch on its LLM integration. Then connect " + c.Name + " again."
-	return m
-}
-
-func names(memberships []workspace.Membership) string {
-	out := make([]string, len(memberships))
-	for i, m := range memberships {
-		out[i] = m.Workspace.Name
+	names := make([]string, len(closed))
+	for i, m := range closed {
+		names[i] = m.Workspace.Name
 	}
-	return strings.Join(out, ", ")
-}
-
-func notMember(v *visit) *ui.Message {
-	c, m := v.client, forbidden(v)
-	m.Heading = "You are not a member of this workspace"
-	m.Text = c.Name + " belongs to a workspace that you are not a member of, so you cannot give it access."
-	if c.Address != "" {
-		m.Text = "You are not a member of the chosen workspace, so you cannot give " + c.Name + " access to it."
-	}
-	m.Next = "If you have another account, sign in with it. Otherwise, ask an administrator of the workspace to add " +
-		"you."
-	return m
+	return forbidden(v, messages.NoneOpen, strings.Join(names, ", "))
 }
 
 // cannotGive returns the page that explains why a member cannot give a client what it requests. err is an error of
 // consent.Evaluate.
-func cannotGive(v *visit, err error, in workspace.Workspace) *ui.Message {
-	c, m := v.client, forbidden(v)
+func cannotGive(v *visit, err error, in workspace.Workspace) ui.Message {
 	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
 	if !lacking {
-		m.Heading = "Connectors are switched off in " + in.Name
-		m.Text = c.Name + " is a connector, and this workspace does not allow connectors."
-		m.Next = "An administrator of " + in.Name + " can switch on the LLM integration. Then connect " + c.Name +
-			" again."
-		return m
+		return forbidden(v, messages.ConnectorsOff, in.Name)
 	}
-	m.Heading = "You cannot give " + c.Name + " the access that it needs"
-	m.Text = "It asks for permissions that you do not have in " + in.Name + ":"
+	m := forbidden(v, messages.PermissionsMissing, in.Name)
 	m.List = lack.Missing
-	m.Next = "An administrator of " + in.Name + " can give them to you. Then connect " + c.Name + " again."
 	return m
 }
 
-// The pages below refuse a submitted form. If the request is known, they link to it.
-
-func signedOut(request string) *ui.Message {
-	return reopening(request, &ui.Message{
-		Status:  http.StatusForbidden,
-		Heading: "You are signed out",
-		Text:    "You were signed out while this page was open. Nothing was approved.",
-	})
-}
-
-func notYourPage(v *visit) *ui.Message {
-	return reopening(v.request, &ui.Message{
-		Frame:   ui.Frame{Person: v.person()},
-		Status:  http.StatusForbidden,
-		Heading: "This page belongs to another session",
-		Text:    "You may have signed in again, or with another account, after you opened it. Nothing was approved.",
-	})
-}
-
-func tooLate(request string) *ui.Message {
-	return reopening(request, &ui.Message{
-		Status:  http.StatusBadRequest,
-		Heading: "This page has expired",
-		Text:    "A consent page is valid for one hour. Nothing was approved.",
-	})
-}
-
-func reopening(request string, m *ui.Message) *ui.Message {
-	if request == "" {
-		m.Next = startAgain
-		return m
+// reopening returns a page that refuses a submitted form. If the request is known, the page links to it.
+func reopening(request string, m ui.Message) ui.Message {
+	if request != "" {
+		m.Next = "You can open the request again. If the application no longer waits for it, start again there."
+		m.Links = []ui.Link{{Href: request, Text: "Open the request again"}}
 	}
-	m.Next = "You can open the request again. If the application no longer waits for it, start again there."
-	m.Links = []ui.Link{{Href: request, Text: "Open the request again"}}
 	return m
-}
-
-func badForm() *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusBadRequest,
-		Heading: "The form is not valid",
-		Text:    "The form must contain exactly one decision. Nothing was approved.",
-		Next:    startAgain,
-	}
-}
-
-func clientGone() *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusBadRequest,
-		Heading: "This application is no longer registered",
-		Text: "It was deleted, or its redirect URI was changed, while this page was open. Nothing was approved, " +
-			"and nothing was sent to it.",
-	}
-}
-
-func usedAlready() *ui.Message {
-	return &ui.Message{
-		Status:  http.StatusConflict,
-		Heading: "You have already answered this request",
-		Text:    "Your earlier decision still applies. Nothing was changed.",
-		Next:    "To end the access, disconnect the application. To give access again, start in the application.",
-		Links:   []ui.Link{{Href: "/settings/apps", Text: "Connected apps"}},
-	}
 }
 
 // notAllowed returns the page that explains what the workspace's connector policy refuses and who can change it. err is
 // an error of consent.ApplyPolicy, or grant.ErrPolicy.
-func notAllowed(v *visit, err error, membership workspace.Membership) *ui.Message {
-	c, in, m := v.client, membership.Workspace, forbidden(v)
-	m.Heading = "The connector policy of " + in.Name + " does not allow this"
-	m.Text = c.Name + " asks for permissions that " + in.Name + " does not allow for connectors. Nothing was approved."
-	m.Next = "People who can manage API access in " + in.Name + " can change the policy in Settings, under " +
-		"Connectors. Then connect " + c.Name + " again."
+func notAllowed(v *visit, err error, membership workspace.Membership) ui.Message {
+	c, in := v.client, membership.Workspace
+	m := forbidden(v, messages.NotAllowed, in.Name)
 	if errors.Is(err, consent.ErrPlatformNotAllowed) {
 		m.Text = platformWords(c) + " Nothing was approved."
 	}

@@ -32,7 +32,9 @@ func (h *Handler) page(v *visit) error {
 	v.client = app.Client
 	if refused, ok := errors.AsType[*engine.PageError](err); ok {
 		h.recordStopped(v, app.Client.WorkspaceID, nil, connectionlog.Refused, refused.Message)
-		return h.refuse(v, badRequest(refused.Message))
+		m := messages.BadRequest
+		m.Text = refused.Message
+		return h.refuse(v, m)
 	}
 	if err != nil {
 		return err
@@ -59,13 +61,13 @@ func (h *Handler) page(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.client = req.Client
-	approval, err := h.decided(v, req.Identity(user.SignInID))
+	v.client, req.SignInID = req.Client, user.SignInID
+	approval, err := h.decided(v, req.RequestIdentity)
 	switch {
 	case err != nil:
 		return err
 	case approval.Used():
-		return h.refuse(v, usedAlready())
+		return h.refuse(v, messages.UsedAlready)
 	case req.Client.Address != "":
 		return h.offerWorkspaces(v, req, "")
 	}
@@ -80,7 +82,7 @@ func (h *Handler) offer(v *visit, req consent.Request, approval consent.Approval
 	}
 	next, free := approval.Next(workspaceID)
 	if !free {
-		return h.refuse(v, usedAlready())
+		return h.refuse(v, messages.UsedAlready)
 	}
 	ticket := consent.Ticket{Choice: h.choiceOf(v, req), GrantID: next, WorkspaceID: workspaceID}
 	ticket.Permissions = offered.granted
@@ -214,8 +216,11 @@ func (h *Handler) refuseStranger(v *visit, workspaceID uuid.UUID, requested perm
 	if !v.approves {
 		h.recordStopped(v, v.client.WorkspaceID, nil, connectionlog.Refused, noMember)
 	}
-	m := notMember(v)
-	if v.client.Address != "" || workspaceID != v.client.WorkspaceID {
+	if v.client.Address != "" {
+		return h.refuse(v, forbidden(v, messages.NotInChosen, ""))
+	}
+	m := forbidden(v, messages.NotMember, "")
+	if workspaceID != v.client.WorkspaceID {
 		return h.refuse(v, m)
 	}
 	stranger := workspace.Membership{Workspace: workspace.Workspace{ID: workspaceID, Name: "this workspace"}}
@@ -234,7 +239,7 @@ func (h *Handler) refuseByPolicy(v *visit, err error, in workspace.Membership) e
 }
 
 // refuseAsking shows a page with the button "Ask an administrator" for the access that q names.
-func (h *Handler) refuseAsking(v *visit, m *ui.Message, in workspace.Membership, q membership.AccessRequest) error {
+func (h *Handler) refuseAsking(v *visit, m ui.Message, in workspace.Membership, q membership.AccessRequest) error {
 	ask, err := h.ask(v, in, q)
 	if err != nil {
 		return err
