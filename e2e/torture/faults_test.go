@@ -101,8 +101,8 @@ var postgresSilent = []harness.Fault{
 
 // repairOff does not repair a Redis that has lost its data.
 var repairOff = harness.Fault{File: exchangesFile,
-	Old: "	if err := s.repair(ctx, g); err != nil {\n		return \"\", err\n	}\n",
-	New: "",
+	Old: "	if err := s.rotations.Repair(repairing, g); err != nil {\n		return \"\", err\n	}\n",
+	New: "	_ = repairing\n",
 }
 
 // redisRefusalBlamesToken treats a refusal by Redis as a refusal of the token.

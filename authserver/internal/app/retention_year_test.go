@@ -176,8 +176,9 @@ func (y *year) redeem(ends time.Time) error {
 	if result, err := y.grants.Issue(ctx, id, 1, code, terms, ends); err != nil || result != grant.OK {
 		return fmt.Errorf("issue: %s %w", result, err)
 	}
-	try := grant.Try{GrantID: id, Nonce: id.String()[:16]}
-	if result, err := y.grants.Exchange(ctx, try, code, terms, [][]byte{code}); err != nil || result != grant.OK {
+	step := grant.Step{GrantID: id, Nonce: id.String()[:16]}
+	request := grant.Request{Token: grant.Token{GrantID: id, Hash: code}, Terms: terms}
+	if result, err := y.grants.Decide(ctx, step, request, [][]byte{code}); err != nil || result != grant.OK {
 		return fmt.Errorf("exchange: %s %w", result, err)
 	}
 	return nil

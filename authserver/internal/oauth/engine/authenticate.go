@@ -90,7 +90,7 @@ func (e *exchange) recordCaller(ctx context.Context) {
 // flood of reads.
 func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
-		return e.Grants.SnapshotWithSecret(ctx, id, x.asked.Token.Key(), client.SecretHash(x.request.ClientSecret))
+		return e.Grants.Snapshot(ctx, id, x.asked.Token.Key(), client.SecretHash(x.request.ClientSecret))
 	}
 	c, err := e.Clients.RecentClient(ctx, id)
 	if errors.Is(err, client.ErrUnknown) {

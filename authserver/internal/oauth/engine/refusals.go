@@ -85,7 +85,7 @@ func (r *refusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 		if r.recent.Contains(key) {
 			return nil
 		}
-		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.Key()); err != nil {
+		if snapshot, err = r.Grants.Snapshot(ctx, caller, presented.Key(), nil); err != nil {
 			return err
 		}
 		defer func() {

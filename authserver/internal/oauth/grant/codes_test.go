@@ -39,7 +39,7 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (s *Service) commit(
 ) (outcome UpdateResult, err error) {
 	uncertain := false
 	if err = r.Sender.loadKey(ctx, snapshot); err == nil {
-		outcome, uncertain, err = s.update(ctx, func() (UpdateResult, error) { return s.take(ctx, step, r) })
+		outcome, uncertain, err = s.update(ctx, func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
 	}
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = s.commitAfterUndo(ctx, step, r)
@@ -97,7 +97,7 @@ func (s *Service) commit(
 // commitAfterUndo repeats an update that Postgres has refused, if the conflicting step was given up by another process.
 // Either that process has reverted the step meanwhile, or whySuperseded reverts it here.
 func (s *Service) commitAfterUndo(ctx context.Context, step Step, r Request) (UpdateResult, bool, error) {
-	now, err := s.store.Snapshot(ctx, r.Terms.ClientID, step.Key())
+	now, err := s.store.Snapshot(ctx, r.Terms.ClientID, step.Key(), nil)
 	if err != nil {
 		return Refused, false, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) commitAfterUndo(ctx context.Context, step Step, r Request) (Up
 			return Refused, false, err
 		}
 	}
-	return s.update(ctx, func() (UpdateResult, error) { return s.take(ctx, step, r) })
+	return s.update(ctx, func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
 }
 
 // startsAt reports whether Postgres holds the grant as it was when the step was decided.

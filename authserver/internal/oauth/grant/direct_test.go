@@ -157,7 +157,7 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 	losing.grants = b.service(lost)
 	_, err := losing.rotate(refresh)
 	unavailable(t, "refresh", err)
-	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.app.ID, atResource)
+	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.terms(), nil)
 	if result != grant.Refused || err != nil {
 		t.Errorf("the given-up step: %v %v, want it refused", result, err)
 	}
@@ -251,13 +251,13 @@ type quietRotations struct {
 
 func (r *quietRotations) Responds(context.Context, uuid.UUID) bool { return r.responds }
 
-func (r *quietRotations) Rotate(
-	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next [][]byte,
+func (r *quietRotations) Decide(
+	ctx context.Context, step grant.Step, request grant.Request, next [][]byte,
 ) (grant.ScriptResult, error) {
-	if try.Direct {
+	if step.Direct() {
 		r.tries++
 	}
-	return r.RotationStore.Rotate(ctx, try, old, clientID, resource, next)
+	return r.RotationStore.Decide(ctx, step, request, next)
 }
 
 // While a store does not respond, the other one may be enough to refuse a request, so nothing is decided directly.

@@ -91,7 +91,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, _ := b.grants.ReadToken(grant.Code, code)
-	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

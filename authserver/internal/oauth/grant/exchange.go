@@ -23,17 +23,34 @@ type Request struct {
 	Sender Sender
 }
 
-// isCode reports whether the request presents a code, and not a refresh token.
-func (r Request) isCode() bool { return r.Token.Generation == 0 }
+// IsCode reports whether the request presents a code, and not a refresh token.
+func (r Request) IsCode() bool { return r.Token.Generation == 0 }
 
 // binding returns what Postgres stores of the code.
 func (r Request) binding() []byte {
 	return Binding(r.Token.Hash, r.Terms.RedirectURI, r.Terms.Challenge)
 }
 
+// step returns the step to a successor of the presented code or refresh token.
+func (r Request) step(next successor) Step {
+	step := Step{
+		WorkspaceID: r.Token.WorkspaceID,
+		GrantID:     r.Token.GrantID,
+		Nonce:       newNonce(),
+		Generation:  r.Token.Generation + 1,
+		Hash:        next.hash,
+	}
+	if r.IsCode() {
+		step.Binding = r.binding()
+	} else {
+		step.Former = r.Token.Hash // which Postgres has while the refresh token is current
+	}
+	return step
+}
+
 // unknown is the message for a code or refresh token that the client does not have.
 func (r Request) unknown() string {
-	if r.isCode() {
+	if r.IsCode() {
 		return unknownCode
 	}
 	return unknownToken
@@ -41,7 +58,7 @@ func (r Request) unknown() string {
 
 // reuse returns why a grant ends whose code or refresh token is presented again.
 func (r Request) reuse() Reason {
-	if r.isCode() {
+	if r.IsCode() {
 		return CodeReused
 	}
 	return Replayed
@@ -50,7 +67,7 @@ func (r Request) reuse() Reason {
 // superseded reports whether Postgres holds a later step than the presented code or refresh token.
 func (r Request) superseded(snapshot Snapshot) bool {
 	g := snapshot.Grant
-	if r.isCode() {
+	if r.IsCode() {
 		return g.State == Active
 	}
 	return r.Token.Generation < g.Generation && snapshot.Now.Before(g.Ends)
@@ -79,7 +96,7 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 	g := snapshot.Grant
 	switch {
 	case g == nil || g.ClientID != r.Terms.ClientID,
-		!r.isCode() && (!g.Kind.Traits().Refreshes || g.State == Pending):
+		!r.IsCode() && (!g.Kind.Traits().Refreshes || g.State == Pending):
 		return Issued{}, refuse(r.unknown())
 	case g.State == Revoked:
 		return Issued{}, refuse(g.words())
@@ -97,13 +114,15 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 		return Issued{}, &Refusal{Scope: true, Message: widerScope}
 	}
 	next := s.tokens.successorsOf(r.Token, r.Sender.Proof)
-	step := newStep(r.Token, next[0])
+	step := r.step(next[0])
+	step.GivenUp = g.GivenUp
 	result, err := s.decideOrRepair(ctx, *g, step, r, next)
 	if err != nil {
 		return Issued{}, err
 	}
 	if place, again := result.again(len(next)); again {
-		return s.repeat(ctx, snapshot, step.to(next[place]), next[place], r)
+		step.Hash = next[place].hash
+		return s.repeat(ctx, snapshot, step, next[place], r)
 	}
 	if result == CodeSpent {
 		return s.exchangeSpent(ctx, *g, r)
@@ -127,7 +146,7 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 // (G1).
 func (s *Service) exchangeSuperseded(ctx context.Context, snapshot Snapshot, r Request) (Issued, error) {
 	g := snapshot.Grant
-	bound := !r.isCode() || bytes.Equal(g.CodeBinding, r.binding())
+	bound := !r.IsCode() || bytes.Equal(g.CodeBinding, r.binding())
 	why, err := s.whySuperseded(ctx, snapshot, r, bound && g.Resource == r.Terms.Resource)
 	switch {
 	case err != nil:
@@ -136,7 +155,7 @@ func (s *Service) exchangeSuperseded(ctx context.Context, snapshot Snapshot, r R
 		return s.repeat(ctx, snapshot, why.step, why.next, r)
 	case why.undone:
 		return s.Exchange(ctx, why.now, r)
-	case r.isCode() && g.Resource != r.Terms.Resource:
+	case r.IsCode() && g.Resource != r.Terms.Resource:
 		return Issued{}, &Refusal{Target: true, Message: wrongTarget}
 	case !bound:
 		return Issued{}, refuse("The authorization code was already used.")
@@ -146,7 +165,7 @@ func (s *Service) exchangeSuperseded(ctx context.Context, snapshot Snapshot, r R
 
 // exchangeSpent handles a code that was unused in Postgres at first and then used in Redis.
 func (s *Service) exchangeSpent(ctx context.Context, g Grant, r Request) (Issued, error) {
-	now, err := s.store.Snapshot(ctx, r.Terms.ClientID, g.Key())
+	now, err := s.store.Snapshot(ctx, r.Terms.ClientID, g.Key(), nil)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -156,49 +175,23 @@ func (s *Service) exchangeSpent(ctx context.Context, g Grant, r Request) (Issued
 	return s.Exchange(ctx, now, r)
 }
 
-// script runs the script of the request.
-func (s *Service) script(ctx context.Context, try Try, r Request, next successors) (ScriptResult, error) {
-	if r.isCode() {
-		return s.rotations.Exchange(ctx, try, r.Token.Hash, r.Terms, next.hashes())
-	}
-	return s.rotations.Rotate(ctx, try, r.Token, r.Terms.ClientID, r.Terms.Resource, next.hashes())
-}
-
-// take takes the step of the request in Postgres.
-func (s *Service) take(ctx context.Context, step Step, r Request) (UpdateResult, error) {
-	if r.isCode() {
-		return s.store.Activate(ctx, step, r.binding())
-	}
-	return s.store.Advance(ctx, step)
-}
-
-// takeDirectly is take with the checks of a snapshot.
-func (s *Service) takeDirectly(ctx context.Context, step Step, r Request) (Snapshot, UpdateResult, error) {
-	if r.isCode() {
-		return s.store.ActivateDirectly(ctx, step, r.binding(), r.Terms)
-	}
-	return s.store.AdvanceDirectly(ctx, step, r.Terms.ClientID, RefreshTerms{r.Terms.Resource, r.Scope})
-}
-
 // decideOrRepair calls Redis. It restores the grant of a refresh token there from Postgres, once, if Redis has lost it.
 func (s *Service) decideOrRepair(
 	ctx context.Context, g Grant, step Step, r Request, next successors,
 ) (ScriptResult, error) {
-	call := func(ctx context.Context) (ScriptResult, error) { return s.script(ctx, step.try(g), r, next) }
+	call := func(ctx context.Context) (ScriptResult, error) {
+		return s.rotations.Decide(ctx, step, r, next.hashes())
+	}
 	result, err := s.decide(ctx, step, call)
-	if err != nil || r.isCode() || (result != Missing && result != Ahead) {
+	if err != nil || r.IsCode() || (result != Missing && result != Ahead) {
 		return result, err
 	}
-	if err := s.repair(ctx, g); err != nil {
+	repairing, cancel := context.WithTimeout(ctx, s.redisTime)
+	defer cancel()
+	if err := s.rotations.Repair(repairing, g); err != nil {
 		return "", err
 	}
 	return s.decide(ctx, step, call)
-}
-
-func (s *Service) repair(ctx context.Context, g Grant) error {
-	ctx, cancel := context.WithTimeout(ctx, s.redisTime)
-	defer cancel()
-	return s.rotations.Repair(ctx, g)
 }
 
 // refuseResult returns why a script has not decided, or nil. A grant that it has revoked ends in Postgres first (G9).
@@ -222,7 +215,7 @@ func (s *Service) refuseResult(ctx context.Context, g Grant, result ScriptResult
 			return &Refusal{Missing: true, Message: missingVerifier}
 		}
 	}
-	if message, ok := codeRefusals[result]; ok && r.isCode() {
+	if message, ok := codeRefusals[result]; ok && r.IsCode() {
 		return refuse(message)
 	}
 	return refuse(r.unknown())
@@ -247,7 +240,7 @@ func (s *Service) ExchangeDirectly(ctx context.Context, r Request) (issued Issue
 		return Issued{}, false, err
 	}
 	next := s.tokens.successorsOf(r.Token, r.Sender.Proof)
-	snapshot, done, err := s.stepDirectly(ctx, newStep(r.Token, next[0]), r, next)
+	snapshot, done, err := s.stepDirectly(ctx, r.step(next[0]), r, next)
 	if !done || err != nil {
 		return Issued{}, false, err
 	}
@@ -264,7 +257,7 @@ func (s *Service) stepDirectly(
 	defer cancel()
 	step.Began = time.Now()
 	result, uncertain, err := s.callRedis(ctx, step.GrantID, func(ctx context.Context) (ScriptResult, error) {
-		return s.script(ctx, step.directTry(), r, next)
+		return s.rotations.Decide(ctx, step, r, next.hashes())
 	})
 	former, decided := result.decided()
 	decided = decided && err == nil
@@ -278,7 +271,7 @@ func (s *Service) stepDirectly(
 		return Snapshot{}, false, err
 	}
 	outcome, unknown, err := s.update(ctx, func() (outcome UpdateResult, err error) {
-		snapshot, outcome, err = s.takeDirectly(ctx, step, r)
+		snapshot, outcome, err = s.store.AdvanceDirectly(ctx, step, r.Terms, r.Scope)
 		return outcome, err
 	})
 	if err == nil && outcome == Overtaken {
@@ -313,7 +306,7 @@ func (s *Service) stepDirectly(
 // mayReturnOvertaken reports whether a client whose grant was revoked during its request may get the tokens, which are
 // already invalid. The statement that found the revocation checked nothing else.
 func (s *Service) mayReturnOvertaken(ctx context.Context, step Step, clientID uuid.UUID) (bool, error) {
-	now, err := s.store.Snapshot(ctx, clientID, step.Key())
+	now, err := s.store.Snapshot(ctx, clientID, step.Key(), nil)
 	if err != nil || now.Client == nil || now.Grant == nil {
 		return false, err
 	}

@@ -34,45 +34,12 @@ func (s Sender) loadKey(ctx context.Context, snapshot Snapshot) error {
 	return s.LoadKey(ctx, snapshot.KeyIDs)
 }
 
-// newStep returns the step to the successor of a presented credential.
-func newStep(presented Token, next successor) Step {
-	return Step{
-		WorkspaceID: presented.WorkspaceID,
-		GrantID:     presented.GrantID,
-		Nonce:       newNonce(),
-		Generation:  presented.Generation + 1,
-		Hash:        next.hash,
-		Former:      presented.currentHash(),
-	}
-}
-
-// try returns the try of a step for a grant as Postgres holds it.
-func (s Step) try(g Grant) Try { return Try{GrantID: g.ID, Nonce: s.Nonce, GivenUp: g.GivenUp} }
-
-// directTry returns the try of a direct step. The given-up tries are not known without a snapshot. They do not affect a
-// current token or an unused code.
-func (s Step) directTry() Try { return Try{GrantID: s.GrantID, Nonce: s.Nonce, Direct: true} }
-
 // newNonce returns a nonce of 16 characters. Three nonces with separators stay below the size at which Redis stores a
 // grant less compactly (KEYS.md).
 func newNonce() string {
 	var random [12]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(random[:])
-}
-
-// to returns the step to another successor of the same credential.
-func (s Step) to(next successor) Step {
-	s.Hash = next.hash
-	return s
-}
-
-// currentHash returns the hash that Postgres has while the refresh token is current, or nil for a code.
-func (t Token) currentHash() []byte {
-	if t.Generation == 0 {
-		return nil
-	}
-	return t.Hash
 }
 
 // A supersededBy is the reason why Postgres holds a later step than the presented credential. The zero value means that
@@ -103,9 +70,18 @@ func (s *Service) whySuperseded(
 	if derived {
 		next, derived = s.tokens.successorsOf(r.Token, r.Sender.Proof).with(g.RefreshHash)
 	}
-	step := newStep(r.Token, next)
+	step := r.step(next)
+	step.GivenUp = g.GivenUp
 	refusal := snapshot.standingRefusal()
-	result, err := s.checkSuperseded(ctx, *g, step, derived && refusal == nil)
+	ask := func(ctx context.Context) (ScriptResult, error) { return s.rotations.Superseded(ctx, step, *g) }
+	var result ScriptResult
+	var err error
+	if derived && refusal == nil {
+		result, err = s.decide(ctx, step, ask)
+	} else { // this try does not take part in the last decision
+		step.Nonce = ""
+		result, _, err = s.callRedis(ctx, g.ID, ask)
+	}
 	switch {
 	case err != nil:
 		return supersededBy{}, err
@@ -116,34 +92,12 @@ func (s *Service) whySuperseded(
 	case result != Undone:
 		return supersededBy{}, nil
 	}
-	undone := Step{
-		WorkspaceID: g.WorkspaceID,
-		GrantID:     g.ID,
-		Generation:  g.Generation,
-		Hash:        g.RefreshHash,
-		Former:      r.Token.currentHash(),
-	}
-	if err := s.store.CancelTries(ctx, undone, g.TakenBy); err != nil {
+	step.Hash = g.RefreshHash
+	if err := s.store.CancelTries(ctx, step, g.TakenBy); err != nil {
 		return supersededBy{}, err
 	}
-	now, err := s.store.Snapshot(ctx, g.ClientID, g.Key())
+	now, err := s.store.Snapshot(ctx, g.ClientID, g.Key(), nil)
 	return supersededBy{undone: err == nil, now: now}, err
-}
-
-// checkSuperseded calls Redis. If holds is true, the try takes part in the last decision.
-func (s *Service) checkSuperseded(ctx context.Context, g Grant, step Step, holds bool) (ScriptResult, error) {
-	try := Try{GrantID: g.ID, GivenUp: g.GivenUp}
-	if holds {
-		try.Nonce = step.Nonce
-	}
-	superseded := func(ctx context.Context) (ScriptResult, error) {
-		return s.rotations.Superseded(ctx, try, step.Hash, g)
-	}
-	if holds {
-		return s.decide(ctx, step, superseded)
-	}
-	result, _, err := s.callRedis(ctx, g.ID, superseded)
-	return result, err
 }
 
 // repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be
@@ -156,7 +110,7 @@ func (s *Service) repeat(
 		return Issued{}, err
 	}
 	if outcome != Updated {
-		now, err := s.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key())
+		now, err := s.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key(), nil)
 		if err != nil {
 			return Issued{}, err
 		}

@@ -147,7 +147,7 @@ func (b *testEnv) generation(g grant.Grant, want uint32) {
 // lateRotations receives calls of Superseded too late.
 type lateRotations struct{ grant.RotationStore }
 
-func (lateRotations) Superseded(context.Context, grant.Try, []byte, grant.Grant) (grant.ScriptResult, error) {
+func (lateRotations) Superseded(context.Context, grant.Step, grant.Grant) (grant.ScriptResult, error) {
 	return grant.Late, nil
 }
 
@@ -220,7 +220,7 @@ func TestG10_RepeatedStepIsUndoneWhenNoneAnswered(t *testing.T) {
 	}
 	for _, process := range processes { // until they have undone the exchange
 		for {
-			_, err := process.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+			_, err := process.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
 			if err == nil || t.Context().Err() != nil {
 				break
 			}

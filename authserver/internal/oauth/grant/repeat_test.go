@@ -109,7 +109,7 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 			return err
 		}},
 		"another resource": {nil, func(first credential.Secret) error {
-			_, err := b.rotateBy(first, b.app.ID, grant.RefreshTerms{Resource: resource + "/"}, sender(someKey))
+			_, err := b.rotateBy(first, b.app.ID, refreshTerms{Resource: resource + "/"}, sender(someKey))
 			return err
 		}},
 		"60 s later": {

@@ -67,17 +67,11 @@ var ErrUnknown = errors.New("no such grant")
 // ErrPolicy reports that the workspace's connector policy allows nothing of what was approved.
 var ErrPolicy = errors.New("the workspace's connector policy does not allow this")
 
-// Snapshot reads a client and a grant; a zero key reads only the client. It waits for a limited time while a
-// given-up decision about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer.
-// A key without a workspace costs another read.
-func (s *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error) {
-	return s.SnapshotWithSecret(ctx, clientID, key, nil)
-}
-
-// SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash for client authentication.
-func (s *Service) SnapshotWithSecret(
-	ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte,
-) (Snapshot, error) {
+// Snapshot reads a client and a grant; a zero key reads only the client. With the hash of a secret, it includes the
+// client's live secret that has it, for client authentication. It waits for a limited time while a given-up decision
+// about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer. A key without a
+// workspace costs another read.
+func (s *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error) {
 	if err := s.undos.wait(ctx, key.ID); err != nil {
 		return Snapshot{}, err
 	}
@@ -86,7 +80,7 @@ func (s *Service) SnapshotWithSecret(
 	} else if !errors.Is(err, ErrUnknown) {
 		return Snapshot{}, err
 	}
-	return s.store.SnapshotWithSecret(ctx, clientID, key, secretHash)
+	return s.store.Snapshot(ctx, clientID, key, secretHash)
 }
 
 // locate returns the token with the workspace of its grant, which a token of the former format does not contain. Its

@@ -35,25 +35,26 @@ type Approval struct {
 	CarriesWorkspace bool
 }
 
-// A Try is one exchange or rotation.
-type Try struct {
-	GrantID uuid.UUID
-	Nonce   string   // distinguishes a retry by this server from a replay (G8)
-	GivenUp []string // nonces of given-up tries; Redis undoes the last decision if it was one of them (G10)
-	Direct  bool     // without a snapshot: Redis returns ReadFirst instead of a refusal, and changes nothing
-}
-
-// A Step is the effect of a try: the grant moves to the next generation.
+// A Step is one try of an exchange or a rotation, and its effect: the grant moves to the next generation.
 type Step struct {
 	WorkspaceID uuid.UUID
 	GrantID     uuid.UUID
-	Nonce       string
+	Nonce       string // distinguishes a retry by this server from a replay (G8)
 	Generation  uint32 // of the next refresh token; 1 for an exchange
 	Hash        []byte // hash of its random part, or of a nonce if the grant has no refresh tokens
+	Binding     []byte // of the code of an exchange; nil for a rotation
 	Former      []byte // the previous hash; nil for an exchange
-	// Began is when a direct step began. A revocation of the grant since then is a race (Overtaken).
+	// GivenUp are the nonces of given-up tries. Redis undoes the last decision if it was one of them (G10). A direct
+	// step does not know them, and they do not affect a current token or an unused code.
+	GivenUp []string
+	// Began is when a direct step began, and zero for a step after a snapshot. A revocation of the grant since then is a
+	// race (Overtaken).
 	Began time.Time
 }
+
+// Direct reports whether the step is taken without a snapshot. Redis then returns ReadFirst instead of a refusal, and
+// changes nothing.
+func (s Step) Direct() bool { return !s.Began.IsZero() }
 
 // Key returns the key of the step's grant.
 func (s Step) Key() Key { return Key{s.WorkspaceID, s.GrantID} }
@@ -70,30 +71,24 @@ type Undo struct {
 const ManyTries = "*"
 
 // A GrantStore is the authoritative store of grants, in Postgres. Its errors wrap store.ErrUnavailable; those of
-// Advance and Activate also wrap ErrNotCommitted if that is certain.
+// Advance and AdvanceDirectly also wrap ErrNotCommitted if that is certain.
 type GrantStore interface {
-	// Snapshot reads, in one statement, the client without its secrets, the grant and the standing of its user. A zero
-	// key reads only the client. What does not exist is nil.
-	Snapshot(ctx context.Context, clientID uuid.UUID, key Key) (Snapshot, error)
-	// SnapshotWithSecret is like Snapshot, and includes the client's live secret with this hash.
-	SnapshotWithSecret(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error)
+	// Snapshot reads, in one statement, the client with its live secret that has this hash, the grant and the standing
+	// of its user. A zero key reads only the client, and a nil hash no secret. What does not exist is nil.
+	Snapshot(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error)
 	// WorkspaceOf returns the workspace of a grant, or ErrUnknown. Tokens of the former format do not contain it.
 	WorkspaceOf(ctx context.Context, grantID uuid.UUID) (uuid.UUID, error)
 	Approvals
-	// Activate moves a pending grant to generation 1 if its code has this binding, so that Postgres alone can prove the
-	// code's reuse. It is idempotent: the same step succeeds again, and so does the step of a repeated request, which
-	// has the same hash (G11). A step that was given up is refused.
-	Activate(ctx context.Context, step Step, binding []byte) (UpdateResult, error)
-	// Advance moves an active grant to the step's generation, from any smaller one. It is idempotent in the same way.
+	// Advance moves a grant to the step's generation: an active one from any smaller generation, or a pending one if its
+	// code has the step's binding, so that Postgres alone can prove the code's reuse. It is idempotent: the same step
+	// succeeds again, and so does the step of a repeated request, which has the same hash (G11). A step that was given
+	// up is refused.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
-	// ActivateDirectly and AdvanceDirectly are Activate and Advance with the snapshot's checks in the same statement:
-	// the grant belongs to the client, which exists and has no authentication, and Blocked would return NotBlocked.
-	// They refuse a step that is taken, unless this try took it, and a scope that the grant does not have. They return
-	// the grant unless they refuse.
-	ActivateDirectly(ctx context.Context, step Step, binding []byte, terms CodeTerms) (Snapshot, UpdateResult, error)
-	AdvanceDirectly(
-		ctx context.Context, step Step, clientID uuid.UUID, terms RefreshTerms,
-	) (Snapshot, UpdateResult, error)
+	// AdvanceDirectly is Advance with the snapshot's checks in the same statement: the grant belongs to the client and
+	// the resource of terms, the client exists and has no authentication, and Blocked would return NotBlocked. It
+	// refuses a step that is taken, unless this try took it, and a scope that the grant does not have. It returns the
+	// grant unless it refuses.
+	AdvanceDirectly(ctx context.Context, step Step, terms CodeTerms, scope perm.Set) (Snapshot, UpdateResult, error)
 	// Responds reports whether Postgres responded lately. It does no I/O.
 	Responds() bool
 	// CancelTries removes the tries with these nonces, whose requests got a 503, from those that took the step, and
@@ -188,15 +183,9 @@ type CodeTerms struct {
 	Challenge   string // PKCE challenge, or ""
 }
 
-// RefreshTerms are what a refresh says about its refresh token.
-type RefreshTerms struct {
-	Resource string
-	Scope    perm.Set // what the access token is to have; empty for all of the grant's permissions
-}
-
 // A RotationStore decides races over grants in Redis, with one script per decision. Its errors wrap
 // store.ErrUnavailable, and ErrNotCommitted if certainly nothing was sent. A call with the nonce of an earlier call
-// gets the same result (G8). Issue, Exchange, Rotate, Superseded and Repair change nothing after the deadline of their
+// gets the same result (G8). Issue, Decide, Superseded and Repair change nothing after the deadline of their
 // context by Redis's clock, whenever they arrive; all but Repair then return Late.
 type RotationStore interface {
 	// Responds reports whether the server of this grant responded to the last call. It does no I/O.
@@ -207,20 +196,19 @@ type RotationStore interface {
 	// Withdraw undoes Issue for an approval that Postgres has refused: the code that it replaced is valid again, unless
 	// the grant was redeemed or has ended (G12).
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
-	// Exchange and Rotate store the first of the hashes. A direct try only replaces a current token, or redeems an
-	// unused code; otherwise it changes nothing and returns ReadFirst. A try that was undone returns Late. If one of
-	// the hashes is stored already and was for less than 60 s, the request repeats the one that stored it.
-	Exchange(ctx context.Context, try Try, codeHash []byte, terms CodeTerms, next [][]byte) (ScriptResult, error)
-	Rotate(
-		ctx context.Context, try Try, old Token, clientID uuid.UUID, resource string, next [][]byte,
-	) (ScriptResult, error)
+	// Decide runs the script of a code or of a refresh token, which stores the first of the hashes. A direct step only
+	// replaces a current token, or redeems an unused code; otherwise it changes nothing and returns ReadFirst. A try that
+	// was undone returns Late. If one of the hashes is stored already and was for less than 60 s, the request repeats the
+	// one that stored it.
+	Decide(ctx context.Context, step Step, r Request, next [][]byte) (ScriptResult, error)
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
 	// repeat stays. overtaken reports that Postgres has refused the step, the grant is active, and the step does not
 	// hold the last decision: there is a later one.
 	Undo(ctx context.Context, id uuid.UUID, nonce string, how Undo) (overtaken bool, err error)
-	// Superseded returns Again if the request that would store this hash repeats the one of the last decision, Undone
-	// if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded.
-	Superseded(ctx context.Context, try Try, hash []byte, known Grant) (ScriptResult, error)
+	// Superseded returns Again if the request that would store the hash of step repeats the one of the last decision,
+	// Undone if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded. With a
+	// nonce, the step takes part in the last decision.
+	Superseded(ctx context.Context, step Step, known Grant) (ScriptResult, error)
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // atResource are the terms of a refresh without a scope.
-var atResource = grant.RefreshTerms{Resource: resource}
+var atResource = refreshTerms{Resource: resource}
 
 // A testEnv is a Service over real stores, with access to everything that a test may break.
 type testEnv struct {
@@ -139,16 +139,21 @@ func (b *testEnv) exchange(request grant.Request, direct bool) (grant.Issued, er
 			return issued, err
 		}
 	}
-	snapshot, err := b.grants.SnapshotWithSecret(
-		context.Background(), request.Terms.ClientID, request.Token.Key(), nil)
+	snapshot, err := b.grants.Snapshot(context.Background(), request.Terms.ClientID, request.Token.Key(), nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}
 	return b.grants.Exchange(context.Background(), snapshot, request)
 }
 
+// refreshTerms are what a refresh says about its refresh token.
+type refreshTerms struct {
+	Resource string
+	Scope    perm.Set
+}
+
 // refreshOf returns the request of a client with a refresh token.
-func refreshOf(token grant.Token, id uuid.UUID, terms grant.RefreshTerms, sender grant.Sender) grant.Request {
+func refreshOf(token grant.Token, id uuid.UUID, terms refreshTerms, sender grant.Sender) grant.Request {
 	of := grant.CodeTerms{ClientID: id, Resource: terms.Resource}
 	return grant.Request{Token: token, Terms: of, Scope: terms.Scope, Sender: sender}
 }
@@ -171,13 +176,13 @@ func (b *testEnv) rotateWith(refresh, key credential.Secret) (grant.Issued, erro
 }
 
 func (b *testEnv) rotateAs(refresh credential.Secret, id uuid.UUID, target string) (grant.Issued, error) {
-	return b.rotateBy(refresh, id, grant.RefreshTerms{Resource: target}, grant.Sender{})
+	return b.rotateBy(refresh, id, refreshTerms{Resource: target}, grant.Sender{})
 }
 
 func (b *testEnv) rotateBy(
 	refresh credential.Secret,
 	id uuid.UUID,
-	terms grant.RefreshTerms,
+	terms refreshTerms,
 	sender grant.Sender,
 ) (grant.Issued, error) {
 	token, err := b.grants.ReadToken(grant.Refresh, refresh)

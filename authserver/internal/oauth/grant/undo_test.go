@@ -67,7 +67,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 	unavailable(t, "refresh, while the exchange is still to be undone", err)
 	grants.stalled.Store(false)
 	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has undone the exchange
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
 	}
 	second := b.mustRotate(issued.Refresh)
 	grants.stalled.Store(true)
@@ -159,15 +159,12 @@ type silentRotations struct {
 }
 
 func (r *silentRotations) Superseded(
-	ctx context.Context,
-	try grant.Try,
-	hash []byte,
-	known grant.Grant,
+	ctx context.Context, step grant.Step, known grant.Grant,
 ) (grant.ScriptResult, error) {
 	if r.silent.Load() {
 		return "", store.ErrUnavailable
 	}
-	return r.RotationStore.Superseded(ctx, try, hash, known)
+	return r.RotationStore.Superseded(ctx, step, known)
 }
 
 // Postgres committed a step whose response was lost. Redis, which undid it, does not respond to the next process. That
@@ -198,7 +195,7 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 
 	grants.stalled.Store(false)
 	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key())
+		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
 	}
 	grants.stalled.Store(true)
 	rotations.silent.Store(true)

@@ -18,13 +18,10 @@ import (
 func (l *storeTest) directly(step grant.Step) (grant.UpdateResult, error) {
 	l.Helper()
 	if step.Generation == 1 {
-		terms := grant.CodeTerms{ClientID: l.grant.ClientID, Resource: l.grant.Resource}
-		snapshot, result, err := l.ActivateDirectly(l.Context(), step, l.grant.CodeBinding, terms)
-		l.complete(snapshot, result)
-		return result, err
+		step.Binding = l.grant.CodeBinding
 	}
-	terms := grant.RefreshTerms{Resource: l.grant.Resource}
-	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, l.grant.ClientID, terms)
+	terms := grant.CodeTerms{ClientID: l.grant.ClientID, Resource: l.grant.Resource}
+	snapshot, result, err := l.AdvanceDirectly(l.Context(), step, terms, nil)
 	l.complete(snapshot, result)
 	return result, err
 }

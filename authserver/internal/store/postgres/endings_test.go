@@ -58,7 +58,8 @@ func (l *storeTest) accepts(all []grant.Grant) (accepted []grant.Grant) {
 			l.Fatal(err)
 		}
 		step := grant.Step{GrantID: g.ID, WorkspaceID: g.WorkspaceID, Generation: 2, Hash: hash(2), Nonce: "n"}
-		_, result, err := l.AdvanceDirectly(l.Context(), step, g.ClientID, grant.RefreshTerms{Resource: g.Resource})
+		terms := grant.CodeTerms{ClientID: g.ClientID, Resource: g.Resource}
+		_, result, err := l.AdvanceDirectly(l.Context(), step, terms, nil)
 		if err != nil {
 			l.Fatal(err)
 		}
@@ -197,7 +198,8 @@ func TestG7_EndingConcernsItsClientAlone(t *testing.T) {
 			t.Errorf("%+v %v, want the state %s", snapshot.Grant, err, state)
 		}
 		step := grant.Step{GrantID: g.ID, WorkspaceID: g.WorkspaceID, Generation: 2, Hash: hash(2), Nonce: "n"}
-		_, got, err := l.AdvanceDirectly(t.Context(), step, g.ClientID, grant.RefreshTerms{Resource: g.Resource})
+		terms := grant.CodeTerms{ClientID: g.ClientID, Resource: g.Resource}
+		_, got, err := l.AdvanceDirectly(t.Context(), step, terms, nil)
 		if err != nil || got != result {
 			t.Errorf("advance: %v %v, want %v", got, err, result)
 		}

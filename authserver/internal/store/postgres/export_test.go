@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // CommandTime is the time limit of an operation of an operator's command.
@@ -46,8 +47,9 @@ func (s *Store) TakeDirectly(
 ) ([]*grant.Grant, error) {
 	all := make([]updateStep, len(steps))
 	for i, step := range steps {
-		all[i] = directStep(step, clientID, resource)
-		all[i].binding = binding
+		step.Binding = binding
+		usable := perm.ForConnectors().Usable(resource).Scope()
+		all[i] = updateStep{Step: step, client: clientID, resource: resource, usable: usable}
 	}
 	taken, err := s.Grants.directActivations.updateBatch(ctx, all)
 	grants := make([]*grant.Grant, len(taken))

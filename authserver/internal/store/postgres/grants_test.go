@@ -66,6 +66,17 @@ func (l *storeTest) key(id uuid.UUID) grant.Key {
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
+// Snapshot reads a snapshot without a secret.
+func (l *storeTest) Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error) {
+	return l.Store.Snapshot(ctx, clientID, key, nil)
+}
+
+// Activate takes the step of a code with this binding.
+func (l *storeTest) Activate(ctx context.Context, step grant.Step, binding []byte) (grant.UpdateResult, error) {
+	step.Binding = binding
+	return l.Advance(ctx, step)
+}
+
 // activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce.
 // activate redeems the code of l.grant.
 func (l *storeTest) activate(ctx context.Context, id uuid.UUID, b byte) (grant.UpdateResult, error) {

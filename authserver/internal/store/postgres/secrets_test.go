@@ -104,7 +104,7 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 				t.Errorf("%s with %x: %d hashes were read, %v", how, presented, len(found), err)
 			}
 		}
-		snapshot, err := l.SnapshotWithSecret(t.Context(), app.ID, l.grant.Key(), presented)
+		snapshot, err := l.Store.Snapshot(t.Context(), app.ID, l.grant.Key(), presented)
 		check("snapshot", snapshot.Client.Secrets, err)
 		caller, _, _, err := l.Introspection(t.Context(), app.ID, presented, standing.Query{GrantID: l.grant.ID})
 		check("introspection", caller.Secrets, err)

@@ -56,14 +56,9 @@ type snapshotQuery struct {
 	secretHash []byte // nil if none was presented
 }
 
-// Snapshot reads the client without its secrets, the grant and the status of its user in one statement, batched
-// with concurrent calls.
-func (g *Grants) Snapshot(ctx context.Context, clientID uuid.UUID, key grant.Key) (grant.Snapshot, error) {
-	return g.SnapshotWithSecret(ctx, clientID, key, nil)
-}
-
-// SnapshotWithSecret is Snapshot with the client's live secret that has this hash.
-func (g *Grants) SnapshotWithSecret(
+// Snapshot reads the client with its live secret that has this hash, the grant and the status of its user in one
+// statement, batched with concurrent calls.
+func (g *Grants) Snapshot(
 	ctx context.Context, clientID uuid.UUID, key grant.Key, secretHash []byte,
 ) (grant.Snapshot, error) {
 	ctx, cancel := g.withOperationLimit(ctx)

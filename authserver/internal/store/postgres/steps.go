@@ -22,16 +22,10 @@ import (
 // An updateStep moves a grant to a generation.
 type updateStep struct {
 	grant.Step
-	binding []byte
 	// Of direct steps: the client, the resource, and what a connector can be granted there, separated by spaces.
 	client           uuid.UUID
 	resource, usable string
 	scope            string // of direct refreshes: what the grant must have, separated by spaces; "" for nothing
-}
-
-func directStep(one grant.Step, clientID uuid.UUID, resource string) updateStep {
-	usable := perm.ForConnectors().Usable(resource).Scope()
-	return updateStep{Step: one, client: clientID, resource: resource, usable: usable}
 }
 
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
@@ -145,34 +139,31 @@ func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool)
 	return b
 }
 
-// Activate moves a pending grant to generation 1.
-func (g *Grants) Activate(ctx context.Context, one grant.Step, binding []byte) (grant.UpdateResult, error) {
-	_, result, err := g.activations.update(ctx, updateStep{Step: one, binding: binding})
-	return result, err
-}
-
-// Advance moves an active grant on to a generation.
+// Advance moves a pending grant to generation 1, or an active one on to a generation.
 func (g *Grants) Advance(ctx context.Context, one grant.Step) (grant.UpdateResult, error) {
-	_, result, err := g.advances.update(ctx, updateStep{Step: one})
+	batcher := g.advances
+	if one.Binding != nil {
+		batcher = g.activations
+	}
+	_, result, err := batcher.update(ctx, updateStep{Step: one})
 	return result, err
 }
 
-// ActivateDirectly moves a pending grant to generation 1 if its client and user may use it.
-func (g *Grants) ActivateDirectly(
-	ctx context.Context, one grant.Step, binding []byte, terms grant.CodeTerms,
-) (grant.Snapshot, grant.UpdateResult, error) {
-	step := directStep(one, terms.ClientID, terms.Resource)
-	step.binding = binding
-	return g.directActivations.update(ctx, step)
-}
-
-// AdvanceDirectly moves an active grant on to a generation if its client and user may use it.
+// AdvanceDirectly is Advance for a grant that its client and user may use.
 func (g *Grants) AdvanceDirectly(
-	ctx context.Context, one grant.Step, clientID uuid.UUID, terms grant.RefreshTerms,
+	ctx context.Context, one grant.Step, terms grant.CodeTerms, scope perm.Set,
 ) (grant.Snapshot, grant.UpdateResult, error) {
-	step := directStep(one, clientID, terms.Resource)
-	step.scope = terms.Scope.Scope()
-	return g.directAdvances.update(ctx, step)
+	batcher := g.directAdvances
+	if one.Binding != nil {
+		batcher = g.directActivations
+	}
+	return batcher.update(ctx, updateStep{
+		Step:     one,
+		client:   terms.ClientID,
+		resource: terms.Resource,
+		usable:   perm.ForConnectors().Usable(terms.Resource).Scope(),
+		scope:    scope.Scope(),
+	})
 }
 
 // cancelTriesSQL stores the nonces of the last eight given-up tries: as many as can be in flight at once. It reverts
@@ -341,7 +332,7 @@ func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep
 func stepArguments(all []updateStep) []any {
 	if len(all) == 1 {
 		one := all[0]
-		return []any{one.GrantID, int32(one.Generation), one.Hash, one.binding, one.Nonce, one.client, one.resource,
+		return []any{one.GrantID, int32(one.Generation), one.Hash, one.Binding, one.Nonce, one.client, one.resource,
 			one.usable, one.WorkspaceID, one.scope}
 	}
 	n := len(all)
@@ -352,7 +343,7 @@ func stepArguments(all []updateStep) []any {
 	for i, one := range all {
 		ids[i], generations[i], clients[i] = one.GrantID, int32(one.Generation), one.client
 		workspaces[i] = one.WorkspaceID
-		hashes[i], bindings[i], nonces[i] = one.Hash, one.binding, one.Nonce
+		hashes[i], bindings[i], nonces[i] = one.Hash, one.Binding, one.Nonce
 		resources[i], usable[i], scopes[i] = one.resource, one.usable, one.scope
 	}
 	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces, scopes}

@@ -13,14 +13,8 @@ import (
 
 // rotateDirectly is rotate with a direct try.
 func (r *grantsTest) rotateDirectly(nonce string, generation uint32, presented byte) (grant.ScriptResult, error) {
-	result, err := r.Rotate(
-		r.Context(),
-		grant.Try{GrantID: r.id, Nonce: nonce, Direct: true},
-		grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)},
-		r.terms.ClientID,
-		r.terms.Resource,
-		[][]byte{hash(presented + 1)},
-	)
+	step := grant.Step{GrantID: r.id, Nonce: nonce, Began: time.Now()}
+	result, err := r.decideToken(r.Context(), step, generation, hash(presented), hash(presented+1))
 	if former, replaced := strings.CutPrefix(string(result), "ok:"); replaced {
 		r.former, result = former, grant.OK
 	}
@@ -29,8 +23,8 @@ func (r *grantsTest) rotateDirectly(nonce string, generation uint32, presented b
 
 // exchangeDirectly is exchange with a direct try.
 func (r *grantsTest) exchangeDirectly(nonce string, code byte) (grant.ScriptResult, error) {
-	try := grant.Try{GrantID: r.id, Nonce: nonce, Direct: true}
-	return r.Exchange(r.Context(), try, hash(code), r.terms, [][]byte{hash(11)})
+	step := grant.Step{GrantID: r.id, Nonce: nonce, Began: time.Now()}
+	return r.decideCode(r.Context(), step, hash(code), r.terms, hash(11))
 }
 
 // unchanged checks that a call changes nothing and returns a result.

@@ -67,20 +67,18 @@ func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (gran
 	return g.run(ctx, g.withdraw, id, approval)
 }
 
-// Exchange redeems a code, or repeats its redemption. terms.Challenge is derived from the presented verifier.
-func (g *Grants) Exchange(
-	ctx context.Context, try grant.Try, codeHash []byte, terms grant.CodeTerms, next [][]byte,
+// Decide redeems a code or replaces a refresh token, or repeats that.
+func (g *Grants) Decide(
+	ctx context.Context, step grant.Step, r grant.Request, next [][]byte,
 ) (grant.ScriptResult, error) {
-	return g.run(ctx, g.exchange, try.GrantID, try.Nonce, codeHash, terms.ClientID.String(), terms.RedirectURI,
-		terms.Resource, terms.Challenge, bytes.Join(next, nil), strings.Join(try.GivenUp, " "), flag(try.Direct))
-}
-
-// Rotate replaces the current refresh token, or repeats its replacement.
-func (g *Grants) Rotate(
-	ctx context.Context, try grant.Try, old grant.Token, clientID uuid.UUID, resource string, next [][]byte,
-) (grant.ScriptResult, error) {
-	return g.run(ctx, g.rotate, try.GrantID, try.Nonce, old.Generation, old.Hash, clientID.String(), resource,
-		bytes.Join(next, nil), strings.Join(try.GivenUp, " "), flag(try.Direct))
+	hashes, givenUp, direct := bytes.Join(next, nil), strings.Join(step.GivenUp, " "), flag(step.Direct())
+	token, terms := r.Token, r.Terms
+	if r.IsCode() { // terms.Challenge is derived from the presented verifier
+		return g.run(ctx, g.exchange, step.GrantID, step.Nonce, token.Hash, terms.ClientID.String(), terms.RedirectURI,
+			terms.Resource, terms.Challenge, hashes, givenUp, direct)
+	}
+	return g.run(ctx, g.rotate, step.GrantID, step.Nonce, token.Generation, token.Hash, terms.ClientID.String(),
+		terms.Resource, hashes, givenUp, direct)
 }
 
 // flag returns how the scripts read a flag.
@@ -103,11 +101,9 @@ func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string, how grant
 }
 
 // Superseded returns why Postgres holds a later step than the presented credential.
-func (g *Grants) Superseded(
-	ctx context.Context, try grant.Try, hash []byte, known grant.Grant,
-) (grant.ScriptResult, error) {
-	return g.run(ctx, g.superseded, known.ID, try.Nonce, hash, known.Generation, strings.Join(known.TakenBy, " "),
-		strings.Join(try.GivenUp, " "))
+func (g *Grants) Superseded(ctx context.Context, step grant.Step, known grant.Grant) (grant.ScriptResult, error) {
+	return g.run(ctx, g.superseded, known.ID, step.Nonce, step.Hash, known.Generation,
+		strings.Join(known.TakenBy, " "), strings.Join(step.GivenUp, " "))
 }
 
 // Revoke marks the grant as revoked, even if Redis does not know it.

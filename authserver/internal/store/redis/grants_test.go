@@ -70,31 +70,35 @@ func (r *grantsTest) want(want grant.ScriptResult) func(grant.ScriptResult, erro
 	}
 }
 
+// decideCode and decideToken run the script of a code or of a refresh token.
+func (r *grantsTest) decideCode(
+	ctx context.Context, step grant.Step, code []byte, terms grant.CodeTerms, next ...[]byte,
+) (grant.ScriptResult, error) {
+	request := grant.Request{Token: grant.Token{GrantID: step.GrantID, Hash: code}, Terms: terms}
+	return r.Decide(ctx, step, request, next)
+}
+
+func (r *grantsTest) decideToken(
+	ctx context.Context, step grant.Step, generation uint32, hash []byte, next ...[]byte,
+) (grant.ScriptResult, error) {
+	token := grant.Token{GrantID: step.GrantID, Generation: generation, Hash: hash}
+	terms := grant.CodeTerms{ClientID: r.terms.ClientID, Resource: r.terms.Resource}
+	return r.Decide(ctx, step, grant.Request{Token: token, Terms: terms}, next)
+}
+
 func (r *grantsTest) exchange(nonce string, code byte, terms grant.CodeTerms) (grant.ScriptResult, error) {
 	return r.exchangeTo(nonce, code, terms, 11)
 }
 
 // exchangeTo is exchange with another refresh token.
 func (r *grantsTest) exchangeTo(nonce string, code byte, terms grant.CodeTerms, next byte) (grant.ScriptResult, error) {
-	return r.Exchange(
-		r.Context(),
-		grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp},
-		hash(code),
-		terms,
-		[][]byte{hash(next)},
-	)
+	step := grant.Step{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
+	return r.decideCode(r.Context(), step, hash(code), terms, hash(next))
 }
 
 func (r *grantsTest) rotate(nonce string, generation uint32, presented, next byte) (grant.ScriptResult, error) {
-	try := grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
-	return r.Rotate(
-		r.Context(),
-		try,
-		grant.Token{GrantID: r.id, Generation: generation, Hash: hash(presented)},
-		r.terms.ClientID,
-		r.terms.Resource,
-		[][]byte{hash(next)},
-	)
+	step := grant.Step{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
+	return r.decideToken(r.Context(), step, generation, hash(presented), hash(next))
 }
 
 func TestG1_ExchangeDecidesAlone(t *testing.T) {
@@ -225,9 +229,7 @@ func TestG10_LateCallChangesNothing(t *testing.T) {
 	}
 	rotate := func(presented, next byte) func(context.Context) (grant.ScriptResult, error) {
 		return func(ctx context.Context) (grant.ScriptResult, error) {
-			try := grant.Try{GrantID: r.id, Nonce: "late"}
-			old := grant.Token{GrantID: r.id, Generation: 1, Hash: hash(presented)}
-			return r.Rotate(ctx, try, old, r.terms.ClientID, r.terms.Resource, [][]byte{hash(next)})
+			return r.decideToken(ctx, grant.Step{GrantID: r.id, Nonce: "late"}, 1, hash(presented), hash(next))
 		}
 	}
 	r.want(grant.Late)(back(rotate(11, 12)))
@@ -236,7 +238,7 @@ func TestG10_LateCallChangesNothing(t *testing.T) {
 	r.want(grant.OK)(r.rotate("next", 2, 12, 14)) // a late replay revoked nothing
 	r.issue(1)
 	exchange := func(ctx context.Context) (grant.ScriptResult, error) {
-		return r.Exchange(ctx, grant.Try{GrantID: r.id, Nonce: "n"}, hash(1), r.terms, [][]byte{hash(11)})
+		return r.decideCode(ctx, grant.Step{GrantID: r.id, Nonce: "n"}, hash(1), r.terms, hash(11))
 	}
 	r.want(grant.Late)(back(exchange))
 	r.want(grant.OK)(exchange(late))

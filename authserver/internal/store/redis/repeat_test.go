@@ -32,8 +32,8 @@ func (r *grantsTest) superseded(
 	if next != 0 {
 		repeated = hash(next)
 	}
-	try := grant.Try{GrantID: r.id, Nonce: nonce, GivenUp: r.givenUp}
-	return r.Superseded(r.Context(), try, repeated, grant.Grant{ID: r.id, Generation: generation, TakenBy: takenBy})
+	step := grant.Step{GrantID: r.id, Nonce: nonce, Hash: repeated, GivenUp: r.givenUp}
+	return r.Superseded(r.Context(), step, grant.Grant{ID: r.id, Generation: generation, TakenBy: takenBy})
 }
 
 func TestG11_SameHashWithinAMinuteIsRepeated(t *testing.T) {
@@ -147,12 +147,10 @@ func TestG11_RepeatedHashHasPlace(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
 	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
-	try := grant.Try{GrantID: r.id, Nonce: "b"}
-	old := grant.Token{GrantID: r.id, Generation: 1, Hash: hash(11)}
-	hashes := [][]byte{hash(20), hash(12)}
-	r.want("again:2")(r.Rotate(t.Context(), try, old, r.terms.ClientID, r.terms.Resource, hashes))
+	step := grant.Step{GrantID: r.id, Nonce: "b"}
+	r.want("again:2")(r.decideToken(t.Context(), step, 1, hash(11), hash(20), hash(12)))
 	r.undo("a")
-	r.want("again:2")(r.Rotate(t.Context(), try, old, r.terms.ClientID, r.terms.Resource, hashes)) // G8
+	r.want("again:2")(r.decideToken(t.Context(), step, 1, hash(11), hash(20), hash(12))) // G8
 }
 
 // Repeated requests leave the grant in its compact encoding.

@@ -77,21 +77,21 @@ func TestRun_ForeignResponseCountsAsLost(t *testing.T) {
 		[]any{int64(1), int64(0)},
 		nil,
 	} {
-		next, hashes := func() { s.next(foreign) }, [][]byte{hash(2)}
+		next := func() { s.next(foreign) }
 		next()
 		_, err := r.Issue(ctx, uuid.New(), 1, hash(1), r.terms, r.ends)
 		outOfStep(t, "issue", err)
 		next()
-		_, err = r.Exchange(ctx, grant.Try{GrantID: uuid.New(), Nonce: "n"}, hash(1), r.terms, hashes)
+		_, err = r.decideCode(ctx, grant.Step{GrantID: uuid.New(), Nonce: "n"}, hash(1), r.terms, hash(2))
 		outOfStep(t, "exchange", err)
 		next()
-		_, err = r.Rotate(ctx, grant.Try{Nonce: "n"}, grant.Token{GrantID: uuid.New()}, r.terms.ClientID, "", hashes)
+		_, err = r.decideToken(ctx, grant.Step{Nonce: "n"}, 1, nil, hash(2))
 		outOfStep(t, "rotate", err)
 		next()
 		_, err = r.Undo(ctx, uuid.New(), "n", grant.Undo{})
 		outOfStep(t, "undo", err)
 		next()
-		_, err = r.Superseded(ctx, grant.Try{Nonce: "n"}, hash(2), grant.Grant{ID: uuid.New()})
+		_, err = r.Superseded(ctx, grant.Step{Nonce: "n", Hash: hash(2)}, grant.Grant{ID: uuid.New()})
 		outOfStep(t, "superseded", err)
 		next()
 		outOfStep(t, "revoke", r.Revoke(ctx, uuid.New(), grant.ByUser, r.ends))

@@ -87,7 +87,7 @@ func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Is
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	snapshot, err := s.Grants.Snapshot(ctx, terms.ClientID, token.Key())
+	snapshot, err := s.Grants.Snapshot(ctx, terms.ClientID, token.Key(), nil)
 	if err != nil {
 		return grant.Issued{}, err
 	}

@@ -90,7 +90,7 @@ func (h *Handler) reopen(v *visit, page consent.Choice, opened error) (consent.A
 	case opened != nil:
 		return none, h.refuse(v, reopening(v.request, messages.TooLate))
 	}
-	snapshot, err := h.Grants.Snapshot(v.r.Context(), page.ClientID, grant.Key{})
+	snapshot, err := h.Grants.Snapshot(v.r.Context(), page.ClientID, grant.Key{}, nil)
 	if err != nil {
 		return none, err
 	}

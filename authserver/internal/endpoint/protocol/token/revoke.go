@@ -56,7 +56,7 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	web.RecordGrant(r.Context(), key.ID)
-	snapshot, err := e.Grants.Snapshot(r.Context(), caller.ID, key)
+	snapshot, err := e.Grants.Snapshot(r.Context(), caller.ID, key, nil)
 	if err != nil {
 		return err
 	}
