@@ -36,7 +36,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	} else if err := e.identify(ctx, x, id); err != nil {
 		return nil, err
 	}
-	return fositeClient{*x.snapshot.Client}, nil
+	return fositeClient(*x.snapshot.Client), nil
 }
 
 // knownClient returns the client with this identifier if it authenticated before and needs no authentication, and if
@@ -61,7 +61,11 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 		e.known.Remove(id)
 	}
 	if x.snapshot.Client == nil {
-		return goneClient(r, x.snapshot.Grant, id)
+		refused := unknownClient(r)
+		if g := x.snapshot.Grant; g != nil && g.ClientID == id && g.Reason == grant.ClientDeleted {
+			refused.Description = g.Reason.Words(g.RevokedAt)
+		}
+		return refused
 	}
 	if !e.hasPublicID(r.ClientID, x.snapshot.Client) {
 		return unknownClient(r)
@@ -107,17 +111,10 @@ func unknownClient(r TokenRequest) *TokenError {
 	}
 }
 
-// goneClient is like unknownClient, with a specific description if the presented token's grant ended with its client.
-func goneClient(r TokenRequest, g *grant.Grant, id uuid.UUID) *TokenError {
-	refused := unknownClient(r)
-	if g != nil && g.ClientID == id && g.Reason == grant.ClientDeleted {
-		refused.Description = g.Reason.Words(g.RevokedAt)
-	}
-	return refused
-}
-
-// checkClient checks the form of the request, and authenticates a client that does not sign.
-func checkClient(r TokenRequest, c client.Client) error {
+// verify checks that the request has the form required for its kind of client, and authenticates the client. A client
+// that signs must send a valid assertion. For other clients an assertion is an unknown parameter. Every failure of an
+// assertion that the client caused is invalid_client.
+func (e *Engine) verify(ctx context.Context, r TokenRequest, c client.Client) error {
 	traits := c.Kind.Traits()
 	switch {
 	case !traits.Authorizes && !c.SecretMatches(r.ClientSecret):
@@ -129,10 +126,23 @@ func checkClient(r TokenRequest, c client.Client) error {
 		return tokenError("invalid_request", "A connector has no secret. Remove the Authorization header.")
 	case traits.Public && r.Dialect == JSON:
 		return tokenError("invalid_request", "A connector must send application/x-www-form-urlencoded.")
-	case traits.Public:
+	case !traits.Public:
+		if refused := checkSecret(r, c); refused != nil {
+			return refused
+		}
+	}
+	if c.AuthMethod != client.PrivateKeyJWT {
 		return nil
 	}
-	return checkSecret(r, c)
+	if r.Assertion == "" || r.AssertionType != jwtBearer {
+		return tokenError("invalid_client",
+			"This client must authenticate with client_assertion and client_assertion_type "+jwtBearer+".")
+	}
+	err := e.Assertions.Verify(ctx, c, r.Assertion)
+	if refused, ok := errors.AsType[*client.AssertionError](err); ok {
+		return tokenError("invalid_client", refused.Message)
+	}
+	return err
 }
 
 // checkSecret authenticates a confidential client. The spec's JSON body is for clients of SecretJSON. Those of
@@ -192,14 +202,6 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	return c, nil
 }
 
-// verify checks that the request has the form required for its kind of client, and authenticates the client.
-func (e *Engine) verify(ctx context.Context, r TokenRequest, c client.Client) error {
-	if err := checkClient(r, c); err != nil {
-		return err
-	}
-	return e.verifyAssertion(ctx, r, c)
-}
-
 // jwtBearer is the only supported assertion type (RFC 7523, section 2.2).
 const jwtBearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -208,23 +210,6 @@ func (e *Engine) nameFromAssertion(r *TokenRequest) {
 	if r.ClientID == "" && r.Assertion != "" && r.Dialect == Form {
 		r.ClientID = e.Assertions.ClaimedClient(r.Assertion)
 	}
-}
-
-// verifyAssertion requires a valid assertion of a client that signs. For other clients an assertion is an unknown
-// parameter. Every failure that the client caused is invalid_client.
-func (e *Engine) verifyAssertion(ctx context.Context, r TokenRequest, c client.Client) error {
-	if c.AuthMethod != client.PrivateKeyJWT {
-		return nil
-	}
-	if r.Assertion == "" || r.AssertionType != jwtBearer {
-		return tokenError("invalid_client",
-			"This client must authenticate with client_assertion and client_assertion_type "+jwtBearer+".")
-	}
-	err := e.Assertions.Verify(ctx, c, r.Assertion)
-	if refused, ok := errors.AsType[*client.AssertionError](err); ok {
-		return tokenError("invalid_client", refused.Message)
-	}
-	return err
 }
 
 // Clients finds stored clients by identifier. The error for an unknown client is client.ErrUnknown.
@@ -263,7 +248,18 @@ const unknownApplication = "The application did not identify itself, or is not r
 // error that wraps store.ErrUnavailable.
 func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client, error) {
 	if identity.IsAddress(name) {
-		return e.lookUpDocument(ctx, name)
+		c, err := e.Documents.Client(ctx, name)
+		if errors.Is(err, client.ErrNotServed) {
+			return client.Client{}, &PageError{
+				"The application is not registered here, and its domain is not on the list of allowed domains.",
+			}
+		}
+		if bad, ok := errors.AsType[*client.DocumentError](err); ok {
+			return client.Client{}, &PageError{
+				"The application's metadata document, at " + name + ", is not valid. " + bad.Message,
+			}
+		}
+		return c, err
 	}
 	id, err := identity.OfClient(name)
 	if err != nil {
@@ -272,22 +268,6 @@ func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client
 	c, err := e.Clients.Client(ctx, id)
 	if errors.Is(err, client.ErrUnknown) || (err == nil && (!c.Kind.Traits().Authorizes || !e.hasPublicID(name, &c))) {
 		return client.Client{}, &PageError{unknownApplication}
-	}
-	return c, err
-}
-
-// lookUpDocument returns the client whose document is at address.
-func (e *Engine) lookUpDocument(ctx context.Context, address string) (client.Client, error) {
-	c, err := e.Documents.Client(ctx, address)
-	if errors.Is(err, client.ErrNotServed) {
-		return client.Client{}, &PageError{
-			"The application is not registered here, and its domain is not on the list of allowed domains.",
-		}
-	}
-	if bad, ok := errors.AsType[*client.DocumentError](err); ok {
-		return client.Client{}, &PageError{
-			"The application's metadata document, at " + address + ", is not valid. " + bad.Message,
-		}
 	}
 	return c, err
 }

@@ -72,24 +72,22 @@ func New(d Deps) *Engine {
 	known, _ := lru.New[uuid.UUID, *client.Client](maxKnown) // fails only if the size is not positive
 	refused, _ := lru.New[uuid.UUID, struct{}](maxRefused)
 	e := &Engine{Deps: d, known: known, refused: refused}
-	config := func() *fosite.Config {
-		return &fosite.Config{
-			ScopeStrategy:                 fosite.ExactScopeStrategy,
-			AudienceMatchingStrategy:      fosite.ExactAudienceMatchingStrategy,
-			RefreshTokenScopes:            []string{},
-			MinParameterEntropy:           1,
-			AuthorizeCodeLifespan:         client.CodeLife,
-			AccessTokenLifespan:           time.Hour,
-			DisableRefreshTokenValidation: true,
-			EnforcePKCEForPublicClients:   true,
-		}
+	config := &fosite.Config{
+		ScopeStrategy:                 fosite.ExactScopeStrategy,
+		AudienceMatchingStrategy:      fosite.ExactAudienceMatchingStrategy,
+		RefreshTokenScopes:            []string{},
+		MinParameterEntropy:           1,
+		AuthorizeCodeLifespan:         client.CodeLife,
+		AccessTokenLifespan:           time.Hour,
+		DisableRefreshTokenValidation: true,
+		EnforcePKCEForPublicClients:   true,
+		ClientAuthenticationStrategy:  e.authenticate,
 	}
-	e.authorize = fosite.Fosite{Config: config()}
-	e.storage = func(c client.Client) fosite.Storage { return oneClient{fositeClient{c}} }
-	tokens := config()
-	tokens.ClientAuthenticationStrategy = e.authenticate
-	tokens.TokenEndpointHandlers = e.grantHandlers()
-	e.token = &fosite.Fosite{Config: tokens}
+	for _, t := range grantTypes {
+		config.TokenEndpointHandlers = append(config.TokenEndpointHandlers, grantHandler{e, t})
+	}
+	e.authorize, e.token = fosite.Fosite{Config: config}, &fosite.Fosite{Config: config}
+	e.storage = func(c client.Client) fosite.Storage { return oneClient{fositeClient(c)} }
 	return e
 }
 
@@ -98,32 +96,19 @@ func (e *Engine) Observe(observer func(context.Context, Outcome)) {
 	e.observers = append(e.observers, observer)
 }
 
-// fositeClient adapts a client.Client to fosite. It exposes no secret: fosite never compares one.
-type fositeClient struct{ client.Client }
-
-var _ fosite.Client = fositeClient{}
-
-func (f fositeClient) GetID() string                      { return f.PublicID() }
-func (f fositeClient) GetHashedSecret() []byte            { return nil }
-func (f fositeClient) GetRedirectURIs() []string          { return f.Redirects }
-func (f fositeClient) GetResponseTypes() fosite.Arguments { return fosite.Arguments{"code"} }
-func (f fositeClient) GetScopes() fosite.Arguments        { return f.Required.Strings() }
-func (f fositeClient) IsPublic() bool                     { return f.Kind.Traits().Public }
-func (f fositeClient) GetAudience() fosite.Arguments      { return nil }
-
-func (f fositeClient) GetGrantTypes() fosite.Arguments {
-	var names fosite.Arguments
-	for _, t := range grantTypes {
-		if t.mayUse(f.Kind.Traits()) {
-			names = append(names, t.name)
-		}
+// fositeClient returns a client as fosite sees it, without a secret: fosite never compares one.
+func fositeClient(c client.Client) *fosite.DefaultClient {
+	return &fosite.DefaultClient{
+		ID:           c.PublicID(),
+		RedirectURIs: c.Redirects,
+		Scopes:       c.Required.Strings(),
+		Public:       c.Kind.Traits().Public,
 	}
-	return names
 }
 
 // oneClient is the storage of an authorization request, for which this package has found and checked the client. fosite
 // stores nothing. A token request needs no storage.
-type oneClient struct{ client fositeClient }
+type oneClient struct{ client *fosite.DefaultClient }
 
 var _ fosite.Storage = oneClient{}
 

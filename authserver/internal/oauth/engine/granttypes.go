@@ -28,7 +28,6 @@ type grantType struct {
 	presents string
 	kind     grant.TokenKind
 
-	mayUse func(client.Traits) bool
 	// check refuses requests that the kind of client cannot make, and reads what the request says about its code or
 	// token. It reads and changes no store.
 	check func(*Engine, *exchange) error
@@ -108,14 +107,6 @@ type grantHandler struct {
 
 var _ fosite.TokenEndpointHandler = grantHandler{}
 
-func (e *Engine) grantHandlers() fosite.TokenEndpointHandlers {
-	var out fosite.TokenEndpointHandlers
-	for _, t := range grantTypes {
-		out = append(out, grantHandler{e, t})
-	}
-	return out
-}
-
 func (g grantHandler) CanHandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) bool {
 	return r.GetGrantTypes().ExactOne(g.name)
 }
@@ -156,39 +147,31 @@ func (g grantHandler) PopulateTokenEndpointResponse(
 	return nil
 }
 
-// execute decides directly if it can. Otherwise it decides after a snapshot.
-func (g grantHandler) execute(ctx context.Context, x *exchange) (grant.Issued, error) {
+// execute decides directly if it can. Otherwise it decides after a snapshot, which it reads after the attempt.
+func (g grantHandler) execute(ctx context.Context, x *exchange) (issued grant.Issued, err error) {
 	if x.direct {
-		issued, done, err := g.Grants.ExchangeDirectly(ctx, g.present(x))
-		if err != nil {
-			return grant.Issued{}, err
-		}
+		var done bool
+		issued, done, err = g.Grants.ExchangeDirectly(ctx, g.present(x))
 		if done {
 			x.snapshot.Grant = &issued.Grant
 			x.recordCaller(ctx)
-			return issued, nil
+		}
+		if done || err != nil {
+			return issued, err
+		}
+		if err = g.identify(ctx, x, x.snapshot.Client.ID); err == nil {
+			err = g.check(g.Engine, x)
 		}
 	}
-	issued, err := g.executeAfterSnapshot(ctx, x)
+	if err == nil {
+		issued, err = g.Grants.Exchange(ctx, x.snapshot, g.present(x))
+	}
 	if err == nil {
 		g.refused.Remove(x.asked.Token.GrantID)
 	} else if !errors.Is(err, store.ErrUnavailable) {
 		g.refused.Add(x.asked.Token.GrantID, struct{}{})
 	}
 	return issued, err
-}
-
-// executeAfterSnapshot decides with a snapshot, which it reads after the attempt of a direct decision.
-func (g grantHandler) executeAfterSnapshot(ctx context.Context, x *exchange) (grant.Issued, error) {
-	if x.direct {
-		if err := g.identify(ctx, x, x.snapshot.Client.ID); err != nil {
-			return grant.Issued{}, err
-		}
-		if err := g.check(g.Engine, x); err != nil {
-			return grant.Issued{}, err
-		}
-	}
-	return g.Grants.Exchange(ctx, x.snapshot, g.present(x))
 }
 
 // authorizationCode redeems the code of a consent (RFC 6749, section 4.1.3).
@@ -198,7 +181,6 @@ var authorizationCode = grantType{
 	optional: []string{"code_verifier", "resource"},
 	presents: "code",
 	kind:     grant.Code,
-	mayUse:   func(client.Traits) bool { return true },
 	check:    checkCode,
 }
 
@@ -243,7 +225,6 @@ var refreshToken = grantType{
 	formOnly: true,
 	presents: "refresh_token",
 	kind:     grant.Refresh,
-	mayUse:   func(t client.Traits) bool { return t.Refreshes },
 	check:    checkRefresh,
 }
 

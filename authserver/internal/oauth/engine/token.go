@@ -93,32 +93,33 @@ type Outcome struct {
 	exchange *exchange
 }
 
-// Token processes a token request, and shows the result to the observers. It returns a *TokenError, or an error that
-// wraps store.ErrUnavailable.
+// Token processes a token request, and shows the result to the observers. fosite authenticates the client and
+// dispatches the request to its handler: it reads the grant type from the form, and the handlers find the rest of the
+// request in the session. Token returns a *TokenError, or an error that wraps store.ErrUnavailable.
 func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
 	x := &exchange{request: request}
-	err := e.process(ctx, x)
+	e.nameFromAssertion(&x.request)
+	err := checkForm(&x.request)
+	if err == nil {
+		form := url.Values{"grant_type": {x.request.GrantType}}
+		post := &http.Request{Method: http.MethodPost, Form: form, PostForm: form}
+		var requester fosite.AccessRequester
+		if requester, err = e.token.NewAccessRequest(ctx, post, x); err == nil {
+			_, err = e.token.NewAccessResponse(ctx, requester)
+		}
+		err = mapTokenError(err)
+	}
 	for _, observe := range e.observers {
 		observe(ctx, Outcome{x.request, err, x})
 	}
 	return x.answer, err
 }
 
-// process lets fosite authenticate the client and dispatch the request to its handler. fosite reads the grant type from
-// the form; the handlers find the rest of the request in the session.
-func (e *Engine) process(ctx context.Context, x *exchange) error {
-	e.nameFromAssertion(&x.request)
-	if err := checkForm(&x.request); err != nil {
-		return err
-	}
-	form := url.Values{"grant_type": {x.request.GrantType}}
-	post := &http.Request{Method: http.MethodPost, Form: form, PostForm: form}
-	requester, err := e.token.NewAccessRequest(ctx, post, x)
-	if err == nil {
-		_, err = e.token.NewAccessResponse(ctx, requester)
-	}
-	return mapTokenError(err)
-}
+// Length limits of an Idempotency-Key (contract, section 3). A thief of the token could guess a shorter key.
+const (
+	shortestKey = 16
+	longestKey  = 255
+)
 
 // checkForm checks what can be checked without I/O.
 func checkForm(r *TokenRequest) error {
@@ -147,7 +148,17 @@ func checkForm(r *TokenRequest) error {
 	if missing != "" {
 		return tokenError("invalid_request", missing+" is required.")
 	}
-	return checkKey(r.IdempotencyKeys)
+	valid := len(r.IdempotencyKeys) <= 1
+	for _, key := range r.IdempotencyKeys {
+		text := key.Reveal()
+		valid = valid && len(text) >= shortestKey && len(text) <= longestKey &&
+			!strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
+	}
+	if !valid {
+		return tokenError("invalid_request",
+			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.")
+	}
+	return nil
 }
 
 // mapTokenError unwraps this package's errors from fosite's, and replaces fosite's own errors with the contract's.
@@ -215,26 +226,6 @@ func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 	}
 	if g.Kind == client.Connector {
 		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
-	}
-	return nil
-}
-
-// Length limits of an Idempotency-Key (contract, section 3). A thief of the token could guess a shorter key.
-const (
-	shortestKey = 16
-	longestKey  = 255
-)
-
-func checkKey(keys []credential.Secret) error {
-	valid := len(keys) <= 1
-	for _, key := range keys {
-		text := key.Reveal()
-		valid = valid && len(text) >= shortestKey && len(text) <= longestKey &&
-			!strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
-	}
-	if !valid {
-		return tokenError("invalid_request",
-			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.")
 	}
 	return nil
 }
