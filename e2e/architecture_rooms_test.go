@@ -72,7 +72,6 @@ func rooms() map[string][]string {
 		"github.com/go-json-experiment/json": {
 			"authserver/internal/endpoint/protocol/token",
 			"authserver/internal/oauth/clientmetadata",
-			"authserver/internal/oauth/clientassertion",
 			"shared/rest",
 		},
 		"github.com/alecthomas/kong":       {"*/cmd/*"},
@@ -128,7 +127,7 @@ func jwxRooms() []string {
 		"resourceapi/internal/gate",
 		"resourceapi/internal/gate/keystest",
 		"authserver/internal/endpoint/api",
-		"authserver/internal/oauth/clientassertion",
+		"authserver/internal/oauth/clientmetadata",
 		"authserver/internal/oauth/engine",
 		"authserver/internal/endpoint/protocol/token",
 	}

@@ -29,8 +29,8 @@ const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in auth
 // unreachable are described responses that no request can cause here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which waits for the database.
-	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/wellknown",
-	"GET /.well-known/jwks.json 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/wellknown",
+	"GET /v1/account/oauth/jwks 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/token",
+	"GET /.well-known/jwks.json 503": "TestDocument_ErrorIs503 in authserver/internal/endpoint/protocol/token",
 	// Needs 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429": "TestRevoke_OnlyWrongSecretsAreThrottled in " +
 		"authserver/internal/endpoint/protocol/token",

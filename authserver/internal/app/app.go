@@ -24,7 +24,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -181,7 +180,7 @@ func (a *App) newEngine() (err error) {
 		Resources:    a.resources,
 		Clients:      a.Store,
 		Documents:    a.Documents,
-		Assertions: &clientassertion.Verifier{
+		Assertions: &clientmetadata.Verifier{
 			Documents: a.Documents,
 			Replays:   redis.NewReplayCache(a.Redis),
 			Audiences: []string{c.BaseURL, c.BaseURL + "/v1/account/oauth/token"},
@@ -210,12 +209,11 @@ func (a *App) newDocuments() error {
 		return err
 	}
 	a.Documents = clientmetadata.New(clientmetadata.Deps{
-		Domains:   domains,
-		Trusted:   trusted,
-		CheckKeys: clientassertion.CheckKeys,
-		Cache:     a.Store.Clients,
-		Now:       a.Now,
-		Log:       a.log,
+		Domains: domains,
+		Trusted: trusted,
+		Cache:   a.Store.Clients,
+		Now:     a.Now,
+		Log:     a.log,
 	})
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/wellknown"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -42,7 +41,7 @@ func flat(kind apierr.Kind, message string) http.Handler {
 
 // newHandler makes the handler of every route.
 func (a *App) newHandler() error {
-	metadata, err := wellknown.Metadata(a.config.BaseURL, a.config.AppURL, len(a.Documents.Domains) > 0)
+	metadata, err := token.Metadata(a.config.BaseURL, a.config.AppURL, len(a.Documents.Domains) > 0)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
@@ -170,11 +169,11 @@ func (a *App) documentRoutes(router *mux.Router, metadata []byte) {
 	route := func(path string, handler http.Handler) {
 		router.Handle(path, readableByAll.Handler(web.Compress(web.Methods(methods{"GET": handler}, wrongMethod()))))
 	}
-	jwks := a.withKeys(wellknown.Document(a.Keyring.JWKS))
+	jwks := a.withKeys(token.Document(a.Keyring.JWKS))
 	route("/v1/account/oauth/jwks", jwks)
 	route("/.well-known/jwks.json", jwks) // where libraries look that read no metadata
 	for _, path := range metadataPaths {
-		route(path, wellknown.Document(func() ([]byte, error) { return metadata, nil }))
+		route(path, token.Document(func() ([]byte, error) { return metadata, nil }))
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package clientmetadata fetches and caches client metadata documents.
+// Package clientmetadata fetches and caches client metadata documents, and verifies the assertions of clients whose
+// documents have keys (Verifier).
 //
 // A client that is not registered here may be known by its metadata document (OAuth Client ID Metadata Document, which
 // MCP clients use) if this deployment serves the document's host or path. The user at the browser chooses the URL, so:
@@ -50,12 +51,11 @@ type Cache interface {
 
 // Deps are the dependencies of a Resolver.
 type Deps struct {
-	Domains   client.Domains
-	Trusted   *x509.CertPool     // for development only (see newFetcher); nil otherwise
-	CheckKeys func([]byte) error // returns why a JWK set cannot authenticate a client
-	Cache     Cache
-	Now       func() time.Time
-	Log       *slog.Logger
+	Domains client.Domains
+	Trusted *x509.CertPool // for development only (see newFetcher); nil otherwise
+	Cache   Cache
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // A Resolver returns the clients that have metadata documents. It is safe for concurrent use.
@@ -240,7 +240,7 @@ func (r *Resolver) readKeys(ctx context.Context, c *client.Client) (life time.Du
 			return 0, fmt.Errorf("read keys: %w", err)
 		}
 	}
-	if err := r.CheckKeys(c.Keys); err != nil {
+	if err := checkKeys(c.Keys); err != nil {
 		return 0, &client.DocumentError{Message: "Its keys are not valid: " + err.Error() + "."}
 	}
 	return life, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,12 +66,11 @@ func newResolverTest(t testing.TB) *resolverTest {
 // another returns the Resolver of another process.
 func (s *resolverTest) another() *Resolver {
 	return New(Deps{
-		Domains:   client.Domains{s.host.Host: "claude"},
-		Trusted:   s.host.Roots,
-		Cache:     s.store,
-		Now:       s.now,
-		CheckKeys: func([]byte) error { return nil },
-		Log:       slog.New(slog.NewTextHandler(&s.log, nil)),
+		Domains: client.Domains{s.host.Host: "claude"},
+		Trusted: s.host.Roots,
+		Cache:   s.store,
+		Now:     s.now,
+		Log:     slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
 }
 
@@ -248,11 +248,12 @@ func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
 
 func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
 	s := newResolverTest(t)
+	usable := strings.TrimSuffix(string(set(t, newECKey(t, ""))), "]}")
 	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
 		s.set(func() {
 			s.body = func(address string) string {
 				return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],` +
-					`"token_endpoint_auth_method":"private_key_jwt","jwks":{"keys":[` + key + `]}}`
+					`"token_endpoint_auth_method":"private_key_jwt","jwks":` + usable + `,` + key + `]}}`
 			}
 		})
 		s.wait(time.Minute)

@@ -20,7 +20,7 @@ import (
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 )
@@ -39,7 +39,7 @@ type Deps struct {
 	Resources    []string // resources that a client known by its document may request
 	Clients      Clients
 	Documents    Documents
-	Assertions   *clientassertion.Verifier
+	Assertions   *clientmetadata.Verifier
 	Grants       *grant.Service
 	Signer       Signer
 }

@@ -1,4 +1,5 @@
-// Package token serves the token, revocation and introspection endpoints.
+// Package token serves the token, revocation and introspection endpoints, and the documents about them: the metadata
+// and the public keys.
 //
 //	POST /v1/account/oauth/token        Exchange     (spec 4.3, contract section 3; POST /token at the gateway is
 //	                                                 the same)
@@ -6,8 +7,9 @@
 //	POST /v1/account/oauth/introspect   Introspect   (RFC 7662; contract, section 5)
 //
 //	handler.go      the token endpoint: read, decide (engine), respond; one table maps every error
-//	revoke.go      the revocation endpoint
-//	introspect.go  the introspection endpoint
+//	revoke.go       the revocation endpoint
+//	introspect.go   the introspection endpoint
+//	metadata.go     the authorization server metadata (RFC 8414), and the public keys
 //	decode.go       parses untrusted bodies: strict JSON, or a form (RFC 6749, section 4.1.3)
 //	limits.go       counts refusals; too many become a 429
 package token

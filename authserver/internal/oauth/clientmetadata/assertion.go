@@ -1,19 +1,4 @@
-// Package clientassertion verifies the signed assertions with which clients authenticate (private_key_jwt).
-//
-// A client with a metadata document may publish keys there and authenticate its token requests with a JWT (RFC 7523,
-// section 3, and RFC 7521, section 4.2). An assertion must meet these conditions:
-//
-//  1. it is a JWS in compact form, in its one canonical spelling, with no duplicate member, no critical
-//     header, an algorithm of the list and a key made for it;
-//  2. iss and sub are the client, and aud is only this server, as the issuer or the URL of the token
-//     endpoint, compared exactly;
-//  3. exp is present and at most ten minutes ahead; iat and nbf are not in the future;
-//  4. jti is present and is accepted once. Redis remembers it until exp. If Redis does not respond, the
-//     assertion is refused.
-//
-// The keys come from the copy that clientmetadata stores. An unknown key causes a new fetch of the document, at most
-// twice a minute. If the document cannot be fetched, the keys of the copy stay valid.
-package clientassertion
+package clientmetadata
 
 import (
 	"context"
@@ -38,21 +23,30 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// Documents returns clients that have metadata documents. *clientmetadata.Resolver implements it.
-type Documents interface {
-	Client(ctx context.Context, address string) (client.Client, error)
-	Refreshed(ctx context.Context, address string) (client.Client, error)
-}
-
 // A ReplayCache remembers accepted assertions. Its errors wrap store.ErrUnavailable.
 type ReplayCache interface {
 	// First reports whether key is new, and stores it for life.
 	First(ctx context.Context, key string, life time.Duration) (bool, error)
 }
 
-// A Verifier verifies client assertions. It is safe for concurrent use.
+// A Verifier verifies the signed assertions with which clients authenticate (private_key_jwt). It is safe for concurrent
+// use.
+//
+// A client with a metadata document may publish keys there and authenticate its token requests with a JWT (RFC 7523,
+// section 3, and RFC 7521, section 4.2). An assertion must meet these conditions:
+//
+//  1. it is a JWS in compact form, in its one canonical spelling, with no duplicate member, no critical
+//     header, an algorithm of the list and a key made for it;
+//  2. iss and sub are the client, and aud is only this server, as the issuer or the URL of the token
+//     endpoint, compared exactly;
+//  3. exp is present and at most ten minutes ahead; iat and nbf are not in the future;
+//  4. jti is present and is accepted once. Redis remembers it until exp. If Redis does not respond, the
+//     assertion is refused.
+//
+// The keys come from the stored copy of the document. An unknown key causes a new fetch of the document, at most twice a
+// minute. If the document cannot be fetched, the keys of the copy stay valid.
 type Verifier struct {
-	Documents Documents
+	Documents *Resolver
 	Replays   ReplayCache
 	Audiences []string // permitted values of aud: the issuer and the URL of the token endpoint
 	Now       func() time.Time
@@ -253,9 +247,9 @@ const (
 	maxRSABits = 8192
 )
 
-// CheckKeys returns why a JWK set cannot authenticate a client, or nil. The set may contain keys of kinds that are not
+// checkKeys returns why a JWK set cannot authenticate a client, or nil. The set may contain keys of kinds that are not
 // used here, but no private or symmetric key.
-func CheckKeys(raw []byte) error {
+func checkKeys(raw []byte) error {
 	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
 	if err != nil || set.Len() > maxSet {
 		return errors.New("they must be a JWK set of at most 32 keys")

@@ -1,19 +1,18 @@
-// Package wellknown serves the authorization server metadata of RFC 8414 at every URL where clients look for it
-// (contract, section 1), and the public keys. It never redirects, and any web page may read its responses.
-package wellknown
+package token
 
 import (
 	"net/http"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/clientassertion"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Metadata returns the document of RFC 8414, section 2. issuer and appURL have no trailing slash. documents reports
+// Metadata returns the authorization server metadata of RFC 8414, section 2, for every URL where clients look for it
+// (contract, section 1). issuer and appURL have no trailing slash. documents reports
 // whether clients may use metadata documents.
 func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	account := issuer + "/v1/account/oauth/"
@@ -39,7 +38,7 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	if documents { // only clients with a metadata document sign assertions
 		methods = append(methods, string(client.PrivateKeyJWT))
 		for _, endpoint := range []string{"token", "revocation"} {
-			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = clientassertion.Algorithms()
+			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = clientmetadata.Algorithms()
 		}
 	}
 	document["token_endpoint_auth_methods_supported"] = methods
@@ -47,7 +46,8 @@ func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	return web.EncodeJSON(document)
 }
 
-// Document serves a public JSON document that caches may store for five minutes.
+// Document serves a public JSON document, the metadata or the public keys, that any web page may read and caches may
+// store for five minutes. It never redirects.
 func Document(document func() ([]byte, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")

@@ -1,4 +1,4 @@
-package wellknown_test
+package token_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/wellknown"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -48,7 +48,7 @@ func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
 }
 
 func TestMetadata_DescribesServer(t *testing.T) {
-	document, err := wellknown.Metadata(apitest.Issuer, apitest.AppURL, true)
+	document, err := token.Metadata(apitest.Issuer, apitest.AppURL, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
 
 func TestDocument_ErrorIs503(t *testing.T) {
 	recorder := httptest.NewRecorder()
-	failing := wellknown.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
+	failing := token.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
 	failing.ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
 	if recorder.Code != 503 || recorder.Header().Get("Retry-After") == "" ||
 		recorder.Header().Get("Cache-Control") != "no-store" ||

@@ -1,4 +1,4 @@
-package clientassertion
+package clientmetadata
 
 import (
 	"crypto"
@@ -130,7 +130,7 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 		jwa.EdDSA: newKey(t, "o", edKey),
 	}
 	public := set(t, keys[jwa.ES256], keys[jwa.RS256], keys[jwa.EdDSA])
-	if err := CheckKeys(public); err != nil {
+	if err := checkKeys(public); err != nil {
 		t.Fatal(err)
 	}
 	for algorithm, key := range keys {
@@ -147,7 +147,7 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckKeys(set(t, newKey(t, "s", small))); err == nil {
+	if err := checkKeys(set(t, newKey(t, "s", small))); err == nil {
 		t.Error("an RSA key of 1,024 bits is accepted")
 	}
 }
@@ -277,11 +277,11 @@ func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 		"33 keys":           `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
 		"another algorithm": `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
 	} {
-		if err := CheckKeys([]byte(raw)); err == nil {
+		if err := checkKeys([]byte(raw)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := CheckKeys([]byte(`{"keys":[{"kty":"of tomorrow"},` + public + `]}`)); err != nil {
+	if err := checkKeys([]byte(`{"keys":[{"kty":"of tomorrow"},` + public + `]}`)); err != nil {
 		t.Errorf("a set with a key of unknown kind: %v", err)
 	}
 }
