@@ -72,6 +72,7 @@ func rooms() map[string][]string {
 		"github.com/go-json-experiment/json": {
 			"authserver/internal/endpoint/protocol/token",
 			"authserver/internal/oauth/clientmetadata",
+			"shared/contract/accesstoken",
 			"shared/rest",
 		},
 		"github.com/alecthomas/kong":       {"*/cmd/*"},

@@ -122,7 +122,7 @@ func (a *App) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	url := secretfile.Redis("ALMONER_REDIS_URL", c.reading.File("ALMONER_REDIS_URL"), c.RedisURL, a.log)
-	if a.Redis, err = redis.ConnectFromSource(url, c.StoreWait); err != nil {
+	if a.Redis, err = redis.Connect(url, c.StoreWait); err != nil {
 		return err
 	}
 	if a.probe, err = redis.ConnectProbe(url); err != nil {

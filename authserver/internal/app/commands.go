@@ -123,7 +123,7 @@ func propagateRevocation(url credential.Secret, log *slog.Logger) (
 	if url == "" {
 		return func(context.Context, []grant.Grant) {}, func() {}, nil
 	}
-	rdb, err := redis.Connect(url, 0)
+	rdb, err := redis.Connect(credential.Fixed(url), 0)
 	if err != nil {
 		return nil, nil, err
 	}

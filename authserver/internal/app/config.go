@@ -121,7 +121,7 @@ func (c *Config) checkStores(m *envconf.Checks) {
 	if c.RedisURL == "" {
 		return
 	}
-	rdb, err := redis.Connect(c.RedisURL, 0)
+	rdb, err := redis.Connect(credential.Fixed(c.RedisURL), 0)
 	m.Require(err == nil, "ALMONER_REDIS_URL must look like redis://:password@host:6379/0")
 	if err == nil {
 		_ = rdb.Close() // it has no connection

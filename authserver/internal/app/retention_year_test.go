@@ -77,7 +77,8 @@ func newYear(t *testing.T) *year {
 		postgres.SettingInvitations:   keepDays * day,
 		postgres.SettingConnectionLog: keepDays * day,
 	}).At(y.now)
-	if y.rdb, err = redis.Connect(credential.Secret(testkit.NewRedis(t).URL), testkit.StoreWait); err != nil {
+	url := credential.Fixed(credential.Secret(testkit.NewRedis(t).URL))
+	if y.rdb, err = redis.Connect(url, testkit.StoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = y.rdb.Close() })

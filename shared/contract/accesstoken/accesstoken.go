@@ -7,16 +7,15 @@
 package accesstoken
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/lestrrat-go/jwx/v2/jwa"
@@ -211,61 +210,31 @@ type header struct {
 }
 
 // read returns the claims of a token, which it does not verify. It is stricter than jwx, which also accepts the JSON
-// serialisation, padding, line breaks, any typ and unknown crit headers (RFC 8725, section 3). It requires the compact
-// form, base64url without padding, alg, typ and kid, no crit, and claims of the types that Sign writes.
+// serialisation, padding, line breaks, any typ and unknown crit headers (RFC 8725, section 3). It requires the form of
+// DecodeCompact without members that differ only in case, alg, typ and kid, no crit, and claims of the types that Sign
+// writes.
 func read(text string) (Claims, error) {
-	if len(text) > maxLength {
-		return Claims{}, ErrInvalid
-	}
-	parts := strings.Split(text, ".")
-	if len(parts) != 3 {
-		return Claims{}, ErrInvalid
-	}
-	decoded := make([][]byte, 3)
-	for i, part := range parts {
-		raw, err := base64.RawURLEncoding.Strict().DecodeString(part)
-		if err != nil || len(part) == 0 || strings.ContainsAny(part, "\r\n") {
-			return Claims{}, ErrInvalid
-		}
-		decoded[i] = raw
-	}
 	var h header
-	if !decodeOnce(decoded[0], &h) || h.Algorithm != Algorithm.String() || h.Type != Type || h.KeyID == "" ||
-		h.Critical != nil {
-		return Claims{}, ErrInvalid
-	}
 	var p payload
-	if !decodeOnce(decoded[1], &p) || !p.complete() {
+	decoded := DecodeCompact(text, maxLength, &h, &p, json.MatchCaseInsensitiveNames(true))
+	if !decoded || h.Algorithm != Algorithm.String() || h.Type != Type ||
+		h.KeyID == "" || h.Critical != nil || !p.complete() {
 		return Claims{}, ErrInvalid
 	}
 	return p.claims(h.KeyID), nil
 }
 
-// decodeOnce decodes a single JSON object with distinct keys.
-func decodeOnce(raw []byte, into any) bool {
-	if !distinctKeys(raw) {
+// DecodeCompact decodes the header and the payload of a JWS of at most most bytes, which it does not verify. It requires
+// the compact form, base64url without padding and line breaks, and JSON objects without duplicate members (JSON version
+// 2).
+func DecodeCompact(text string, most int, header, payload any, options ...json.Options) bool {
+	parts := strings.Split(text, ".")
+	if len(text) > most || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
 		return false
 	}
-	return json.Unmarshal(raw, into) == nil
-}
-
-func distinctKeys(raw []byte) bool {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return false
-	}
-	seen := map[string]bool{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		key, ok := token.(string)
-		// encoding/json matches keys case-insensitively, so keys that differ only in case would be the same
-		// to it.
-		if err != nil || !ok || seen[strings.ToLower(key)] {
-			return false
-		}
-		seen[strings.ToLower(key)] = true
-		var value json.RawMessage
-		if decoder.Decode(&value) != nil {
+	for i, into := range []any{header, payload, nil} {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(parts[i])
+		if err != nil || len(raw) == 0 || (into != nil && json.Unmarshal(raw, into, options...) != nil) {
 			return false
 		}
 	}

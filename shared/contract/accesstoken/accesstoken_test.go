@@ -176,6 +176,7 @@ func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
 		"no exp":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "exp") }),
 		"exp as text":          forge(t, key, Type, nil, func(p map[string]any) { p["exp"] = "1900000000" }),
 		"no iat":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "iat") }),
+		"aud in two cases":     forge(t, key, Type, nil, func(p map[string]any) { p["AUD"] = p["aud"] }),
 		"no aud":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "aud") }),
 		"two aud": forge(t, key, Type, nil, func(p map[string]any) {
 			p["aud"] = []string{

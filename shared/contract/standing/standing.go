@@ -6,12 +6,13 @@
 package standing
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -321,28 +322,19 @@ func (u *UsageRecorder) flush() {
 	if len(used) == 0 {
 		return
 	}
-	pats, grants := []uuid.UUID{}, []uuid.UUID{}
-	for id, one := range used {
-		if one.pat {
-			pats = append(pats, id)
-		} else {
-			grants = append(grants, id)
-		}
-	}
 	// Both services lock the rows in the same order, so that they cannot deadlock.
-	for _, ids := range [][]uuid.UUID{pats, grants} {
-		slices.SortFunc(ids, func(a, b uuid.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
-	}
-	workspaces := func(ids []uuid.UUID) []uuid.UUID {
-		found := make([]uuid.UUID, len(ids))
-		for i, id := range ids {
-			found[i] = used[id].workspaceID
+	ids := slices.SortedFunc(maps.Keys(used), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	pats, patsIn, grants, grantsIn := []uuid.UUID{}, []uuid.UUID{}, []uuid.UUID{}, []uuid.UUID{}
+	for _, id := range ids {
+		if one := used[id]; one.pat {
+			pats, patsIn = append(pats, id), append(patsIn, one.workspaceID)
+		} else {
+			grants, grantsIn = append(grants, id), append(grantsIn, one.workspaceID)
 		}
-		return found
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if _, err := u.db.Exec(ctx, noteSQL, pats, workspaces(pats), grants, workspaces(grants)); err != nil {
+	if _, err := u.db.Exec(ctx, noteSQL, pats, patsIn, grants, grantsIn); err != nil {
 		u.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
 	}
 }

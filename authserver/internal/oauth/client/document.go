@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -16,15 +17,17 @@ import (
 // A Document is a client's metadata, published at the URL that is its client_id (OAuth Client ID Metadata Document).
 // Grant types that this server does not offer, and all members not listed below, are ignored.
 type Document struct {
-	ClientID      string
-	Name          string
-	Redirects     []string
-	GrantTypes    []string
-	ResponseTypes []string
-	AuthMethod    string
-	Keys          []byte // JWK set in the document itself, or nil
-	KeysURL       string // URL of the JWK set, or ""
-	Secret        bool   // the document contains a client secret, which everybody can read
+	ClientID      string          `json:"client_id"`
+	Name          string          `json:"client_name"`
+	Redirects     []string        `json:"redirect_uris"`
+	GrantTypes    []string        `json:"grant_types"`
+	ResponseTypes []string        `json:"response_types"`
+	AuthMethod    string          `json:"token_endpoint_auth_method"`
+	Keys          json.RawMessage `json:"jwks"`     // JWK set in the document itself, or nil
+	KeysURL       string          `json:"jwks_uri"` // URL of the JWK set, or ""
+	// A document with one of these contains a client secret, which everybody can read.
+	Secret     json.RawMessage `json:"client_secret"`
+	SecretEnds json.RawMessage `json:"client_secret_expires_at"`
 }
 
 // A CachedClient is a client as its document described it at the last fetch.
@@ -95,7 +98,7 @@ func (d Document) Accept(address, platform string) (Client, error) {
 	switch {
 	case d.ClientID != address:
 		return wrong("Its client_id does not exactly match the address of the document.")
-	case d.Secret:
+	case d.Secret != nil || d.SecretEnds != nil:
 		return wrong("It contains a client_secret, which anyone can read.")
 	case method != AuthNone && method != PrivateKeyJWT:
 		return wrong("Its token_endpoint_auth_method must be none or private_key_jwt.")

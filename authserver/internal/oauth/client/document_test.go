@@ -114,7 +114,7 @@ func TestDocument_AcceptRefusesInvalidDocuments(t *testing.T) {
 	for name, change := range map[string]func(*Document){
 		"another client_id":  func(d *Document) { d.ClientID = address + "/" },
 		"no client_id":       func(d *Document) { d.ClientID = "" },
-		"a secret":           func(d *Document) { d.Secret = true },
+		"a secret":           func(d *Document) { d.Secret = []byte(`"x"`) },
 		"client_secret_post": func(d *Document) { d.AuthMethod = "client_secret_post" },
 		"client_secret_jwt":  func(d *Document) { d.AuthMethod = "client_secret_jwt" },
 		"tls_client_auth":    func(d *Document) { d.AuthMethod = "tls_client_auth" },

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rsa"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -54,7 +54,11 @@ type Verifier struct {
 
 // ClaimedClient returns the subject that the assertion claims, or "" if it has none. It verifies nothing.
 func (v *Verifier) ClaimedClient(assertion credential.Secret) string {
-	_, c, _ := read(assertion.Reveal())
+	var h header
+	var c claims
+	if !accesstoken.DecodeCompact(assertion.Reveal(), maxLength, &h, &c) {
+		return ""
+	}
 	return c.Subject
 }
 
@@ -150,25 +154,11 @@ type claims struct {
 	ID        string         `json:"jti"`
 }
 
-// read decodes an assertion without verifying it. It follows JSON version 2, which rejects duplicate members.
-func read(text string) (h header, c claims, ok bool) {
-	parts := strings.Split(text, ".")
-	if len(text) > maxLength || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
-		return header{}, claims{}, false
-	}
-	for i, into := range []any{&h, &c, nil} {
-		raw, err := base64.RawURLEncoding.Strict().DecodeString(parts[i])
-		if err != nil || len(raw) == 0 || (into != nil && json.Unmarshal(raw, into) != nil) {
-			return header{}, claims{}, false
-		}
-	}
-	return h, c, true
-}
-
 // verify returns the contents of a valid assertion, errUnknownKey, or a *client.AssertionError.
 func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (verified, error) {
-	h, c, ok := read(text)
-	if !ok {
+	var h header
+	var c claims
+	if !accesstoken.DecodeCompact(text, maxLength, &h, &c) {
 		return verified{}, refuse("client_assertion must be a JWT in compact form.")
 	}
 	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil ||

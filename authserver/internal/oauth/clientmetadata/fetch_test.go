@@ -291,7 +291,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if c, err := d.Accept("https://a.example/x", ""); err == nil &&
-			(c.Address != d.ClientID || len(c.Redirects) == 0 || d.Secret) {
+			(c.Address != d.ClientID || len(c.Redirects) == 0 || d.Secret != nil) {
 			t.Errorf("%s: %+v", body, c)
 		}
 	})

@@ -106,7 +106,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL), testkit.StoreWait)
+	rdb, err := redis.Connect(credential.Fixed(credential.Secret(testkit.NewRedis(t).URL)), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

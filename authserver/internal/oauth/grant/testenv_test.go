@@ -65,7 +65,8 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
-	if b.rdb, err = redis.Connect(credential.Secret(b.redis.URL), testkit.SilentStoreWait); err != nil {
+	url := credential.Fixed(credential.Secret(b.redis.URL))
+	if b.rdb, err = redis.Connect(url, testkit.SilentStoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.rdb.Close() })
@@ -360,7 +361,7 @@ func (b *testEnv) serviceOf(store grant.GrantStore, rotations grant.RotationStor
 // anotherProcess returns a Service over the same stores that shares no memory with the first one.
 func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
-	rdb, err := redis.Connect(credential.Secret(b.redis.URL), testkit.SilentStoreWait)
+	rdb, err := redis.Connect(credential.Fixed(credential.Secret(b.redis.URL)), testkit.SilentStoreWait)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -34,12 +34,7 @@ const (
 // changes nothing. The client does not retry, because a script that is sent twice
 // may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
 // so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
-func Connect(url credential.Secret, wait time.Duration) (goredis.UniversalClient, error) {
-	return ConnectFromSource(credential.Fixed(url), wait)
-}
-
-// ConnectFromSource is like Connect, for a URL whose user and password may change.
-func ConnectFromSource(url credential.Source, wait time.Duration) (goredis.UniversalClient, error) {
+func Connect(url credential.Source, wait time.Duration) (goredis.UniversalClient, error) {
 	return connect(url, connections, wait)
 }
 

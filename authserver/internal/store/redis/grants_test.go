@@ -32,7 +32,7 @@ type grantsTest struct {
 func newGrantsTest(t *testing.T) *grantsTest {
 	t.Helper()
 	server := testkit.NewRedis(t)
-	rdb, err := Connect(credential.Secret(server.URL), testkit.StoreWait)
+	rdb, err := Connect(credential.Fixed(credential.Secret(server.URL)), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

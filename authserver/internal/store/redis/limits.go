@@ -36,7 +36,7 @@ func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
 func (l *LoginCounters) Count(
 	ctx context.Context, key string, limit int, window time.Duration, add bool,
 ) (time.Duration, error) {
-	answer, _, err := l.scripts.run(ctx, l.script, windowKey(key), limit, window.Milliseconds(), add)
+	answer, _, err := l.scripts.run(ctx, l.script, "t:{"+key+"}", limit, window.Milliseconds(), add)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}
@@ -46,9 +46,6 @@ func (l *LoginCounters) Count(
 	}
 	return time.Duration(wait) * time.Millisecond, nil
 }
-
-// windowKey returns the Redis key of a counter.
-func windowKey(key string) string { return "t:{" + key + "}" }
 
 // RateLimits counts events by key, across all processes that share this Redis. It stores one small string per
 // key, which expires once the bucket has refilled.
@@ -63,7 +60,8 @@ func NewRateLimits(client goredis.UniversalClient) *RateLimits {
 
 // Take implements ratelimit.Rate. Its error wraps store.ErrUnavailable.
 func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (time.Duration, error) {
-	result, err := r.limiter.AllowAtMost(ctx, rateKey(key), redis_rate.PerMinute(perMinute), n)
+	// The limiter adds the prefix "rate:".
+	result, err := r.limiter.AllowAtMost(ctx, "{"+key+"}", redis_rate.PerMinute(perMinute), n)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: rate: %w", store.ErrUnavailable, err)
 	}
@@ -71,9 +69,6 @@ func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (ti
 	wait := missing * (time.Minute / time.Duration(perMinute))
 	return max(0, result.RetryAfter, wait), nil // RetryAfter is negative if no wait is needed
 }
-
-// rateKey returns the key of a rate. The limiter adds the prefix "rate:".
-func rateKey(key string) string { return "{" + key + "}" }
 
 // ReplayCache records values that may be accepted only once, across all processes that share this Redis.
 type ReplayCache struct {
@@ -92,22 +87,18 @@ func (r *ReplayCache) First(ctx context.Context, key string, life time.Duration)
 	nonce := uuid.NewString()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	first, err := r.try(ctx, key, nonce, life)
-	if err != nil {
-		first, err = r.try(ctx, key, nonce, life)
+	for tries := 1; ; tries++ {
+		answer, _, err := r.scripts.run(ctx, r.script, onceKey(key), nonce, max(life, time.Second).Milliseconds())
+		if err == nil && answer == late {
+			err = errLate
+		}
+		if err == nil {
+			return answer == "first", nil
+		}
+		if tries == 2 {
+			return false, fmt.Errorf("%w: redis: once: %w", store.ErrUnavailable, err)
+		}
 	}
-	if err != nil {
-		return false, fmt.Errorf("%w: redis: once: %w", store.ErrUnavailable, err)
-	}
-	return first, nil
-}
-
-func (r *ReplayCache) try(ctx context.Context, key, nonce string, life time.Duration) (bool, error) {
-	answer, _, err := r.scripts.run(ctx, r.script, onceKey(key), nonce, max(life, time.Second).Milliseconds())
-	if err == nil && answer == late {
-		return false, errLate
-	}
-	return answer == "first", err
 }
 
 // errLate reports that Redis received a call after its deadline and changed nothing.

@@ -15,7 +15,7 @@ import (
 
 func connect(t *testing.T) goredis.UniversalClient {
 	t.Helper()
-	rdb, err := redis.Connect(credential.Secret(testkit.NewRedis(t).URL), testkit.StoreWait)
+	rdb, err := redis.Connect(credential.Fixed(credential.Secret(testkit.NewRedis(t).URL)), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

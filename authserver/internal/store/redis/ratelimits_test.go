@@ -15,7 +15,7 @@ import (
 func newRates(t *testing.T) (*redis.RateLimits, *localstore.Redis) {
 	t.Helper()
 	server := testkit.NewRedis(t)
-	rdb, err := redis.Connect(credential.Secret(server.URL), testkit.StoreWait)
+	rdb, err := redis.Connect(credential.Fixed(credential.Secret(server.URL)), testkit.StoreWait)
 	if err != nil {
 		t.Fatal(err)
 	}

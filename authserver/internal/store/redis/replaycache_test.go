@@ -40,7 +40,7 @@ func (l *loses) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 
 func TestReplayCache_AcceptsKeyOnce(t *testing.T) {
 	server := testkit.NewRedis(t)
-	client, err := Connect(credential.Secret(server.URL), 0)
+	client, err := Connect(credential.Fixed(credential.Secret(server.URL)), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
