@@ -126,7 +126,7 @@ func (a *App) newConsents() error {
 	a.consents = &authorize.Handler{
 		Requests: a.Engine,
 		Grants:   a.Grants,
-		Members:  a.Store,
+		Store:    a.Store,
 		Visitors: a.Sessions,
 		Tickets:  tickets,
 		Offers:   a.offers,

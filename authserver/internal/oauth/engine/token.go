@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -163,24 +164,13 @@ func checkForm(r *TokenRequest) error {
 
 // mapTokenError unwraps this package's errors from fosite's, and replaces fosite's own errors with the contract's.
 func mapTokenError(err error) error {
-	var own *TokenError
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*TokenError](err); ok {
 		return own
 	}
-	var refusal *grant.Refusal
-	if errors.As(err, &refusal) {
-		switch {
-		case refusal.Target:
-			return tokenError("invalid_target", refusal.Message)
-		case refusal.Missing:
-			return tokenError("invalid_request", refusal.Message)
-		case refusal.Scope:
-			return tokenError("invalid_scope", refusal.Message)
-		}
-		return tokenError("invalid_grant", refusal.Message)
+	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
+		return tokenError(cmp.Or(refusal.Code, "invalid_grant"), refusal.Message)
 	}
-	var refused *fosite.RFC6749Error
-	if errors.As(err, &refused) && refused.CodeField < http.StatusInternalServerError {
+	if refused, ok := errors.AsType[*fosite.RFC6749Error](err); ok && refused.CodeField < http.StatusInternalServerError {
 		return tokenError("invalid_request", "The token request is not valid.")
 	}
 	return err

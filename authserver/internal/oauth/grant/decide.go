@@ -205,21 +205,6 @@ const (
 	cancelPause = 50 * time.Millisecond
 )
 
-func newUndoQueue(store GrantStore, log *slog.Logger) *undoQueue {
-	return &undoQueue{
-		store:      store,
-		log:        log,
-		cancelTime: cancelTime,
-		waitTime:   waitTime,
-		grants:     map[uuid.UUID]*pendingUndo{},
-	}
-}
-
-// waitFor makes the queue wait longer for Postgres; 0 changes nothing.
-func (u *undoQueue) waitFor(wait time.Duration) {
-	u.cancelTime, u.waitTime = max(cancelTime, wait), max(waitTime, wait)
-}
-
 // wait waits until no step of the grant is left to undo, for up to u.waitTime. Its error is store.ErrUnavailable.
 func (u *undoQueue) wait(ctx context.Context, id uuid.UUID) error {
 	u.mu.Lock()
@@ -277,7 +262,10 @@ func (u *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within ti
 		u.mu.Lock()
 		step := pending.steps[0]
 		u.mu.Unlock()
-		if !u.undo(ctx, step, within) {
+		reverting, cancel := context.WithTimeout(ctx, within)
+		err := u.store.CancelTries(reverting, step, []string{step.Nonce})
+		cancel()
+		if err != nil {
 			return false
 		}
 		u.mu.Lock()
@@ -289,10 +277,4 @@ func (u *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within ti
 		u.mu.Unlock()
 	}
 	return true
-}
-
-func (u *undoQueue) undo(ctx context.Context, step Step, within time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	return u.store.CancelTries(ctx, step, []string{step.Nonce}) == nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -99,7 +100,7 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 		!r.IsCode() && (!g.Kind.Traits().Refreshes || g.State == Pending):
 		return Issued{}, refuse(r.unknown())
 	case g.State == Revoked:
-		return Issued{}, refuse(g.words())
+		return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
 	}
 	r.Token.WorkspaceID = g.WorkspaceID
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
@@ -111,7 +112,7 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 		return Issued{}, err
 	}
 	if len(r.Scope.Without(g.Permissions)) > 0 {
-		return Issued{}, &Refusal{Scope: true, Message: widerScope}
+		return Issued{}, &Refusal{Code: "invalid_scope", Message: widerScope}
 	}
 	next := s.tokens.successorsOf(r.Token, r.Sender.Proof)
 	step := r.step(next[0])
@@ -156,7 +157,7 @@ func (s *Service) exchangeSuperseded(ctx context.Context, snapshot Snapshot, r R
 	case why.undone:
 		return s.Exchange(ctx, why.now, r)
 	case r.IsCode() && g.Resource != r.Terms.Resource:
-		return Issued{}, &Refusal{Target: true, Message: wrongTarget}
+		return Issued{}, &Refusal{Code: "invalid_target", Message: wrongTarget}
 	case !bound:
 		return Issued{}, refuse("The authorization code was already used.")
 	}
@@ -196,8 +197,8 @@ func (s *Service) decideOrRepair(
 
 // refuseResult returns why a script has not decided, or nil. A grant that it has revoked ends in Postgres first (G9).
 func (s *Service) refuseResult(ctx context.Context, g Grant, result ScriptResult, r Request, ending *Ending) error {
-	if reason, gone := result.revokedReason(); gone {
-		return s.end(ctx, g, reason, nil)
+	if reason, gone := strings.CutPrefix(string(result), "revoked:"); gone { // it was revoked already
+		return s.end(ctx, g, Reason(reason), nil)
 	}
 	switch result {
 	case OK:
@@ -207,12 +208,12 @@ func (s *Service) refuseResult(ctx context.Context, g Grant, result ScriptResult
 	case TooManyTries:
 		return s.end(ctx, g, CodeGuessed, nil)
 	case WrongResource:
-		return &Refusal{Target: true, Message: wrongTarget}
+		return &Refusal{Code: "invalid_target", Message: wrongTarget}
 	case Ended:
 		return refuse(over)
 	case WrongVerifier:
 		if r.Terms.Challenge == "" { // a confidential client: contract, section 3
-			return &Refusal{Missing: true, Message: missingVerifier}
+			return &Refusal{Code: "invalid_request", Message: missingVerifier}
 		}
 	}
 	if message, ok := codeRefusals[result]; ok && r.IsCode() {

@@ -107,9 +107,6 @@ type Grant struct {
 // Key returns the key of the grant.
 func (g Grant) Key() Key { return Key{g.WorkspaceID, g.ID} }
 
-// words describes in plain words why and when the grant ended.
-func (g *Grant) words() string { return g.Reason.Words(g.RevokedAt) }
-
 // A Snapshot is one consistent read of Postgres, made before a decision.
 type Snapshot struct {
 	Now          time.Time // Postgres's clock

@@ -80,7 +80,7 @@ func TestStandingRefusal_ConsumesNothing(t *testing.T) {
 	}
 	_, err := b.rotateAs(refresh, b.app.ID, resource+"/")
 	var refusal *grant.Refusal
-	if !errors.As(err, &refusal) || !refusal.Target {
+	if !errors.As(err, &refusal) || refusal.Code != "invalid_target" {
 		t.Errorf("wrong resource: %v", err)
 	}
 	b.mustRotate(refresh)

@@ -7,13 +7,10 @@ import (
 	"time"
 )
 
-// A Refusal is a refusal that the client caused. Target distinguishes invalid_target (RFC 8707, section 2), Missing
-// invalid_request, and Scope invalid_scope, from invalid_grant (RFC 6749, section 5.2). The message is the
-// error_description: plain words, without input.
+// A Refusal is a refusal that the client caused. Code is its error code (RFC 6749, section 5.2; RFC 8707, section 2), or
+// "" for invalid_grant. The message is the error_description: plain words, without input.
 type Refusal struct {
-	Target  bool
-	Missing bool // the request lacks a parameter
-	Scope   bool // the request asks for more than the grant has
+	Code    string
 	Message string
 	Ended   Reason // why the grant is revoked, if this request revoked it or was refused for it
 	Block   Block  // why the client may not act, if the request was refused for that

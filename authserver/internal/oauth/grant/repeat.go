@@ -131,7 +131,7 @@ func (s *Service) refuseRepeated(ctx context.Context, now Snapshot, r Request) e
 	case g == nil:
 		return refuse(unknownToken)
 	case g.State == Revoked:
-		return refuse(g.words())
+		return refuse(g.Reason.Words(g.RevokedAt))
 	case g.State == Active && g.Generation > r.Token.Generation+1:
 		return nil
 	}

@@ -36,7 +36,13 @@ func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, 
 		redisTime: redisTime,
 		undoTime:  undoTime,
 		limit:     decisionTime,
-		undos:     newUndoQueue(grants, log),
+		undos: &undoQueue{
+			store:      grants,
+			log:        log,
+			cancelTime: cancelTime,
+			waitTime:   waitTime,
+			grants:     map[uuid.UUID]*pendingUndo{},
+		},
 	}
 }
 
@@ -46,7 +52,7 @@ func (s *Service) WaitForStores(wait time.Duration) {
 	s.redisTime = max(redisTime, wait)
 	s.undoTime = max(undoTime, wait/4)
 	s.limit = decisionTime + stepWaits*wait
-	s.undos.waitFor(wait)
+	s.undos.cancelTime, s.undos.waitTime = max(cancelTime, wait), max(waitTime, wait)
 }
 
 const (
@@ -92,11 +98,6 @@ func (s *Service) locate(ctx context.Context, token Token) (Token, error) {
 	workspaceID, err := s.store.WorkspaceOf(ctx, token.GrantID)
 	token.WorkspaceID = workspaceID
 	return token, err
-}
-
-// Known returns the grants that exist among keys.
-func (s *Service) Known(ctx context.Context, keys []Key) ([]Grant, error) {
-	return s.store.Known(ctx, keys)
 }
 
 // ReadToken parses a token without I/O, or returns ErrForged.

@@ -101,8 +101,6 @@ type GrantStore interface {
 
 // Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.
 type Approvals interface {
-	// Known returns the grants that exist among keys.
-	Known(ctx context.Context, keys []Key) ([]Grant, error)
 	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
 	Approve(ctx context.Context, key Key) (Approval, error)
 	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
@@ -115,7 +113,7 @@ type Approvals interface {
 	Deny(ctx context.Context, key Key, actor string) error
 }
 
-// A ScriptResult is the result of a script.
+// A ScriptResult is the result of a script. For a grant that was revoked already, it is "revoked:" and the reason.
 type ScriptResult string
 
 // The results of the scripts (lua/*.lua).
@@ -142,18 +140,6 @@ const (
 	AlreadyUsed      ScriptResult = "taken"      // issue: the code was redeemed, or the grant has ended
 	NotHeld          ScriptResult = "overtaken"  // undo: the try does not hold the active grant's last decision
 )
-
-// revokedPrefix precedes the reason if the grant was revoked already.
-const revokedPrefix = "revoked:"
-
-// RevokedResult returns the result for a grant that was already revoked for a reason.
-func RevokedResult(reason Reason) ScriptResult { return ScriptResult(revokedPrefix + reason) }
-
-// revokedReason returns the reason in such a result.
-func (s ScriptResult) revokedReason() (Reason, bool) {
-	reason, revoked := strings.CutPrefix(string(s), revokedPrefix)
-	return Reason(reason), revoked
-}
 
 // decided reports whether the result is OK. former is what a direct rotation has replaced besides the token: it allows
 // the former request to be repeated (G11).

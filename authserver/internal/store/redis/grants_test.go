@@ -42,6 +42,11 @@ func newGrantsTest(t *testing.T) *grantsTest {
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
+// revokedFor is the result for a grant that was already revoked for a reason.
+func revokedFor(reason grant.Reason) grant.ScriptResult {
+	return "revoked:" + grant.ScriptResult(reason)
+}
+
 func (r *grantsTest) issue(code byte) {
 	r.Helper()
 	r.id = uuid.New()
@@ -120,8 +125,8 @@ func TestG1_ExchangeDecidesAlone(t *testing.T) {
 	r.want(grant.OK)(r.rotate("h", 2, 12, 13))
 	r.activate()
 	r.want(grant.Reused)(r.exchangeTo("g", 1, r.terms, 12))
-	r.want(grant.RevokedResult(grant.CodeReused))(r.rotate("h", 1, 11, 12))
-	r.want(grant.RevokedResult(grant.CodeReused))(r.exchange("i", 1, r.terms))
+	r.want(revokedFor(grant.CodeReused))(r.rotate("h", 1, 11, 12))
+	r.want(revokedFor(grant.CodeReused))(r.exchange("i", 1, r.terms))
 	r.want(grant.AlreadyUsed)(r.Issue(t.Context(), r.id, 2, hash(3), r.terms, r.ends))
 }
 
@@ -145,7 +150,7 @@ func TestG2_G3_RotateDecidesAlone(t *testing.T) {
 	r.terms.Resource += "/" // a wrong resource does not hide a replay
 	r.want(grant.Replay)(r.rotate("g", 1, 11, 12))
 	r.terms.Resource = resource
-	r.want(grant.RevokedResult(grant.Replayed))(r.rotate("h", 3, 13, 14))
+	r.want(revokedFor(grant.Replayed))(r.rotate("h", 3, 13, 14))
 }
 
 func TestG4_GrantEndUsesRedisClock(t *testing.T) {
@@ -167,7 +172,7 @@ func TestG7_RevocationSurvivesOtherCalls(t *testing.T) {
 		if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
 			t.Fatal(err)
 		}
-		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("a", 1, 11, 12))
+		r.want(revokedFor(grant.ByUser))(r.rotate("a", 1, 11, 12))
 		if err := r.Repair(t.Context(), grant.Grant{
 			ID:          r.id,
 			Generation:  9,
@@ -181,7 +186,7 @@ func TestG7_RevocationSurvivesOtherCalls(t *testing.T) {
 		if _, err := r.Undo(t.Context(), r.id, "first", grant.Undo{}); err != nil {
 			t.Fatal(err)
 		}
-		r.want(grant.RevokedResult(grant.ByUser))(r.rotate("b", 9, 19, 20))
+		r.want(revokedFor(grant.ByUser))(r.rotate("b", 9, 19, 20))
 		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // the same with a missing key
 			t.Fatal(err)
 		}
@@ -379,7 +384,7 @@ func TestG2_OneOfAHundredRacersWins(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if results[grant.OK] != 1 || results[grant.Replay] != 1 || results[grant.RevokedResult(grant.Replayed)] != 98 {
+		if results[grant.OK] != 1 || results[grant.Replay] != 1 || results[revokedFor(grant.Replayed)] != 98 {
 			t.Errorf("%v", results)
 		}
 	}

@@ -145,7 +145,7 @@ func (h *Handler) approve(v *visit, ticket consent.Ticket, approval consent.Appr
 func (h *Handler) decided(v *visit, request consent.RequestIdentity) (consent.Approval, error) {
 	workspaces := []uuid.UUID{v.client.WorkspaceID}
 	if v.client.Address != "" {
-		memberships, err := h.Members.Memberships(v.r.Context(), v.user.User.ID)
+		memberships, err := h.Store.Memberships(v.r.Context(), v.user.User.ID)
 		if err != nil {
 			return consent.Approval{}, err
 		}
@@ -154,7 +154,7 @@ func (h *Handler) decided(v *visit, request consent.RequestIdentity) (consent.Ap
 			workspaces = append(workspaces, m.Workspace.ID)
 		}
 	}
-	grants, err := h.Grants.Known(v.r.Context(), request.Keys(workspaces))
+	grants, err := h.Store.Known(v.r.Context(), request.Keys(workspaces))
 	return consent.Approval{Request: request, Workspaces: workspaces, Grants: grants}, err
 }
 
@@ -213,7 +213,7 @@ func (h *Handler) choose(v *visit) error {
 // offerWorkspaces shows the page that asks for a workspace, or why the user has none to choose. No workspace is
 // preselected, even if there is only one. problem is the error of the previous submission, if any.
 func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string) error {
-	memberships, err := h.Members.Memberships(v.r.Context(), v.user.User.ID)
+	memberships, err := h.Store.Memberships(v.r.Context(), v.user.User.ID)
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,11 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-// Members reads memberships. false means that the user is not a member.
-type Members interface {
+// A Store reads memberships and grants. Its errors wrap store.ErrUnavailable.
+type Store interface {
+	// Known returns the grants that exist among keys.
+	Known(ctx context.Context, keys []grant.Key) ([]grant.Grant, error)
+	// Membership returns false if the user is not a member.
 	Membership(ctx context.Context, user, workspaceID uuid.UUID) (workspace.Membership, bool, error)
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 	// InterruptedGrant returns the permissions that the user gave to the client in the workspace, if their last grant
@@ -61,7 +64,7 @@ type Members interface {
 type Handler struct {
 	Requests *engine.Engine
 	Grants   *grant.Service
-	Members  Members
+	Store    Store
 	Visitors *session.Sessions
 	Attempts *connectionlog.Recorder
 	Tickets  *consent.Tickets

@@ -114,7 +114,7 @@ func (h *Handler) choseReadOnly(v *visit, offered offer, approved *grant.Grant) 
 	if approved != nil {
 		return len(approved.Permissions.Without(least)) == 0, nil
 	}
-	former, err := h.Members.InterruptedGrant(v.r.Context(), v.user.User.ID, v.client.ID, offered.in.Workspace.ID)
+	former, err := h.Store.InterruptedGrant(v.r.Context(), v.user.User.ID, v.client.ID, offered.in.Workspace.ID)
 	return len(former) > 0 && len(former.Without(least)) == 0, err
 }
 
@@ -178,7 +178,7 @@ type offer struct {
 // and returns errAnswered. The consent page adds the reads that writes need; an approval grants nothing that the page
 // did not show.
 func (h *Handler) eligible(v *visit, workspaceID uuid.UUID, requested perm.Set) (offer, error) {
-	in, member, err := h.Members.Membership(v.r.Context(), v.user.User.ID, workspaceID)
+	in, member, err := h.Store.Membership(v.r.Context(), v.user.User.ID, workspaceID)
 	switch {
 	case err != nil:
 		return offer{}, err

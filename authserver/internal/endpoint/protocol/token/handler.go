@@ -74,7 +74,7 @@ func (e Endpoints) Exchange() http.Handler {
 		asked.Network, asked.UserAgent = network(e.Proxies.ClientAddress(r)), userAgent(r)
 		tokens, err := e.Engine.Token(r.Context(), asked)
 		if err != nil {
-			return nil, e.limited(asked, err)
+			return nil, e.limited(w, asked, err)
 		}
 		if tokens.Repeated {
 			w.Header().Set(replayedHeader, "true")
@@ -171,9 +171,6 @@ func (e Endpoints) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		apierr.Write(w, apierr.Flat, answer)
 	case errors.As(err, &shaped):
-		if limited, ok := errors.AsType[*limitedError](err); ok {
-			web.SetRateLimits(w.Header(), limited.limit)
-		}
 		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, store.ErrUnavailable):
 		e.Log.ErrorContext(r.Context(), "store unavailable", "error", err)

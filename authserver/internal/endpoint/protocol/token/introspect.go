@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,16 +46,19 @@ type Store interface {
 // reason: forged, expired and revoked tokens, refresh tokens, codes, tokens of users who are no longer members, and
 // tokens of connectors while LLM integration is off. An unavailable store is a 503, never "inactive".
 func (e Endpoints) Introspect() http.Handler {
-	return e.handler(func(w http.ResponseWriter, r *http.Request) (any, error) { return e.introspect(w, r) })
+	return e.handler(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		out, caller, err := e.introspect(w, r)
+		return out, e.limitedClient(w, caller, err)
+	})
 }
 
 // introspect tells an unauthenticated caller nothing about the token. It checks the token's text before the query, so
-// that one query reads both the caller and the token.
-func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (answer, error) {
+// that one query reads both the caller and the token. It returns the caller's name too.
+func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (out answer, caller string, err error) {
 	parameters, mistake := decode(w, r)
 	from, err := readCaller(r, parameters, mistake)
 	if err != nil {
-		return answer{}, e.limitedClient(from.name, err)
+		return answer{}, from.name, err
 	}
 	var p presented
 	if mistake == nil {
@@ -63,31 +67,27 @@ func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (answer, e
 	if mistake != nil || !p.counts {
 		c, err := e.Store.ClientWithSecret(r.Context(), from.id, client.SecretHash(from.secret))
 		if errors.Is(err, client.ErrUnknown) {
-			return answer{}, e.limitedClient(from.name, unauthenticated())
+			err = unauthenticated()
 		}
-		if err != nil {
-			return answer{}, err
+		if err == nil {
+			err = authenticated(&c, from.secret)
 		}
-		if err := authenticated(&c, from.secret); err != nil {
-			return answer{}, e.limitedClient(from.name, err)
-		}
-		return answer{}, mistake
+		return answer{}, from.name, cmp.Or(err, mistake)
 	}
 	c, s, issued, err := e.Store.Introspection(r.Context(), from.id, client.SecretHash(from.secret), p.query)
-	if err != nil {
-		return answer{}, err
+	if err == nil {
+		err = authenticated(c, from.secret)
 	}
-	if err := authenticated(c, from.secret); err != nil {
-		return answer{}, e.limitedClient(from.name, err)
+	if err != nil {
+		return answer{}, from.name, err
 	}
 	web.RecordCaller(r.Context(), web.Caller{Client: c.ID})
-	out := e.respond(p, s, issued)
-	if out.Active && s.Replaces {
+	if out = e.respond(p, s, issued); out.Active && s.Replaces {
 		if err := e.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
-			return answer{}, err
+			return answer{}, from.name, err
 		}
 	}
-	return out, nil
+	return out, from.name, nil
 }
 
 // An answer is the response of RFC 7662, section 2.2, with the workspace and the permissions that the credential has

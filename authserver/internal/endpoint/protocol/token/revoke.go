@@ -46,7 +46,7 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller, err := e.Engine.Authenticate(r.Context(), from)
 	if err != nil {
-		return e.limitedClient(from.ClientID, err)
+		return e.limitedClient(w, from.ClientID, err)
 	}
 	if personal {
 		return e.revokePersonal(r, text, "client:"+caller.ID.String())
