@@ -37,8 +37,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/database/retention"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
@@ -162,7 +162,7 @@ func Revoked(ended []useraccount.EndedGrant, reason grant.Reason) []grant.Grant 
 }
 
 func parseID(what, text string) (uuid.UUID, error) {
-	id, err := identity.Parse(text)
+	id, err := web.ParseID(text)
 	if err != nil {
 		return uuid.Nil, refuse("the " + what + " id must be a UUID such as 018f3c1e-6b7a-7c3e-9a55-0d2f6f1b2c3d")
 	}

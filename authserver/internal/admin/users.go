@@ -19,9 +19,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
@@ -100,7 +100,7 @@ func (c AddUser) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := identity.New()
+	id := uuid.Must(uuid.NewV7())
 	err = s.Store.AddUser(ctx, id, email, name, userEvent(audit.UserAdded, id))
 	return Outcome{
 		fmt.Sprintf("Added the user %s. To set a password, run: users set-password %s", id, email),
@@ -231,7 +231,7 @@ func (c ConfirmEmail) run(ctx context.Context, s *Service) (Result, error) {
 // findUser returns the id of the user with an id or e-mail address. It does not check that a user with the id exists;
 // the store does.
 func (s *Service) findUser(ctx context.Context, text string) (uuid.UUID, error) {
-	if id, err := identity.Parse(spelling.Pasted(text)); err == nil {
+	if id, err := web.ParseID(spelling.Pasted(text)); err == nil {
 		return id, nil
 	}
 	if !strings.Contains(text, "@") {

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -98,7 +97,7 @@ func (c AddOrganisation) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := identity.New()
+	id := uuid.Must(uuid.NewV7())
 	err = s.Store.AddOrganisation(ctx, id, name, event(audit.OrganisationAdded, "organisation", id))
 	return Outcome{fmt.Sprintf("Added the organisation %s.", id), map[string]any{"id": id, "name": name}}, err
 }
@@ -126,7 +125,7 @@ func (c AddWorkspace) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := identity.New()
+	id := uuid.Must(uuid.NewV7())
 	err = s.Store.AddWorkspace(ctx, id, owner, name, workspaceEvent(audit.WorkspaceAdded, id, nil))
 	return Outcome{
 		fmt.Sprintf("Added the workspace %s.", id),

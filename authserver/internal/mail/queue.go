@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/page/brand"
@@ -66,7 +66,7 @@ func (q *Queue[Tx]) Add(ctx context.Context, tx Tx, m Message) error {
 	if !ok || m.Address == "" {
 		return fmt.Errorf("%w: kind %q", errNotQueued, m.Kind)
 	}
-	m.ID = identity.New()
+	m.ID = uuid.Must(uuid.NewV7())
 	if m.Expires.IsZero() {
 		m.Expires = q.now().Add(k.life())
 	}

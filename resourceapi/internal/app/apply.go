@@ -17,8 +17,8 @@ import (
 
 	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
@@ -118,7 +118,7 @@ func readEntry(entry map[string]any) (engage.Form, error) {
 	ids := map[string]uuid.UUID{}
 	for _, name := range []string{"id", "workspace"} {
 		text, _ := entry[name].(string)
-		id, err := identity.Parse(text)
+		id, err := web.ParseID(text)
 		if err != nil {
 			return engage.Form{}, fmt.Errorf("%s must be a UUID", name)
 		}

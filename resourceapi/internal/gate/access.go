@@ -14,7 +14,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -230,7 +229,7 @@ const WorkspaceHeader = "X-Tenant-Id"
 func readWorkspace(h http.Header) (uuid.UUID, error) {
 	values := h.Values(WorkspaceHeader)
 	if len(values) == 1 {
-		if workspaceID, err := identity.Parse(values[0]); err == nil {
+		if workspaceID, err := web.ParseID(values[0]); err == nil {
 			return workspaceID, nil
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -20,7 +19,7 @@ import (
 
 // PathID reads the id of the path. A malformed id yields notFound, since it names no record.
 func PathID(r *http.Request, notFound error) (uuid.UUID, error) {
-	id, err := identity.Parse(r.PathValue("id"))
+	id, err := web.ParseID(r.PathValue("id"))
 	if err != nil {
 		return uuid.Nil, notFound
 	}

@@ -47,6 +47,31 @@ type Claims struct {
 	KeyID       string // of the signing key: set by Verify, ignored by Sign
 }
 
+// ClientID returns the stored identifier of the client with this client_id. A registered client's client_id is that
+// identifier in canonical form. A client known by its metadata document has the document's address as client_id, and
+// its identifier is a hash of the address (UUID version 8; RFC 9562, section 5.8), so that all processes of both
+// services compute the same.
+func ClientID(text string) (uuid.UUID, error) {
+	if IsAddress(text) {
+		return uuid.NewHash(sha256.New(), uuid.NameSpaceURL, []byte(text), 8), nil
+	}
+	return RegisteredClientID(text)
+}
+
+// IsAddress reports whether a client_id is the address of a metadata document. It does not check whether the address is
+// valid.
+func IsAddress(text string) bool { return strings.HasPrefix(text, "https://") }
+
+// RegisteredClientID returns the identifier of a registered client. Client identifiers are compared as text (RFC 6749,
+// section 2.2), so it accepts only the form that String returns.
+func RegisteredClientID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || id.String() != text {
+		return uuid.Nil, errors.New("not a UUID in its canonical form")
+	}
+	return id, nil
+}
+
 // A payload is the JSON of Claims.
 type payload struct {
 	Issuer      string    `json:"iss"`
@@ -224,9 +249,9 @@ func read(text string) (Claims, error) {
 	return p.claims(h.KeyID), nil
 }
 
-// DecodeCompact decodes the header and the payload of a JWS of at most most bytes, which it does not verify. It requires
-// the compact form, base64url without padding and line breaks, and JSON objects without duplicate members (JSON version
-// 2).
+// DecodeCompact decodes the header and the payload of a JWS of at most most bytes, which it does not verify. It
+// requires the compact form, base64url without padding and line breaks, and JSON objects without duplicate members
+// (JSON version 2).
 func DecodeCompact(text string, most int, header, payload any, options ...json.Options) bool {
 	parts := strings.Split(text, ".")
 	if len(text) > most || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {

@@ -22,7 +22,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -162,7 +161,7 @@ func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 // Backs reports whether the access token was issued for the grant of this standing: all its claims match the
 // grant.
 func (s Standing) Backs(c accesstoken.Claims) bool {
-	client, err := identity.OfClient(c.ClientID)
+	client, err := accesstoken.ClientID(c.ClientID)
 	return err == nil && s.ClientID != nil && *s.ClientID == client && s.UserID == c.Subject &&
 		s.CredentialWorkspace == c.WorkspaceID &&
 		s.Resource != nil && *s.Resource == c.Audience &&

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,7 +27,7 @@ const RequestIDHeader = "X-Request-Id"
 func Observe(next http.Handler, log *slog.Logger, lastResort http.Handler, watchers ...Watcher) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(RequestIDHeader)
-		if _, err := uuid.Parse(id); err != nil || len(id) != 36 {
+		if _, err := ParseID(id); err != nil {
 			id = uuid.NewString()
 		}
 		w.Header().Set(RequestIDHeader, id)
@@ -335,4 +336,15 @@ func Network(address netip.Addr) string {
 		}
 	}
 	return address.String()
+}
+
+// ParseID parses the identifier of a user, a workspace or another record: a UUID in the canonical form of 36
+// characters, in upper or lower case (RFC 9562, section 4). google/uuid also accepts braces, URNs and bare hex. ParseID
+// refuses them, because several forms of one identifier invite wrong comparisons.
+func ParseID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != 36 {
+		return uuid.Nil, errors.New("not a UUID in its canonical form")
+	}
+	return id, nil
 }

@@ -219,3 +219,18 @@ func TestServe_GivesNotice(t *testing.T) {
 		t.Error("response after the notice")
 	}
 }
+
+func TestParseID_AcceptsOnlyCanonicalForm(t *testing.T) {
+	const canonical = "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"
+	if _, err := ParseID(canonical); err != nil {
+		t.Fatalf("canonical form refused: %v", err)
+	}
+	for _, other := range []string{
+		"", "not-a-uuid", "{" + canonical + "}", "urn:uuid:" + canonical,
+		"0190c5d27f3a7c119d0e1a2b3c4d5e6f", canonical + " ", "g190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f",
+	} {
+		if _, err := ParseID(other); err == nil {
+			t.Errorf("ParseID(%q) accepted", other)
+		}
+	}
+}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -153,7 +152,7 @@ func (s *Service) Mailed() bool { return s.Mails }
 // Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, *NotHeld, *LimitError (M5),
 // or ErrMember if a member has the address.
 func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
-	return s.InviteOnce(ctx, by, identity.New(), email, identifiers, true)
+	return s.InviteOnce(ctx, by, uuid.Must(uuid.NewV7()), email, identifiers, true)
 }
 
 // InviteOnce is Invite with the id of the invitation. It returns ErrSent if it was sent already, and ErrInvited if the
@@ -241,7 +240,7 @@ func (s *Service) Accept(ctx context.Context, o Offer, user uuid.UUID, event aud
 func (s *Service) AcceptAsNewUser(
 	ctx context.Context, o Offer, name string, hash credential.Secret, requestID string,
 ) (uuid.UUID, error) {
-	user := NewUser{ID: identity.New(), Name: name, PasswordHash: hash}
+	user := NewUser{ID: uuid.Must(uuid.NewV7()), Name: name, PasswordHash: hash}
 	added, joined := EventsOf(o, user, requestID)
 	return user.ID, s.Store.AcceptAsNewUser(ctx, o, user, added, joined)
 }

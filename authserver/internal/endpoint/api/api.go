@@ -37,7 +37,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -240,7 +239,7 @@ func (a access) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // id reads an identifier in the path. Its error is unknown.
 func (r *request) id(variable string, unknown error) (uuid.UUID, error) {
-	id, err := identity.Parse(r.Variables(r.http)[variable])
+	id, err := web.ParseID(r.Variables(r.http)[variable])
 	if err != nil {
 		return uuid.Nil, unknown
 	}
@@ -295,7 +294,7 @@ func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err erro
 
 // admit returns the caller if the credential holds account:api:access in the workspace of the path.
 func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
-	workspaceID, malformed := identity.Parse(d.Variables(r)["tenantId"])
+	workspaceID, malformed := web.ParseID(d.Variables(r)["tenantId"])
 	held.question.WorkspaceID = workspaceID
 	s, err := d.standing(r, held)
 	if err != nil {

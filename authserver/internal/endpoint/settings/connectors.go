@@ -18,9 +18,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // A connectorsView is Settings → Connectors, for one workspace. A form that needs to be confirmed, or was refused,
@@ -195,7 +195,7 @@ const connectionsShown = 25
 func (s *Settings) connections(r *request, view *connectorsView) error {
 	view.Words = readWords(r.query(), "q")
 	wanted := consent.ConnectionPage{Words: view.Words, Limit: connectionsShown + 1}
-	if before, err := identity.Parse(r.query().Get("before")); err == nil {
+	if before, err := web.ParseID(r.query().Get("before")); err == nil {
 		wanted.Before, view.Before = &before, true
 	}
 	read := func() (err error) {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/spreadsheet"
@@ -130,7 +129,7 @@ func readSearch(query url.Values) logSearch {
 			search.Set(day, query.Get(day))
 		}
 	}
-	if client, err := identity.Parse(query.Get("client")); err == nil {
+	if client, err := web.ParseID(query.Get("client")); err == nil {
 		search.Set("client", client.String())
 	}
 	maps.DeleteFunc(search, func(_ string, values []string) bool { return values[0] == "" })
@@ -156,7 +155,7 @@ func (l logSearch) Query() string {
 // of returns the search for the store. The last day is included.
 func (l logSearch) of() audit.Search {
 	out := audit.Search{RequestID: l.Get("request"), Person: l.Get("person"), Application: l.Get("application")}
-	out.Client, _ = identity.Parse(l.Get("client"))          // "" is the zero id
+	out.Client, _ = web.ParseID(l.Get("client"))             // "" is the zero id
 	out.Since, _ = time.Parse(time.DateOnly, l.Get("since")) // "" is the zero time
 	if until, err := time.Parse(time.DateOnly, l.Get("until")); err == nil {
 		out.Until = until.AddDate(0, 0, 1)
@@ -173,7 +172,7 @@ func writeMark(m audit.Cursor) string {
 func readMark(text string) audit.Cursor {
 	at, id, _ := strings.Cut(text, "~")
 	moment, atErr := time.Parse(time.RFC3339Nano, at)
-	entry, idErr := identity.Parse(id)
+	entry, idErr := web.ParseID(id)
 	if atErr != nil || idErr != nil {
 		return audit.Cursor{}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -46,7 +45,7 @@ type sentInvitation struct{ Email, Link string }
 
 // showMembers shows the list. The mails about requests for access link to it with asked.
 func (s *Settings) showMembers(r *request) error {
-	if asked, err := identity.Parse(r.form.Get("asked")); err == nil {
+	if asked, err := web.ParseID(r.form.Get("asked")); err == nil {
 		ui.Redirect(r.w, r.path(inviteSection)+"&asked="+asked.String())
 		return nil
 	}
@@ -151,7 +150,7 @@ type askedView struct {
 // askedBy reads the access request of the user id in the workspace. It returns nil if there is none, or if the user of
 // the page cannot change members. The link in the administrators' mail contains the id.
 func (s *Settings) askedBy(r *request, id string) (*askedView, error) {
-	user, err := identity.Parse(id)
+	user, err := web.ParseID(id)
 	if err != nil || !r.here.Permissions.Has(perm.AccountWriteMembers) {
 		return nil, nil
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // A request is one request of a signed-in user, with the problem that the page in the response shows first.
@@ -113,7 +113,7 @@ func (s *Settings) submitted(section ui.Section, act handler) http.Handler {
 		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
 		sent := &request{Settings: s, w: w, http: r, user: current, section: section, form: r.PostForm}
 		back := section.Path()
-		if workspaceID, err := identity.Parse(sent.form.Get("tenant")); err == nil {
+		if workspaceID, err := web.ParseID(sent.form.Get("tenant")); err == nil {
 			back += "?tenant=" + workspaceID.String()
 		}
 		switch {
@@ -164,7 +164,8 @@ type formKey struct {
 
 // newKey returns the key of the forms on a page.
 func (s *Settings) newKey(user session.CurrentUser) string {
-	content, _ := json.Marshal(formKey{SignIn: user.SignInID, Makes: identity.New()}) // two UUIDs always marshal
+	key := formKey{SignIn: user.SignInID, Makes: uuid.Must(uuid.NewV7())}
+	content, _ := json.Marshal(key) // two UUIDs always marshal
 	return s.box.Seal(content)
 }
 
@@ -331,7 +332,7 @@ func (r *request) query() url.Values { return r.http.URL.Query() }
 
 // id returns the identifier in the form or the query; uuid.Nil, which nothing has, if there is none.
 func (r *request) id() uuid.UUID {
-	id, _ := identity.Parse(r.form.Get("id"))
+	id, _ := web.ParseID(r.form.Get("id"))
 	return id
 }
 

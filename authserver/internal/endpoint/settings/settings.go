@@ -36,7 +36,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -279,7 +278,7 @@ func (s *Settings) chooseWorkspace(r *request) error {
 	if err != nil {
 		return err
 	}
-	id, err := identity.Parse(r.form.Get("tenant"))
+	id, err := web.ParseID(r.form.Get("tenant"))
 	own := func(m workspace.Membership) bool { return m.Workspace.ID == id }
 	if err == nil && slices.ContainsFunc(memberships, own) {
 		if err := s.Sessions.ChooseWorkspace(r.w, r.http, id); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // enter makes the workspace with the id the one of the page, or the user's default workspace if id is "". A workspace
@@ -31,7 +31,7 @@ func (r *request) enter(id string) error {
 	if id == "" && len(memberships) > 0 {
 		id = r.defaultWorkspace(r.http, memberships).String()
 	}
-	wanted, malformed := identity.Parse(id)
+	wanted, malformed := web.ParseID(id)
 	at := slices.IndexFunc(memberships, func(m workspace.Membership) bool { return m.Workspace.ID == wanted })
 	if malformed != nil || at < 0 {
 		return r.noMember()

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -42,7 +43,7 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 	for name, id := range map[string]string{
 		"of another workspace": foreign.ID.String(),
 		"no id":                "",
-		"unknown":              identity.New().String(),
+		"unknown":              uuid.Must(uuid.NewV7()).String(),
 	} {
 		form.Set("id", id)
 		if after := browser.Post(disconnectPath, form).Follow(); !after.HasText("no longer connected") {

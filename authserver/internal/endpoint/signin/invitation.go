@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -305,7 +304,7 @@ func (h *Handler) newAccountOptions(v *visit) error {
 	case note != "":
 		return v.refuse(http.StatusBadRequest, note)
 	}
-	user := workspace.User{ID: identity.New(), Email: v.offer.Email, Name: name}
+	user := workspace.User{ID: uuid.Must(uuid.NewV7()), Email: v.offer.Email, Name: name}
 	challenge, err := h.RelyingParty.BeginRegistration(user, nil)
 	if err != nil {
 		return err

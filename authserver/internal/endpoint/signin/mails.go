@@ -18,9 +18,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // The pages on which a person who forgot the password sets a new one have these invariants:
@@ -150,7 +150,7 @@ const maxListed = 300
 // kept returns the tokens and grants that the page listed and the user does not want to end (F6).
 func kept(form url.Values) (keep []uuid.UUID) {
 	for listed := range strings.FieldsSeq(form.Get("listed")) {
-		if id, err := identity.Parse(listed); err == nil && form.Get("end-"+listed) == "" {
+		if id, err := web.ParseID(listed); err == nil && form.Get("end-"+listed) == "" {
 			keep = append(keep, id)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -284,7 +283,7 @@ func (h *Handler) addPasskey(v *visit) error {
 // removePasskey serves POST /settings/passkeys/remove (key, id).
 func (h *Handler) removePasskey(v *visit) error {
 	outcome := passkey.NoSuchPasskey
-	if id, err := identity.Parse(v.form.Get("id")); err == nil {
+	if id, err := web.ParseID(v.form.Get("id")); err == nil {
 		event := h.ownEvent(v, audit.PasskeyRemoved, "passkey:"+id.String(), map[string]any{})
 		outcome, err = h.Store.RemovePasskey(v.r.Context(), v.current.User.ID, id, h.issuer, event)
 		if err != nil {

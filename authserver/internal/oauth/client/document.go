@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -83,7 +83,7 @@ func unprintable(r rune) bool { return r <= ' ' || r >= 0x7f }
 // could not be registered.
 func (d Document) Accept(address, platform string) (Client, error) {
 	host, ok := ParseAddress(address)
-	id, err := identity.OfClient(address)
+	id, err := accesstoken.ClientID(address)
 	if !ok || err != nil {
 		return wrong("The address is not a valid address for a metadata document.")
 	}

@@ -33,7 +33,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
@@ -133,7 +133,7 @@ func (r *Resolver) client(
 	ctx context.Context, address string, fresh func(client.CachedClient) bool,
 ) (client.Client, error) {
 	platform, ok := r.Domains.Serve(address)
-	id, err := identity.OfClient(address)
+	id, err := accesstoken.ClientID(address)
 	if !ok || err != nil {
 		return client.Client{}, client.ErrNotServed
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -27,7 +27,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 		x.forged = err != nil
 	}
 	web.RecordGrant(ctx, x.asked.Token.GrantID)
-	id, err := identity.OfClient(r.ClientID)
+	id, err := accesstoken.ClientID(r.ClientID)
 	if err != nil {
 		return nil, unknownClient(r)
 	}
@@ -185,7 +185,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if r.ClientID == "" {
 		return client.Client{}, tokenError("invalid_request", "client_id is required.")
 	}
-	id, err := identity.OfClient(r.ClientID)
+	id, err := accesstoken.ClientID(r.ClientID)
 	if err != nil {
 		return client.Client{}, unknownClient(r)
 	}
@@ -247,7 +247,7 @@ const unknownApplication = "The application did not identify itself, or is not r
 // lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an
 // error that wraps store.ErrUnavailable.
 func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client, error) {
-	if identity.IsAddress(name) {
+	if accesstoken.IsAddress(name) {
 		c, err := e.Documents.Client(ctx, name)
 		if errors.Is(err, client.ErrNotServed) {
 			return client.Client{}, &PageError{
@@ -261,7 +261,7 @@ func (e *Engine) lookUpRedirect(ctx context.Context, name string) (client.Client
 		}
 		return c, err
 	}
-	id, err := identity.OfClient(name)
+	id, err := accesstoken.ClientID(name)
 	if err != nil {
 		return client.Client{}, &PageError{unknownApplication}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -75,7 +75,7 @@ func (r *refusalRecorder) record(ctx context.Context, x *exchange, refused *Toke
 	if !authentic {
 		return r.recordOrphan(ctx, x, refused)
 	}
-	caller, err := identity.OfClient(x.request.ClientID)
+	caller, err := accesstoken.ClientID(x.request.ClientID)
 	if err != nil {
 		return nil
 	}
@@ -160,7 +160,7 @@ func why(s grant.Snapshot, caller uuid.UUID) string {
 // recordOrphan records a refused request of a connector that presented no genuine code or token. A recently recorded
 // request costs nothing. Only what is written is remembered, so invented client ids cannot fill the cache.
 func (r *refusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused *TokenError) error {
-	caller, err := identity.OfClient(x.request.ClientID)
+	caller, err := accesstoken.ClientID(x.request.ClientID)
 	stop := connectionlog.StoppedAttempt{
 		ClientID: caller,
 		Orphan:   true,

@@ -32,7 +32,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 const (
@@ -194,7 +193,7 @@ func (rp *RelyingParty) FinishRegistration(user workspace.User, state State, res
 		return Passkey{}, refused(err)
 	}
 	out := Passkey{
-		ID:             identity.New(),
+		ID:             uuid.Must(uuid.NewV7()),
 		UserID:         user.ID,
 		CredentialID:   created.ID,
 		PublicKey:      created.PublicKey,

@@ -36,7 +36,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -173,7 +172,7 @@ func (s *Sessions) token(r *http.Request) string {
 
 // CurrentUser returns the user at the browser, and false if no user is signed in.
 func (s *Sessions) CurrentUser(ctx context.Context) (CurrentUser, bool, error) {
-	id, err := identity.Parse(s.manager.GetString(ctx, signInKey))
+	id, err := web.ParseID(s.manager.GetString(ctx, signInKey))
 	if err != nil {
 		return CurrentUser{}, false, nil
 	}
@@ -196,7 +195,7 @@ func (s *Sessions) Begin(
 	}
 	now := time.Now()
 	by := SignIn{
-		ID:         identity.New(),
+		ID:         uuid.Must(uuid.NewV7()),
 		UserID:     user.ID,
 		Email:      user.Email,
 		Method:     proof.Method,
@@ -306,7 +305,7 @@ func (s *Sessions) ChooseWorkspace(w http.ResponseWriter, r *http.Request, id uu
 
 // Workspace returns the stored workspace, or the zero UUID.
 func (s *Sessions) Workspace(ctx context.Context) uuid.UUID {
-	id, err := identity.Parse(s.manager.GetString(ctx, workspaceKey))
+	id, err := web.ParseID(s.manager.GetString(ctx, workspaceKey))
 	if err != nil {
 		return uuid.Nil
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -293,7 +292,7 @@ func (m *memberTest) createToken(user uuid.UUID) error {
 	event := deletion(user)
 	event.Authorization.WorkspaceID = m.workspaceID
 	_, err := m.SaveToken(m.Context(), pat.Token{
-		ID:          identity.New(),
+		ID:          uuid.Must(uuid.NewV7()),
 		UserID:      user,
 		WorkspaceID: m.workspaceID,
 		Name:        "a token",

@@ -12,7 +12,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
@@ -29,7 +28,7 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 	if e.WorkspaceID != nil {
 		workspaceID = *e.WorkspaceID
 	}
-	return pgx.NamedArgs{"id": identity.New(), "tenant": workspaceID, "user": e.UserID, "actor": e.Actor,
+	return pgx.NamedArgs{"id": uuid.Must(uuid.NewV7()), "tenant": workspaceID, "user": e.UserID, "actor": e.Actor,
 		"action": e.Action, "subject": e.Subject, "detail": detail, "request": e.RequestID}
 }
 
@@ -194,7 +193,7 @@ func (l *Logs) RecordStopped(ctx context.Context, stopped connectionlog.StoppedA
 		if user != nil && stopped.Outcome != connectionlog.Waiting {
 			tx.answered(stopped.WorkspaceID, stopped.ClientID, *user)
 		}
-		args := pgx.NamedArgs{"id": identity.New(), "tenant": stopped.WorkspaceID, "client": stopped.ClientID,
+		args := pgx.NamedArgs{"id": uuid.Must(uuid.NewV7()), "tenant": stopped.WorkspaceID, "client": stopped.ClientID,
 			"user": user, "stray": stopped.Orphan, "outcome": string(stopped.Outcome),
 			"reason": stopped.Reason, "request": stopped.RequestID, "keep": keptAttempts}
 		tx.exec(`

@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -42,7 +43,7 @@ func (e *Endpoint) decodeCreate(r *gate.WriteRequest) effect {
 			return rest.Answer{}, err
 		}
 		made := form
-		made.ID, made.WorkspaceID, made.EmbedKey = identity.New(), r.WorkspaceID, embedKey.Reveal()
+		made.ID, made.WorkspaceID, made.EmbedKey = uuid.Must(uuid.NewV7()), r.WorkspaceID, embedKey.Reveal()
 		made, err = writer.CreateForm(ctx, made, r.User)
 		answer, err := answerWith(http.StatusCreated, made, err)
 		answer.Location = e.BaseURL + Path + "/" + made.ID.String()

@@ -17,8 +17,8 @@ import (
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -302,7 +302,7 @@ func (e *Endpoint) readGet(arguments rest.Object, workspaceID uuid.UUID) (call, 
 	if !ok {
 		return call{}, sentence("id: Must be the id of a programme, as a string.")
 	}
-	id, err := identity.Parse(text)
+	id, err := web.ParseID(text)
 	if err != nil {
 		return call{}, sentence(unknownProgramme)
 	}

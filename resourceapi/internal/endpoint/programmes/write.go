@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 
@@ -255,7 +255,7 @@ func readMoveItem(object rest.Object) (programme.Move, error) {
 	if err := problems.OrNil(); err != nil {
 		return programme.Move{}, err
 	}
-	id, err := identity.Parse(text)
+	id, err := web.ParseID(text)
 	if err != nil {
 		return programme.Move{}, programme.ErrNotFound
 	}

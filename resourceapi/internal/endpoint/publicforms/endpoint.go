@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
@@ -229,7 +228,7 @@ func (e *Endpoint) serveStatus(w http.ResponseWriter, r *http.Request) error {
 
 // submission returns the submission with the given id if the query's token is for it.
 func (e *Endpoint) submission(r *http.Request, text string) (engage.Submission, error) {
-	id, err := identity.Parse(text)
+	id, err := web.ParseID(text)
 	if err != nil {
 		return engage.Submission{}, engage.ErrNotFound
 	}
@@ -323,7 +322,7 @@ func (e *Endpoint) readSubmission(h http.Header, content []byte, form engage.For
 func newSubmission(form engage.Form, token engage.SubmissionToken, given rest.Object) (engage.Submission, error) {
 	answers, consents, err := form.Read(given, engage.LanguageOf(form.Lang).Problems)
 	return engage.Submission{
-		ID:          identity.New(),
+		ID:          uuid.Must(uuid.NewV7()),
 		Form:        form.ID,
 		WorkspaceID: form.WorkspaceID,
 		Token:       token.ID,

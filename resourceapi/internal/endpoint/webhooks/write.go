@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
@@ -77,7 +77,7 @@ func (e *Endpoint) decodeCreate(r *gate.WriteRequest) effect {
 	r.Refuse(problems.OrNil())
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		made := webhook.Endpoint{
-			ID:          identity.New(),
+			ID:          uuid.Must(uuid.NewV7()),
 			WorkspaceID: r.WorkspaceID,
 			Maker:       makerOf(r.Caller),
 			URL:         address,
@@ -225,7 +225,7 @@ func decodeTest(r *gate.WriteRequest) effect {
 // the new delivery.
 func decodeResend(r *gate.WriteRequest) effect {
 	id := r.ID(webhook.ErrNotFound)
-	former, err := identity.Parse(r.PathValue("delivery"))
+	former, err := web.ParseID(r.PathValue("delivery"))
 	if err != nil {
 		r.Refuse(webhook.ErrNotFound)
 	}

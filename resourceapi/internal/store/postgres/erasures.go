@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -74,13 +73,13 @@ func (t *transaction) recordErasure(
 	workspaceID, by uuid.UUID, kind string, id uuid.UUID, submissions int, request string,
 ) {
 	t.exec("record an erasure", "select account.record_erasure($1, $2, $3, $4, $5, $6, $7)",
-		identity.New(), workspaceID, by, kind, id, submissions, request)
+		uuid.Must(uuid.NewV7()), workspaceID, by, kind, id, submissions, request)
 }
 
 // RecordExport records in the audit log of the workspace that the user by exports the submissions of a form.
 func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UUID, format string) error {
 	return e.exec(ctx, "record an export", "select account.record_export($1, $2, $3, $4, $5, $6)",
-		identity.New(), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
+		uuid.Must(uuid.NewV7()), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
 }
 
 // EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
@@ -220,7 +219,7 @@ func (t *transaction) countUpTo(e erasureRow) (submissions int) {
 
 // acceptErasure stores an erasure for the worker. It returns engage.ErrTooManyErasures.
 func (t *transaction) acceptErasure(e erasureRow) (engage.Erasure, error) {
-	e.ID = identity.New()
+	e.ID = uuid.Must(uuid.NewV7())
 	stored := t.exec("store an erasure", `
 		insert into resource.erasures (tenant_id, id, kind, subjects, addresses, user_id, request_id)
 		select $1, $2, $3, $4, $5, $6, $7

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 )
 
 // maxWaiting is about how many imports of one workspace may wait: concurrent ones may each take the last place. Each
@@ -20,7 +19,7 @@ const maxWaiting = 100
 
 // AcceptImport stores a file until it is processed. It returns programme.ErrImportsWait.
 func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
-	t, id := w.in(ctx), identity.New()
+	t, id := w.in(ctx), uuid.Must(uuid.NewV7())
 	stored := t.exec("keep an import", `
 		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
 		where (select count(*) from (
@@ -161,7 +160,7 @@ func insertLocked(t *transaction, workspaceID uuid.UUID, all []programme.Details
 func (t *transaction) insertProgrammes(workspaceID uuid.UUID, all []programme.Details, last time.Time) {
 	created := make([]*programme.Programme, len(all))
 	for i, details := range all {
-		created[i] = new(programme.New(identity.New(), details))
+		created[i] = new(programme.New(uuid.Must(uuid.NewV7()), details))
 	}
 	t.writeProgrammes(workspaceID, created, nil, last)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -64,7 +63,7 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 	t := w.in(ctx)
 	t.freeExternalID(workspaceID, d.ExternalID, uuid.Nil)
 	at := t.nextMoment(workspaceID, programmesList, 1)
-	p := programme.New(identity.New(), d)
+	p := programme.New(uuid.Must(uuid.NewV7()), d)
 	t.writeProgrammes(workspaceID, []*programme.Programme{&p}, nil, at)
 	return p, t.err
 }
@@ -241,7 +240,7 @@ func newPlan() *plan { return &plan{final: map[uuid.UUID]*programme.Programme{}}
 // upsert adds an item to the plan. current are the programmes by external id after the earlier items.
 func (p *plan) upsert(one programme.Upsert, current map[string]*programme.Programme) programme.Upserted {
 	before := current[one.New.ExternalID] // nil for an item without an external id
-	result := one.Apply(before, identity.New())
+	result := one.Apply(before, uuid.Must(uuid.NewV7()))
 	switch {
 	case result.Err != nil:
 		p.failed = true

@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/rest"
 
@@ -264,7 +263,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	workspaceID, id := w.Workspace(), identity.New()
+	workspaceID, id := w.Workspace(), uuid.Must(uuid.NewV7())
 	form := addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 150)
 	w.Exec("analyze resource.submissions")
@@ -353,7 +352,7 @@ func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
 	form := addForm(w, workspaceID)
 	for name, id := range map[string]uuid.UUID{
 		"random":       uuid.New(),
-		"other months": identity.New(),
+		"other months": uuid.Must(uuid.NewV7()),
 		"far future":   uuid.MustParse("ffffffff-ffff-7fff-8000-000000000001"),
 		"far past":     uuid.MustParse("00000000-0000-7000-8000-000000000001"),
 	} {

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -16,7 +15,7 @@ import (
 // ensureSupporter returns the supporter of a submission. If the e-mail address is known, it returns the existing
 // supporter unchanged: the sender has not proved to be that person (E6).
 func (t *transaction) ensureSupporter(workspaceID uuid.UUID, s engage.Supporter) uuid.UUID {
-	id := identity.New()
+	id := uuid.Must(uuid.NewV7())
 	added := t.exec("add a supporter", `
 		insert into resource.supporters (id, tenant_id, email, phone, name, canonical)
 		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), true)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -79,7 +78,7 @@ func (w *writing) OmitPersonalData(ctx context.Context, workspaceID, id, by uuid
 func (w *writing) ReplaceSecret(
 	ctx context.Context, workspaceID, id, by uuid.UUID, secret webhook.Sealed, overlap time.Duration,
 ) (webhook.Endpoint, error) {
-	e, err := webhook.ReplaceSecret(ctx, w.tx, workspaceID, id, identity.New(), secret, overlap)
+	e, err := webhook.ReplaceSecret(ctx, w.tx, workspaceID, id, uuid.Must(uuid.NewV7()), secret, overlap)
 	return w.recorded(ctx, "webhook.secret_replaced", by, e, err)
 }
 
@@ -95,7 +94,7 @@ func (w *writing) recorded(
 
 // Test implements delivery.Writer.
 func (w *writing) Test(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Delivery, error) {
-	made := identity.New()
+	made := uuid.Must(uuid.NewV7())
 	return w.requested(ctx, workspaceID, made, webhook.RequestTest(ctx, w.tx, workspaceID, id, made))
 }
 
@@ -103,7 +102,7 @@ func (w *writing) Test(ctx context.Context, workspaceID, id uuid.UUID) (webhook.
 func (w *writing) Resend(
 	ctx context.Context, workspaceID, id, former uuid.UUID, need func(eventType string) error,
 ) (webhook.Delivery, error) {
-	made := identity.New()
+	made := uuid.Must(uuid.NewV7())
 	return w.requested(ctx, workspaceID, made, webhook.RequestResend(ctx, w.tx, workspaceID, id, former, made, need))
 }
 
@@ -137,5 +136,5 @@ func (t *transaction) recordWebhook(action string, e webhook.Endpoint, by *uuid.
 		detail["personal_data"] = e.PersonalData
 	}
 	t.exec("record a change of a webhook endpoint", "select account.record_webhook($1, $2, $3, $4, $5, $6, $7)",
-		identity.New(), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(t.ctx))
+		uuid.Must(uuid.NewV7()), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(t.ctx))
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -203,7 +202,7 @@ func (h *Handler) choose(v *visit) error {
 		}
 		return h.sendDenial(v, req.RequestIdentity)
 	}
-	workspaceID, err := identity.Parse(v.form.Get("workspace"))
+	workspaceID, err := web.ParseID(v.form.Get("workspace"))
 	if err != nil {
 		return h.offerWorkspaces(v, req, "Choose a workspace.")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
-	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -54,7 +54,7 @@ func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
 
 func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectURI, resource string) grant.Grant {
 	t.Helper()
-	id, err := identity.OfClient(address)
+	id, err := accesstoken.ClientID(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	b.Get(request(requestOf(address, web), nil))
-	id, err := identity.OfClient(address)
+	id, err := accesstoken.ClientID(address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/contract/identity"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -20,7 +20,7 @@ import (
 // clientOf returns the terms of a client with a metadata document, for redeem.
 func clientOf(t *testing.T, address, redirectURI string) client.Client {
 	t.Helper()
-	id, err := identity.OfClient(address)
+	id, err := accesstoken.ClientID(address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -213,7 +212,8 @@ func readCaller(r *http.Request, p decoded, unread error) (caller, error) {
 		c.name, c.secret = p.Values["client_id"], credential.Secret(p.Values["client_secret"])
 	}
 	var err error
-	if c.id, err = identity.ParseExact(c.name); err != nil || !credential.ClientSecret.Matches(c.secret.Reveal()) {
+	c.id, err = accesstoken.RegisteredClientID(c.name)
+	if err != nil || !credential.ClientSecret.Matches(c.secret.Reveal()) {
 		return c, unauthenticated()
 	}
 	return c, nil

@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/shared/contract/identity"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -52,7 +51,7 @@ func fixture(t testing.TB, database testkit.Database) *Fixture {
 		t.Fatalf("connect as the owner: %v", err)
 	}
 	t.Cleanup(func() { _ = owner.Close(context.Background()) })
-	f := &Fixture{Database: database, t: t, owner: owner, org: identity.New()}
+	f := &Fixture{Database: database, t: t, owner: owner, org: uuid.Must(uuid.NewV7())}
 	f.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", f.org)
 	f.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state)
 		values ($1, '{}', '', 'current')`, KeyID)
@@ -100,7 +99,7 @@ func (f *Fixture) EndSessions(application string) {
 // Workspace adds a workspace with every module enabled and provisioned, and LLM integration on.
 func (f *Fixture) Workspace() uuid.UUID {
 	f.t.Helper()
-	id := identity.New()
+	id := uuid.Must(uuid.NewV7())
 	f.Exec("insert into account.tenants (id, organisation_id, name) values ($1, $2, $3)",
 		id, f.org, "Workspace "+id.String())
 	f.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
@@ -112,7 +111,7 @@ func (f *Fixture) Workspace() uuid.UUID {
 // User adds a user without memberships.
 func (f *Fixture) User() uuid.UUID {
 	f.t.Helper()
-	id := identity.New()
+	id := uuid.Must(uuid.NewV7())
 	f.Exec("insert into account.users (id, email, name) values ($1, $2, 'A Person')", id, id.String()+"@example.org")
 	return id
 }
@@ -140,7 +139,8 @@ func (f *Fixture) PAT(workspaceID, user uuid.UUID, permissions ...perm.Permissio
 	}
 	f.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'test', $5, now() + interval '30 days')`,
-		identity.New(), credential.Hash(secret.Reveal()), user, workspaceID, perm.NewSet(permissions...).Strings())
+		uuid.Must(uuid.NewV7()), credential.Hash(secret.Reveal()), user, workspaceID,
+		perm.NewSet(permissions...).Strings())
 	return secret
 }
 
@@ -161,9 +161,9 @@ func (f *Fixture) Grant(
 ) Grant {
 	f.t.Helper()
 	g := Grant{
-		ID:          identity.New(),
+		ID:          uuid.Must(uuid.NewV7()),
 		Kind:        kind,
-		Client:      identity.New(),
+		Client:      uuid.Must(uuid.NewV7()),
 		User:        user,
 		WorkspaceID: workspaceID,
 		Resource:    resource,
@@ -192,7 +192,7 @@ func (f *Fixture) Programmes(workspaceID uuid.UUID, n int) []uuid.UUID {
 	ids := make([]uuid.UUID, n)
 	rows := make([][]any, n)
 	for i := range rows {
-		ids[i] = identity.New()
+		ids[i] = uuid.Must(uuid.NewV7())
 		at := began.Add(time.Duration(i) * time.Second)
 		rows[i] = []any{ids[i], workspaceID, fmt.Sprintf("Programme %d", i+1), "", "draft", at, at}
 	}
