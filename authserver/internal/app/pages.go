@@ -122,13 +122,14 @@ func (a *App) newSettings() error {
 
 // newConsents makes the authorization endpoint.
 func (a *App) newConsents() error {
-	tickets, err := consent.NewTickets(a.keys)
+	tickets, choices, err := consent.NewTickets(a.keys)
 	a.consents = &authorize.Handler{
 		Requests: a.Engine,
 		Grants:   a.Grants,
 		Store:    a.Store,
 		Visitors: a.Sessions,
 		Tickets:  tickets,
+		Choices:  choices,
 		Offers:   a.offers,
 		Attempts: connectionlog.NewRecorder(a.Store.Logs, a.Now, a.log),
 		Pages:    a.pages,

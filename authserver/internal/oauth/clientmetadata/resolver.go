@@ -167,7 +167,7 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 		// The first caller may be cancelled; the others still wait.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fetch.within+keysTimeout)
 		defer cancel()
-		c, err := r.queued(ctx, address, platform, known)
+		c, err := r.fetchAndStore(ctx, address, platform, known)
 		refused, _ := errors.AsType[*client.DocumentError](err)
 		if refused != nil || (errors.Is(err, client.ErrUnreachable) && !errors.Is(err, errQueueFull)) {
 			r.failures.Add(address, failure{err, r.Now().Add(failureLife)})
@@ -185,17 +185,14 @@ func (r *Resolver) read(ctx context.Context, address, platform string, known boo
 	}
 }
 
-func (r *Resolver) queued(ctx context.Context, address, platform string, known bool) (client.Client, error) {
+// fetchAndStore fetches a document when it is its turn, and stores the copy.
+func (r *Resolver) fetchAndStore(ctx context.Context, address, platform string, known bool) (client.Client, error) {
 	name, _ := client.ParseAddress(address)
 	turn, err := r.fetches.Enter(ctx, queue{name, known})
 	if err != nil {
 		return client.Client{}, errQueueFull
 	}
 	defer turn.Leave(false)
-	return r.fetchAndStore(ctx, address, platform)
-}
-
-func (r *Resolver) fetchAndStore(ctx context.Context, address, platform string) (client.Client, error) {
 	body, life, err := r.fetch.get(ctx, address, maxDocument)
 	if err != nil {
 		return client.Client{}, err
@@ -216,11 +213,8 @@ func (r *Resolver) fetchAndStore(ctx context.Context, address, platform string) 
 		life = min(life, keysLife)
 	}
 	now := r.Now()
-	if err := r.Cache.StoreClientCopy(ctx, client.CachedClient{
-		Client:     c,
-		FetchedAt:  now,
-		FreshUntil: now.Add(life),
-	}); err != nil {
+	fetched := client.CachedClient{Client: c, FetchedAt: now, FreshUntil: now.Add(life)}
+	if err := r.Cache.StoreClientCopy(ctx, fetched); err != nil {
 		return client.Client{}, err
 	}
 	return c, nil
@@ -233,8 +227,7 @@ func (r *Resolver) readKeys(ctx context.Context, c *client.Client) (life time.Du
 		ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 		defer cancel()
 		if c.Keys, life, err = r.fetch.get(ctx, c.KeysURL, maxKeys); err != nil {
-			var wrong *client.DocumentError
-			if errors.As(err, &wrong) {
+			if wrong, ok := errors.AsType[*client.DocumentError](err); ok {
 				return 0, &client.DocumentError{Message: "At its jwks_uri: " + wrong.Message}
 			}
 			return 0, fmt.Errorf("read keys: %w", err)

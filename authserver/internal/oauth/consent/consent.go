@@ -38,88 +38,69 @@ type Request struct {
 	Resource    string // resource indicator of the access token
 }
 
-// A Choice is the page on which a user selects the workspace for a client that belongs to none. It holds the request,
-// which has passed every check of its form, and the user that the page was shown to.
-type Choice struct {
+// A Ticket is what a page about a request showed, and to which user: the consent page, or the page on which a user
+// selects the workspace for a client that belongs to none. The user's answer submits it, and nothing else in the answer
+// is trusted but the decision and the selected workspace.
+type Ticket struct {
 	RequestIdentity
 	UserID      uuid.UUID `json:"u"`
-	Permissions perm.Set  `json:"p"` // as requested; of a Ticket, those to be granted
+	Permissions perm.Set  `json:"p"` // those to be granted; as requested while the workspace is not selected
 	Resource    string    `json:"a"`
 	Request     []byte    `json:"o"` // local path of the original request, to return to
 	Issued      time.Time `json:"i"`
+	GrantID     uuid.UUID `json:"g,omitzero"` // for a process of the previous release; see Approval.Next
+	WorkspaceID uuid.UUID `json:"w,omitzero"` // zero while it is not selected
 }
 
 // AuthorizationRequest returns the request again, with the client as it is now.
-func (c Choice) AuthorizationRequest(of client.Client) Request {
-	return Request{c.RequestIdentity, of.At(c.Resource), c.Permissions, c.Resource}
+func (t Ticket) AuthorizationRequest(of client.Client) Request {
+	return Request{t.RequestIdentity, of.At(t.Resource), t.Permissions, t.Resource}
 }
 
-// A Ticket is what the consent page showed, and to which user. The approval submits it with the user's decision, and
-// nothing else in the approval is trusted.
-type Ticket struct {
-	Choice
-	GrantID     uuid.UUID `json:"g"` // for a process of the previous release; see Approval.Next
-	WorkspaceID uuid.UUID `json:"w"`
-}
-
-// TicketLife is how long a consent page may stay open before the user decides.
+// TicketLife is how long a page may stay open before the user decides.
 const TicketLife = time.Hour
 
 // ErrStale reports that a ticket is genuine but too old.
 var ErrStale = errors.New("the consent page was open for too long")
 
-// Tickets seals and opens tickets and choices. Neither can be used as the other. It is safe for concurrent use.
-type Tickets struct{ tickets, choices *seal.Box }
+// Tickets seals and opens the tickets of one kind of page. It is safe for concurrent use.
+type Tickets struct{ box *seal.Box }
 
-// NewTickets derives the keys from the master keys.
-func NewTickets(keys seal.Keys) (*Tickets, error) {
-	tickets, err1 := seal.NewBox(keys, "consent ticket")
-	choices, err2 := seal.NewBox(keys, "choice of a workspace")
+// NewTickets derives the keys from the master keys: of the tickets of consent pages, and of those of the pages on which
+// a user selects a workspace. Neither can be used as the other.
+func NewTickets(keys seal.Keys) (consents, choices Tickets, err error) {
+	var err1, err2 error
+	consents.box, err1 = seal.NewBox(keys, "consent ticket")
+	choices.box, err2 = seal.NewBox(keys, "choice of a workspace")
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("consent tickets: %w", err)
+		return Tickets{}, Tickets{}, fmt.Errorf("consent tickets: %w", err)
 	}
-	return &Tickets{tickets, choices}, nil
+	return consents, choices, nil
 }
 
 // Seal returns the ticket as text for a form.
-func (t *Tickets) Seal(ticket Ticket) (string, error) { return sealed(t.tickets, ticket) }
-
-// SealChoice returns the choice as text for a form.
-func (t *Tickets) SealChoice(choice Choice) (string, error) { return sealed(t.choices, choice) }
-
-func sealed(box *seal.Box, content any) (string, error) {
-	text, err := json.Marshal(content)
+func (t Tickets) Seal(ticket Ticket) (string, error) {
+	text, err := json.Marshal(ticket)
 	if err != nil {
 		return "", fmt.Errorf("consent ticket: %w", err)
 	}
-	return box.Seal(text), nil
+	return t.box.Seal(text), nil
 }
 
 // Open returns the ticket in text. It returns ErrStale if the ticket is too old, and seal.ErrForeign if text is not a
 // ticket.
-func (t *Tickets) Open(text string, now time.Time) (ticket Ticket, err error) {
-	err = opened(t.tickets, text, &ticket, &ticket.Issued, now)
-	return ticket, err
-}
-
-// OpenChoice is like Open for a choice.
-func (t *Tickets) OpenChoice(text string, now time.Time) (choice Choice, err error) {
-	err = opened(t.choices, text, &choice, &choice.Issued, now)
-	return choice, err
-}
-
-func opened(box *seal.Box, text string, into any, issued *time.Time, now time.Time) error {
-	content, err := box.Open(text)
+func (t Tickets) Open(text string, now time.Time) (ticket Ticket, err error) {
+	content, err := t.box.Open(text)
 	if err != nil {
-		return err
+		return Ticket{}, err
 	}
-	if json.Unmarshal(content, into) != nil {
-		return seal.ErrForeign
+	if json.Unmarshal(content, &ticket) != nil {
+		return Ticket{}, seal.ErrForeign
 	}
-	if now.Sub(*issued) > TicketLife {
-		return ErrStale
+	if now.Sub(ticket.Issued) > TicketLife {
+		return ticket, ErrStale
 	}
-	return nil
+	return ticket, nil
 }
 
 // maxApprovals limits how often a request can be approved again after its approval was denied.

@@ -15,29 +15,25 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 )
 
-// Grants implements grant.RotationStore.
-type Grants struct {
-	scripts *scripts
+// The scripts on grants.
+var (
+	issueScript      = newUrgentScript("issue")
+	withdrawScript   = newScript("withdraw")
+	exchangeScript   = newUrgentScript("exchange")
+	rotateScript     = newUrgentScript("rotate")
+	undoScript       = newScript("undo")
+	supersededScript = newUrgentScript("superseded")
+	revokeScript     = newScript("revoke")
+	repairScript     = newUrgentScript("repair")
+)
 
-	issue, withdraw, exchange, rotate, undo, superseded, revoke, repair script
-}
+// Grants implements grant.RotationStore.
+type Grants struct{ scripts *scripts }
 
 var _ grant.RotationStore = (*Grants)(nil)
 
 // NewGrants returns the Grants stored in rdb.
-func NewGrants(rdb goredis.UniversalClient) *Grants {
-	return &Grants{
-		scripts:    newScripts(rdb),
-		issue:      newUrgentScript("issue"),
-		withdraw:   newScript("withdraw"),
-		exchange:   newUrgentScript("exchange"),
-		rotate:     newUrgentScript("rotate"),
-		undo:       newScript("undo"),
-		superseded: newUrgentScript("superseded"),
-		revoke:     newScript("revoke"),
-		repair:     newUrgentScript("repair"),
-	}
-}
+func NewGrants(rdb goredis.UniversalClient) *Grants { return &Grants{newScripts(rdb)} }
 
 // run runs a script on a grant's key. Every error wraps store.ErrUnavailable.
 func (g *Grants) run(ctx context.Context, c script, id uuid.UUID, args ...any) (grant.ScriptResult, error) {
@@ -58,13 +54,13 @@ func grantKey(id uuid.UUID) string { return "g:{" + id.String() + "}" }
 func (g *Grants) Issue(
 	ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms grant.CodeTerms, ends time.Time,
 ) (grant.ScriptResult, error) {
-	return g.run(ctx, g.issue, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(),
+	return g.run(ctx, issueScript, id, codeHash, client.CodeLife.Milliseconds(), terms.ClientID.String(),
 		terms.RedirectURI, terms.Resource, terms.Challenge, ends.UnixMilli(), approval)
 }
 
 // Withdraw undoes the Issue of an approval.
 func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (grant.ScriptResult, error) {
-	return g.run(ctx, g.withdraw, id, approval)
+	return g.run(ctx, withdrawScript, id, approval)
 }
 
 // Decide redeems a code or replaces a refresh token, or repeats that.
@@ -74,10 +70,10 @@ func (g *Grants) Decide(
 	hashes, givenUp, direct := bytes.Join(next, nil), strings.Join(step.GivenUp, " "), flag(step.Direct())
 	token, terms := r.Token, r.Terms
 	if r.IsCode() { // terms.Challenge is derived from the presented verifier
-		return g.run(ctx, g.exchange, step.GrantID, step.Nonce, token.Hash, terms.ClientID.String(), terms.RedirectURI,
+		return g.run(ctx, exchangeScript, step.GrantID, step.Nonce, token.Hash, terms.ClientID.String(), terms.RedirectURI,
 			terms.Resource, terms.Challenge, hashes, givenUp, direct)
 	}
-	return g.run(ctx, g.rotate, step.GrantID, step.Nonce, token.Generation, token.Hash, terms.ClientID.String(),
+	return g.run(ctx, rotateScript, step.GrantID, step.Nonce, token.Generation, token.Hash, terms.ClientID.String(),
 		terms.Resource, hashes, givenUp, direct)
 }
 
@@ -96,19 +92,19 @@ func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
 
 // Undo restores the state before the decision with this nonce, if nothing has happened since.
 func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string, how grant.Undo) (overtaken bool, err error) {
-	result, err := g.run(ctx, g.undo, id, nonce, flag(how.Refused), how.Former)
+	result, err := g.run(ctx, undoScript, id, nonce, flag(how.Refused), how.Former)
 	return how.Refused && result == grant.NotHeld, err
 }
 
 // Superseded returns why Postgres holds a later step than the presented credential.
 func (g *Grants) Superseded(ctx context.Context, step grant.Step, known grant.Grant) (grant.ScriptResult, error) {
-	return g.run(ctx, g.superseded, known.ID, step.Nonce, step.Hash, known.Generation,
+	return g.run(ctx, supersededScript, known.ID, step.Nonce, step.Hash, known.Generation,
 		strings.Join(known.TakenBy, " "), strings.Join(step.GivenUp, " "))
 }
 
 // Revoke marks the grant as revoked, even if Redis does not know it.
 func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, ends time.Time) error {
-	_, err := g.run(ctx, g.revoke, id, string(reason), ends.UnixMilli())
+	_, err := g.run(ctx, revokeScript, id, string(reason), ends.UnixMilli())
 	return err
 }
 
@@ -117,7 +113,7 @@ func (g *Grants) Revoke(ctx context.Context, id uuid.UUID, reason grant.Reason, 
 func (g *Grants) RevokeAll(ctx context.Context, ended []grant.Grant) error {
 	calls, results := g.scripts.rdb.Pipeline(), make([]*goredis.Cmd, len(ended))
 	for i, one := range ended {
-		results[i] = g.revoke.EvalSha(ctx, calls, []string{grantKey(one.ID)},
+		results[i] = revokeScript.EvalSha(ctx, calls, []string{grantKey(one.ID)},
 			string(one.Reason), one.Ends.UnixMilli(), 0, one.ID.String()) // without a deadline, marked by its id
 	}
 	_, _ = calls.Exec(ctx) // each result has its error
@@ -134,7 +130,7 @@ func (g *Grants) RevokeAll(ctx context.Context, ended []grant.Grant) error {
 
 // Repair updates an active grant to the state in Postgres.
 func (g *Grants) Repair(ctx context.Context, known grant.Grant) error {
-	result, err := g.run(ctx, g.repair, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(),
+	result, err := g.run(ctx, repairScript, known.ID, known.Generation, known.RefreshHash, known.ClientID.String(),
 		known.Resource, known.Ends.UnixMilli())
 	if err == nil && result == grant.Late {
 		return fmt.Errorf("%w: %w: redis: repair came too late", grant.ErrNotCommitted, store.ErrUnavailable)

@@ -20,23 +20,22 @@ import (
 // a sorted set with up to limit members, and expires a window after its last event. The limit holds for any
 // window, wherever it begins (contract, section 7); a refilling bucket such as RateLimits (redis_rate) allows
 // up to twice as many in the first window.
-type LoginCounters struct {
-	scripts *scripts
-	script  script
-}
+type LoginCounters struct{ scripts *scripts }
+
+var slidingWindow = newScript("slidingwindow")
 
 var _ session.RateCounter = (*LoginCounters)(nil)
 
 // NewLoginCounters returns LoginCounters stored in client.
 func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
-	return &LoginCounters{scripts: newScripts(client), script: newScript("slidingwindow")}
+	return &LoginCounters{newScripts(client)}
 }
 
 // Count implements session.RateCounter.
 func (l *LoginCounters) Count(
 	ctx context.Context, key string, limit int, window time.Duration, add bool,
 ) (time.Duration, error) {
-	answer, _, err := l.scripts.run(ctx, l.script, "t:{"+key+"}", limit, window.Milliseconds(), add)
+	answer, _, err := l.scripts.run(ctx, slidingWindow, "t:{"+key+"}", limit, window.Milliseconds(), add)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}
@@ -71,14 +70,13 @@ func (r *RateLimits) Take(ctx context.Context, key string, perMinute, n int) (ti
 }
 
 // ReplayCache records values that may be accepted only once, across all processes that share this Redis.
-type ReplayCache struct {
-	scripts *scripts
-	script  script
-}
+type ReplayCache struct{ scripts *scripts }
+
+var once = newUrgentScript("once")
 
 // NewReplayCache returns a ReplayCache stored in client.
 func NewReplayCache(client goredis.UniversalClient) *ReplayCache {
-	return &ReplayCache{newScripts(client), newUrgentScript("once")}
+	return &ReplayCache{newScripts(client)}
 }
 
 // First reports whether key is new, and records it for life. It retries a lost response with the same nonce,
@@ -88,7 +86,7 @@ func (r *ReplayCache) First(ctx context.Context, key string, life time.Duration)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for tries := 1; ; tries++ {
-		answer, _, err := r.scripts.run(ctx, r.script, onceKey(key), nonce, max(life, time.Second).Milliseconds())
+		answer, _, err := r.scripts.run(ctx, once, onceKey(key), nonce, max(life, time.Second).Milliseconds())
 		if err == nil && answer == late {
 			err = errLate
 		}

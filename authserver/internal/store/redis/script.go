@@ -64,12 +64,11 @@ var errSlow = errors.New("redis clock response too slow")
 type scripts struct {
 	rdb     goredis.UniversalClient
 	servers servers
-	clock   script
 }
 
-func newScripts(rdb goredis.UniversalClient) *scripts {
-	return &scripts{rdb: rdb, clock: newScript("clock")}
-}
+var clockScript = newScript("clock")
+
+func newScripts(rdb goredis.UniversalClient) *scripts { return &scripts{rdb: rdb} }
 
 // run runs a script on one key. reached reports whether Redis may have received the call. While the server does not
 // answer, nothing is sent.
@@ -95,7 +94,7 @@ func (s *scripts) run(ctx context.Context, c script, key string, args ...any) (a
 func (s *scripts) probe(one *server, key string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	_, _, err := s.send(ctx, one, s.clock, key, 0)
+	_, _, err := s.send(ctx, one, clockScript, key, 0)
 	return err == nil || errors.Is(err, goredis.ErrClosed)
 }
 
@@ -108,7 +107,7 @@ func (s *scripts) deadline(ctx context.Context, one *server, key string) (int64,
 	if deadline := one.clock.deadline(end); deadline != 0 {
 		return deadline, nil
 	}
-	if _, _, err := s.send(ctx, one, s.clock, key, 0); err != nil {
+	if _, _, err := s.send(ctx, one, clockScript, key, 0); err != nil {
 		return 0, err
 	}
 	if deadline := one.clock.deadline(end); deadline != 0 {

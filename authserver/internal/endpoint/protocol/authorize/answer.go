@@ -43,7 +43,7 @@ var errEnded = errors.New("a precondition of the approval has ended")
 
 // decide processes the decision once. readOnly is one of the two presets that the page may offer.
 func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly bool) error {
-	approval, err := h.reopen(v, ticket.Choice, opened)
+	approval, err := h.reopen(v, ticket, opened)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly
 // reopen reads the user and the client of a submitted page, and what the user has decided about its request. page is
 // the zero value if opened, the error of opening the ticket, is not nil or ErrStale. If the page was not shown to the
 // user, or the client is gone, reopen shows that and returns errAnswered.
-func (h *Handler) reopen(v *visit, page consent.Choice, opened error) (consent.Approval, error) {
+func (h *Handler) reopen(v *visit, page consent.Ticket, opened error) (consent.Approval, error) {
 	none := consent.Approval{}
 	v.request = string(page.Request)
 	user, signedIn, err := h.Visitors.CurrentUser(v.r.Context())
@@ -187,7 +187,7 @@ func (h *Handler) choose(v *visit) error {
 	if decision != "choose" && decision != "deny" {
 		return h.refuse(v, messages.BadForm)
 	}
-	choice, opened := h.Tickets.OpenChoice(v.form.Get("ticket"), h.Now())
+	choice, opened := h.Choices.Open(v.form.Get("ticket"), h.Now())
 	approval, err := h.reopen(v, choice, opened)
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string)
 		m.Asks = asks
 		return h.refuse(v, m)
 	}
-	ticket, err := h.Tickets.SealChoice(h.choiceOf(v, req))
+	ticket, err := h.Choices.Seal(h.ticketOf(v, req))
 	if err != nil {
 		return err
 	}
@@ -251,9 +251,9 @@ func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string)
 	return nil
 }
 
-// choiceOf returns what a page about a request holds.
-func (h *Handler) choiceOf(v *visit, req consent.Request) consent.Choice {
-	return consent.Choice{
+// ticketOf returns the ticket of a page about a request.
+func (h *Handler) ticketOf(v *visit, req consent.Request) consent.Ticket {
+	return consent.Ticket{
 		RequestIdentity: req.RequestIdentity,
 		UserID:          v.user.User.ID,
 		Permissions:     req.Permissions,

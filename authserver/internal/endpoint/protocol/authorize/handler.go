@@ -67,7 +67,8 @@ type Handler struct {
 	Store    Store
 	Visitors *session.Sessions
 	Attempts *connectionlog.Recorder
-	Tickets  *consent.Tickets
+	Tickets  consent.Tickets // of consent pages
+	Choices  consent.Tickets // of pages on which a user selects a workspace
 	Offers   *membership.AccessOffers
 	Pages    *ui.Pages
 	Issuer   string // the issuer of this server, without a trailing slash (RFC 9207)

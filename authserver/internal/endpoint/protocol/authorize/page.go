@@ -84,8 +84,8 @@ func (h *Handler) offer(v *visit, req consent.Request, approval consent.Approval
 	if !free {
 		return h.refuse(v, messages.UsedAlready)
 	}
-	ticket := consent.Ticket{Choice: h.choiceOf(v, req), GrantID: next, WorkspaceID: workspaceID}
-	ticket.Permissions = offered.granted
+	ticket := h.ticketOf(v, req)
+	ticket.GrantID, ticket.WorkspaceID, ticket.Permissions = next, workspaceID, offered.granted
 	view := h.consentView(v, req, offered)
 	if view.Ticket, err = h.Tickets.Seal(ticket); err != nil {
 		return err
