@@ -21,7 +21,6 @@ func domain() []string {
 		"authserver/internal/oauth/connectionlog",
 		"authserver/internal/oauth/consent",
 		"authserver/internal/oauth/grant",
-		"authserver/internal/oauth/policy",
 		"authserver/internal/ratelimit",
 		"authserver/internal/store",
 		"resourceapi/internal/engage",
@@ -237,7 +236,7 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 		},
 		"resourceapi/internal/endpoint/mcp": {"github.com/lestrrat-go/jwx/v2/jwk"},
 		"authserver/internal/account/workspace": {
-			"authserver/internal/oauth/policy",
+			"authserver/internal/oauth/consent",
 			"authserver/internal/signin/session",
 		},
 		"authserver/internal/signin/session": {"authserver/internal/oauth/grant"},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -22,11 +22,11 @@ type PolicyStore interface {
 	// ConnectorPolicyEffect counts the connections that a policy would change now.
 	ConnectorPolicyEffect(
 		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-	) (policy.Effect, error)
+	) (consent.PolicyEffect, error)
 	// ReplaceConnectorPolicy replaces the policy that has the digest seen, or for an operator with "" any policy.
 	ReplaceConnectorPolicy(
 		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
-	) (policy.Change, error)
+	) (consent.PolicyChange, error)
 }
 
 // A ConnectorPolicy is the policy of one workspace.
@@ -74,7 +74,7 @@ type SetConnectorPolicy struct {
 
 // after returns the policy that the command makes of another.
 func (c SetConnectorPolicy) after(before workspace.ConnectorPolicy) (workspace.ConnectorPolicy, error) {
-	wish := policy.Request{Platforms: c.Platforms, Permissions: c.Permissions, Days: before.Days}
+	wish := consent.PolicyRequest{Platforms: c.Platforms, Permissions: c.Permissions, Days: before.Days}
 	switch {
 	case len(c.Platforms) == 0:
 		wish.Platforms = platformNames(before.Platforms)
@@ -93,7 +93,7 @@ func (c SetConnectorPolicy) after(before workspace.ConnectorPolicy) (workspace.C
 		wish.Days = *c.Days
 	}
 	out, err := wish.Accept()
-	if refused, ok := errors.AsType[*policy.Refusal](err); ok {
+	if refused, ok := errors.AsType[*consent.PolicyRefusal](err); ok {
 		return workspace.ConnectorPolicy{}, refuse(refused.Field + ": " + refused.Message)
 	}
 	return out, err
@@ -137,7 +137,7 @@ func (c SetConnectorPolicy) run(ctx context.Context, s *Service) (Result, error)
 }
 
 func policyOutcome(
-	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, e policy.Effect, changed bool,
+	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, e consent.PolicyEffect, changed bool,
 ) Outcome {
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf(

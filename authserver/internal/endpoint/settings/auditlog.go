@@ -14,8 +14,8 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -242,7 +242,7 @@ func (e eventRow) PolicyChange() string {
 		parts = append(parts, fmt.Sprintf("access lasts %v days instead of %v", after["days"], before["days"]))
 	}
 	ended, _ := e.Detail["ended"].(float64)
-	return strings.Join(append(parts, effectWords(policy.Effect{End: int(ended)}, "ended", "", "")...), "; ")
+	return strings.Join(append(parts, effectWords(consent.PolicyEffect{End: int(ended)}, "ended", "", "")...), "; ")
 }
 
 // Reduction describes what a grant lost by a connector policy.
@@ -282,7 +282,7 @@ func titles(set perm.Set) []string {
 }
 
 // effectWords describes what a policy does to connections, one sentence for each effect.
-func effectWords(e policy.Effect, end, lose, sooner string) []string {
+func effectWords(e consent.PolicyEffect, end, lose, sooner string) []string {
 	var out []string
 	for _, part := range []struct {
 		n    int

@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -83,12 +82,13 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 	return r.show("connectors", view)
 }
 
-// policyProblem returns the error of a field. The form uses the field names of policy.Refusal, also as element ids.
-func policyProblem(r *policy.Refusal) ui.Problem {
+// policyProblem returns the error of a field. The form uses the field names of consent.PolicyRefusal, also as element
+// ids.
+func policyProblem(r *consent.PolicyRefusal) ui.Problem {
 	label := map[string]string{
-		policy.FieldPlatforms:   "Allowed platforms",
-		policy.FieldPermissions: "Allowed permissions",
-		policy.FieldDays:        "Days until a connection expires",
+		consent.FieldPlatforms:   "Allowed platforms",
+		consent.FieldPermissions: "Allowed permissions",
+		consent.FieldDays:        "Days until a connection expires",
 	}[r.Field]
 	return ui.ProblemAt(r.Field, r.Field, label, r.Message)
 }
@@ -98,12 +98,12 @@ func policyProblem(r *policy.Refusal) ui.Problem {
 // changed since, nothing is saved.
 func (s *Settings) setPolicy(r *request) error {
 	days, seen := spelling.Digits(spelling.Pasted(r.form.Get("days"))), r.form.Get("seen")
-	wish := policy.Request{Platforms: r.form["platforms"], Permissions: r.form["permissions"]}
+	wish := consent.PolicyRequest{Platforms: r.form["platforms"], Permissions: r.form["permissions"]}
 	wish.Days, _ = strconv.Atoi(days) // text that is not a number becomes 0, which is not between 1 and 30
 	r.form.Set("days", days)
 	typed := &connectorsView{page: page{Form: r.form}}
 	wanted, err := wish.Accept()
-	if refused, ok := errors.AsType[*policy.Refusal](err); ok {
+	if refused, ok := errors.AsType[*consent.PolicyRefusal](err); ok {
 		r.refuse(http.StatusBadRequest, "The policy was not saved.", policyProblem(refused))
 		return s.connectorsPage(r, typed)
 	}
@@ -124,7 +124,7 @@ func (s *Settings) setPolicy(r *request) error {
 		}
 	}
 	err = s.savePolicy(r, seen, wanted)
-	if errors.Is(err, policy.ErrChanged) {
+	if errors.Is(err, consent.ErrPolicyChanged) {
 		if err = r.enter(r.here.Workspace.ID.String()); err == nil {
 			err = s.overtaken(r)
 		}

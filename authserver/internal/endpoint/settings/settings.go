@@ -32,7 +32,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -356,10 +355,10 @@ type Grants interface {
 	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event) (bool, error)
 	ConnectorPolicyEffect(
 		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-	) (policy.Effect, error)
+	) (consent.PolicyEffect, error)
 	ReplaceConnectorPolicy(
 		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
-	) (policy.Change, error)
+	) (consent.PolicyChange, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 	WorkspaceConnections(
 		ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -88,7 +88,7 @@ func limitedBy(ends []pendingEnd, g grant.Grant, now time.Time) grant.Grant {
 				Permissions: perm.FromStrings(e.Permissions),
 				Days:        *e.Days,
 			}
-			g, left = policy.Narrow(limit, g, workspace.PlatformOf(string(e.Platform)), g.Created)
+			g, left = consent.Narrow(limit, g, workspace.PlatformOf(string(e.Platform)), g.Created)
 			left = left && g.Ends.After(now)
 		}
 		if !left {

@@ -10,8 +10,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -333,7 +333,7 @@ func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
 	ended := l.manyGrants(l.fixture.Connector(l.grant.Resource, perm.ProgrammesWrite))
 	limit := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	change := l.limit(limit)
-	if want := (policy.Effect{End: tooMany, Lose: tooMany, Sooner: tooMany}); change.Effect != want {
+	if want := (consent.PolicyEffect{End: tooMany, Lose: tooMany, Sooner: tooMany}); change.Effect != want {
 		t.Errorf("%+v, want %+v", change.Effect, want)
 	}
 	// The policy is raised again, which must not give back anything (P3).

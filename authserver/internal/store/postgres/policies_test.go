@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -53,7 +53,7 @@ func (l *storeTest) stored(g grant.Grant) grant.Grant {
 	return found
 }
 
-func (l *storeTest) limit(p workspace.ConnectorPolicy) policy.Change {
+func (l *storeTest) limit(p workspace.ConnectorPolicy) consent.PolicyChange {
 	l.Helper()
 	change, err := l.ReplaceConnectorPolicy(l.Context(), l.fixture.WorkspaceID, "", p, audit.Event{
 		WorkspaceID: &l.fixture.WorkspaceID,
@@ -88,7 +88,7 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 	l.fixture.Exec(`update account.grants set created_at = $2 where id = $1`, dead.ID, time.Now().Add(-3*time.Hour))
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.fixture.WorkspaceID, narrow)
-	if want := (policy.Effect{End: 2, Lose: 1, Sooner: 1}); err != nil || effect != want {
+	if want := (consent.PolicyEffect{End: 2, Lose: 1, Sooner: 1}); err != nil || effect != want {
 		t.Errorf("predicted %+v %v, want %+v", effect, err, want)
 	}
 	if untouched := l.stored(young); len(untouched.Permissions) != 2 || !untouched.Ends.Equal(young.Ends) {
@@ -158,7 +158,7 @@ func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	held := l.consented(app, 0)
 	change := l.limit(policyOf(30, []workspace.Platform{workspace.ChatGPT, workspace.Other}, perm.ForConnectors()...))
-	if change.Effect != (policy.Effect{End: 1}) || l.stored(held).Reason != grant.ByPolicy {
+	if change.Effect != (consent.PolicyEffect{End: 1}) || l.stored(held).Reason != grant.ByPolicy {
 		t.Errorf("%+v", change.Effect)
 	}
 	refused := l.grant
@@ -220,7 +220,7 @@ func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
 	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
 		t.Errorf("replace the default policy: %v", err)
 	}
-	if err := replace(workspace.DefaultConnectorPolicy(), second); !errors.Is(err, policy.ErrChanged) {
+	if err := replace(workspace.DefaultConnectorPolicy(), second); !errors.Is(err, consent.ErrPolicyChanged) {
 		t.Errorf("replace with an outdated digest: %v", err)
 	}
 	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -199,7 +199,7 @@ func (d *db) atomically(ctx context.Context, op string, do func(*transaction)) e
 		return refused
 	}
 	for _, own := range append(slices.Concat(membership.Errors(), useraccount.Errors(), webhook.Errors()),
-		error(rest.ErrReused), client.ErrUnknown, grant.ErrPolicy, grant.ErrAlreadyUsed, policy.ErrChanged,
+		error(rest.ErrReused), client.ErrUnknown, grant.ErrPolicy, grant.ErrAlreadyUsed, consent.ErrPolicyChanged,
 		audit.ErrNotAuthorized, session.ErrProofInvalid, session.ErrSecondFactor, session.ErrCodeNeeded,
 		session.ErrCodeInvalid, authenticator.ErrExists, password.ErrLinkInvalid, password.ErrLastSignInMethod) {
 		if errors.Is(err, own) {

@@ -11,8 +11,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 )
 
 // AddOrganisation inserts an organisation with its event.
@@ -188,12 +188,12 @@ func (t *transaction) underPolicy(approved grant.Grant) grant.Grant {
 	t.row(`select now(), coalesce(connector_platform, '') from account.oauth_clients where id = $1`,
 		approved.ClientID).read(&now, &platform)
 	limit := t.policy(approved.WorkspaceID)
-	narrowed, left := policy.Narrow(limit, approved, workspace.PlatformOf(platform), now)
+	narrowed, left := consent.Narrow(limit, approved, workspace.PlatformOf(platform), now)
 	t.require(left, grant.ErrPolicy)
 	return narrowed
 }
 
-// The effect of a policy on a connector's grant g that has not ended: policy.Narrow in SQL, for many grants
+// The effect of a policy on a connector's grant g that has not ended: consent.Narrow in SQL, for many grants
 // at once. A pending grant counts while its code may still be redeemed: a consent page is answered within an
 // hour, and its code is valid for a minute.
 const (
@@ -233,7 +233,7 @@ func effectArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArg
 // ConnectorPolicyEffect counts the connections that a policy would change now.
 func (g *Grants) ConnectorPolicyEffect(
 	ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-) (e policy.Effect, err error) {
+) (e consent.PolicyEffect, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*g.operationLimit)
 	defer cancel()
 	err = g.pool.QueryRow(ctx, effectSQL, effectArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner, &e.More)
@@ -243,19 +243,19 @@ func (g *Grants) ConnectorPolicyEffect(
 // ReplaceConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each, in one
 // transaction, or returns admin.ErrNoWorkspace. Setting the same policy again changes nothing and writes no event. seen
 // is the digest of the policy that the caller saw, or "" for an operator: if the policy changed since it was read,
-// nothing changes and the error is policy.ErrChanged.
+// nothing changes and the error is consent.ErrPolicyChanged.
 func (g *Grants) ReplaceConnectorPolicy(
 	ctx context.Context, workspaceID uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event,
-) (change policy.Change, err error) {
+) (change consent.PolicyChange, err error) {
 	err = g.change(ctx, "set connector policy", &event, func(tx *transaction) {
 		tx.exec(`select from account.tenants where id = $1 for no key update`, workspaceID)
-		change = policy.Change{Before: tx.policy(workspaceID), After: after}
+		change = consent.PolicyChange{Before: tx.policy(workspaceID), After: after}
 		if change.Before.Equal(after) {
 			tx.noEvent = true
 			return
 		}
 		asSeen := change.Before.Digest() == seen || seen == "" && event.Authorization.Operator
-		tx.require(asSeen, policy.ErrChanged)
+		tx.require(asSeen, consent.ErrPolicyChanged)
 		tx.exec(`
 insert into account.connector_policies (tenant_id, platforms, permissions, days, changed_at)
   values (@tenant, @platforms, @permissions, @days, now())
@@ -296,7 +296,7 @@ from g`
 
 // enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects
 // none.
-func (t *transaction) enforce(workspaceID uuid.UUID, change *policy.Change, actor string) {
+func (t *transaction) enforce(workspaceID uuid.UUID, change *consent.PolicyChange, actor string) {
 	e := &change.Effect
 	t.row(effectSQL, effectArgs(workspaceID, change.After)).read(&e.End, &e.Lose, &e.Sooner, &e.More)
 	if change.After.Includes(change.Before) && e.End+e.Lose+e.Sooner == 0 {

@@ -1,4 +1,4 @@
-package policy_test
+package consent_test
 
 import (
 	"errors"
@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/policy"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestDefaultPolicy_AllowsAllConnectorPermissions(t *testing.T) {
-	wish := policy.Request{
+	wish := consent.PolicyRequest{
 		Platforms:   []string{"other", "claude", "chatgpt"},
 		Permissions: perm.ForConnectors().Strings(),
 		Days:        workspace.MaxDays,
@@ -29,28 +29,28 @@ func TestDefaultPolicy_AllowsAllConnectorPermissions(t *testing.T) {
 
 func TestAccept_NamesInvalidField(t *testing.T) {
 	read := []string{string(perm.ProgrammesRead)}
-	for field, wishes := range map[string][]policy.Request{
-		policy.FieldPlatforms: {
+	for field, wishes := range map[string][]consent.PolicyRequest{
+		consent.FieldPlatforms: {
 			{Platforms: []string{"claude", "gemini"}, Permissions: read, Days: 1},
 			{Platforms: []string{""}, Permissions: read, Days: 1},
 		},
-		policy.FieldPermissions: {
+		consent.FieldPermissions: {
 			{Days: 1},
 			{Permissions: []string{"x"}, Days: 1},
 			{Permissions: []string{string(perm.AccountAPIAccess)}, Days: 1},
 			{Permissions: []string{string(perm.ProgrammesWrite)}, Days: 1},
 		},
-		policy.FieldDays: {{Permissions: read, Days: 0}, {Permissions: read, Days: 31}, {Permissions: read, Days: -1}},
+		consent.FieldDays: {{Permissions: read, Days: 0}, {Permissions: read, Days: 31}, {Permissions: read, Days: -1}},
 	} {
 		for _, wish := range wishes {
 			_, err := wish.Accept()
-			if refused, ok := errors.AsType[*policy.Refusal](err); !ok || refused.Field != field ||
+			if refused, ok := errors.AsType[*consent.PolicyRefusal](err); !ok || refused.Field != field ||
 				refused.Message == "" {
 				t.Errorf("%+v: %v, want a refusal of %s", wish, err, field)
 			}
 		}
 	}
-	if got, err := (policy.Request{Permissions: read, Days: 30}).Accept(); err != nil || len(got.Platforms) != 0 {
+	if got, err := (consent.PolicyRequest{Permissions: read, Days: 30}).Accept(); err != nil || len(got.Platforms) != 0 {
 		t.Errorf("a policy without platforms: %v", err)
 	}
 }
@@ -66,12 +66,12 @@ func TestP1_NarrowNeverGrants(t *testing.T) {
 		Permissions: perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite),
 		Days:        7,
 	}
-	got, left := policy.Narrow(narrow, g, workspace.Claude, consented)
+	got, left := consent.Narrow(narrow, g, workspace.Claude, consented)
 	if !left || !slices.Equal(got.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
 		!got.Ends.Equal(consented.AddDate(0, 0, 7)) {
 		t.Errorf("%v %v until %s", left, got.Permissions, got.Ends)
 	}
-	if got, left := policy.Narrow(workspace.DefaultConnectorPolicy(), g, workspace.Other, consented); !left ||
+	if got, left := consent.Narrow(workspace.DefaultConnectorPolicy(), g, workspace.Other, consented); !left ||
 		!slices.Equal(got.Permissions, g.Permissions) ||
 		!got.Ends.Equal(g.Ends) {
 		t.Errorf("the default policy changes a grant: %+v", got)
@@ -82,12 +82,12 @@ func TestP1_NarrowNeverGrants(t *testing.T) {
 		workspace.PlatformOf(""),
 		workspace.PlatformOf("Claude"),
 	} {
-		if _, left := policy.Narrow(narrow, g, platform, consented); left {
+		if _, left := consent.Narrow(narrow, g, platform, consented); left {
 			t.Errorf("%s is allowed", platform)
 		}
 	}
 	g.Permissions = perm.NewSet(perm.EngageReadForms)
-	if _, left := policy.Narrow(narrow, g, workspace.Claude, consented); left {
+	if _, left := consent.Narrow(narrow, g, workspace.Claude, consented); left {
 		t.Error("a grant without permissions is left")
 	}
 }
