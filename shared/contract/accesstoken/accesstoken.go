@@ -1,9 +1,8 @@
 // Package accesstoken signs and verifies access tokens.
 //
-// Access tokens are JWTs of RFC 9068 (typ at+jwt), signed with ES256. authserver signs them and both services
-// verify them; both sides are in this package so that they cannot diverge. A verified token proves only what
-// was granted: whether the grant is still active and what its user may do is read from Postgres at each
-// request (package standing).
+// Access tokens are JWTs of RFC 9068 (typ at+jwt), signed with ES256. authserver signs them and both services verify
+// them; both sides are in this package so that they cannot diverge. A verified token proves only what was granted:
+// whether the grant is still active and what its user may do is read from Postgres at each request (package standing).
 package accesstoken
 
 import (

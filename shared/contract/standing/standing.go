@@ -77,8 +77,7 @@ func (s Standing) Usable() bool { return s.State == Active && s.Member && !s.Con
 // ConnectorsOff reports whether this is a connector's credential in a workspace whose LLM integration is off.
 func (s Standing) ConnectorsOff() bool { return s.Kind == Connector && !s.LLMIntegration }
 
-// Effective returns what the credential may do: the permissions that it was granted and that its user has
-// now.
+// Effective returns what the credential may do: the permissions that it was granted and that its user has now.
 func (s Standing) Effective() perm.Set {
 	if !s.Usable() {
 		return nil
@@ -86,8 +85,7 @@ func (s Standing) Effective() perm.Set {
 	return s.CredentialPermissions.Intersect(s.MemberPermissions)
 }
 
-// SQL runs several queries. Its result has a row for each known credential, with the position of the query,
-// from 1.
+// SQL runs several queries. Its result has a row for each known credential, with the position of the query, from 1.
 const SQL = `select * from account.standings($1, $2, $3, $4, $5, $6)`
 
 // Function is the function that SQL calls, in the form of to_regprocedure. authserver's migrations create it.
@@ -158,8 +156,7 @@ func Scan(rows pgx.Rows, questions int) ([]*Standing, error) {
 	return all, nil
 }
 
-// Backs reports whether the access token was issued for the grant of this standing: all its claims match the
-// grant.
+// Backs reports whether the access token was issued for the grant of this standing: all its claims match the grant.
 func (s Standing) Backs(c accesstoken.Claims) bool {
 	client, err := accesstoken.ClientID(c.ClientID)
 	return err == nil && s.ClientID != nil && *s.ClientID == client && s.UserID == c.Subject &&
@@ -168,8 +165,7 @@ func (s Standing) Backs(c accesstoken.Claims) bool {
 		s.CredentialID == c.GrantID
 }
 
-// Names are the display names of the parties to a credential. The fields are the columns of account.names, in
-// order.
+// Names are the display names of the parties to a credential. The fields are the columns of account.names, in order.
 type Names struct {
 	User       string
 	Workspace  string
@@ -183,8 +179,7 @@ const NamesSQL = `select * from account.names($1, $2, $3)`
 // NamesArgs returns the arguments of NamesSQL.
 func (q Query) NamesArgs() []any { return []any{q.PATHash, q.GrantID, q.GrantIn} }
 
-// ScanNames reads the result of NamesSQL and closes rows. It returns ErrUnknown if the credential does not
-// exist.
+// ScanNames reads the result of NamesSQL and closes rows. It returns ErrUnknown if the credential does not exist.
 func ScanNames(rows pgx.Rows) (Names, error) { return scanOne[Names](rows, "read names") }
 
 func scanOne[Row any](rows pgx.Rows, what string) (Row, error) {
@@ -221,9 +216,8 @@ const ProfileSQL = `select * from account.profile($1, $2, $3)`
 // ScanProfile reads the result of ProfileSQL and closes rows. It returns ErrUnknown if the credential does not exist.
 func ScanProfile(rows pgx.Rows) (Profile, error) { return scanOne[Profile](rows, "read a profile") }
 
-// EndReplaced ends every token that a personal access token replaces. Call it before responding to a valid
-// credential whose standing has Replaces set: the replaced tokens end when the new one is first used, and not
-// later.
+// EndReplaced ends every token that a personal access token replaces. Call it before responding to a valid credential
+// whose standing has Replaces set: the replaced tokens end when the new one is first used, and not later.
 func EndReplaced(ctx context.Context, db Execer, token uuid.UUID) error {
 	if _, err := db.Exec(ctx, `select account.end_replaced($1)`, token); err != nil {
 		return fmt.Errorf("end replaced tokens: %w", err)
@@ -256,7 +250,7 @@ type UsageRecorder struct {
 	pending map[uuid.UUID]use // by the id of the credential
 
 	stop    chan struct{}
-	stopped chan struct{}
+	running sync.WaitGroup
 }
 
 // A use is a credential that was used.
@@ -276,9 +270,8 @@ func startUsageRecorder(db Execer, log *slog.Logger, every time.Duration) *Usage
 		log:     log,
 		pending: map[uuid.UUID]use{},
 		stop:    make(chan struct{}),
-		stopped: make(chan struct{}),
 	}
-	go r.run(every)
+	r.running.Go(func() { r.run(every) })
 	return r
 }
 
@@ -294,11 +287,10 @@ func (u *UsageRecorder) Record(s Standing) {
 // Close flushes the rest, for up to two seconds, and stops. Call it once, before the pool is closed.
 func (u *UsageRecorder) Close() {
 	close(u.stop)
-	<-u.stopped
+	u.running.Wait()
 }
 
 func (u *UsageRecorder) run(every time.Duration) {
-	defer close(u.stopped)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {

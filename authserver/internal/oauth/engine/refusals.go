@@ -35,8 +35,7 @@ type refusalRecorder struct {
 }
 
 // A refusal identifies refused requests of a grant, by reason and clock hour. The audit log stores each refusal once.
-// If there are more than maxRecent, or the process restarts, the recorder writes a refusal again, which
-// has no effect.
+// If there are more than maxRecent, or the process restarts, the recorder writes a refusal again, which has no effect.
 type refusal struct {
 	grant uuid.UUID
 	why   string

@@ -101,21 +101,19 @@ func (s *Service) commitAfterUndo(ctx context.Context, step Step, r Request) (Up
 	if err != nil {
 		return Refused, false, err
 	}
-	if !step.startsAt(now.Grant) {
+	g := now.Grant
+	unchanged := g != nil && g.State == Active && g.Generation == r.Token.Generation &&
+		bytes.Equal(g.RefreshHash, step.Former)
+	if r.IsCode() {
+		unchanged = g != nil && g.State == Pending
+	}
+	if !unchanged {
 		why, err := s.whySuperseded(ctx, now, r, false)
 		if !why.undone || err != nil {
 			return Refused, false, err
 		}
 	}
 	return s.update(ctx, func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
-}
-
-// startsAt reports whether Postgres holds the grant as it was when the step was decided.
-func (s Step) startsAt(g *Grant) bool {
-	if s.Generation == 1 {
-		return g != nil && g.State == Pending
-	}
-	return g != nil && g.State == Active && g.Generation == s.Generation-1 && bytes.Equal(g.RefreshHash, s.Former)
 }
 
 // update repeats an update until its outcome is known, Postgres stops responding, or commitWithin is over. uncertain

@@ -9,8 +9,82 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
+
+// A GrantStore is the authoritative store of grants, in Postgres. Its errors wrap store.ErrUnavailable; those of
+// Advance and AdvanceDirectly also wrap ErrNotCommitted if that is certain.
+type GrantStore interface {
+	// Snapshot reads, in one statement, the client with its live secret that has this hash, the grant and the standing
+	// of its user. A zero key reads only the client, and a nil hash no secret. What does not exist is nil.
+	Snapshot(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error)
+	// WorkspaceOf returns the workspace of a grant, or ErrUnknown. Tokens of the former format do not contain it.
+	WorkspaceOf(ctx context.Context, grantID uuid.UUID) (uuid.UUID, error)
+	Approvals
+	// Advance moves a grant to the step's generation: an active one from any smaller generation, or a pending one if its
+	// code has the step's binding, so that Postgres alone can prove the code's reuse. It is idempotent: the same step
+	// succeeds again, and so does the step of a repeated request, which has the same hash (G11). A step that was given
+	// up is refused.
+	Advance(ctx context.Context, step Step) (UpdateResult, error)
+	// AdvanceDirectly is Advance with the snapshot's checks in the same statement: the grant belongs to the client and
+	// the resource of terms, the client exists and has no authentication, and Blocked would return NotBlocked. It
+	// refuses a step that is taken, unless this try took it, and a scope that the grant does not have. It returns the
+	// grant unless it refuses.
+	AdvanceDirectly(ctx context.Context, step Step, terms CodeTerms, scope perm.Set) (Snapshot, UpdateResult, error)
+	// Responds reports whether Postgres responded lately. It does no I/O.
+	Responds() bool
+	// CancelTries removes the tries with these nonces, whose requests got a 503, from those that took the step, and
+	// prevents them from committing it later. If they were all that took it, the step is reverted (G10).
+	CancelTries(ctx context.Context, step Step, nonces []string) error
+	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
+	// ending may be nil.
+	Revoke(ctx context.Context, key Key, reason Reason, actor string, ending *Ending) error
+}
+
+// Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.
+type Approvals interface {
+	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
+	Approve(ctx context.Context, key Key) (Approval, error)
+	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
+	// it, as far as the workspace's policy allows it at that moment; otherwise it returns ErrPolicy. If what allowed
+	// the approval has ended since it was checked, it returns audit.ErrNotAuthorized. A pending grant that a later
+	// approval has changed stays unchanged. Open ends the pending grants of g.Instead, or returns ErrAlreadyUsed if one
+	// of them was redeemed. It returns the grant's state.
+	Open(ctx context.Context, g Grant, approval int) (State, error)
+	// Deny ends a pending grant durably, with its audit event. It returns ErrAlreadyUsed if the grant is not pending.
+	Deny(ctx context.Context, key Key, actor string) error
+}
+
+// A RotationStore decides races over grants in Redis, with one script per decision. Its errors wrap
+// store.ErrUnavailable, and ErrNotCommitted if certainly nothing was sent. A call with the nonce of an earlier call
+// gets the same result (G8). Issue, Decide, Superseded and Repair change nothing after the deadline of their
+// context by Redis's clock, whenever they arrive; all but Repair then return Late.
+type RotationStore interface {
+	// Responds reports whether the server of this grant responded to the last call. It does no I/O.
+	Responds(ctx context.Context, id uuid.UUID) bool
+	Issue(
+		ctx context.Context, id uuid.UUID, approval int, codeHash []byte, terms CodeTerms, ends time.Time,
+	) (ScriptResult, error)
+	// Withdraw undoes Issue for an approval that Postgres has refused: the code that it replaced is valid again, unless
+	// the grant was redeemed or has ended (G12).
+	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
+	// Decide runs the script of a code or of a refresh token, which stores the first of the hashes. A direct step only
+	// replaces a current token, or redeems an unused code; otherwise it changes nothing and returns ReadFirst. A try that
+	// was undone returns Late. If one of the hashes is stored already and was for less than 60 s, the request repeats the
+	// one that stored it.
+	Decide(ctx context.Context, step Step, r Request, next [][]byte) (ScriptResult, error)
+	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
+	// repeat stays. overtaken reports that Postgres has refused the step, the grant is active, and the step does not
+	// hold the last decision: there is a later one.
+	Undo(ctx context.Context, id uuid.UUID, nonce string, how Undo) (overtaken bool, err error)
+	// Superseded returns Again if the request that would store the hash of step repeats the one of the last decision,
+	// Undone if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded. With a
+	// nonce, the step takes part in the last decision.
+	Superseded(ctx context.Context, step Step, known Grant) (ScriptResult, error)
+	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
+	Repair(ctx context.Context, g Grant) error
+}
 
 // A Service stores grants in both stores, in the order that the invariants require. It is safe for concurrent use.
 type Service struct {

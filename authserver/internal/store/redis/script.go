@@ -190,9 +190,8 @@ func (s *servers) of(ctx context.Context, rdb goredis.UniversalClient, key strin
 	return one
 }
 
-// A clock estimates the time of a Redis server's clock from the times in its responses. The estimate is a
-// lower bound: a deadline computed from it is never later, by the server's clock, than the intended moment
-// (package grant, G10).
+// A clock estimates the time of a Redis server's clock from the times in its responses. The estimate is a lower bound:
+// a deadline computed from it is never later, by the server's clock, than the intended moment (package grant, G10).
 type clock struct {
 	mu     sync.Mutex
 	sample clockSample
@@ -270,15 +269,14 @@ func (h *healthGate) available(ctx context.Context, within time.Duration) bool {
 	if answers == nil {
 		return true
 	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	select {
 	case <-answers:
 		return true
-	case <-timer.C:
 	case <-ctx.Done():
+		return false
 	}
-	return false
 }
 
 // stopped records that the server does not answer. It calls probe in the background until probe returns true.

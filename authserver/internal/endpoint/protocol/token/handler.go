@@ -160,26 +160,22 @@ func response(t engine.Tokens) tokenResponse {
 // refuse writes the error in the shape of RFC 6749, section 5.2: 400 for errors of the caller, 503 for an unavailable
 // store, 401 only for a failed Basic header.
 func (e Endpoints) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var refused *engine.TokenError
-	var shaped *apierr.Error
+	answer := apierr.Of(err)
+	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	switch {
-	case errors.As(err, &refused):
-		answer := &apierr.Error{Kind: apierr.Invalid, Code: refused.Code, Message: refused.Description}
+	case isRefusal:
+		answer = &apierr.Error{Kind: apierr.Invalid, Code: refused.Code, Message: refused.Description}
 		if refused.Challenge {
 			w.Header().Set("WWW-Authenticate", `Basic realm="almoner", charset="UTF-8"`)
 			answer.Kind = apierr.Unauthenticated
 		}
-		apierr.Write(w, apierr.Flat, answer)
-	case errors.As(err, &shaped):
-		apierr.Write(w, apierr.Flat, shaped)
 	case errors.Is(err, store.ErrUnavailable):
 		e.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
-		unavailable := apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again.")
-		apierr.Write(w, apierr.Flat, unavailable)
-	default:
+		answer = apierr.New(apierr.Unavailable, "The service is temporarily unavailable. Try again.")
+	case answer.Kind == apierr.Internal:
 		e.Log.ErrorContext(r.Context(), "token request failed", "error", err)
-		apierr.Write(w, apierr.Flat, apierr.Of(err))
 	}
+	apierr.Write(w, apierr.Flat, answer)
 }
 
 // network returns the /24 of an IPv4 address or the /48 of an IPv6 address, or "". It shows where a request came from

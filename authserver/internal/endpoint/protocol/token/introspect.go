@@ -142,7 +142,7 @@ func (e Endpoints) readToken(r *http.Request, parameters decoded) (presented, er
 	}, nil
 }
 
-// respond returns the description of the token. s is nil if the credential does not exist.
+// respond returns the description of the token, and records the use. s is nil if the credential does not exist.
 func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) answer {
 	// A credential that has only lost its permissions is active: they may come back (contract, section 5).
 	if s == nil || !s.Usable() || (p.claims != nil && !s.Backs(*p.claims)) {
@@ -152,30 +152,26 @@ func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) 
 	if p.claims != nil { // the grant may have more permissions than this token
 		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.claims.Scope)
 	}
-	out := e.describe(what)
-	if p.claims == nil {
-		out.Audience, out.Expires, out.IssuedAt = e.Resource, s.EndsAt.Unix(), issued.Unix()
-		return out
-	}
-	out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
-	out.Expires = min(p.claims.Expires.Unix(), s.EndsAt.Unix()) // the grant may now end earlier
-	out.IssuedAt = p.claims.IssuedAt.Unix()
-	return out
-}
-
-// describe returns the part of the answer that both kinds of token share, and records the use.
-func (e Endpoints) describe(s standing.Standing) answer {
-	e.Uses.Record(s)
-	permissions := s.Effective().Strings()
-	return answer{
+	e.Uses.Record(what)
+	permissions := what.Effective().Strings()
+	out := answer{
 		Active:      true,
-		Scope:       s.CredentialPermissions.Scope(),
+		Scope:       what.CredentialPermissions.Scope(),
 		Subject:     s.UserID.String(),
+		Expires:     s.EndsAt.Unix(),
+		IssuedAt:    issued.Unix(),
 		Issuer:      e.Issuer,
+		Audience:    e.Resource,
 		TokenType:   "Bearer",
 		WorkspaceID: s.CredentialWorkspace.String(),
 		Permissions: &permissions,
 	}
+	if p.claims != nil {
+		out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
+		out.Expires = min(p.claims.Expires.Unix(), s.EndsAt.Unix()) // the grant may now end earlier
+		out.IssuedAt = p.claims.IssuedAt.Unix()
+	}
+	return out
 }
 
 // A caller is a service with the credentials that it sent. They are unverified until authenticated has compared the
