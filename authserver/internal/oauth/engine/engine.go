@@ -12,7 +12,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +28,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // A Signer returns the key that signs access tokens now; *keyring.Keyring implements it. keyIDs are the keys that are
@@ -123,4 +129,227 @@ func (oneClient) ClientAssertionJWTValid(context.Context, string) error { return
 
 func (oneClient) SetClientAssertionJWT(context.Context, string, time.Time) error {
 	return fosite.ErrNotFound
+}
+
+// A Dialect is the encoding of a token request (contract, section 3).
+type Dialect int
+
+// The dialects.
+const (
+	JSON Dialect = iota // the spec's body
+	Form                // RFC 6749
+)
+
+// A TokenRequest is a token request of either dialect. Empty means missing (RFC 6749, section 3.2).
+type TokenRequest struct {
+	Dialect      Dialect
+	Basic        bool // ClientID and ClientSecret came in an Authorization: Basic header
+	OtherAuth    bool // the Authorization header had another scheme or was malformed
+	GrantType    string
+	ClientID     string
+	ClientSecret credential.Secret
+	Parameters   map[string]credential.Secret // by name; the grant types read them
+
+	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
+	Assertion     credential.Secret
+
+	Network   string // of the sender, shortened
+	UserAgent string // shortened
+
+	// IdempotencyKeys are the values of the header, of which there may be one (contract, section 3).
+	IdempotencyKeys []credential.Secret
+}
+
+// Tokens is the response.
+type Tokens struct {
+	Access      credential.Secret
+	ExpiresIn   time.Duration // whole seconds
+	Scope       string
+	WorkspaceID uuid.UUID
+	Refresh     credential.Secret // only for connectors
+	Remaining   time.Duration     // remaining life of the grant; only for connectors
+	Repeated    bool              // an earlier request with the same Idempotency-Key got the same refresh token
+}
+
+// A TokenError is a refusal that the client caused: 400, or 401 with a challenge if a Basic header failed.
+type TokenError struct {
+	Code        string
+	Description string
+	Challenge   bool
+}
+
+func (t *TokenError) Error() string { return t.Code + ": " + t.Description }
+
+func tokenError(code, description string) *TokenError {
+	return &TokenError{Code: code, Description: description}
+}
+
+// An exchange is the state of one token request while fosite processes it: the session of its access request.
+type exchange struct {
+	fosite.DefaultSession
+	request  TokenRequest
+	asked    grant.Request // what the request asks of the grant service; check reads its terms
+	forged   bool          // this server did not issue the code or refresh token
+	snapshot grant.Snapshot
+	direct   bool                   // snapshot has only a client that authenticated before
+	key      accesstoken.SigningKey // that signs the access token
+	ended    grant.Reason           // why the grant ended, by this request or before
+	answer   Tokens
+}
+
+func exchangeOf(r fosite.Requester) *exchange { return r.GetSession().(*exchange) }
+
+// An Outcome is a token request with its result.
+type Outcome struct {
+	Request TokenRequest
+	Err     error // a *TokenError, an error that wraps store.ErrUnavailable, or nil
+
+	exchange *exchange
+}
+
+// Token processes a token request, and shows the result to the observers. fosite authenticates the client and
+// dispatches the request to its handler: it reads the grant type from the form, and the handlers find the rest of the
+// request in the session. Token returns a *TokenError, or an error that wraps store.ErrUnavailable.
+func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
+	x := &exchange{request: request}
+	e.nameFromAssertion(&x.request)
+	err := checkForm(&x.request)
+	if err == nil {
+		form := url.Values{"grant_type": {x.request.GrantType}}
+		post := &http.Request{Method: http.MethodPost, Form: form, PostForm: form}
+		var requester fosite.AccessRequester
+		if requester, err = e.token.NewAccessRequest(ctx, post, x); err == nil {
+			_, err = e.token.NewAccessResponse(ctx, requester)
+		}
+		err = mapTokenError(err)
+	}
+	for _, observe := range e.observers {
+		observe(ctx, Outcome{x.request, err, x})
+	}
+	return x.answer, err
+}
+
+// Length limits of an Idempotency-Key (contract, section 3). A thief of the token could guess a shorter key.
+const (
+	shortestKey = 16
+	longestKey  = 255
+)
+
+// checkForm checks what can be checked without I/O.
+func checkForm(r *TokenRequest) error {
+	if r.GrantType == "" && r.Dialect == JSON {
+		r.GrantType = grantTypes[0].name
+	}
+	if r.OtherAuth {
+		return tokenError(
+			"invalid_request",
+			"Use only one authentication method. With Authorization: Basic, which requires a client registered for "+
+				"client_secret_basic or client_secret_post, the body must have no client_secret and the same "+
+				"client_id or none. Otherwise send the credentials only in the body.",
+		)
+	}
+	missing := "grant_type"
+	if r.GrantType != "" {
+		t, known := grantTypeOf(r.GrantType)
+		if !known {
+			return tokenError("unsupported_grant_type", "grant_type must be "+strings.Join(GrantTypes(), " or ")+".")
+		}
+		missing = t.missing(*r)
+	}
+	if r.ClientID == "" {
+		missing = "client_id"
+	}
+	if missing != "" {
+		return tokenError("invalid_request", missing+" is required.")
+	}
+	valid := len(r.IdempotencyKeys) <= 1
+	for _, key := range r.IdempotencyKeys {
+		text := key.Reveal()
+		valid = valid && len(text) >= shortestKey && len(text) <= longestKey &&
+			!strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
+	}
+	if !valid {
+		return tokenError("invalid_request",
+			"Idempotency-Key must be given once, as 16 to 255 visible ASCII characters.")
+	}
+	return nil
+}
+
+// mapTokenError unwraps this package's errors from fosite's, and replaces fosite's own errors with the contract's.
+func mapTokenError(err error) error {
+	if own, ok := errors.AsType[*TokenError](err); ok {
+		return own
+	}
+	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
+		return tokenError(cmp.Or(refusal.Code, "invalid_grant"), refusal.Message)
+	}
+	if refused, ok := errors.AsType[*fosite.RFC6749Error](err); ok && refused.CodeField < http.StatusInternalServerError {
+		return tokenError("invalid_request", "The token request is not valid.")
+	}
+	return err
+}
+
+// issue signs the access token and fills in the response. The key is loaded by Sender.LoadKey. Without a key the step
+// is undone, so the credential works again (G10).
+func (e *Engine) issue(x *exchange, issued grant.Issued) error {
+	g, now := issued.Grant, issued.Now.Truncate(time.Second)
+	expires := now.Add(g.Kind.Traits().AccessLife)
+	if ends := g.Ends.Truncate(time.Second); expires.After(ends) {
+		expires = ends // no access token outlives its grant (G4)
+	}
+	scope := g.Permissions
+	if len(x.asked.Scope) > 0 {
+		scope = scope.Intersect(x.asked.Scope)
+	}
+	if len(scope) < len(x.asked.Scope) { // a repeated request whose grant was narrowed meanwhile
+		return tokenError("invalid_scope", "scope must contain only permissions that the grant has.")
+	}
+	access, err := accesstoken.Sign(x.key, accesstoken.Claims{
+		Issuer:      e.Issuer,
+		Subject:     g.UserID,
+		Audience:    g.Resource,
+		Expires:     expires,
+		IssuedAt:    now,
+		ID:          uuid.NewString(),
+		ClientID:    x.snapshot.Client.PublicID(),
+		Scope:       scope,
+		WorkspaceID: g.WorkspaceID,
+		GrantID:     g.ID,
+	})
+	if err != nil {
+		return err
+	}
+	x.answer = Tokens{
+		Access:      access,
+		ExpiresIn:   expires.Sub(now),
+		Scope:       scope.Scope(),
+		WorkspaceID: g.WorkspaceID,
+		Refresh:     issued.Refresh,
+		Repeated:    issued.Repeated && len(x.request.IdempotencyKeys) > 0,
+	}
+	if g.Kind == client.Connector {
+		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
+	}
+	return nil
+}
+
+// present returns what the request asks of the grant service. The proof of its sender is the Idempotency-Key or,
+// without a key, the signature of a private_key_jwt client (G11).
+func (e *Engine) present(x *exchange) grant.Request {
+	asked := x.asked
+	asked.Sender = grant.Sender{
+		Network:   x.request.Network,
+		UserAgent: x.request.UserAgent,
+		LoadKey: func(ctx context.Context, keyIDs []string) (err error) {
+			x.key, err = e.Signer.Current(ctx, keyIDs...)
+			return err
+		},
+	}
+	switch {
+	case len(x.request.IdempotencyKeys) > 0:
+		asked.Sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0]).For(asked.Scope)
+	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
+		asked.Sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID()).For(asked.Scope)
+	}
+	return asked
 }

@@ -6,22 +6,28 @@
 //	POST /v1/account/oauth/revoke       Revoke       (RFC 7009; contract, section 5)
 //	POST /v1/account/oauth/introspect   Introspect   (RFC 7662; contract, section 5)
 //
-//	handler.go      the token endpoint: read, decide (engine), respond; one table maps every error
-//	revoke.go       the revocation endpoint
-//	introspect.go   the introspection endpoint
+//	handler.go      the token endpoint: reads untrusted bodies, strict JSON or a form (RFC 6749, section 4.1.3), decides
+//	                (engine), responds; one table maps every error; too many refusals become a 429
+//	introspect.go   the introspection and revocation endpoints
 //	metadata.go     the authorization server metadata (RFC 8414), and the public keys
-//	decode.go       parses untrusted bodies: strict JSON, or a form (RFC 6749, section 4.1.3)
-//	limits.go       counts refusals; too many become a 429
 package token
 
 import (
 	"errors"
+	"io"
 	"log/slog"
+	"math"
+	"mime"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -204,4 +210,133 @@ func userAgent(r *http.Request) string {
 	}
 	agent := strings.Map(visible, r.UserAgent())
 	return strings.TrimSpace(agent[:min(len(agent), longestUserAgent)])
+}
+
+// limited counts a refusal that may come from guessing or repeating, and replaces it by a 429 if there were too many
+// (contract, section 3). A request that cannot be read, or has no secret and no token, is cheap and is not counted.
+func (e Endpoints) limited(w http.ResponseWriter, request engine.TokenRequest, err error) error {
+	refused, isRefusal := errors.AsType[*engine.TokenError](err)
+	if !isRefusal {
+		return err
+	}
+	switch refused.Code {
+	case "invalid_grant", "invalid_target", "invalid_scope":
+		if presented, authentic := engine.Presented(e.Grants, request); authentic {
+			return after(w, e.Failures.ForGrant(presented.GrantID), "refusals-per-grant", ratelimit.PerGrant, err)
+		}
+	}
+	return e.limitedClient(w, request.ClientID, err)
+}
+
+// limitedClient counts err if it refuses the client's authentication or grant, and replaces it by a 429 if there were
+// too many. It returns other errors unchanged.
+func (e Endpoints) limitedClient(w http.ResponseWriter, name string, err error) error {
+	refused, isRefusal := errors.AsType[*engine.TokenError](err)
+	if !isRefusal ||
+		(refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
+		return err
+	}
+	return after(w, e.Failures.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
+}
+
+// after returns err if there is no time to wait. Otherwise it sets the headers of the limit and returns the 429.
+func after(w http.ResponseWriter, wait time.Duration, name string, perMinute int, err error) error {
+	if wait <= 0 {
+		return err
+	}
+	web.SetRateLimits(w.Header(), web.RateLimit{Name: name, Quota: perMinute, Window: time.Minute, Reset: wait})
+	tooMany := apierr.New(
+		apierr.RateLimited,
+		"Too many requests like this one failed. Try again after the time in Retry-After. Valid requests are not "+
+			"limited.",
+	)
+	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
+	return tooMany
+}
+
+// maxBody is the length limit of a body, in bytes.
+const maxBody = 64 << 10
+
+// decoded are the parameters of a request to an OAuth endpoint, each given once.
+type decoded struct {
+	JSON   bool
+	Values map[string]string
+}
+
+// decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
+// matches its case; unknown names are ignored. The query string is not read. Its errors are *apierr.Error.
+func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, error) {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || len(r.Header.Values("Content-Type")) > 1 {
+		mediaType = ""
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return decoded{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+	}
+	if err != nil {
+		return decoded{}, apierr.New(apierr.Invalid, "The body could not be read.")
+	}
+	if web.Encoded(r.Header) {
+		return decoded{}, apierr.New(apierr.Invalid, web.EncodedWords)
+	}
+	out, problem := decoded{JSON: mediaType == "application/json"}, ""
+	switch mediaType {
+	case "application/json":
+		out.Values, problem = decodeJSON(body, known)
+	case "application/x-www-form-urlencoded":
+		out.Values, problem = decodeForm(body)
+	default:
+		problem = "Content-Type must be application/json or application/x-www-form-urlencoded."
+	}
+	if problem != "" {
+		return decoded{}, apierr.New(apierr.Invalid, problem)
+	}
+	return out, nil
+}
+
+func decodeForm(body []byte) (values map[string]string, problem string) {
+	parsed, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, "The body is not a valid form."
+	}
+	values = map[string]string{}
+	for name, all := range parsed {
+		if len(all) > 1 {
+			return nil, "A parameter appears more than once."
+		}
+		if !utf8.ValidString(name) || !utf8.ValidString(all[0]) {
+			return nil, "The body must be UTF-8."
+		}
+		values[name] = all[0]
+	}
+	return values, ""
+}
+
+// decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors). A known key
+// must match its case.
+func decodeJSON(body []byte, known []string) (values map[string]string, problem string) {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return nil, "The body must be one JSON object without duplicate keys."
+	}
+	values = map[string]string{}
+	for key, value := range members {
+		if !slices.Contains(known, key) {
+			if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) {
+				return nil, "Keys must be in lower case."
+			}
+			continue
+		}
+		if value.Kind() != '"' {
+			return nil, key + " must be a string."
+		}
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			return nil, key + " must be a string."
+		}
+		values[key] = text
+	}
+	return values, ""
 }
