@@ -29,8 +29,8 @@ type ReplayCache interface {
 	First(ctx context.Context, key string, life time.Duration) (bool, error)
 }
 
-// A Verifier verifies the signed assertions with which clients authenticate (private_key_jwt). It is safe for concurrent
-// use.
+// A Verifier verifies the signed assertions with which clients authenticate (private_key_jwt). It is safe for
+// concurrent use.
 //
 // A client with a metadata document may publish keys there and authenticate its token requests with a JWT (RFC 7523,
 // section 3, and RFC 7521, section 4.2). An assertion must meet these conditions:
@@ -43,8 +43,8 @@ type ReplayCache interface {
 //  4. jti is present and is accepted once. Redis remembers it until exp. If Redis does not respond, the
 //     assertion is refused.
 //
-// The keys come from the stored copy of the document. An unknown key causes a new fetch of the document, at most twice a
-// minute. If the document cannot be fetched, the keys of the copy stay valid.
+// The keys come from the stored copy of the document. An unknown key causes a new fetch of the document, at most twice
+// a minute. If the document cannot be fetched, the keys of the copy stay valid.
 type Verifier struct {
 	Documents *Resolver
 	Replays   ReplayCache

@@ -50,7 +50,8 @@ func TestAccept_NamesInvalidField(t *testing.T) {
 			}
 		}
 	}
-	if got, err := (consent.PolicyRequest{Permissions: read, Days: 30}).Accept(); err != nil || len(got.Platforms) != 0 {
+	got, err := consent.PolicyRequest{Permissions: read, Days: 30}.Accept()
+	if err != nil || len(got.Platforms) != 0 {
 		t.Errorf("a policy without platforms: %v", err)
 	}
 }

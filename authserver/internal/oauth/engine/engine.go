@@ -283,7 +283,8 @@ func mapTokenError(err error) error {
 	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
 		return tokenError(cmp.Or(refusal.Code, "invalid_grant"), refusal.Message)
 	}
-	if refused, ok := errors.AsType[*fosite.RFC6749Error](err); ok && refused.CodeField < http.StatusInternalServerError {
+	refused, byFosite := errors.AsType[*fosite.RFC6749Error](err)
+	if byFosite && refused.CodeField < http.StatusInternalServerError {
 		return tokenError("invalid_request", "The token request is not valid.")
 	}
 	return err

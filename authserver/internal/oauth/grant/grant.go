@@ -157,8 +157,8 @@ type Step struct {
 	// GivenUp are the nonces of given-up tries. Redis undoes the last decision if it was one of them (G10). A direct
 	// step does not know them, and they do not affect a current token or an unused code.
 	GivenUp []string
-	// Began is when a direct step began, and zero for a step after a snapshot. A revocation of the grant since then is a
-	// race (Overtaken).
+	// Began is when a direct step began, and zero for a step after a snapshot. A revocation of the grant since then is
+	// a race (Overtaken).
 	Began time.Time
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Refusal is a refusal that the client caused. Code is its error code (RFC 6749, section 5.2; RFC 8707, section 2), or
-// "" for invalid_grant. The message is the error_description: plain words, without input.
+// A Refusal is a refusal that the client caused. Code is its error code (RFC 6749, section 5.2; RFC 8707, section 2),
+// or "" for invalid_grant. The message is the error_description: plain words, without input.
 type Refusal struct {
 	Code    string
 	Message string

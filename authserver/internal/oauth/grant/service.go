@@ -22,10 +22,10 @@ type GrantStore interface {
 	// WorkspaceOf returns the workspace of a grant, or ErrUnknown. Tokens of the former format do not contain it.
 	WorkspaceOf(ctx context.Context, grantID uuid.UUID) (uuid.UUID, error)
 	Approvals
-	// Advance moves a grant to the step's generation: an active one from any smaller generation, or a pending one if its
-	// code has the step's binding, so that Postgres alone can prove the code's reuse. It is idempotent: the same step
-	// succeeds again, and so does the step of a repeated request, which has the same hash (G11). A step that was given
-	// up is refused.
+	// Advance moves a grant to the step's generation: an active one from any smaller generation, or a pending one if
+	// its code has the step's binding, so that Postgres alone can prove the code's reuse. It is idempotent: the same
+	// step succeeds again, and so does the step of a repeated request, which has the same hash (G11). A step that was
+	// given up is refused.
 	Advance(ctx context.Context, step Step) (UpdateResult, error)
 	// AdvanceDirectly is Advance with the snapshot's checks in the same statement: the grant belongs to the client and
 	// the resource of terms, the client exists and has no authentication, and Blocked would return NotBlocked. It
@@ -70,17 +70,17 @@ type RotationStore interface {
 	// the grant was redeemed or has ended (G12).
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
 	// Decide runs the script of a code or of a refresh token, which stores the first of the hashes. A direct step only
-	// replaces a current token, or redeems an unused code; otherwise it changes nothing and returns ReadFirst. A try that
-	// was undone returns Late. If one of the hashes is stored already and was for less than 60 s, the request repeats the
-	// one that stored it.
+	// replaces a current token, or redeems an unused code; otherwise it changes nothing and returns ReadFirst. A try
+	// that was undone returns Late. If one of the hashes is stored already and was for less than 60 s, the request
+	// repeats the one that stored it.
 	Decide(ctx context.Context, step Step, r Request, next [][]byte) (ScriptResult, error)
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
 	// repeat stays. overtaken reports that Postgres has refused the step, the grant is active, and the step does not
 	// hold the last decision: there is a later one.
 	Undo(ctx context.Context, id uuid.UUID, nonce string, how Undo) (overtaken bool, err error)
 	// Superseded returns Again if the request that would store the hash of step repeats the one of the last decision,
-	// Undone if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded. With a
-	// nonce, the step takes part in the last decision.
+	// Undone if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded. With
+	// a nonce, the step takes part in the last decision.
 	Superseded(ctx context.Context, step Step, known Grant) (ScriptResult, error)
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error

@@ -75,8 +75,8 @@ func (g *Grants) Decide(
 	hashes, givenUp, direct := bytes.Join(next, nil), strings.Join(step.GivenUp, " "), flag(step.Direct())
 	token, terms := r.Token, r.Terms
 	if r.IsCode() { // terms.Challenge is derived from the presented verifier
-		return g.run(ctx, exchangeScript, step.GrantID, step.Nonce, token.Hash, terms.ClientID.String(), terms.RedirectURI,
-			terms.Resource, terms.Challenge, hashes, givenUp, direct)
+		return g.run(ctx, exchangeScript, step.GrantID, step.Nonce, token.Hash, terms.ClientID.String(),
+			terms.RedirectURI, terms.Resource, terms.Challenge, hashes, givenUp, direct)
 	}
 	return g.run(ctx, rotateScript, step.GrantID, step.Nonce, token.Generation, token.Hash, terms.ClientID.String(),
 		terms.Resource, hashes, givenUp, direct)

@@ -136,7 +136,8 @@ func (h *Handler) sendBack(v *visit, redirectURI string, parameters ...string) e
 }
 
 // messages are the pages that end a request, in the words of messages.json. There, {application} is the name of the
-// client with the domain of its document, {name} the name alone, and {workspace} the name of a workspace, or of several.
+// client with the domain of its document, {name} the name alone, and {workspace} the name of a workspace, or of
+// several.
 var messages = readMessages()
 
 //go:embed messages.json

@@ -6,8 +6,8 @@
 //	POST /v1/account/oauth/revoke       Revoke       (RFC 7009; contract, section 5)
 //	POST /v1/account/oauth/introspect   Introspect   (RFC 7662; contract, section 5)
 //
-//	handler.go      the token endpoint: reads untrusted bodies, strict JSON or a form (RFC 6749, section 4.1.3), decides
-//	                (engine), responds; one table maps every error; too many refusals become a 429
+//	handler.go      the token endpoint: reads untrusted bodies, strict JSON or a form (RFC 6749, section 4.1.3),
+//	                decides (engine), responds; one table maps every error; too many refusals become a 429
 //	introspect.go   the introspection and revocation endpoints
 //	metadata.go     the authorization server metadata (RFC 8414), and the public keys
 package token
