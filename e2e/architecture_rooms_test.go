@@ -41,7 +41,7 @@ func rooms() map[string][]string {
 			"*/internal/store/redis",
 			"*/internal/app",
 		},
-		"github.com/lestrrat-go/jwx":           jwxRooms(),
+		"github.com/go-jose/go-jose":           joseRooms(),
 		"github.com/alexedwards/argon2id":      {"authserver/internal/signin/session", "deploy/local/demo"},
 		"github.com/alexedwards/scs":           {"authserver/internal/signin/session"},
 		"github.com/go-webauthn/webauthn":      {"authserver/internal/signin/passkey"},
@@ -120,8 +120,8 @@ func rooms() map[string][]string {
 	}
 }
 
-// jwxRooms are the packages that handle keys and tokens, and those that pass key sets on.
-func jwxRooms() []string {
+// joseRooms are the packages that handle keys and tokens, and those that pass key sets on.
+func joseRooms() []string {
 	return []string{
 		"shared/contract/accesstoken",
 		"authserver/internal/oauth/keyring",

@@ -234,7 +234,7 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 			"authserver/internal/oauth/grant",
 			"github.com/modelcontextprotocol/go-sdk/auth",
 		},
-		"resourceapi/internal/endpoint/mcp": {"github.com/lestrrat-go/jwx/v2/jwk"},
+		"resourceapi/internal/endpoint/mcp": {"github.com/go-jose/go-jose"},
 		"authserver/internal/account/workspace": {
 			"authserver/internal/oauth/consent",
 			"authserver/internal/signin/session",

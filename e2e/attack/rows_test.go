@@ -94,7 +94,7 @@ var fixedIn = map[string]string{
 	"github.com/redis/go-redis/v9":  "v9.7.3",
 	"golang.org/x/crypto":           "v0.45.0",
 	"golang.org/x/net":              "v0.45.0",
-	"github.com/lestrrat-go/jwx/v2": "v2.1.7",
+	"github.com/go-jose/go-jose/v4": "v4.1.4",
 	"github.com/gorilla/csrf":       "",
 	"github.com/dgrijalva/jwt-go":   "",
 	"github.com/square/go-jose":     "",

@@ -22,7 +22,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
@@ -86,13 +86,7 @@ func serveFloor(redis, database string) error {
 	if err != nil {
 		return err
 	}
-	private, err := jwk.FromRaw(raw)
-	if err == nil {
-		err = private.Set(jwk.KeyIDKey, "floor")
-	}
-	if err != nil {
-		return err
-	}
+	private := jose.JSONWebKey{Key: raw, KeyID: "floor"}
 	f := &floor{redis: redis, idle: make(chan *redisConn, 64)}
 	if f.key, err = accesstoken.NewSigningKey(private); err != nil {
 		return err

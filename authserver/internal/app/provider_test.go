@@ -17,9 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
-	"github.com/lestrrat-go/jwx/v2/jws"
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -89,14 +87,26 @@ func (p *provider) requests(path string) int {
 
 func (p *provider) signed(key *ecdsa.PrivateKey) func([]byte) string {
 	return func(payload []byte) string {
-		headers := jws.NewHeaders()
-		_ = headers.Set(jws.KeyIDKey, "one")
-		token, err := jws.Sign(payload, jws.WithKey(jwa.ES256, key, jws.WithProtectedHeaders(headers)))
-		if err != nil {
-			p.t.Error(err)
-		}
-		return string(token)
+		return p.signedAs(jose.ES256, jose.JSONWebKey{Key: key, KeyID: "one"}, payload)
 	}
+}
+
+func (p *provider) signedAs(algorithm jose.SignatureAlgorithm, key any, payload []byte) string {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, nil)
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		p.t.Error(err)
+	}
+	return token
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -117,9 +127,8 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/.well-known/openid-configuration":
 		p.document(w)
 	case "/jwks":
-		public, _ := jwk.FromRaw(p.key.Public())
-		_ = public.Set(jwk.KeyIDKey, "one")
-		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{public}})
+		public := jose.JSONWebKey{Key: p.key.Public(), KeyID: "one"}
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{public}})
 	case "/token":
 		p.token(w, r)
 	case "/authorize":

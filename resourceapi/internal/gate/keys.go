@@ -2,16 +2,19 @@ package gate
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
@@ -138,8 +141,8 @@ func (k *Keys) Verify(ctx context.Context, text string) (accesstoken.Claims, err
 // verify checks a token with the current keys.
 func (k *Keys) verify(text string) (accesstoken.Claims, error) {
 	now, kept := k.now(), k.current()
-	if kept == nil {
-		return accesstoken.Verify(text, jwk.NewSet(), k.issuer, now) // ErrUnknownKey for every well-formed token
+	if kept == nil { // ErrUnknownKey for every well-formed token
+		return accesstoken.Verify(text, jose.JSONWebKeySet{}, k.issuer, now)
 	}
 	return kept.Verify(text, k.issuer, now)
 }
@@ -174,49 +177,41 @@ func (k *Keys) fetch(ctx context.Context, allowance *rate.Limiter) error {
 	return err
 }
 
-func (k *Keys) download(ctx context.Context) (jwk.Set, error) {
+func (k *Keys) download(ctx context.Context) (set jose.JSONWebKeySet, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("fetch the JWKS: %w", err)
+		return set, fmt.Errorf("fetch the JWKS: %w", err)
 	}
 	response, err := k.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("fetch the JWKS: %w", err)
+		return set, fmt.Errorf("fetch the JWKS: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("fetch the JWKS: status %d", response.StatusCode)
+		return set, fmt.Errorf("fetch the JWKS: status %d", response.StatusCode)
 	}
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxJWKSLength+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the JWKS: %w", err)
+		return set, fmt.Errorf("read the JWKS: %w", err)
 	}
 	if len(content) > maxJWKSLength {
-		return nil, errors.New("the JWKS is too large")
+		return set, errors.New("the JWKS is too large")
 	}
 	return readSet(content)
 }
 
 // readSet selects the public keys that could have signed an access token. A document without any is an error:
 // accepting it would refuse every token.
-func readSet(content []byte) (jwk.Set, error) {
-	all, err := jwk.Parse(content)
-	if err != nil {
-		return nil, errors.New("malformed JWKS")
+func readSet(content []byte) (set jose.JSONWebKeySet, err error) {
+	if err := json.Unmarshal(content, &set); err != nil {
+		return set, errors.New("malformed JWKS")
 	}
-	usable := jwk.NewSet()
-	for i := range all.Len() {
-		key, _ := all.Key(i)
-		public, isEC := key.(jwk.ECDSAPublicKey)
-		if !isEC || public.Crv() != jwa.P256 || key.KeyID() == "" || (key.KeyUsage() != "" && key.KeyUsage() != "sig") {
-			continue
-		}
-		if err := usable.AddKey(key); err != nil {
-			return nil, fmt.Errorf("duplicate key in the JWKS: %w", err)
-		}
+	set.Keys = slices.DeleteFunc(set.Keys, func(key jose.JSONWebKey) bool {
+		public, isEC := key.Key.(*ecdsa.PublicKey)
+		return !isEC || public.Curve != elliptic.P256() || key.KeyID == "" || (key.Use != "" && key.Use != "sig")
+	})
+	if len(set.Keys) == 0 {
+		return set, errors.New("the JWKS has no key for ES256")
 	}
-	if usable.Len() == 0 {
-		return nil, errors.New("the JWKS has no key for ES256")
-	}
-	return usable, nil
+	return set, nil
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwk"
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -242,22 +241,17 @@ func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encryption := keystest.NewKey(t, "enc").Public(t)
-	if err := encryption.Set(jwk.KeyUsageKey, "enc"); err != nil {
-		t.Fatal(err)
-	}
-	nameless := keystest.NewKey(t, "x").Public(t)
-	if err := nameless.Remove(jwk.KeyIDKey); err != nil {
-		t.Fatal(err)
-	}
+	encryption := keystest.NewKey(t, "enc").Public()
+	encryption.Use = "enc"
+	nameless := keystest.NewKey(t, "").Public()
 	for name, content := range map[string]string{
 		"empty":          "",
 		"no JSON":        "<html>",
 		"no keys":        `{"keys":[]}`,
 		"too long":       `{"keys":[]}` + strings.Repeat(" ", maxJWKSLength),
-		"RSA":            keystest.JWKS(t, keystest.Named(t, rsaKey.Public(), "1")),
-		"P-384":          keystest.JWKS(t, keystest.Named(t, p384.Public(), "1")),
-		"symmetric":      keystest.JWKS(t, keystest.Named(t, []byte("0123456789abcdef"), "1")),
+		"RSA":            keystest.JWKS(t, keystest.Named(rsaKey.Public(), "1")),
+		"P-384":          keystest.JWKS(t, keystest.Named(p384.Public(), "1")),
+		"symmetric":      keystest.JWKS(t, keystest.Named([]byte("0123456789abcdef"), "1")),
 		"private":        keystest.JWKS(t, keystest.NewKey(t, "1")),
 		"for encryption": keystest.JWKS(t, encryption),
 		"without a name": keystest.JWKS(t, nameless),

@@ -7,6 +7,7 @@ package accesstoken
 
 import (
 	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -14,12 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
-	"github.com/lestrrat-go/jwx/v2/jws"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -29,7 +28,7 @@ import (
 const Type = "at+jwt"
 
 // Algorithm is the only algorithm that is used to sign and accepted.
-const Algorithm = jwa.ES256
+const Algorithm = jose.ES256
 
 // Claims are the claims of a token (contract, section 2). Times are whole seconds.
 type Claims struct {
@@ -109,24 +108,24 @@ func (p payload) claims(keyID string) Claims {
 
 // A SigningKey signs access tokens.
 type SigningKey struct {
-	id      string
-	private *ecdsa.PrivateKey // always the same pointer: crypto/ecdsa caches precomputed values for it
-	headers jws.Headers
+	id     string
+	signer jose.Signer
 }
 
 // NewSigningKey makes a SigningKey from a private ES256 key with its kid.
-func NewSigningKey(key jwk.Key) (SigningKey, error) {
-	private, headers := &ecdsa.PrivateKey{}, jws.NewHeaders()
-	if err := key.Raw(private); err != nil {
+func NewSigningKey(key jose.JSONWebKey) (SigningKey, error) {
+	private, ok := key.Key.(*ecdsa.PrivateKey)
+	if !ok || private.Curve != elliptic.P256() || key.KeyID == "" {
+		return SigningKey{}, errors.New("signing key: not a private key for ES256 with a kid")
+	}
+	signer, err := jose.NewSigner(
+		jose.SigningKey{Algorithm: Algorithm, Key: jose.JSONWebKey{Key: private, KeyID: key.KeyID}},
+		(&jose.SignerOptions{}).WithType(Type),
+	)
+	if err != nil {
 		return SigningKey{}, fmt.Errorf("signing key: %w", err)
 	}
-	if key.KeyID() == "" {
-		return SigningKey{}, errors.New("signing key: it has no kid")
-	}
-	if err := errors.Join(headers.Set(jws.TypeKey, Type), headers.Set(jws.KeyIDKey, key.KeyID())); err != nil {
-		return SigningKey{}, fmt.Errorf("access token header: %w", err)
-	}
-	return SigningKey{key.KeyID(), private, headers}, nil
+	return SigningKey{key.KeyID, signer}, nil
 }
 
 // KeyID returns the kid of the key.
@@ -149,11 +148,12 @@ func Sign(key SigningKey, c Claims) (credential.Secret, error) {
 	if err != nil {
 		return "", fmt.Errorf("build access token: %w", err)
 	}
-	signed, err := jws.Sign(content, jws.WithKey(Algorithm, key.private, jws.WithProtectedHeaders(key.headers)))
+	signed, err := key.signer.Sign(content)
 	if err != nil {
 		return "", fmt.Errorf("sign access token: %w", err)
 	}
-	return credential.Secret(signed), nil
+	text, err := signed.CompactSerialize()
+	return credential.Secret(text), err
 }
 
 // Errors of Verify. ErrUnknownKey is separate because the caller may fetch the keys again, once.
@@ -168,16 +168,20 @@ const leeway = 5 * time.Second
 
 // Verify returns the claims of a token that one of keys signed for issuer and that has not expired at now. With
 // ErrExpired it returns them too. The caller must compare the audience, byte by byte.
-func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, error) {
+func Verify(text string, keys jose.JSONWebKeySet, issuer string, now time.Time) (Claims, error) {
 	claims, err := read(text)
 	if err != nil {
 		return Claims{}, err
 	}
-	key, found := keys.LookupKeyID(claims.KeyID)
-	if !found {
+	named := keys.Key(claims.KeyID)
+	if len(named) == 0 {
 		return Claims{}, ErrUnknownKey
 	}
-	if _, err := jws.Verify([]byte(text), jws.WithKey(Algorithm, key)); err != nil || claims.Issuer != issuer {
+	signed, err := jose.ParseSignedCompact(text, []jose.SignatureAlgorithm{Algorithm})
+	if err == nil {
+		_, err = signed.Verify(named[0])
+	}
+	if err != nil || claims.Issuer != issuer {
 		return Claims{}, ErrInvalid
 	}
 	if !now.Before(claims.Expires.Add(leeway)) {
@@ -191,7 +195,7 @@ func Verify(text string, keys jwk.Set, issuer string, now time.Time) (Claims, er
 
 // Keys holds the trusted public keys and the tokens that were verified with them. It is safe for concurrent use.
 type Keys struct {
-	set jwk.Set
+	set jose.JSONWebKeySet
 	// verified caches the claims of tokens with a valid signature, because checking an ES256 signature costs more than
 	// the rest of a request. Permissions are not cached: each request reads them from Postgres. The cache belongs to
 	// one set of keys, so that removing a key also removes its tokens.
@@ -202,13 +206,13 @@ type Keys struct {
 const maxVerified = 8192
 
 // NewKeys makes Keys of a set. The set must not be modified afterwards.
-func NewKeys(set jwk.Set) *Keys {
+func NewKeys(set jose.JSONWebKeySet) *Keys {
 	verified, _ := lru.New[[sha256.Size]byte, Claims](maxVerified) // fails only if the size is not positive
 	return &Keys{set: set, verified: verified}
 }
 
 // Len returns the number of keys.
-func (k *Keys) Len() int { return k.set.Len() }
+func (k *Keys) Len() int { return len(k.set.Keys) }
 
 // Verify is like the function Verify, but checks the signature of each token only once.
 func (k *Keys) Verify(text, issuer string, now time.Time) (Claims, error) {
@@ -233,15 +237,14 @@ type header struct {
 	Critical  []string `json:"crit"`
 }
 
-// read returns the claims of a token, which it does not verify. It is stricter than jwx, which also accepts the JSON
-// serialisation, padding, line breaks, any typ and unknown crit headers (RFC 8725, section 3). It requires the form of
-// DecodeCompact without members that differ only in case, alg, typ and kid, no crit, and claims of the types that Sign
-// writes.
+// read returns the claims of a token, which it does not verify. It is stricter than go-jose, which accepts
+// any typ (RFC 8725, section 3). It requires the form of DecodeCompact without members that differ only in case, alg,
+// typ and kid, no crit, and claims of the types that Sign writes.
 func read(text string) (Claims, error) {
 	var h header
 	var p payload
 	decoded := DecodeCompact(text, maxLength, &h, &p, json.MatchCaseInsensitiveNames(true))
-	if !decoded || h.Algorithm != Algorithm.String() || h.Type != Type ||
+	if !decoded || h.Algorithm != string(Algorithm) || h.Type != Type ||
 		h.KeyID == "" || h.Critical != nil || !p.complete() {
 		return Claims{}, ErrInvalid
 	}

@@ -11,10 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
-	"github.com/lestrrat-go/jwx/v2/jws"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
@@ -24,7 +22,7 @@ const issuer = "https://api.example.org"
 var now = time.Unix(1_800_000_000, 0)
 
 // signed signs claims with a stored key.
-func signed(t testing.TB, key jwk.Key, c Claims) string {
+func signed(t testing.TB, key jose.JSONWebKey, c Claims) string {
 	t.Helper()
 	signing, err := NewSigningKey(key)
 	if err != nil {
@@ -37,24 +35,14 @@ func signed(t testing.TB, key jwk.Key, c Claims) string {
 	return token.Reveal()
 }
 
-func newKey(t testing.TB, kid string) (private jwk.Key, public jwk.Set) {
+func newKey(t testing.TB, kid string) (private jose.JSONWebKey, public jose.JSONWebKeySet) {
 	t.Helper()
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	private, err = jwk.FromRaw(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = private.Set(jwk.KeyIDKey, kid)
-	publicKey, err := private.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	public = jwk.NewSet()
-	_ = public.AddKey(publicKey)
-	return private, public
+	private = jose.JSONWebKey{Key: raw, KeyID: kid}
+	return private, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{private.Public()}}
 }
 
 func claims() Claims {
@@ -114,7 +102,9 @@ func TestVerify_ReportsUnknownKey(t *testing.T) {
 }
 
 // forge signs a payload with arbitrary headers, as an insider with the key could.
-func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change func(map[string]any)) string {
+func forge(
+	t *testing.T, key jose.JSONWebKey, typ jose.ContentType, extra map[jose.HeaderKey]any, change func(map[string]any),
+) string {
 	t.Helper()
 	c := claims()
 	payload := map[string]any{
@@ -133,16 +123,26 @@ func forge(t *testing.T, key jwk.Key, typ string, extra map[string]any, change f
 		change(payload)
 	}
 	raw, _ := json.Marshal(payload)
-	headers := jws.NewHeaders()
-	_ = headers.Set(jws.TypeKey, typ)
-	for name, value := range extra {
-		_ = headers.Set(name, value)
-	}
-	signed, err := jws.Sign(raw, jws.WithKey(Algorithm, key, jws.WithProtectedHeaders(headers)))
+	return signAs(t, Algorithm, key, (&jose.SignerOptions{ExtraHeaders: extra}).WithType(typ), raw)
+}
+
+func signAs(
+	t *testing.T, algorithm jose.SignatureAlgorithm, key jose.JSONWebKey, o *jose.SignerOptions, payload []byte,
+) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(signed)
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
@@ -153,26 +153,19 @@ func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
 	}
 	parts := strings.Split(good, ".")
 	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","typ":"at+jwt","kid":"k1"}`))
-	var publicBytes []byte
-	publicKey, _ := public.Key(0)
-	publicBytes, _ = json.Marshal(publicKey)
-	hmacHeaders := jws.NewHeaders()
-	_ = hmacHeaders.Set(jws.TypeKey, Type)
-	_ = hmacHeaders.Set(jws.KeyIDKey, "k1")
+	publicBytes, _ := json.Marshal(public.Keys[0])
 	payload, _ := base64.RawURLEncoding.DecodeString(parts[1])
-	confused, err := jws.Sign(payload, jws.WithKey(jwa.HS256, publicBytes, jws.WithProtectedHeaders(hmacHeaders)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	confused := signAs(t, jose.HS256, jose.JSONWebKey{Key: publicBytes, KeyID: "k1"},
+		(&jose.SignerOptions{}).WithType(Type), payload)
 	doubled := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(payload), `{`, `{"aud":"x",`, 1)))
 	for name, token := range map[string]string{
 		"empty":                "",
 		"alg none":             none + "." + parts[1] + ".",
 		"alg none, signature":  none + "." + parts[1] + "." + parts[2],
-		"HMAC with public key": string(confused),
+		"HMAC with public key": confused,
 		"other payload":        parts[0] + "." + doubled + "." + parts[2],
 		"typ JWT":              forge(t, key, "JWT", nil, nil),
-		"critical header":      forge(t, key, Type, map[string]any{"crit": []string{"exp"}}, nil),
+		"critical header":      forge(t, key, Type, map[jose.HeaderKey]any{"crit": []string{"exp"}}, nil),
 		"no exp":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "exp") }),
 		"exp as text":          forge(t, key, Type, nil, func(p map[string]any) { p["exp"] = "1900000000" }),
 		"no iat":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "iat") }),

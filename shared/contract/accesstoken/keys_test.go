@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/go-jose/go-jose/v4"
 )
 
 // Only the validity of the signature is cached: the issuer, the expiry and the keys are checked each time.
@@ -30,7 +30,7 @@ func TestKeysVerify_RechecksCachedToken(t *testing.T) {
 	if _, err := keys.Verify(token[:len(token)-4]+"AAAA", issuer, now); err == nil {
 		t.Error("accepted with another signature")
 	}
-	if _, err := NewKeys(jwk.NewSet()).Verify(token, issuer, now); !errors.Is(err, ErrUnknownKey) {
+	if _, err := NewKeys(jose.JSONWebKeySet{}).Verify(token, issuer, now); !errors.Is(err, ErrUnknownKey) {
 		t.Errorf("without the key: %v", err)
 	}
 }

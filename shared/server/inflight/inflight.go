@@ -354,3 +354,10 @@ func (h *Hold[Key]) Release() {
 	}
 	h.held = 0
 }
+
+// Len returns the number of keys with requests in flight.
+func (r *Requests[Key]) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byKey)
+}

@@ -196,10 +196,3 @@ func TestEnter_TotalIsSharedInOrderOfArrival(t *testing.T) {
 		}
 	})
 }
-
-// Len returns the number of keys with requests in flight.
-func (r *Requests[Key]) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.byKey)
-}

@@ -2,6 +2,9 @@ package clientmetadata
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,11 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
-	"github.com/lestrrat-go/jwx/v2/jws"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -186,13 +187,17 @@ func verify(text, clientID string, audiences []string, keys []byte, now time.Tim
 }
 
 func checkSignature(text string, h header, keys []byte) error {
-	algorithm := jwa.SignatureAlgorithm(h.Algorithm)
+	algorithm := jose.SignatureAlgorithm(h.Algorithm)
 	possible := candidates(keys, h.KeyID, algorithm)
 	if len(possible) == 0 {
 		return errUnknownKey
 	}
+	signed, err := jose.ParseSignedCompact(text, []jose.SignatureAlgorithm{algorithm})
+	if err != nil {
+		return refuse("client_assertion is not a JWT in compact form.")
+	}
 	for _, key := range possible[:min(len(possible), maxTries)] {
-		if _, err := jws.Verify([]byte(text), jws.WithKey(algorithm, key)); err == nil {
+		if _, err := signed.Verify(key); err == nil {
 			return nil
 		}
 	}
@@ -235,62 +240,75 @@ const (
 // checkKeys returns why a JWK set cannot authenticate a client, or nil. The set may contain keys of kinds that are not
 // used here, but no private or symmetric key.
 func checkKeys(raw []byte) error {
-	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
-	if err != nil || set.Len() > maxSet {
+	members, keys, err := readSet(raw)
+	if err != nil || len(members) > maxSet {
 		return errors.New("they must be a JWK set of at most 32 keys")
 	}
-	usable := false
-	for i := range set.Len() {
-		key, _ := set.Key(i)
-		switch key.(type) {
-		case jwk.RSAPrivateKey, jwk.ECDSAPrivateKey, jwk.OKPPrivateKey, jwk.SymmetricKey:
+	for _, key := range members {
+		if key.D != nil || key.K != nil {
 			return errors.New("the set contains a private key, which anyone can read")
 		}
-		for _, algorithm := range Algorithms() {
-			usable = usable || fits(key, jwa.SignatureAlgorithm(algorithm))
-		}
 	}
+	usable := slices.ContainsFunc(keys, func(key jose.JSONWebKey) bool {
+		return slices.ContainsFunc(Algorithms(), func(algorithm string) bool {
+			return fits(key, jose.SignatureAlgorithm(algorithm))
+		})
+	})
 	if !usable {
 		return errors.New("the set has no signing key for ES256, RS256, PS256 or EdDSA")
 	}
 	return nil
 }
 
-// fits reports whether the key is made for the algorithm.
-func fits(key jwk.Key, algorithm jwa.SignatureAlgorithm) bool {
-	if use := key.KeyUsage(); use != "" && use != string(jwk.ForSignature) {
-		return false
+// secretMembers are the members of a key that only private and symmetric keys have (RFC 7518, section 6).
+type secretMembers struct {
+	D, K any
+}
+
+// readSet returns the keys of a JWK set: of each the members that must be absent, and those whose kind is known
+// (RFC 7517, section 5).
+func readSet(raw []byte) (members []secretMembers, known []jose.JSONWebKey, err error) {
+	var set struct {
+		Keys []jsontext.Value `json:"keys"`
 	}
-	if named := key.Algorithm(); named != nil && named.String() != "" && named.String() != algorithm.String() {
-		return false
+	if err := json.Unmarshal(raw, &set); err != nil {
+		return nil, nil, err
 	}
-	switch key := key.(type) {
-	case jwk.ECDSAPublicKey:
-		return algorithm == jwa.ES256 && key.Crv() == jwa.P256
-	case jwk.OKPPublicKey:
-		return algorithm == jwa.EdDSA && key.Crv() == jwa.Ed25519
-	case jwk.RSAPublicKey:
-		var public rsa.PublicKey
-		if key.Raw(&public) != nil {
-			return false
+	members = make([]secretMembers, len(set.Keys))
+	for i, one := range set.Keys {
+		_ = json.Unmarshal(one, &members[i], json.MatchCaseInsensitiveNames(true)) // fails if it is no object
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(one) == nil {
+			known = append(known, key)
 		}
+	}
+	return members, known, nil
+}
+
+// fits reports whether the key is made for the algorithm.
+func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
+	if key.Use != "" && key.Use != "sig" || key.Algorithm != "" && key.Algorithm != string(algorithm) {
+		return false
+	}
+	switch public := key.Key.(type) {
+	case *ecdsa.PublicKey:
+		return algorithm == jose.ES256 && public.Curve == elliptic.P256()
+	case ed25519.PublicKey:
+		return algorithm == jose.EdDSA
+	case *rsa.PublicKey:
 		bits := public.N.BitLen()
-		return (algorithm == jwa.RS256 || algorithm == jwa.PS256) && bits >= minRSABits && bits <= maxRSABits
+		return (algorithm == jose.RS256 || algorithm == jose.PS256) && bits >= minRSABits && bits <= maxRSABits
 	}
 	return false
 }
 
 // candidates returns the keys that may have made a signature: those with the identifier if id is not "".
-func candidates(raw []byte, id string, algorithm jwa.SignatureAlgorithm) []jwk.Key {
-	set, err := jwk.Parse(raw, jwk.WithIgnoreParseError(true))
+func candidates(raw []byte, id string, algorithm jose.SignatureAlgorithm) []jose.JSONWebKey {
+	_, keys, err := readSet(raw)
 	if err != nil {
 		return nil
 	}
-	var out []jwk.Key
-	for i := range set.Len() {
-		if key, _ := set.Key(i); fits(key, algorithm) && (id == "" || key.KeyID() == id) {
-			out = append(out, key)
-		}
-	}
-	return out
+	return slices.DeleteFunc(keys, func(key jose.JSONWebKey) bool {
+		return !fits(key, algorithm) || id != "" && key.KeyID != id
+	})
 }

@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
-	"github.com/lestrrat-go/jwx/v2/jws"
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 )
@@ -30,36 +28,20 @@ const (
 
 var now = time.Unix(1_800_000_000, 0)
 
-func newKey(t testing.TB, id string, raw any) jwk.Key {
-	t.Helper()
-	key, err := jwk.FromRaw(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id != "" {
-		_ = key.Set(jwk.KeyIDKey, id)
-	}
-	return key
-}
-
-func newECKey(t testing.TB, id string) jwk.Key {
+func newECKey(t testing.TB, id string) jose.JSONWebKey {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newKey(t, id, raw)
+	return jose.JSONWebKey{Key: raw, KeyID: id}
 }
 
 // set returns the public set of the keys.
-func set(t testing.TB, keys ...jwk.Key) []byte {
+func set(t testing.TB, keys ...jose.JSONWebKey) []byte {
 	t.Helper()
-	out := jwk.NewSet()
+	var out jose.JSONWebKeySet
 	for _, key := range keys {
-		public, err := key.PublicKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = out.AddKey(public)
+		out.Keys = append(out.Keys, key.Public())
 	}
 	text, err := json.Marshal(out)
 	if err != nil {
@@ -90,23 +72,29 @@ func with(changes map[string]any) map[string]any {
 	return out
 }
 
-func sign(t testing.TB, key jwk.Key, algorithm jwa.SignatureAlgorithm, claims any, header map[string]any) string {
+func sign(
+	t testing.TB, key jose.JSONWebKey, algorithm jose.SignatureAlgorithm, claims any, header map[jose.HeaderKey]any,
+) string {
 	t.Helper()
 	payload, err := json.Marshal(claims)
 	if err != nil {
 		t.Fatal(err)
 	}
-	headers := jws.NewHeaders()
-	for name, value := range header {
-		if err := headers.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signed, err := jws.Sign(payload, jws.WithKey(algorithm, key, jws.WithProtectedHeaders(headers)))
+	signer, err := jose.NewSigner(
+		jose.SigningKey{Algorithm: algorithm, Key: key}, &jose.SignerOptions{ExtraHeaders: header},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(signed)
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func verifyText(text string, keys []byte) error {
@@ -123,18 +111,18 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := map[jwa.SignatureAlgorithm]jwk.Key{
-		jwa.ES256: newECKey(t, "e"),
-		jwa.RS256: newKey(t, "r", rsaKey),
-		jwa.PS256: newKey(t, "r", rsaKey),
-		jwa.EdDSA: newKey(t, "o", edKey),
+	keys := map[jose.SignatureAlgorithm]jose.JSONWebKey{
+		jose.ES256: newECKey(t, "e"),
+		jose.RS256: {Key: rsaKey, KeyID: "r"},
+		jose.PS256: {Key: rsaKey, KeyID: "r"},
+		jose.EdDSA: {Key: edKey, KeyID: "o"},
 	}
-	public := set(t, keys[jwa.ES256], keys[jwa.RS256], keys[jwa.EdDSA])
+	public := set(t, keys[jose.ES256], keys[jose.RS256], keys[jose.EdDSA])
 	if err := checkKeys(public); err != nil {
 		t.Fatal(err)
 	}
 	for algorithm, key := range keys {
-		for _, header := range []map[string]any{nil, {"typ": "JWT"}, {"typ": "client-authentication+jwt"}} {
+		for _, header := range []map[jose.HeaderKey]any{nil, {"typ": "JWT"}, {"typ": "client-authentication+jwt"}} {
 			if err := verifyText(sign(t, key, algorithm, good(), header), public); err != nil {
 				t.Errorf("%s, %v: %v", algorithm, header, err)
 			}
@@ -147,7 +135,7 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := checkKeys(set(t, newKey(t, "s", small))); err == nil {
+	if err := checkKeys(set(t, jose.JSONWebKey{Key: small, KeyID: "s"})); err == nil {
 		t.Error("an RSA key of 1,024 bits is accepted")
 	}
 }
@@ -164,7 +152,7 @@ func TestVerify_RefusesInvalidClaims(t *testing.T) {
 		"within skew":     with(map[string]any{"exp": now.Add(-29 * time.Second).Unix()}),
 		"iat within skew": with(map[string]any{"iat": now.Add(29 * time.Second).Unix()}),
 	} {
-		if err := verifyText(sign(t, key, jwa.ES256, claims, nil), public); err != nil {
+		if err := verifyText(sign(t, key, jose.ES256, claims, nil), public); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -192,7 +180,7 @@ func TestVerify_RefusesInvalidClaims(t *testing.T) {
 		"jti too long":      {"jti": strings.Repeat("x", 257)},
 		"jti a number":      {"jti": 7},
 	} {
-		err := verifyText(sign(t, key, jwa.ES256, with(changes), nil), public)
+		err := verifyText(sign(t, key, jose.ES256, with(changes), nil), public)
 		if refused, _ := errors.AsType[*client.AssertionError](err); refused == nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -202,13 +190,10 @@ func TestVerify_RefusesInvalidClaims(t *testing.T) {
 func TestVerify_RefusesForgeries(t *testing.T) {
 	key, other := newECKey(t, "k"), newECKey(t, "k")
 	public := set(t, key)
-	text := sign(t, key, jwa.ES256, good(), nil)
+	text := sign(t, key, jose.ES256, good(), nil)
 	parts := strings.Split(text, ".")
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	shared, err := jws.Sign([]byte(`{}`), jws.WithKey(jwa.HS256, public))
-	if err != nil {
-		t.Fatal(err)
-	}
+	shared := sign(t, jose.JSONWebKey{Key: public}, jose.HS256, map[string]any{}, nil)
 	critical := encode(`{"alg":"ES256","kid":"k","crit":["exp"]}`)
 	twice := encode(`{"iss":"` + clientID + `","iss":"` + clientID + `"}`)
 	for name, forged := range map[string]string{
@@ -221,14 +206,14 @@ func TestVerify_RefusesForgeries(t *testing.T) {
 		"truncated":              text[:len(text)-4],
 		"none":                   encode(`{"alg":"none"}`) + "." + parts[1] + ".",
 		"none, signed":           encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
-		"HMAC of the public key": string(shared),
-		"another key, same kid":  sign(t, other, jwa.ES256, good(), nil),
+		"HMAC of the public key": shared,
+		"another key, same kid":  sign(t, other, jose.ES256, good(), nil),
 		"other claims":           parts[0] + "." + encode(`{"iss":"`+clientID+`"}`) + "." + parts[2],
 		"a member twice":         parts[0] + "." + twice + "." + parts[2],
 		"header twice":           encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
 		"critical":               critical + "." + parts[1] + "." + parts[2],
-		"access token":           sign(t, key, jwa.ES256, good(), map[string]any{"typ": "at+jwt"}),
-		"too long": sign(t, key, jwa.ES256, with(map[string]any{
+		"access token":           sign(t, key, jose.ES256, good(), map[jose.HeaderKey]any{"typ": "at+jwt"}),
+		"too long": sign(t, key, jose.ES256, with(map[string]any{
 			"x": strings.Repeat("x", maxLength),
 		}), nil),
 		"JSON":        `{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`,
@@ -238,7 +223,7 @@ func TestVerify_RefusesForgeries(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := verifyText(sign(t, newECKey(t, "new"), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
+	if err := verifyText(sign(t, newECKey(t, "new"), jose.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
 	if err := verifyText(text, public); err != nil {
@@ -249,10 +234,10 @@ func TestVerify_RefusesForgeries(t *testing.T) {
 func TestVerify_TriesKeysWithoutIdentifier(t *testing.T) {
 	first, second := newECKey(t, ""), newECKey(t, "")
 	public := set(t, first, second)
-	if err := verifyText(sign(t, second, jwa.ES256, good(), nil), public); err != nil {
+	if err := verifyText(sign(t, second, jose.ES256, good(), nil), public); err != nil {
 		t.Error(err)
 	}
-	if err := verifyText(sign(t, newECKey(t, ""), jwa.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
+	if err := verifyText(sign(t, newECKey(t, ""), jose.ES256, good(), nil), public); !errors.Is(err, errUnknownKey) {
 		t.Error(err)
 	}
 }
@@ -271,11 +256,12 @@ func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 		"a private key": string(private),
 		"private beside public": `{"keys":[` + public + `,` +
 			strings.TrimPrefix(string(private), `{"keys":[`),
-		"a shared secret":   `{"keys":[` + public + `,{"kty":"oct","k":"c2VjcmV0"}]}`,
-		"for encryption":    `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
-		"another curve":     `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`,
-		"33 keys":           `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
-		"another algorithm": `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
+		"a shared secret":               `{"keys":[` + public + `,{"kty":"oct","k":"c2VjcmV0"}]}`,
+		"a private key of another kind": `{"keys":[` + public + `,{"kty":"OKP","crv":"X25519","x":"AA","d":"AA"}]}`,
+		"for encryption":                `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
+		"another curve":                 `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`,
+		"33 keys":                       `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
+		"another algorithm":             `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
 	} {
 		if err := checkKeys([]byte(raw)); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -289,7 +275,7 @@ func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 func FuzzVerify(f *testing.F) {
 	key := newECKey(f, "k")
 	public := set(f, key)
-	text := sign(f, key, jwa.ES256, good(), nil)
+	text := sign(f, key, jose.ES256, good(), nil)
 	f.Add(text)
 	f.Add("a.b.c")
 	f.Fuzz(func(t *testing.T, candidate string) {

@@ -8,9 +8,11 @@ package keyring
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -198,7 +200,7 @@ func (k *Keyring) Public() *accesstoken.Keys {
 	if s := k.loaded.Load(); s != nil {
 		return s.public
 	}
-	return accesstoken.NewKeys(jwk.NewSet())
+	return accesstoken.NewKeys(jose.JSONWebKeySet{})
 }
 
 // JWKS returns the public keys as a JSON document (RFC 7517, section 5).
@@ -210,15 +212,13 @@ func (k *Keyring) JWKS() ([]byte, error) {
 }
 
 func (k *Keyring) adopt(stored []StoredKey) error {
-	next, published := &snapshot{}, jwk.NewSet()
+	next, published := &snapshot{}, jose.JSONWebKeySet{}
 	for _, one := range stored {
-		public, err := jwk.ParseKey(one.Public)
-		if err != nil {
+		var public jose.JSONWebKey
+		if err := public.UnmarshalJSON(one.Public); err != nil {
 			return fmt.Errorf("public key %s: %w", one.KID, err)
 		}
-		if err := published.AddKey(public); err != nil {
-			return fmt.Errorf("public key %s: %w", one.KID, err)
-		}
+		published.Keys = append(published.Keys, public)
 		if one.State != Current && one.State != Next {
 			continue
 		}
@@ -257,8 +257,8 @@ func (k *Keyring) private(one StoredKey) (key accesstoken.SigningKey, err error)
 	if err != nil {
 		return accesstoken.SigningKey{}, err
 	}
-	private, err := jwk.ParseKey(raw)
-	if err == nil {
+	var private jose.JSONWebKey
+	if err = private.UnmarshalJSON(raw); err == nil {
 		key, err = accesstoken.NewSigningKey(private)
 	}
 	if err != nil {
@@ -306,23 +306,16 @@ func (k *Keyring) generate(state State) (StoredKey, error) {
 	if err != nil {
 		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
 	}
-	private, err := jwk.FromRaw(raw)
+	private := jose.JSONWebKey{Key: raw, Algorithm: string(accesstoken.Algorithm), Use: "sig"}
+	thumbprint, err := private.Thumbprint(crypto.SHA256) // RFC 7638
 	if err != nil {
-		return StoredKey{}, fmt.Errorf("generate signing key: %w", err)
+		return StoredKey{}, fmt.Errorf("name signing key: %w", err)
 	}
-	err = errors.Join(
-		jwk.AssignKeyID(private), // the thumbprint of RFC 7638
-		private.Set(jwk.AlgorithmKey, accesstoken.Algorithm),
-		private.Set(jwk.KeyUsageKey, jwk.ForSignature),
-	)
-	if err != nil {
-		return StoredKey{}, fmt.Errorf("describe signing key: %w", err)
-	}
-	public, err1 := private.PublicKey()
-	publicJSON, err2 := json.Marshal(public)
-	privateJSON, err3 := json.Marshal(private)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	private.KeyID = base64.RawURLEncoding.EncodeToString(thumbprint)
+	publicJSON, err1 := private.Public().MarshalJSON()
+	privateJSON, err2 := private.MarshalJSON()
+	if err := errors.Join(err1, err2); err != nil {
 		return StoredKey{}, fmt.Errorf("encode signing key: %w", err)
 	}
-	return StoredKey{KID: private.KeyID(), Public: publicJSON, Sealed: k.box.SealBytes(privateJSON), State: state}, nil
+	return StoredKey{KID: private.KeyID, Public: publicJSON, Sealed: k.box.SealBytes(privateJSON), State: state}, nil
 }

@@ -14,13 +14,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 )
 
 // A Key is a signing key for ES256.
-type Key struct{ jwk.Key }
+type Key struct{ jose.JSONWebKey }
 
 // NewKey returns a new private key with the key identifier name.
 func NewKey(t testing.TB, name string) Key {
@@ -29,26 +29,18 @@ func NewKey(t testing.TB, name string) Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Named(t, private, name)
+	return Named(private, name)
 }
 
 // Named returns a key of any kind with the key identifier name.
-func Named(t testing.TB, raw any, name string) Key {
-	t.Helper()
-	key, err := jwk.FromRaw(raw)
-	if err == nil {
-		err = key.Set(jwk.KeyIDKey, name)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Key{key}
+func Named(raw any, name string) Key {
+	return Key{jose.JSONWebKey{Key: raw, KeyID: name}}
 }
 
 // Sign returns a token with the claims.
 func (k Key) Sign(t testing.TB, c accesstoken.Claims) string {
 	t.Helper()
-	signing, err := accesstoken.NewSigningKey(k.Key)
+	signing, err := accesstoken.NewSigningKey(k.JSONWebKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,23 +52,14 @@ func (k Key) Sign(t testing.TB, c accesstoken.Claims) string {
 }
 
 // Public returns the public key.
-func (k Key) Public(t testing.TB) Key {
-	t.Helper()
-	public, err := k.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Key{public}
-}
+func (k Key) Public() Key { return Key{k.JSONWebKey.Public()} }
 
 // JWKS returns a document with the keys, unchanged.
 func JWKS(t testing.TB, keys ...Key) string {
 	t.Helper()
-	set := jwk.NewSet()
+	var set jose.JSONWebKeySet
 	for _, key := range keys {
-		if err := set.AddKey(key.Key); err != nil {
-			t.Fatal(err)
-		}
+		set.Keys = append(set.Keys, key.JSONWebKey)
 	}
 	content, err := json.Marshal(set)
 	if err != nil {
@@ -116,7 +99,7 @@ func (a *Authserver) Publish(keys ...Key) {
 	a.t.Helper()
 	public := make([]Key, len(keys))
 	for i, key := range keys {
-		public[i] = key.Public(a.t)
+		public[i] = key.Public()
 	}
 	a.Answer(http.StatusOK, JWKS(a.t, public...))
 }

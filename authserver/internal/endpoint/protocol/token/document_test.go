@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v2/jwa"
-	"github.com/lestrrat-go/jwx/v2/jwk"
-	"github.com/lestrrat-go/jwx/v2/jwt"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -29,7 +28,7 @@ type described struct {
 	t       *testing.T
 	user    uuid.UUID
 	address string
-	key     jwk.Key // of a client that signs assertions
+	key     jose.JSONWebKey // of a client that signs assertions
 }
 
 func newDescribed(t *testing.T, changes map[string]any) *described {
@@ -40,28 +39,19 @@ func newDescribed(t *testing.T, changes map[string]any) *described {
 	return d
 }
 
-func newKey(t *testing.T, id string) jwk.Key {
+func newKey(t *testing.T, id string) jose.JSONWebKey {
 	t.Helper()
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := jwk.FromRaw(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = key.Set(jwk.KeyIDKey, id)
-	return key
+	return jose.JSONWebKey{Key: raw, KeyID: id}
 }
 
-func public(t *testing.T, keys ...jwk.Key) map[string]any {
-	t.Helper()
-	out := make([]jwk.Key, len(keys))
+func public(keys ...jose.JSONWebKey) map[string]any {
+	out := make([]jose.JSONWebKey, len(keys))
 	for i, key := range keys {
-		var err error
-		if out[i], err = key.PublicKey(); err != nil {
-			t.Fatal(err)
-		}
+		out[i] = key.Public()
 	}
 	return map[string]any{"keys": out}
 }
@@ -78,7 +68,7 @@ func newSigner(t *testing.T) *described {
 	return d
 }
 
-func (d *described) publish(keys ...jwk.Key) { d.Clients.Put("/oauth/jwks.json", public(d.t, keys...)) }
+func (d *described) publish(keys ...jose.JSONWebKey) { d.Clients.Put("/oauth/jwks.json", public(keys...)) }
 
 // code returns the code of a new consent of the user.
 func (d *described) code() (grant.Grant, string) {
@@ -231,27 +221,28 @@ func TestDocumentClient_UnlistedDomainIsRefused(t *testing.T) {
 const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 // proof returns the parameters of a client assertion, with changes to its claims.
-func (d *described) proof(key jwk.Key, changes ...any) []string {
+func (d *described) proof(key jose.JSONWebKey, changes ...any) []string {
 	d.t.Helper()
-	builder := jwt.NewBuilder().
-		Issuer(d.address).
-		Subject(d.address).
-		Audience([]string{apitest.Issuer}).
-		JwtID(uuid.NewString()).
-		IssuedAt(d.Now()).
-		Expiration(d.Now().Add(time.Minute))
+	claims := map[string]any{
+		"iss": d.address,
+		"sub": d.address,
+		"aud": []string{apitest.Issuer},
+		"jti": uuid.NewString(),
+		"iat": d.Now().Unix(),
+		"exp": d.Now().Add(time.Minute).Unix(),
+	}
 	for i := 0; i+1 < len(changes); i += 2 {
-		builder = builder.Claim(changes[i].(string), changes[i+1])
+		claims[changes[i].(string)] = changes[i+1]
 	}
-	token, err := builder.Build()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256, key))
+	signed, err := jwt.Signed(signer).Claims(claims).Serialize()
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return []string{"client_assertion_type", bearer, "client_assertion", string(signed)}
+	return []string{"client_assertion_type", bearer, "client_assertion", signed}
 }
 
 func TestAssertion_RequiredForEveryRequest(t *testing.T) {
