@@ -303,8 +303,14 @@ type Store struct {
 	Logs
 }
 
-// Accounts stores users, and what a workspace has, demands and allows.
+// Accounts stores users and workspaces.
 type Accounts interface {
+	Users
+	Workspaces
+}
+
+// Users stores what belongs to a user.
+type Users interface {
 	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
@@ -313,6 +319,10 @@ type Accounts interface {
 	Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error)
 	UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error)
 	SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error
+}
+
+// Workspaces stores what a workspace has, demands and allows.
+type Workspaces interface {
 	// StillAllowed returns audit.ErrNotAuthorized if the authorization has ended.
 	StillAllowed(ctx context.Context, a *audit.Authorization) error
 	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
@@ -328,11 +338,16 @@ type Accounts interface {
 
 // SignIns stores sign-ins, and the ways to sign in.
 type SignIns interface {
+	Factors
 	SignInsOf(ctx context.Context, user uuid.UUID) ([]session.SignIn, error)
 	EndSignIn(ctx context.Context, user, id uuid.UUID, event audit.Event) error
 	EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (int64, error)
 	ChangePassword(ctx context.Context, c password.Change, event audit.Event) error
 	RemovePassword(ctx context.Context, r password.Removal, event audit.Event) error
+}
+
+// Factors stores passkeys, linked accounts and authenticator apps.
+type Factors interface {
 	// HasPasskey reports whether the user has a passkey that is not stopped.
 	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
 	// IdentitySince returns when the user's account of an issuer was linked, and false if none is.
@@ -346,13 +361,18 @@ type SignIns interface {
 	RemoveAuthenticator(ctx context.Context, user uuid.UUID, event audit.Event) (bool, error)
 }
 
-// Grants stores personal access tokens, grants, and the connector policies, which are read with the membership
-// (workspace.Workspace).
+// Grants stores personal access tokens, and the grants of connectors.
 type Grants interface {
+	Connections
 	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
 	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event) (bool, error)
+}
+
+// Connections stores the grants of connectors, and the policies that limit them, which are read with the membership
+// (workspace.Workspace).
+type Connections interface {
 	ConnectorPolicyEffect(
 		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
 	) (consent.PolicyEffect, error)
@@ -372,12 +392,22 @@ type Grants interface {
 // Applications stores OAuth clients and webhook endpoints. The errors are client.ErrUnknown, those of package webhook,
 // audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
 type Applications interface {
+	WebhookChanges
 	Client(ctx context.Context, id uuid.UUID) (client.Client, error)
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
 	Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error)
 	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
 	WebhookDeliveries(ctx context.Context, workspaceID, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
 	WebhookKey(ctx context.Context) ([]byte, error)
+	TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization) error
+	ResendWebhook(
+		ctx context.Context, workspaceID, id, former, delivery uuid.UUID, allowed *audit.Authorization,
+		need func(eventType string) error,
+	) error
+}
+
+// WebhookChanges changes webhook endpoints.
+type WebhookChanges interface {
 	AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error
 	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
@@ -385,11 +415,6 @@ type Applications interface {
 	SetWebhookPersonalData(ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event) error
 	ReplaceWebhookSecret(
 		ctx context.Context, workspaceID, id, replacement uuid.UUID, secret webhook.Sealed, event audit.Event,
-	) error
-	TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization) error
-	ResendWebhook(
-		ctx context.Context, workspaceID, id, former, delivery uuid.UUID, allowed *audit.Authorization,
-		need func(eventType string) error,
 	) error
 }
 

@@ -105,7 +105,8 @@ func (t *transaction) addAttempt(to delivery.Target, e delivery.Event, a deliver
 	t.exec("record a webhook delivery", `insert into account.webhook_deliveries
 		(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
 		values ($1, $2, $3, 'event', $4, $5, $6, nullif($7::integer, 0), nullif($8, ''), $9)`,
-		to.WorkspaceID, uuid.Must(uuid.NewV7()), to.ID, e.Type, e.Sequence, now, a.Status, a.Problem, a.Took.Milliseconds())
+		to.WorkspaceID, uuid.Must(uuid.NewV7()), to.ID, e.Type, e.Sequence, now, a.Status, a.Problem,
+		a.Took.Milliseconds())
 }
 
 // Finish implements delivery.Store.

@@ -68,7 +68,9 @@ func newSigner(t *testing.T) *described {
 	return d
 }
 
-func (d *described) publish(keys ...jose.JSONWebKey) { d.Clients.Put("/oauth/jwks.json", public(keys...)) }
+func (d *described) publish(keys ...jose.JSONWebKey) {
+	d.Clients.Put("/oauth/jwks.json", public(keys...))
+}
 
 // code returns the code of a new consent of the user.
 func (d *described) code() (grant.Grant, string) {
