@@ -87,26 +87,24 @@ func (p *provider) requests(path string) int {
 
 func (p *provider) signed(key *ecdsa.PrivateKey) func([]byte) string {
 	return func(payload []byte) string {
-		return p.signedAs(jose.ES256, jose.JSONWebKey{Key: key, KeyID: "one"}, payload)
+		signer, err := jose.NewSigner(
+			jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil,
+		)
+		if err != nil {
+			p.t.Error(err)
+			return ""
+		}
+		signed, err := signer.Sign(payload)
+		if err != nil {
+			p.t.Error(err)
+			return ""
+		}
+		token, err := signed.CompactSerialize()
+		if err != nil {
+			p.t.Error(err)
+		}
+		return token
 	}
-}
-
-func (p *provider) signedAs(algorithm jose.SignatureAlgorithm, key any, payload []byte) string {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, nil)
-	if err != nil {
-		p.t.Error(err)
-		return ""
-	}
-	signed, err := signer.Sign(payload)
-	if err != nil {
-		p.t.Error(err)
-		return ""
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		p.t.Error(err)
-	}
-	return token
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,9 @@ package app_test
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/net/html"
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
@@ -48,7 +49,11 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 		"no ID token": func([]byte) string { return "" },
 		"rubbish":     func([]byte) string { return "a.b.c" },
 		"our secret as key": func(payload []byte) string {
-			return p.signedAs(jose.HS256, []byte(clientSecret), payload)
+			encode := base64.RawURLEncoding.EncodeToString // go-jose refuses to sign with a key of less than 32 bytes
+			signed := encode([]byte(`{"alg":"HS256"}`)) + "." + encode(payload)
+			mac := hmac.New(sha256.New, []byte(clientSecret))
+			_, _ = mac.Write([]byte(signed))
+			return signed + "." + encode(mac.Sum(nil))
 		},
 		"not signed": func(payload []byte) string {
 			encode := base64.RawURLEncoding.EncodeToString

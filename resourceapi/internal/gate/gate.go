@@ -34,7 +34,7 @@ type Caller struct {
 	Credential  uuid.UUID     // the personal access token or grant
 	Kind        string        // of the credential, as named by package standing
 	Permissions perm.Set      // what the credential may do there at this moment
-	EndsAt      time.Time     // permissions of the credential in the workspace now
+	EndsAt      time.Time     // when the personal access token or the grant ends
 	Module      *apierr.Error // why the module is unavailable; set on the MCP endpoint only
 	// StillAdmitted returns an error if the request of an export would be refused now, because its credential has ended
 	// or its user has lost the permission. It is nil for other requests, which are short.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -200,16 +199,29 @@ func (k *Keys) download(ctx context.Context) (set jose.JSONWebKeySet, err error)
 	return readSet(content)
 }
 
-// readSet selects the public keys that could have signed an access token. A document without any is an error:
-// accepting it would refuse every token.
+// readSet selects the public keys that could have signed an access token, and ignores others (RFC 7517, section 5). A
+// document without any is an error: accepting it would refuse every token.
 func readSet(content []byte) (set jose.JSONWebKeySet, err error) {
-	if err := json.Unmarshal(content, &set); err != nil {
+	var document struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(content, &document); err != nil {
 		return set, errors.New("malformed JWKS")
 	}
-	set.Keys = slices.DeleteFunc(set.Keys, func(key jose.JSONWebKey) bool {
+	for _, raw := range document.Keys {
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(raw) != nil {
+			continue
+		}
 		public, isEC := key.Key.(*ecdsa.PublicKey)
-		return !isEC || public.Curve != elliptic.P256() || key.KeyID == "" || (key.Use != "" && key.Use != "sig")
-	})
+		if !isEC || public.Curve != elliptic.P256() || key.KeyID == "" || (key.Use != "" && key.Use != "sig") {
+			continue
+		}
+		if len(set.Key(key.KeyID)) > 0 {
+			return set, errors.New("two keys in the JWKS have one kid")
+		}
+		set.Keys = append(set.Keys, key)
+	}
 	if len(set.Keys) == 0 {
 		return set, errors.New("the JWKS has no key for ES256")
 	}

@@ -253,6 +253,7 @@ func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 		"P-384":          keystest.JWKS(t, keystest.Named(p384.Public(), "1")),
 		"symmetric":      keystest.JWKS(t, keystest.Named([]byte("0123456789abcdef"), "1")),
 		"private":        keystest.JWKS(t, keystest.NewKey(t, "1")),
+		"two of one kid": keystest.JWKS(t, keystest.NewKey(t, "1").Public(), keystest.NewKey(t, "1").Public()),
 		"for encryption": keystest.JWKS(t, encryption),
 		"without a name": keystest.JWKS(t, nameless),
 	} {
