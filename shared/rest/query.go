@@ -69,9 +69,8 @@ func (p Parameters) Limit() int {
 	if !given {
 		return DefaultLimit
 	}
-	// ParseUint returns 0 for a text that has other characters than digits, and the largest number for larger ones.
-	limit, _ := strconv.ParseUint(text, 10, 64)
-	if limit == 0 {
+	limit, _ := strconv.ParseUint(text, 10, 64) // the largest number for larger ones
+	if limit == 0 || strings.Trim(text, "0123456789") != "" {
 		p.Problems["limit"] = "Must be an integer of at least 1. Values over 200 count as 200."
 	}
 	return int(min(limit, MaxLimit))
@@ -94,7 +93,7 @@ func (p Parameters) Fields(known []string) []string {
 	return slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !slices.Contains(asked, name) })
 }
 
-// FieldsOf returns the names of the JSON members of a struct, in order, which may be followed by fields without one.
+// FieldsOf returns the names of the JSON members of a struct, in order. Fields with the tag json:"-" are left out.
 func FieldsOf[T any]() []string {
 	var names []string
 	for field := range reflect.TypeFor[T]().Fields() {

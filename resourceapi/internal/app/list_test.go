@@ -313,6 +313,7 @@ func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 		"limit=%2B5",
 		"limit=5%20",
 		"limit=0x10",
+		"limit=99999999999999999999x",
 		"limit=%D9%A5",
 		"limit=5&limit=5",
 		"limit=%zz",
