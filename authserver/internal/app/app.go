@@ -68,7 +68,7 @@ type App struct {
 	settings  *settings.Settings
 	consents  *authorize.Handler
 	signIn    *signin.Handler
-	mailing   []func(context.Context) // what sends mails in the background
+	mailing   []func(context.Context) // background work that sends mails
 	endUses   func()
 }
 
@@ -93,12 +93,15 @@ func New(ctx context.Context, c Config, log *slog.Logger, replaced ...func(*Opti
 	for _, replace := range replaced {
 		replace(&a.Options)
 	}
-	var errs [4]error
+	var errs [3]error
 	a.keys, errs[0] = seal.ParseKeys(c.Keys)
 	a.proxies, errs[1] = web.ParseProxies(c.TrustedProxies)
 	a.brand, errs[2] = c.Options.Read()
-	a.watch, errs[3] = server.NewInstruments(ctx, "authserver", c.TraceSettings, log)
-	if err := errors.Join(errs[:]...); err != nil {
+	err := errors.Join(errs[:]...)
+	if err == nil {
+		a.watch, err = server.NewInstruments(ctx, "authserver", c.TraceSettings, log)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := a.openStores(ctx); err != nil {
@@ -152,7 +155,8 @@ func sealSecrets(store *postgres.Store, keys seal.Keys) error {
 	return nil
 }
 
-// newEngine makes what decides about grants and tokens.
+// newEngine creates the keyring, the grant service, the client registry, the engine, the limiter of refusals, and their
+// metrics.
 func (a *App) newEngine() (err error) {
 	c := a.config
 	if a.Keyring, err = keyring.New(a.Store, a.keys); err != nil {
@@ -218,7 +222,8 @@ func (a *App) newDocuments() error {
 	return nil
 }
 
-// newMail makes the store queue mails, and what sends them in the background: nothing if the deployment sends none.
+// newMail makes the store queue mails, and creates the background work that sends them. It does nothing if the
+// deployment sends no mail.
 func (a *App) newMail() error {
 	c := a.config
 	if !c.sendsMail() {

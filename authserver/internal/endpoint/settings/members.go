@@ -322,6 +322,9 @@ func (s *Settings) leave(r *request) error {
 			s.Pages.ShowError(r.w, r.http, ui.MessageOf("last holder", name)) // contract, section 7: 409
 			return nil
 		}
+		if errors.Is(err, membership.ErrNoMember) {
+			return r.done(nil, "You are not a member of this workspace.")
+		}
 		return r.done(err, "You left "+name+".")
 	}
 	if r.user.SecondFactor.MustConfirm() {

@@ -272,11 +272,13 @@ func (g *Grants) revokeReplayed(ctx context.Context, revocation pgx.NamedArgs) e
 		}
 		var user uuid.UUID
 		var data mail.Data
-		tx.row(`select g.user_id, c.name, t.name from account.grants g
+		found := tx.row(`select g.user_id, c.name, t.name from account.grants g
 			join account.oauth_clients c on c.id = g.client_id join account.tenants t on t.id = g.tenant_id
 			where g.tenant_id = $1 and g.id = $2`, revocation["tenant"], revocation["id"]).
-			read(&user, &data.Application, &data.Workspace)
-		tx.mail(user, mail.ConnectionReplayed, data)
+			find(&user, &data.Application, &data.Workspace)
+		if found { // else the grant ends without a mail
+			tx.mail(user, mail.ConnectionReplayed, data)
+		}
 	})
 }
 
