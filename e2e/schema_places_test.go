@@ -32,7 +32,7 @@ const (
 )
 
 // places has every table. A new one is not distributed, not deleted and not erased by itself: enter it in the lists of
-// the code (Distribute, retention.go, deletion.go, erasures.go), and then here.
+// the code (Distribute, retention.go, useraccounts.go, erasures.go), and then here.
 var places = map[string]place{
 	"account.access_requests":     {first, byRetention, withUser, "A"},
 	"account.audit_events":        {first, byRetention, asRecord, "A"},
@@ -134,7 +134,7 @@ from pg_class c where c.relnamespace in ('account'::regnamespace, 'resource'::re
 			"Reference (Distribute)":   {p.nodes == copied, strings.Contains(reference, `"`+table+`"`)},
 			"ByWorkspace (Distribute)": {p.nodes == spread, strings.Contains(byWorkspace, `"`+table+`"`)},
 			"Retention (retention.go)": {p.ends == byRetention, mentions(retained, table)},
-			"eraseUser (deletion.go)": {
+			"eraseUser (useraccounts.go)": {
 				p.person == withUser, mentions(users, table) || strings.Contains(users, `"`+name+`"`),
 			},
 			"the erasures (erasures.go)": {p.person == withSender, mentions(erasures, table)},

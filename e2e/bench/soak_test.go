@@ -148,7 +148,7 @@ func (r *report) soak(loads []load, asked []sample, prints map[string][]footprin
 		start, end := all[0], all[len(all)-1]
 		grown := func(what string, before, after float64) {
 			r.wants(
-				service+", "+what+", at the end of after the first minute",
+				service+", "+what+", at the end divided by after the first minute",
 				"at most 1.10",
 				after/before,
 				"",

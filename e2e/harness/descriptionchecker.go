@@ -38,8 +38,9 @@ var Checker = sync.OnceValues(newDescriptionChecker)
 // Schemas are validated with santhosh-tekuri/jsonschema, which supports JSON Schema 2020-12 as OpenAPI 3.1 uses it. The
 // two Go libraries that validate whole exchanges quote values, and so secrets, in their errors. libopenapi-validator
 // 0.16.3 accepts null as any JSON body, and every body where none is described; kin-openapi does not check 304, HEAD
-// and bodies that are not described, and compiles each schema again for each response. Paths and methods that are not
-// described, HEAD, the parameter fields and the responses that have occurred would stay here in any case.
+// and bodies that are not described, and compiles each schema again for each response. With either library, this type
+// would still have to check paths and methods that are not described, HEAD and the parameter fields, and to record the
+// responses that have occurred.
 type DescriptionChecker struct {
 	Document *openapi.Document
 

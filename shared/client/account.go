@@ -40,7 +40,7 @@ func (o OAuthClients) one(clientID string) string { return o.path() + "/" + url.
 
 // reading returns a read of a route that has the workspace in its path.
 func reading(path string) request {
-	return request{method: http.MethodGet, path: path, again: true}
+	return request{method: http.MethodGet, path: path, idempotent: true}
 }
 
 // List returns the applications.

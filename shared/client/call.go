@@ -46,14 +46,14 @@ func newCaller(baseURL string, h *http.Client) (*caller, error) {
 
 // A request is one API call.
 type request struct {
-	method string
-	path   string // below the base URL; contains no secret
-	query  url.Values
-	header http.Header
-	body   []byte
-	again  bool          // idempotent, so it may be retried
-	within time.Duration // time limit of one try; 0 means the limit of the HTTP client
-	err    error         // why the body cannot be encoded; the request is not sent
+	method     string
+	path       string // below the base URL; contains no secret
+	query      url.Values
+	header     http.Header
+	body       []byte
+	idempotent bool          // it may be retried
+	within     time.Duration // time limit of one try; 0 means the limit of the HTTP client
+	err        error         // why the body cannot be encoded; the request is not sent
 }
 
 // formRequest returns a POST of a form.
@@ -82,7 +82,7 @@ func (s silence) Unwrap() error { return s.error }
 func (c *caller) do(ctx context.Context, r request, into any) (http.Header, error) {
 	for tried := 0; ; tried++ {
 		header, err := c.once(ctx, r, into)
-		if err == nil || !r.again || tried >= c.retries.Most || ctx.Err() != nil {
+		if err == nil || !r.idempotent || tried >= c.retries.Most || ctx.Err() != nil {
 			return header, err
 		}
 		wait, helps := c.retries.wait(err, tried)

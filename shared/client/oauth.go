@@ -227,7 +227,7 @@ func (a Application) exchange(ctx context.Context, r request, key string) (*oaut
 	}
 	c.retries = tokenRetries
 	r.header.Set(keyHeader, key)
-	r.again, r.within = true, tokenWithin
+	r.idempotent, r.within = true, tokenWithin
 	sent := time.Now()
 	g, err := fetch[granted](ctx, c, r)
 	if err != nil {

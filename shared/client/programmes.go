@@ -95,7 +95,7 @@ func (p Programmes) Create(ctx context.Context, n NewProgramme, options ...Write
 }
 
 // A ProgrammeChange describes changes of a programme. A nil field stays unchanged; a pointer to an empty Date
-// removes the day.
+// removes the day. It cannot change the external id.
 type ProgrammeChange struct {
 	Name     *string `json:"name,omitempty"`
 	Summary  *string `json:"summary,omitempty"`

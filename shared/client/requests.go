@@ -34,7 +34,7 @@ func IdempotencyKey(key string) WriteOption {
 // get returns a read within the workspace (spec 5.1).
 func (c *caller) get(path string, query url.Values) request {
 	header := http.Header{"X-Tenant-Id": {c.workspace}}
-	return request{method: http.MethodGet, path: path, query: query, header: header, again: true}
+	return request{method: http.MethodGet, path: path, query: query, header: header, idempotent: true}
 }
 
 // write makes a request a write within the workspace (C3).
@@ -44,7 +44,7 @@ func (c *caller) write(r request, options []WriteOption) request {
 	for _, option := range options {
 		option(r.header)
 	}
-	r.again = true
+	r.idempotent = true
 	return r
 }
 

@@ -65,7 +65,7 @@ func parsePermissions(texts []string) (perm.Set, error) {
 		return perm.Set{}, nil
 	}
 	if len(texts) == 1 && texts[0] == "all" {
-		return perm.Every(), nil
+		return perm.FullSet(), nil
 	}
 	if len(texts) == 0 {
 		return nil, refuse("give permissions, or all, or none")
@@ -73,7 +73,7 @@ func parsePermissions(texts []string) (perm.Set, error) {
 	set := perm.FromStrings(texts)
 	for _, p := range set {
 		if !perm.Known(p) {
-			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), list(perm.Every().Strings())))
+			return nil, refuse(fmt.Sprintf("unknown permission %q: use %s", string(p), list(perm.FullSet().Strings())))
 		}
 	}
 	return set, nil

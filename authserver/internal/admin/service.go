@@ -112,8 +112,8 @@ var refusals = map[error]error{
 	client.ErrUnknown:         ErrNoClient,
 }
 
-// A Command is a command with its arguments and options, which package kong parses. Its result counts only without an
-// error.
+// A Command is a command with its arguments and options, which package kong parses. The result is valid only if the
+// error is nil.
 type Command interface {
 	run(ctx context.Context, s *Service) (Result, error)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/server"
 )
 
-// oauthMetrics count what happens to tokens and grants: the outcomes of the parts that decide (M1 of shared/server
-// holds: no id, no name). The counts are those of this process since it started.
+// oauthMetrics count the outcomes of token requests, rotations, replays, revocations and refusals of this process since
+// it started. No label is an id or a name (M1 of shared/server).
 type oauthMetrics struct {
 	requests    *prometheus.CounterVec
 	rotations   prometheus.Counter
@@ -75,8 +75,8 @@ const (
 	failed      = "error"
 )
 
-// maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at
-// once count as one.
+// maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at once
+// count as one.
 const maxRemembered = 1024
 
 // countRequest counts a token request. It observes the engine.

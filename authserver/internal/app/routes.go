@@ -171,7 +171,7 @@ func (a *App) documentRoutes(router *mux.Router, metadata []byte) {
 	}
 	jwks := a.withKeys(token.Document(a.Keyring.JWKS))
 	route("/v1/account/oauth/jwks", jwks)
-	route("/.well-known/jwks.json", jwks) // where libraries look that read no metadata
+	route("/.well-known/jwks.json", jwks) // where libraries that read no metadata look
 	for _, path := range metadataPaths {
 		route(path, token.Document(func() ([]byte, error) { return metadata, nil }))
 	}

@@ -74,11 +74,11 @@ type Options struct {
 // ErrUsage is wrapped by errors about the options.
 var ErrUsage = errors.New("usage")
 
-// errStop is what a step panics with that cannot continue; perform recovers it. The reason is in the findings.
+// errStop is the panic value of a step that cannot continue; perform recovers it. The reason is in the findings.
 var errStop = errors.New("the run cannot continue")
 
-// perform calls a part of the run, and reports whether it came to its end. The parts are long sequences in which nearly
-// every line can be the last one; so they stop by a panic, as package regexp/syntax does while it parses.
+// perform calls a part of the run, and reports whether it completed. Nearly every line of a part can end it, so a part
+// stops by a panic, as the parser of package regexp/syntax does.
 func perform(part func()) (completed bool) {
 	defer func() {
 		if reason := recover(); reason != nil && reason != errStop {

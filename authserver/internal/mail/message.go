@@ -163,7 +163,7 @@ type Notice struct {
 	ByEvent bool
 }
 
-// Notices returns the mails about changes, by their actions. Its callers only read it.
+// Notices returns the mails about changes, by their actions. Callers must not modify it.
 func Notices() map[audit.Action]Notice { return notices() }
 
 var notices = sync.OnceValue(func() map[audit.Action]Notice {

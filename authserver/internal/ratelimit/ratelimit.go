@@ -63,8 +63,8 @@ const (
 	OfGrant  = "grant"
 )
 
-// ObserveThrottled makes the Limiter call the observer with OfClient or OfGrant for each failure above the limit. Call
-// it before the first failure.
+// ObserveThrottled makes the Limiter call the observer with OfClient or OfGrant for each refusal above the limit. Call
+// it before the first refusal.
 func (l *Limiter) ObserveThrottled(observer func(counted string)) { l.throttled = observer }
 
 // NewLimiter makes a Limiter. Until Share runs, it counts locally.
@@ -79,13 +79,13 @@ func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
 	}
 }
 
-// ForClient counts a failure of a request with this client name, registered or not. It returns how long to wait, or 0.
+// ForClient counts a refusal of a request with this client name, registered or not. It returns how long to wait, or 0.
 func (l *Limiter) ForClient(name string) time.Duration {
 	sum := sha256.Sum256([]byte(name))
 	return l.take(OfClient, hex.EncodeToString(sum[:2]), PerClient)
 }
 
-// ForGrant counts a failure with a code or token that was issued for this grant.
+// ForGrant counts a refusal with a code or token that was issued for this grant.
 func (l *Limiter) ForGrant(id uuid.UUID) time.Duration {
 	return l.take(OfGrant, id.String(), PerGrant)
 }
@@ -164,7 +164,7 @@ const (
 	distrustAfterFail = 5 * time.Second
 )
 
-// remember counts a failure that Share reports.
+// remember counts a refusal that Share reports.
 func (l *Limiter) remember(key string, perMinute int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +178,7 @@ func (l *Limiter) remember(key string, perMinute int) {
 	}
 }
 
-// Share reports this process's failures to the shared count until ctx ends.
+// Share reports this process's refusals to the shared count until ctx ends.
 func (l *Limiter) Share(ctx context.Context) {
 	for pause := shareEvery; ; {
 		select {

@@ -89,10 +89,10 @@ func queuePeople(batch *pgx.Batch, d Demo) error {
 		may        perm.Set
 		workspaces []Workspace
 	}{
-		{d.Users.Owner, "Oluwaseun Adeyemi", perm.Every(), d.Workspaces.all()},
+		{d.Users.Owner, "Oluwaseun Adeyemi", perm.FullSet(), d.Workspaces.all()},
 		{d.Users.Reader, "Rhiannon Pritchard", readerPermissions(), []Workspace{d.Workspaces.Main}},
 		{d.Users.Registrar, "Callum MacAskill", registrarPermissions(), []Workspace{d.Workspaces.Main}},
-		{d.Users.Outsider, "Priya Raghunathan", perm.Every(), []Workspace{d.Workspaces.Empty}},
+		{d.Users.Outsider, "Priya Raghunathan", perm.FullSet(), []Workspace{d.Workspaces.Empty}},
 	} {
 		hash, err := argon2id.CreateHash(person.user.Password, passwordCost())
 		if err != nil {
@@ -164,7 +164,7 @@ type token struct {
 
 func (d *Demo) tokens() []token {
 	t, users, out := d.Workspaces, d.Users, &d.Tokens
-	all := perm.Every()
+	all := perm.FullSet()
 	return []token{
 		{"owner", users.Owner, t.Main, all, &out.Owner},
 		{"reader", users.Reader, t.Main, readerPermissions(), &out.Reader},

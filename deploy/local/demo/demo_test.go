@@ -87,7 +87,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 		may                         perm.Set
 		enabled, provisioned, llmOn bool
 	}{
-		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, perm.Every(), true, true, true},
+		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
 		{"reader", d.Tokens.Reader, d.Workspaces.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
 		{
 			"registrar",
@@ -98,13 +98,13 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 			true,
 			true,
 		},
-		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, perm.Every(), true, true, true},
-		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, perm.Every(), true, true, true},
+		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
+		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, perm.FullSet(), true, true, true},
 		{
 			"programmesDisabled",
 			d.Tokens.OwnerIn.ProgrammesDisabled,
 			d.Workspaces.ProgrammesDisabled.ID,
-			perm.Every(),
+			perm.FullSet(),
 			false,
 			true,
 			true,
@@ -113,7 +113,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 			"unprovisioned",
 			d.Tokens.OwnerIn.Unprovisioned,
 			d.Workspaces.Unprovisioned.ID,
-			perm.Every(),
+			perm.FullSet(),
 			true,
 			false,
 			true,
@@ -122,7 +122,7 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 			"llmDisabled",
 			d.Tokens.OwnerIn.LLMDisabled,
 			d.Workspaces.LLMDisabled.ID,
-			perm.Every(),
+			perm.FullSet(),
 			true,
 			true,
 			false,

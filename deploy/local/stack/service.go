@@ -38,7 +38,11 @@ func (s *Service) start(ctx context.Context) error {
 func (s *Service) Setting(name string) string { return s.settings[name] }
 
 // Set changes a setting from the next start on.
-func (s *Service) Set(name, value string) { s.settings[name] = value }
+func (s *Service) Set(name, value string) {
+	settings := maps.Clone(s.settings) // others may be reading it
+	settings[name] = value
+	s.settings = settings
+}
 
 // SetFile makes the service read a setting from a file from the next start on.
 func (s *Service) SetFile(name, path string) {

@@ -246,7 +246,8 @@ func (t *Tokens) OpenAnswer(stored []byte) ([]byte, error) {
 	return t.answers.OpenBytes(stored)
 }
 
-// The content of a token: its subject, its creation time in milliseconds, and its id or the workspace.
+// tokenLength is the length of the content of a token in bytes: its subject, its creation time in milliseconds, and its
+// id or the workspace.
 const tokenLength = 16 + 8 + 16
 
 func sealToken(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {

@@ -155,7 +155,7 @@ func readRow(record, columns []string) (Details, rest.Problems) {
 			details.ExternalID = value
 		case column == FieldStatus:
 			details.Status = Status(value)
-		default:
+		case column == FieldStartsOn, column == FieldEndsOn:
 			day, err := ParseDate(value)
 			if err != nil {
 				problems[column] = DateMessage
@@ -185,7 +185,8 @@ var (
 	errTooManyCells = errors.New("a row of too many cells")
 )
 
-// A rowReader reads the rows of a file one at a time. The csv.Reader never gets more than one row, which was measured.
+// A rowReader reads the rows of a file one at a time. It measures each row before it passes it to the csv.Reader, which
+// never gets more than one row.
 type rowReader struct {
 	comma byte           // between the cells
 	rest  string         // not read yet

@@ -307,8 +307,8 @@ func numberBacklogs(ctx context.Context, events Events) error {
 	return nil
 }
 
-// numberInTurn does steps of the workspaces in turn until none of them is behind, but for about behindInterval: then
-// others may be behind as well.
+// numberInTurn numbers events of the workspaces in turn, until none of them is behind or behindInterval is over: then
+// other workspaces may be behind as well.
 func numberInTurn(ctx context.Context, events Events, behind []uuid.UUID) error {
 	var failures []error
 	for end := time.Now().Add(behindInterval); len(behind) > 0 && ctx.Err() == nil && time.Now().Before(end); {

@@ -237,9 +237,9 @@ type header struct {
 	Critical  []string `json:"crit"`
 }
 
-// read returns the claims of a token, which it does not verify. It is stricter than go-jose, which accepts
-// any typ (RFC 8725, section 3). It requires the form of DecodeCompact without members that differ only in case, alg,
-// typ and kid, no crit, and claims of the types that Sign writes.
+// read returns the claims of a token, without verifying it. It is stricter than go-jose, which accepts any typ (RFC
+// 8725, section 3): it requires the form that DecodeCompact accepts, no claims whose names differ only in case, the
+// members alg, typ and kid, no crit, and claims of the types that Sign writes.
 func read(text string) (Claims, error) {
 	var h header
 	var p payload
@@ -251,12 +251,12 @@ func read(text string) (Claims, error) {
 	return p.claims(h.KeyID), nil
 }
 
-// DecodeCompact decodes the header and the payload of a JWS of at most most bytes, which it does not verify. It
-// requires the compact form, base64url without padding and line breaks, and JSON objects without duplicate members
-// (JSON version 2).
-func DecodeCompact(text string, most int, header, payload any, options ...json.Options) bool {
+// DecodeCompact decodes the header and the payload of a JWS of at most maxBytes bytes, without verifying it. It reports
+// whether the JWS has compact form, base64url without padding and line breaks, and JSON objects without duplicate
+// members (JSON version 2).
+func DecodeCompact(text string, maxBytes int, header, payload any, options ...json.Options) bool {
 	parts := strings.Split(text, ".")
-	if len(text) > most || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
+	if len(text) > maxBytes || len(parts) != 3 || strings.ContainsAny(text, "\r\n") {
 		return false
 	}
 	for i, into := range []any{header, payload, nil} {

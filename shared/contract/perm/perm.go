@@ -153,8 +153,8 @@ var registry = []Entry{
 // All returns every entry, in the order in which pages show them.
 func All() []Entry { return slices.Clone(registry) }
 
-// Every returns all permissions.
-func Every() Set { return choose(func(Entry) bool { return true }) }
+// FullSet returns the set of all permissions.
+func FullSet() Set { return choose(func(Entry) bool { return true }) }
 
 // Describe returns the entry of a known permission.
 func Describe(p Permission) (Entry, bool) {

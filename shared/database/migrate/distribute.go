@@ -116,18 +116,18 @@ func rowsOf[T any](d *distributing, scan pgx.RowToFunc[T], query string, args ..
 	return all
 }
 
-// is returns the answer to a question.
-func (d *distributing) is(question string, args ...any) (answer bool) {
+// readBool returns the boolean that a query selects.
+func (d *distributing) readBool(question string, args ...any) (answer bool) {
 	d.Read(&answer, question, args...)
 	return answer
 }
 
 // prepare checks the cluster, and waits for other processes that distribute tables.
 func (d *distributing) prepare() {
-	if !d.is(hasCitus) {
+	if !d.readBool(hasCitus) {
 		d.Fail(ErrNoCitus)
 	}
-	if !d.is("select exists (select from pg_dist_node where groupid = 0)") {
+	if !d.readBool("select exists (select from pg_dist_node where groupid = 0)") {
 		d.Fail(errors.New("the first node does not know its own address: run " +
 			"select citus_set_coordinator_host('NAME') on it, with the name by which the other nodes reach it"))
 	}
@@ -211,12 +211,12 @@ func (d *distributing) distributeTable(table, with string) {
 // Without rows to copy, create_distributed_table_concurrently would still take seconds.
 func (d *distributing) distributeEmpty(table, with string) (done bool) {
 	hasRows := "select exists (select from " + table + ")"
-	if d.is(hasRows) {
+	if d.readBool(hasRows) {
 		return false
 	}
 	d.atomically(func() {
 		d.Do("lock table " + table)
-		if d.is(hasRows) { // inserted meanwhile
+		if d.readBool(hasRows) { // inserted meanwhile
 			return
 		}
 		done = true

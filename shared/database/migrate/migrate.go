@@ -257,7 +257,7 @@ type Owner struct {
 }
 
 // AsOwner runs work in a session with the settings of Config and then ends the session, which releases its locks. what
-// begins its errors, unless it is "".
+// is the prefix of its error, unless it is "".
 func AsOwner(ctx context.Context, url, what string, work func(*Owner)) error {
 	config, err := Config(url)
 	if err == nil {

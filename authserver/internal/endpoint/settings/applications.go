@@ -33,7 +33,7 @@ func (s *Settings) showApplications(r *request) error {
 	view := &applicationsView{}
 	view.Apps, view.List = listing[client.Client]{
 		Of:    "applications",
-		First: func(c client.Client) bool { return r.made(c.ID) },
+		First: func(c client.Client) bool { return r.created(c.ID) },
 		Matches: func(c client.Client, words string) bool {
 			return contains(words, c.Name, c.ID.String(), view.PlatformName(c.Platform), strings.Join(c.Redirects, " "))
 		},
@@ -136,7 +136,7 @@ func (s *Settings) saveApplication(r *request, c client.Client) error {
 		address := url.Values{"client_id": {did.Client}, "redirect_uri": {c.Redirects[0]}, "state": {"STATE"}}
 		did.Consent = s.AppURL + "/oauth/authorize?" + address.Encode()
 	}
-	return s.showApplications(r.after(did))
+	return s.showApplications(r.withOutcome(did))
 }
 
 // named returns the detail of the events of a client.
@@ -146,12 +146,12 @@ func named(c client.Client) map[string]any { return map[string]any{"name": c.Nam
 func (s *Settings) showRegisteredBefore(r *request, id uuid.UUID) error {
 	_, err := s.Store.Client(r.ctx(), id)
 	if errors.Is(err, client.ErrUnknown) {
-		return s.showApplications(r.after(outcome{What: "application deleted"}))
+		return s.showApplications(r.withOutcome(outcome{What: "application deleted"}))
 	}
 	if err != nil {
 		return err
 	}
-	return s.showApplications(r.after(outcome{What: "application again", Client: id.String()}))
+	return s.showApplications(r.withOutcome(outcome{What: "application again", Client: id.String()}))
 }
 
 // application reads the workspace's client that the form names.
@@ -186,7 +186,7 @@ func (s *Settings) replaceSecret(r *request, c client.Client) error {
 	if expire {
 		did.What = "secret at once"
 	}
-	return s.showApplications(r.after(did))
+	return s.showApplications(r.withOutcome(did))
 }
 
 // deleteApplication takes id.

@@ -25,7 +25,7 @@ import (
 // An outcome is what a form for developers did. The page shows it only once, with the credential that the form created.
 type outcome struct {
 	What     string    // chooses the words in part_developers.html
-	ID       uuid.UUID // of the token or application, if it made one, which comes first in its list
+	ID       uuid.UUID // of the token or application, if it created one, which comes first in its list
 	Name     string
 	Value    string // "" if it cannot be shown, or not again
 	Client   string // client id of the value, or ""
@@ -33,8 +33,8 @@ type outcome struct {
 	Resource string // of a new connector, or ""
 }
 
-// made reports whether the form made what has this id.
-func (r *request) made(id uuid.UUID) bool { return r.outcome != nil && r.outcome.ID == id }
+// created reports whether the form created what has this id.
+func (r *request) created(id uuid.UUID) bool { return r.outcome != nil && r.outcome.ID == id }
 
 // A reauthMethod is how the user must authenticate before a credential is created.
 type reauthMethod string
@@ -194,7 +194,7 @@ func (s *Settings) showTokens(r *request) error {
 	}
 	view.Tokens, view.List = listing[tokenRow]{
 		Of:    "tokens",
-		First: func(t tokenRow) bool { return r.made(t.ID) },
+		First: func(t tokenRow) bool { return r.created(t.ID) },
 		Matches: func(t tokenRow, words string) bool {
 			return contains(words, t.Name, strings.Join(t.Permissions.Strings(), " "))
 		},
@@ -281,10 +281,10 @@ func (s *Settings) saveToken(r *request, token pat.Token, former *pat.Token) err
 		return err
 	}
 	if !saved {
-		return s.showTokens(r.after(outcome{What: "token again"}))
+		return s.showTokens(r.withOutcome(outcome{What: "token again"}))
 	}
 	did := outcome{What: "token", ID: token.ID, Name: token.Name, Value: value.Reveal()}
-	return s.showTokens(r.after(did))
+	return s.showTokens(r.withOutcome(did))
 }
 
 // errTokenOver reports that the user has no active token with the id in the form.

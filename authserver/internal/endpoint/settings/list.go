@@ -152,8 +152,8 @@ func (l logSearch) Query() string {
 	return "&" + l.Encode()
 }
 
-// of returns the search for the store. The last day is included.
-func (l logSearch) of() audit.Search {
+// forStore returns the search for the store. The last day is included.
+func (l logSearch) forStore() audit.Search {
 	out := audit.Search{RequestID: l.Get("request"), Person: l.Get("person"), Application: l.Get("application")}
 	out.Client, _ = web.ParseID(l.Get("client"))             // "" is the zero id
 	out.Since, _ = time.Parse(time.DateOnly, l.Get("since")) // "" is the zero time
@@ -218,7 +218,7 @@ func (w workspaceLog[T]) entries(r *request) (found []T, out logPage, err error)
 	from := readMark(r.form.Get("before"))
 	out.Later = from != audit.Cursor{}
 	err = r.search(func() (err error) {
-		found, err = w.read(r.ctx(), r.here.Workspace.ID, out.Search.of(), from, w.size+1)
+		found, err = w.read(r.ctx(), r.here.Workspace.ID, out.Search.forStore(), from, w.size+1)
 		return err
 	})
 	if len(found) > w.size {
@@ -307,7 +307,7 @@ func (w workspaceLog[T]) write(r *request, as format) error {
 
 // next reads the next entries in a turn.
 func (w workspaceLog[T]) next(r *request, from audit.Cursor) (lines []T, err error) {
-	search := readSearch(r.form).of()
+	search := readSearch(r.form).forStore()
 	err = r.readLog(r.ctx(), func() error {
 		if err := r.Store.StillAllowed(r.ctx(), r.authorization()); err != nil {
 			return err

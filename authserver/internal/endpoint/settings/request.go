@@ -260,8 +260,8 @@ func (r *request) rejected(what string) bool {
 	return len(r.problems) > 0
 }
 
-// after makes the next page show what the form did. It returns the request.
-func (r *request) after(did outcome) *request {
+// withOutcome makes the next page show what the form did. It returns the request.
+func (r *request) withOutcome(did outcome) *request {
 	r.outcome = &did
 	return r
 }

@@ -89,7 +89,7 @@ func (s *Settings) showSecurity(r *request) error {
 	return r.show("security", view)
 }
 
-// chooseMails takes mail: the kinds that are not ticked are turned off.
+// chooseMails takes mail: the kinds that are not ticked are turned off. The page calls mails notifications.
 func (s *Settings) chooseMails(r *request) error {
 	ticked := func(k mail.Kind) bool { return slices.Contains(r.form["mail"], string(k)) }
 	unwanted := slices.DeleteFunc(mail.OptionalKinds(), ticked)

@@ -84,11 +84,11 @@ func (s *Settings) addWebhook(r *request) error {
 		return s.showNewWebhook(r.refuse(http.StatusConflict, notAdded,
 			urlProblem("This workspace has 20 endpoints, which is the maximum. Delete one first.")))
 	case errors.Is(err, webhook.ErrTaken):
-		return s.showWebhooks(r.after(outcome{What: "endpoint again"}))
+		return s.showWebhooks(r.withOutcome(outcome{What: "endpoint again"}))
 	case err != nil:
 		return err
 	}
-	return s.showWebhooks(r.after(outcome{What: "endpoint", Value: secret.Reveal()}))
+	return s.showWebhooks(r.withOutcome(outcome{What: "endpoint", Value: secret.Reveal()}))
 }
 
 // checkWebhook rejects the fields of an endpoint that are not valid.
@@ -144,8 +144,8 @@ func (v *webhookView) Waiting() bool {
 	return slices.ContainsFunc(v.Deliveries, func(d webhook.Delivery) bool { return d.TriedAt == nil })
 }
 
-// Again reports whether a delivery can be sent again.
-func (v *webhookView) Again(d webhook.Delivery) bool {
+// CanResend reports whether a delivery can be sent again.
+func (v *webhookView) CanResend(d webhook.Delivery) bool {
 	return d.TriedAt != nil && (v.Endpoint.Enabled || d.Sequence == nil)
 }
 
@@ -283,10 +283,10 @@ func (s *Settings) replaceWebhookSecret(r *request, e webhook.Endpoint) error {
 	event := r.webhookEvent(audit.WebhookSecretReplaced, e.ID, needs)
 	err = s.Store.ReplaceWebhookSecret(r.ctx(), r.here.Workspace.ID, e.ID, r.key.Makes, sealed, event)
 	if errors.Is(err, webhook.ErrReplaced) {
-		return s.webhookPage(r.after(outcome{What: "endpoint secret again"}), e)
+		return s.webhookPage(r.withOutcome(outcome{What: "endpoint secret again"}), e)
 	}
 	if err != nil {
 		return err
 	}
-	return s.webhookPage(r.after(outcome{What: "endpoint secret", Value: secret.Reveal()}), e)
+	return s.webhookPage(r.withOutcome(outcome{What: "endpoint secret", Value: secret.Reveal()}), e)
 }

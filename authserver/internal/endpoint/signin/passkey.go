@@ -42,8 +42,8 @@ func (h *Handler) passkeyRoutes() Routes {
 	}
 }
 
-// passkeyOptions serves POST /login/passkey/options, for the browser, and POST /login/again/passkey/options, for the
-// sign-in: a challenge (JSON).
+// passkeyOptions serves POST /login/passkey/options and POST /login/again/passkey/options: a challenge as JSON. It is
+// bound to the browser or, to authenticate again, to the sign-in.
 func (h *Handler) passkeyOptions(v *visit) error {
 	challenge, err := h.RelyingParty.BeginLogin()
 	if err != nil {

@@ -235,7 +235,7 @@ type visit struct {
 	current session.CurrentUser // set by forUser
 	next    string              // set by forUser: the local path that follows a sign-in or reauthentication
 
-	token    string           // of an invitation: set by readInvitation, as the following and current
+	token    string           // of an invitation: readInvitation sets it, offer, signedIn and current
 	offer    membership.Offer // of an invitation
 	signedIn bool             // there is a current user
 }
@@ -381,10 +381,11 @@ var messages = sync.OnceValue(func() (all map[string]ui.Message) {
 	return all
 })
 
-// message returns the message with the name. about are the names in its texts, each followed by what replaces it.
-func (h *Handler) message(v *visit, name string, about ...string) *ui.Message {
+// message returns the message with the name. replacements are pairs of a placeholder and its text, as
+// strings.NewReplacer takes them.
+func (h *Handler) message(v *visit, name string, replacements ...string) *ui.Message {
 	m := messages()[name]
-	fill := strings.NewReplacer(append(about, "{provider}", h.ProviderName, "{workspace}", v.offer.Workspace,
+	fill := strings.NewReplacer(append(replacements, "{provider}", h.ProviderName, "{workspace}", v.offer.Workspace,
 		"{inviter}", v.offer.Inviter, "{email}", v.offer.Email)...)
 	m.Heading, m.Text, m.Next = fill.Replace(m.Heading), fill.Replace(m.Text), fill.Replace(m.Next)
 	m.Links = slices.Clone(m.Links)

@@ -32,7 +32,8 @@ var messages = sync.OnceValue(func() (all map[string]Message) {
 	return all
 })
 
-// MessageOf returns the message with a name in messages.json. about replaces {} in its heading and text.
+// MessageOf returns the message of messages.json with this name, with links after its own. about replaces {} in its
+// heading and text.
 func MessageOf(name, about string, links ...Link) *Message {
 	m := messages()[name]
 	m.Heading, m.Text = strings.ReplaceAll(m.Heading, "{}", about), strings.ReplaceAll(m.Text, "{}", about)

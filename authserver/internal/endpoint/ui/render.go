@@ -276,16 +276,16 @@ func boxes(held, chosen perm.Set) []box {
 	return out
 }
 
-// The formats of moments to the minute and to the second, and of days, in UTC.
+// Formats of times in UTC: to the minute, to the second, and to the day.
 const (
 	toMinute = "2 January 2006, 15:04 UTC"
 	toSecond = "2 Jan 2006, 15:04:05 UTC"
 	toDay    = "2 January 2006"
 )
 
-// timeElement returns a function that writes a time element in a format. The script times.js writes times in the
-// reader's time zone, and the time in UTC as their title. Without it, they are in UTC. The attribute data-local, kind,
-// says how: "ago" is relative, like "2 minutes ago", for a time of the last or next week. The parts come from formatted
+// timeElement returns a function that writes a time as a time element in UTC. The script times.js replaces it by the
+// time in the reader's time zone, with the time in UTC as its title. kind is the attribute data-local: with "ago", the
+// script writes a time of the last or next week relative to now, like "2 minutes ago". The parts come from formatted
 // times alone and need no escaping.
 func timeElement(kind, format string) func(time.Time) template.HTML {
 	return func(t time.Time) template.HTML {

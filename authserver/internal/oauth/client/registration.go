@@ -119,7 +119,7 @@ func (r Registration) permissions(c *Client, resources []string) *Refusal {
 
 // grantable lists the permissions that a client of this kind and for this resource may require.
 func (c Client) grantable() string {
-	c.Required = perm.Every()
+	c.Required = perm.FullSet()
 	return strings.Join(c.At(c.Resource).Required.Strings(), ", ")
 }
 

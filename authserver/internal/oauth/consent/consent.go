@@ -53,8 +53,8 @@ type Ticket struct {
 }
 
 // AuthorizationRequest returns the request again, with the client as it is now.
-func (t Ticket) AuthorizationRequest(of client.Client) Request {
-	return Request{t.RequestIdentity, of.At(t.Resource), t.Permissions, t.Resource}
+func (t Ticket) AuthorizationRequest(c client.Client) Request {
+	return Request{t.RequestIdentity, c.At(t.Resource), t.Permissions, t.Resource}
 }
 
 // TicketLife is how long a page may stay open before the user decides.
@@ -66,8 +66,8 @@ var ErrStale = errors.New("the consent page was open for too long")
 // Tickets seals and opens the tickets of one kind of page. It is safe for concurrent use.
 type Tickets struct{ box *seal.Box }
 
-// NewTickets derives the keys from the master keys: of the tickets of consent pages, and of those of the pages on which
-// a user selects a workspace. Neither can be used as the other.
+// NewTickets derives the keys of both kinds of tickets from the master keys: of consent pages, and of pages on which a
+// user selects a workspace. A ticket of one kind does not open as the other.
 func NewTickets(keys seal.Keys) (consents, choices Tickets, err error) {
 	var err1, err2 error
 	consents.box, err1 = seal.NewBox(keys, "consent ticket")

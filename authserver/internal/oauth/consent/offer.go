@@ -244,8 +244,8 @@ func (c Callback) Lookalike() bool {
 //	P3 Raising a policy widens no grant. The user must consent again.
 //	P4 It applies only to connectors. A workspace without a policy has the default.
 //
-// Besides this package, store/postgres (P2, and what an approval may write), endpoint/settings and admin (changes) use
-// it.
+// Besides this package, these apply the policy: store/postgres (P2, and what an approval may write), endpoint/settings
+// and admin (changes).
 
 // ErrPolicyChanged reports that the policy changed since it was read.
 var ErrPolicyChanged = errors.New("the connector policy has changed since it was read")

@@ -81,16 +81,16 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 }
 
 // recordCaller records for the access log which client, and whose grant, the request is for.
-func (e *exchange) recordCaller(ctx context.Context) {
-	caller := web.Caller{Client: e.snapshot.Client.ID}
-	if g := e.snapshot.Grant; g != nil && g.ClientID == caller.Client {
+func (x *exchange) recordCaller(ctx context.Context) {
+	caller := web.Caller{Client: x.snapshot.Client.ID}
+	if g := x.snapshot.Grant; g != nil && g.ClientID == caller.Client {
 		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
 	web.RecordCaller(ctx, caller)
 }
 
 // snapshotFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see
-// respond). It therefore uses recently read data of its client to describe the refusal, so a flood of garbage causes no
+// PopulateTokenEndpointResponse). It therefore uses recently read data of its client to describe the refusal, so a flood of garbage causes no
 // flood of reads.
 func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {

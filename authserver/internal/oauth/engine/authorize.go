@@ -74,7 +74,7 @@ func (e *Engine) Identify(ctx context.Context, rawQuery string) (Application, er
 
 const maxState = 2048
 
-// An S256 challenge is 32 bytes in base64url (RFC 7636, section 4.2).
+// challengePattern matches an S256 challenge: 32 bytes in base64url (RFC 7636, section 4.2).
 var challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
 // librariesHelp ends the messages about parameters that many libraries do not send by default.

@@ -205,7 +205,7 @@ const (
 	Undone           ScriptResult = "undone"     // no client has the result of the step in Postgres (G10)
 	Superseded       ScriptResult = "superseded" // used before by another request
 	AlreadyUsed      ScriptResult = "taken"      // issue: the code was redeemed, or the grant has ended
-	NotHeld          ScriptResult = "overtaken"  // undo: the try does not hold the active grant's last decision
+	NotHeld          ScriptResult = "overtaken"  // undo: the last decision is another try's; not UpdateResult Overtaken
 )
 
 // decided reports whether the result is OK. former is what a direct rotation has replaced besides the token: it allows

@@ -12,7 +12,7 @@ import (
 type Refusal struct {
 	Code    string
 	Message string
-	Ended   Reason // why the grant is revoked, if this request revoked it or was refused for it
+	Ended   Reason // why the grant is revoked, if this request revoked it or found that after its snapshot
 	Block   Block  // why the client may not act, if the request was refused for that
 }
 
@@ -41,6 +41,7 @@ var codeRefusals = map[ScriptResult]string{
 	Replaced:         "The authorization code was replaced by a newer one.",
 }
 
+// reasonWords are for the client. The words for people are in the audit log, apps.html and letters.json.
 var reasonWords = map[Reason]string{
 	Replayed:       "The grant was revoked because a superseded refresh token was presented",
 	CodeReused:     "The grant was revoked because its authorization code was presented again",

@@ -71,16 +71,16 @@ type RotationStore interface {
 	Withdraw(ctx context.Context, id uuid.UUID, approval int) (ScriptResult, error)
 	// Decide runs the script of a code or of a refresh token, which stores the first of the hashes. A direct step only
 	// replaces a current token, or redeems an unused code; otherwise it changes nothing and returns ReadFirst. A try
-	// that was undone returns Late. If one of the hashes is stored already and was for less than 60 s, the request
-	// repeats the one that stored it.
+	// that was undone returns Late. If one of the hashes was stored less than 60 s ago, the request repeats the request
+	// that stored it.
 	Decide(ctx context.Context, step Step, r Request, next [][]byte) (ScriptResult, error)
 	// Undo undoes the decision of the call with this nonce if nothing has happened since. A decision that other calls
 	// repeat stays. overtaken reports that Postgres has refused the step, the grant is active, and the step does not
 	// hold the last decision: there is a later one.
 	Undo(ctx context.Context, id uuid.UUID, nonce string, how Undo) (overtaken bool, err error)
-	// Superseded returns Again if the request that would store the hash of step repeats the one of the last decision,
-	// Undone if every try that took the grant of Postgres to its generation was undone, and otherwise Superseded. With
-	// a nonce, the step takes part in the last decision.
+	// Superseded returns Again if the request with the hash of step repeats the request of the last decision, Undone if
+	// every try that moved the grant in Postgres to its generation was undone, and otherwise Superseded. If step has a
+	// nonce, it takes part in the last decision.
 	Superseded(ctx context.Context, step Step, known Grant) (ScriptResult, error)
 	Revoke(ctx context.Context, id uuid.UUID, reason Reason, ends time.Time) error
 	Repair(ctx context.Context, g Grant) error

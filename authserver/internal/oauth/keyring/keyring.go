@@ -287,9 +287,9 @@ func count(keys []StoredKey, state State) int {
 }
 
 // missing is the Decision to add the keys that a complete set lacks: a current one, a next one.
-func (k *Keyring) missing(_ time.Time, have []StoredKey) (change Change, err error) {
+func (k *Keyring) missing(_ time.Time, stored []StoredKey) (change Change, err error) {
 	for _, state := range []State{Current, Next} {
-		if count(have, state) > 0 {
+		if count(stored, state) > 0 {
 			continue
 		}
 		added, err := k.generate(state)

@@ -340,8 +340,8 @@ func (p *Provider) authenticatedAt(authTime int64) time.Time {
 	return at
 }
 
-// accepted returns which of the provider's algorithms may sign an ID token: no shared-secret algorithm, and not none.
-// If the provider names none, it is RS256 (Discovery 1.0, section 3).
+// accepted returns those of the provider's algorithms that may sign an ID token: no shared-secret algorithm, and not
+// none. An empty result means RS256 (Discovery 1.0, section 3).
 func accepted(offered []string) []string {
 	asymmetric := []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512,

@@ -159,7 +159,7 @@ func (t *turnQueue) wrong(c Caller) {
 	}
 }
 
-// remove ends a wait, and reports whether it had not ended before.
+// remove takes a turn out of the queue, and reports whether it was still waiting.
 func (t *turnQueue) remove(mine *turn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,7 +30,7 @@ type updateStep struct {
 
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
 // in snapshotsSQL. %[1]s is stepSQL or stepsSQL, %[2]s is "" or directSQL, %[3]s is "" or skip locked, %[4]s is "" or
-// ownSQL, and %[5]s is oneWorkspaceSQL or "".
+// sameTrySQL, and %[5]s is oneWorkspaceSQL or "".
 const (
 	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce,
 		$6::uuid client, $7::text resource, $8::text usable, $9::uuid tenant_id, $10::text scope, 1 place) asked`
@@ -66,9 +66,9 @@ const (
     where tenant_id = any ((select $9::uuid[])::uuid[]))`
 )
 
-// ownSQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
+// sameTrySQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
 // just decided it. If Postgres holds it nevertheless, Redis has lost data.
-const ownSQL = ` and step.nonce = any (g.taken_by)`
+const sameTrySQL = ` and step.nonce = any (g.taken_by)`
 
 // oneWorkspaceSQL is true for the row of a single step. It tells a distributed Postgres which node has the row.
 const oneWorkspaceSQL = ` and g.tenant_id = $9`
@@ -114,7 +114,8 @@ type stepBatcher struct {
 	pool  *pgxpool.Pool
 	limit time.Duration // of each wait for a batch or a connection, and of each statement
 	op    string
-	// one skips locked rows, and direct steps in workspaces with endings, like many.
+	// many is the statement for several steps, and one for a single one. Both skip locked rows and, for direct steps,
+	// workspaces with endings. wait is for a single step, and waits for the lock.
 	many, one, wait string
 	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
 	// workspace.
@@ -125,15 +126,15 @@ type stepBatcher struct {
 
 // newStepBatcher returns the batcher of a statement for direct steps or for others.
 func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) *stepBatcher {
-	var many, one, wait, own string
+	var many, one, wait, sameTry string
 	if direct {
 		many, one, wait = directSQL+noneOfEndingsSQL, directSQL+noEndingsSQL, directSQL+` and `+notEndingSQL
-		own = ownSQL
+		sameTry = sameTrySQL
 	}
 	b := &stepBatcher{pool: pool, limit: g.operationLimit, op: op}
-	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", own, "")
-	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", own, oneWorkspaceSQL)
-	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", own, oneWorkspaceSQL)
+	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", sameTry, "")
+	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", sameTry, oneWorkspaceSQL)
+	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", sameTry, oneWorkspaceSQL)
 	b.batches = batcher(g.db, b.updateBatch)
 	b.batches.Stay = true
 	return b
@@ -187,7 +188,8 @@ where tenant_id = $6 and id = $1 and state <> 'revoked'`
 	revertedSQL = `generation = $3::int and refresh_hash = $4::bytea and taken_by && $2::text[] and taken_by <@ $2`
 )
 
-// CancelTries takes a step back from the tries with these nonces, and prevents them from taking it later.
+// CancelTries implements grant.GrantStore: the step no longer counts as taken by the tries with these nonces, and they
+// cannot take it later.
 func (g *Grants) CancelTries(ctx context.Context, one grant.Step, nonces []string) error {
 	_, err := g.exec(ctx, "cancel step", cancelTriesSQL, one.GrantID, nonces, int32(one.Generation), one.Hash,
 		one.Former, one.WorkspaceID)
@@ -293,8 +295,8 @@ const claimRevokedSQL = `update account.grants set generation = $3, refresh_hash
 		and (generation < $3 or (generation = $3 and refresh_hash = $4))`
 
 // overtaken reports whether the grant was revoked during the step: the winner of a race returns its tokens, which are
-// already invalid. A repeated try finds the step. A step that is not direct began after a snapshot in which the grant
-// was not revoked.
+// already invalid. If the step was tried before, the grant already has its generation and hash. A step that is not
+// direct began after a snapshot in which the grant was not revoked.
 func overtaken(t grant.Snapshot, step grant.Step) bool {
 	g := t.Grant
 	again := g.Generation == step.Generation && bytes.Equal(g.RefreshHash, step.Hash)

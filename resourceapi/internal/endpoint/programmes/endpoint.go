@@ -186,14 +186,8 @@ func readMembers(o rest.Object, problems rest.Problems) programme.Change {
 func readDetails(o rest.Object) (programme.Details, error) {
 	problems := rest.UnknownMembers(o, members...)
 	p, _ := readMembers(o, problems).Apply(programme.Programme{}) // Details.Check finds its problems
-	details := programme.Details{
-		Name:       p.Name,
-		Summary:    p.Summary,
-		Status:     programme.Draft,
-		StartsOn:   p.StartsOn,
-		EndsOn:     p.EndsOn,
-		ExternalID: p.ExternalID,
-	}
+	details := p.Details
+	details.Status = programme.Draft
 	if status := readText(o, programme.FieldStatus, problems); status != nil {
 		details.Status = programme.Status(*status)
 	}

@@ -84,7 +84,7 @@ func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UU
 
 // EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
 func (w *writing) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
-	t, deleted := w.in(ctx), int64(0)
+	t, deleted := w.transaction(ctx), int64(0)
 	for _, months := range monthsOf(id) {
 		if deleted == 0 {
 			deleted = t.exec("erase a submission",
@@ -98,7 +98,7 @@ func (w *writing) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.
 
 // EraseForm implements engage.Writer. The form is locked first, so that no submission arrives meanwhile.
 func (w *writing) EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	t.form("", formSQL+" for update", workspaceID, id)
 	e := erasureRow{
 		TenantID:  workspaceID,
@@ -119,7 +119,7 @@ func (w *writing) EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) 
 // EraseSupporter implements engage.Writer. Earlier releases stored one supporter for each spelling of an address: all
 // of them are erased.
 func (w *writing) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.UUID) (engage.Erasure, error) {
-	t, email := w.in(ctx), ""
+	t, email := w.transaction(ctx), ""
 	found := t.row("find a supporter", `select coalesce(email, '') from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null`, workspaceID, id).find(&email)
 	t.require(found, engage.ErrNoSupporter)
@@ -138,7 +138,7 @@ func (w *writing) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.U
 func (w *writing) EraseAddress(
 	ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID,
 ) (engage.Erasure, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	return t.erasePerson(workspaceID, t.lockPerson(workspaceID, email), email, by)
 }
 
@@ -299,7 +299,7 @@ func (t *transaction) deleteNext(e *erasureRow) (last bool) {
 	return t.deleteWithAddress(e)
 }
 
-// deleteBatch deletes up to limit submissions, and returns and counts them.
+// deleteBatch deletes up to limit submissions, adds their number to e.Deleted, and returns it.
 func (t *transaction) deleteBatch(e *erasureRow, limit int) (deleted int) {
 	_, which := e.of()
 	deleted = int(t.exec("erase submissions", `

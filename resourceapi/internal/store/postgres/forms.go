@@ -30,7 +30,7 @@ func (e *Engage) FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Ans
 	return answer, err == nil, outcome(err)
 }
 
-// The columns of an engage.Form.
+// formColumns are the columns of an engage.Form.
 const formColumns = "f.id, f.tenant_id as workspace_id, f.embed_key, f.title, f.fields, f.allowed_origins, " +
 	"f.disabled_at is null as enabled, f.created_at, f.version, f.retention_months, f.introduction, f.thank_you, f.lang"
 
@@ -44,7 +44,7 @@ func (e *Engage) WorkspaceExists(ctx context.Context, id uuid.UUID) (bool, error
 
 // CreateForm implements engage.Writer.
 func (w *writing) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (engage.Form, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	at := t.nextMoment(f.WorkspaceID, formsList, 1)
 	created := t.form("add a form", `
 		insert into resource.forms as f
@@ -70,7 +70,7 @@ func unless(condition bool, at time.Time) *time.Time {
 func (w *writing) ReplaceForm(
 	ctx context.Context, workspaceID, id uuid.UUID, edit func(engage.Form) (engage.Form, error),
 ) (engage.Form, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	before := t.form("", formSQL+" for update", workspaceID, id)
 	if t.err != nil {
 		return engage.Form{}, t.err

@@ -19,7 +19,7 @@ const maxWaiting = 100
 
 // AcceptImport stores a file until it is processed. It returns programme.ErrImportsWait.
 func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
-	t, id := w.in(ctx), uuid.Must(uuid.NewV7())
+	t, id := w.transaction(ctx), uuid.Must(uuid.NewV7())
 	stored := t.exec("keep an import", `
 		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
 		where (select count(*) from (

@@ -117,8 +117,8 @@ func inTransaction(ctx context.Context, d *database, work func(*transaction)) er
 }
 
 // A transaction runs the statements of one change. It keeps the first error: no statement runs after it, and the
-// transaction is rolled back with it, whatever follows. A change therefore checks only what it decides by. The first
-// argument of a statement says what it does, and begins its error unless it is "".
+// transaction is rolled back with it. So a change checks only the results on which it depends. The first argument of a
+// statement says what it does, and is the prefix of its error unless it is "".
 type transaction struct {
 	pgx.Tx
 	ctx context.Context
@@ -197,8 +197,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// oneRow runs a statement that returns at most one row. It returns missing if there is none. Its errors have passed
-// outcome.
+// oneRow runs a statement that returns at most one row. It returns missing if there is none. outcome has translated its
+// error.
 func oneRow[T any](
 	ctx context.Context, db *database, missing error, scan pgx.RowToFunc[T], text string, args ...any,
 ) (T, error) {
@@ -216,7 +216,7 @@ func allRows[T any](ctx context.Context, db querier, scan pgx.RowToFunc[T], text
 	return pgx.CollectRows(rows, scan)
 }
 
-// exec runs a statement, of which what says what it does.
+// exec runs a statement. what says what it does, and is the prefix of its error.
 func (s *Store) exec(ctx context.Context, what, sql string, args ...any) error {
 	if _, err := s.pool.Exec(ctx, sql, args...); err != nil {
 		return outcome(fmt.Errorf("%s: %w", what, err))

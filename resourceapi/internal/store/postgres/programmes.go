@@ -60,7 +60,7 @@ func (t *transaction) lockProgramme(workspaceID, id uuid.UUID) (p programme.Prog
 
 // Create adds a programme whose details were checked.
 func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme.Details) (programme.Programme, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	t.freeExternalID(workspaceID, d.ExternalID, uuid.Nil)
 	at := t.nextMoment(workspaceID, programmesList, 1)
 	p := programme.New(uuid.Must(uuid.NewV7()), d)
@@ -73,7 +73,7 @@ func (w *writing) Create(ctx context.Context, workspaceID uuid.UUID, d programme
 func (w *writing) Replace(
 	ctx context.Context, workspaceID, id uuid.UUID, edit func(programme.Programme) (programme.Programme, error),
 ) (programme.Programme, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	before := t.lockProgramme(workspaceID, id)
 	if t.err != nil {
 		return programme.Programme{}, t.err
@@ -93,7 +93,7 @@ func (w *writing) Replace(
 
 // DeleteDraft implements programme.Writer.
 func (w *writing) DeleteDraft(ctx context.Context, workspaceID, id, by uuid.UUID) error {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	p := t.lockProgramme(workspaceID, id)
 	t.require(p.Status == programme.Draft, programme.ErrNoDraft)
 	t.exec("delete a programme", "delete from resource.programmes where tenant_id = $1 and id = $2", workspaceID, id)
@@ -148,7 +148,7 @@ func (t *transaction) freeExternalID(workspaceID uuid.UUID, externalID string, b
 
 // LockExternalIDs implements programme.Writer.
 func (w *writing) LockExternalIDs(ctx context.Context, workspaceID uuid.UUID) error {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	t.lockExternalIDs(workspaceID)
 	return t.err
 }
@@ -165,7 +165,7 @@ func (t *transaction) lockProgrammes(workspaceID uuid.UUID, column string, value
 func (w *writing) Upsert(
 	ctx context.Context, workspaceID uuid.UUID, all []programme.Upsert,
 ) ([]programme.Upserted, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	results := t.upsert(workspaceID, all, false)
 	return results, t.err
 }
@@ -215,7 +215,7 @@ func (w *writing) Move(ctx context.Context, workspaceID uuid.UUID, all []program
 	for i, one := range all {
 		ids[i] = one.ID
 	}
-	t, stored := w.in(ctx), map[uuid.UUID]*programme.Programme{}
+	t, stored := w.transaction(ctx), map[uuid.UUID]*programme.Programme{}
 	for _, one := range t.lockProgrammes(workspaceID, "id", ids) {
 		stored[one.ID] = &one
 	}

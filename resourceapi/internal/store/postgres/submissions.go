@@ -26,7 +26,7 @@ const maxCounted = 500
 
 // Accept implements engage.Writer. It adds the submission and its job in one transaction.
 func (w *writing) Accept(ctx context.Context, s engage.Submission) error {
-	t, waiting := w.in(ctx), 0
+	t, waiting := w.transaction(ctx), 0
 	t.row("count the waiting submissions", `select count(*) from (
 		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
 		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",

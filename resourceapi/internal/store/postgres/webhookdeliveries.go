@@ -76,9 +76,9 @@ func (w *Webhooks) Next(
 	return e, e.Type != "", nil
 }
 
-// moved changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in
+// changeAtPosition changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in
 // SQL, where $4 is the time of the database and args are the parameters from $5 on.
-func (w *Webhooks) moved(
+func (w *Webhooks) changeAtPosition(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
 ) error {
@@ -127,7 +127,7 @@ func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a deli
 
 // Accept implements delivery.Store.
 func (w *Webhooks) Accept(ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt) error {
-	return w.moved(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
+	return w.changeAtPosition(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
 		func(time.Time) []any { return []any{e.Sequence} })
 }
 
@@ -141,7 +141,7 @@ func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) 
 func (w *Webhooks) Retry(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, wait time.Duration,
 ) error {
-	return w.moved(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
+	return w.changeAtPosition(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
 		func(now time.Time) []any {
 			since := now
 			if t.FailingSince != nil {

@@ -86,7 +86,7 @@ func (w *writing) ReplaceSecret(
 func (w *writing) recorded(
 	ctx context.Context, action string, by uuid.UUID, e webhook.Endpoint, err error,
 ) (webhook.Endpoint, error) {
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	t.fail("", err)
 	t.recordWebhook(action, e, &by)
 	return e, t.err
@@ -113,7 +113,7 @@ func (w *writing) requested(ctx context.Context, workspaceID, id uuid.UUID, err 
 	}
 	text := "select " + webhook.DeliveryColumns +
 		" from account.webhook_deliveries d where d.tenant_id = $1 and d.id = $2"
-	t := w.in(ctx)
+	t := w.transaction(ctx)
 	found := rowsOf(t, "", webhook.ScanDelivery, text, workspaceID, id)
 	if len(found) == 0 {
 		t.fail("", webhook.ErrNotFound)

@@ -27,8 +27,10 @@ type writing struct {
 	queue Queue // of Engage
 }
 
-// in returns the transaction for the statements of one method.
-func (w *writing) in(ctx context.Context) *transaction { return &transaction{Tx: w.tx, ctx: ctx} }
+// transaction returns the transaction for the statements of one method.
+func (w *writing) transaction(ctx context.Context) *transaction {
+	return &transaction{Tx: w.tx, ctx: ctx}
+}
 
 // Once runs effect in a transaction and stores its answer under key, if one was given. For a known key it returns the
 // first answer without running effect, or rest.ErrReused if the body differs. Of two concurrent requests with

@@ -222,7 +222,7 @@ func (e Endpoints) limited(w http.ResponseWriter, request engine.TokenRequest, e
 	switch refused.Code {
 	case "invalid_grant", "invalid_target", "invalid_scope":
 		if presented, authentic := engine.Presented(e.Grants, request); authentic {
-			return after(w, e.Failures.ForGrant(presented.GrantID), "refusals-per-grant", ratelimit.PerGrant, err)
+			return limitedBy(w, e.Failures.ForGrant(presented.GrantID), "refusals-per-grant", ratelimit.PerGrant, err)
 		}
 	}
 	return e.limitedClient(w, request.ClientID, err)
@@ -236,11 +236,11 @@ func (e Endpoints) limitedClient(w http.ResponseWriter, name string, err error) 
 		(refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
 		return err
 	}
-	return after(w, e.Failures.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
+	return limitedBy(w, e.Failures.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
 }
 
-// after returns err if there is no time to wait. Otherwise it sets the headers of the limit and returns the 429.
-func after(w http.ResponseWriter, wait time.Duration, name string, perMinute int, err error) error {
+// limitedBy returns err if there is no time to wait. Otherwise it sets the headers of the limit and returns the 429.
+func limitedBy(w http.ResponseWriter, wait time.Duration, name string, perMinute int, err error) error {
 	if wait <= 0 {
 		return err
 	}

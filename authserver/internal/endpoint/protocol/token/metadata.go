@@ -12,8 +12,8 @@ import (
 )
 
 // Metadata returns the authorization server metadata of RFC 8414, section 2, for every URL where clients look for it
-// (contract, section 1). issuer and appURL have no trailing slash. documents reports
-// whether clients may use metadata documents.
+// (contract, section 1). issuer and appURL have no trailing slash. documents reports whether clients may use metadata
+// documents.
 func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
 	account := issuer + "/v1/account/oauth/"
 	methods := []string{"none", "client_secret_post", "client_secret_basic"}
