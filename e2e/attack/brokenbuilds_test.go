@@ -112,6 +112,7 @@ func brokenTokens() []brokenBuild {
 }
 
 func brokenPages() []brokenBuild {
+	const pages = "authserver/internal/endpoint/ui/render.go"
 	return []brokenBuild{
 		{
 			"cross-site forms accepted",
@@ -150,11 +151,9 @@ func brokenPages() []brokenBuild {
 			"reauthenticated: the copied cookie is still signed in",
 		},
 		{"names not escaped", []harness.Fault{
-			{
-				File: "authserver/internal/endpoint/ui/render.go",
-				Old:  "\t\"html/template\"\n",
-				New:  "\t\"text/template\"\n",
-			},
+			{File: pages, Old: "\t\"html/template\"\n", New: "\t\"html/template\"\n\ttext \"text/template\"\n"},
+			{File: pages, Old: `templates *template.Template`, New: `templates *text.Template`},
+			{File: pages, Old: `template.New("")`, New: `text.New("")`},
 		}, "TestMarkup_StoredNamesAreEscaped", "onerror"},
 		{
 			"framing allowed",

@@ -116,8 +116,8 @@ type ImportError struct {
 }
 
 // Import sends a CSV file: a header with name, summary, status, startsOn, endsOn and externalId in any order, of which
-// only name is required, then one programme per row, with commas, semicolons or tabs between the cells. The response means that the
-// file was accepted, not that it was processed (spec 4.5): use WaitForImport for the result.
+// only name is required, then one programme per row, with commas, semicolons or tabs between the cells. The response
+// means that the file was accepted, not that it was processed (spec 4.5): use WaitForImport for the result.
 func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteOption) (Import, error) {
 	content, err := io.ReadAll(io.LimitReader(csv, MaxImport+1))
 	if err != nil {

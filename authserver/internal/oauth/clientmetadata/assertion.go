@@ -283,10 +283,10 @@ func readSet(raw []byte) (members []keyMembers, known []jose.JSONWebKey, err err
 		if key.UnmarshalJSON(one) != nil {
 			continue
 		}
-		if public, ok := key.Key.(ed25519.PublicKey); ok && members[i].X != base64.RawURLEncoding.EncodeToString(public) {
-			continue
+		public, cut := key.Key.(ed25519.PublicKey)
+		if !cut || members[i].X == base64.RawURLEncoding.EncodeToString(public) {
+			known = append(known, key)
 		}
-		known = append(known, key)
 	}
 	return members, known, nil
 }

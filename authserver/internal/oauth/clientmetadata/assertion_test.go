@@ -260,11 +260,12 @@ func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 		"a private key of another kind": `{"keys":[` + public + `,{"kty":"OKP","crv":"X25519","x":"AA","d":"AA"}]}`,
 		"an empty Ed25519 key":          `{"keys":[{"kty":"OKP","crv":"Ed25519","x":""}]}`,
 		"a short Ed25519 key":           `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA"}]}`,
-		"a long Ed25519 key":            `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"` + strings.Repeat("A", 44) + `"}]}`,
-		"for encryption":                `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
-		"another curve":                 `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`,
-		"33 keys":                       `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
-		"another algorithm":             `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
+		"a long Ed25519 key": `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"` +
+			strings.Repeat("A", 44) + `"}]}`,
+		"for encryption":    `{"keys":[` + strings.Replace(public, `{`, `{"use":"enc",`, 1) + `]}`,
+		"another curve":     `{"keys":[` + strings.Replace(public, "P-256", "P-384", 1) + `]}`,
+		"33 keys":           `{"keys":[` + strings.Repeat(public+",", 32) + public + `]}`,
+		"another algorithm": `{"keys":[` + strings.Replace(public, `{`, `{"alg":"ES384",`, 1) + `]}`,
 	} {
 		if err := checkKeys([]byte(raw)); err == nil {
 			t.Errorf("%s: accepted", name)

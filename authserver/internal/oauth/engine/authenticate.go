@@ -90,8 +90,8 @@ func (x *exchange) recordCaller(ctx context.Context) {
 }
 
 // snapshotFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see
-// PopulateTokenEndpointResponse). It therefore uses recently read data of its client to describe the refusal, so a flood of garbage causes no
-// flood of reads.
+// PopulateTokenEndpointResponse). It therefore uses recently read data of its client to describe the refusal, so a
+// flood of garbage causes no flood of reads.
 func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
 	if !x.forged {
 		return e.Grants.Snapshot(ctx, id, x.asked.Token.Key(), client.SecretHash(x.request.ClientSecret))

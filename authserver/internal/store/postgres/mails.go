@@ -90,8 +90,8 @@ from account_jobs.river_job where kind = 'mail' and state in ('available', 'runn
 	return w.Count, time.Duration(*w.Seconds * float64(time.Second)), nil
 }
 
-// mailNotice queues the mail that mail.Notices names for an event, to the user that the event concerns. A notice that is
-// not ByEvent is queued by the code of the change, such as revokeReplayed.
+// mailNotice queues the mail that mail.Notices names for an event, to the user that the event concerns. A notice that
+// is not ByEvent is queued by the code of the change, such as revokeReplayed.
 func (t *transaction) mailNotice(e audit.Event) {
 	notice, ok := mail.Notices()[e.Action]
 	if !ok || !notice.ByEvent || e.UserID == nil || !t.sendsMail() {

@@ -66,8 +66,8 @@ const (
     where tenant_id = any ((select $9::uuid[])::uuid[]))`
 )
 
-// sameTrySQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis has
-// just decided it. If Postgres holds it nevertheless, Redis has lost data.
+// sameTrySQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis
+// has just decided it. If Postgres holds it nevertheless, Redis has lost data.
 const sameTrySQL = ` and step.nonce = any (g.taken_by)`
 
 // oneWorkspaceSQL is true for the row of a single step. It tells a distributed Postgres which node has the row.

@@ -76,8 +76,8 @@ func (w *Webhooks) Next(
 	return e, e.Type != "", nil
 }
 
-// changeAtPosition changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the changes in
-// SQL, where $4 is the time of the database and args are the parameters from $5 on.
+// changeAtPosition changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the
+// changes in SQL, where $4 is the time of the database and args are the parameters from $5 on.
 func (w *Webhooks) changeAtPosition(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
 	args func(now time.Time) []any,
