@@ -1,7 +1,10 @@
 package api_test
 
 import (
+	"context"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
@@ -94,13 +97,37 @@ func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
 // Lists of applications are read whole, so their number is limited.
 func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
+	b := newClientsEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
 	b.Fixture.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 			token_endpoint_auth_method)
 		select gen_random_uuid(), 'confidential', $1, 'Rota', '{https://rota.example/cb}', '{}', 'client_secret_post'
 		from generate_series(1, $2)`, b.Fixture.WorkspaceID, client.MaxInWorkspace-1)
-	if last := b.send("POST", b.path(), confidential(nil)); last.Status != 201 {
-		t.Fatalf("the last one: status %d", last.Status)
+	hold, err := b.Fixture.Owner.Begin(t.Context()) // blocks each registration after its client is inserted
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := hold.Exec(t.Context(), "lock table account.client_secrets in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	statuses := make([]int, 4)
+	var all sync.WaitGroup
+	for i := range statuses { // the changes of one user wait for each other
+		user := b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+		headers := append(apitest.Bearer(b.Fixture.Token(user, perm.AccountAPIAccess, perm.ProgrammesRead)),
+			"Content-Type", "application/json")
+		all.Go(func() { statuses[i] = b.Send("POST", b.path(), confidential(nil), headers...).Status })
+	}
+	await.True(t, "all registrations wait", func() bool {
+		return b.Count(`select count(*) from pg_locks
+			where relation = 'account.client_secrets'::regclass and not granted`) == len(statuses)
+	})
+	if err := hold.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if slices.Sort(statuses); !slices.Equal(statuses, []int{201, 409, 409, 409}) {
+		t.Fatalf("the last one, requested four times at once: status %d", statuses)
 	}
 	if beyond := b.send("POST", b.path(), confidential(nil)); beyond.Status != 409 ||
 		!strings.Contains(string(beyond.Body), "1,000 applications") {

@@ -97,6 +97,7 @@ func (c *Clients) SaveClient(
 			tx.noEvent = true
 			return
 		}
+		tx.lock("applications of " + registered.WorkspaceID.String()) // counted one at a time
 		var others int
 		tx.row(`select count(*) from (select from account.oauth_clients
 			where tenant_id = $1 and deleted_at is null and id <> $2 limit $3) c`,
