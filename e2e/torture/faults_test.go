@@ -13,7 +13,7 @@ const (
 	repeatFile      = "authserver/internal/oauth/grant/repeat.go"
 	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
-	redisGrantsFile = "authserver/internal/store/redis/grants.go"
+	redisGrantsFile = "authserver/internal/store/redis/redis.go"
 	writesFile      = "resourceapi/internal/store/postgres/writes.go"
 	serveFile       = "shared/net/web/serve.go"
 	scriptFile      = "authserver/internal/store/redis/script.go"
