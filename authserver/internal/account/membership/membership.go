@@ -126,12 +126,6 @@ var (
 	ErrSent           = errors.New("the invitation was already sent")
 )
 
-// Errors returns the errors of the rules.
-func Errors() []error {
-	return []error{ErrNoMember, ErrMember, ErrLastHolder, ErrChanged, ErrNoInvitation, ErrOtherAddress, ErrUnproven,
-		ErrInviter, ErrAccountExists, ErrPasskeyExists, ErrTooManyInvited, ErrInvited, ErrSent}
-}
-
 // A Refusal says which field of a request is invalid, and why.
 type Refusal struct{ Field, Message string }
 

@@ -143,9 +143,6 @@ var (
 	ErrTooManyChanges = errors.New("too many changes of an address were requested")
 )
 
-// Errors returns the errors of this package.
-func Errors() []error { return []error{ErrLinkInvalid, ErrEmailTaken, ErrTooManyChanges, ErrTakeover} }
-
 // An EmailRequest is a request to change an address.
 type EmailRequest struct {
 	ID       uuid.UUID

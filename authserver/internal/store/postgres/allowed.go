@@ -243,7 +243,7 @@ func (t *transaction) useCode(user uuid.UUID, proof session.Proof, event audit.E
 		return false
 	}
 	if proof.Code == "" {
-		t.fail(session.ErrCodeNeeded)
+		t.refuse(session.ErrCodeNeeded)
 		return false
 	}
 	secret, err := t.db.authenticators.OpenBytes(sealed)

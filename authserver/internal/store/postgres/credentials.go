@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -133,7 +132,7 @@ func (g *Grants) EndGrant(
 	err = g.atomically(ctx, "end grant", func(tx *transaction) {
 		all := rowsOf(tx, scanGrant, `select `+grantColumns+` from account.grants g where g.id = $1`, id)
 		if len(all) == 0 {
-			tx.fail(admin.ErrNoGrant)
+			tx.refuse(admin.ErrNoGrant)
 			return
 		}
 		found = all[0]
@@ -318,8 +317,7 @@ where kid = @kid`
 // transaction. One process at a time can do so. It returns the error of decide unchanged; all other errors
 // wrap store.ErrUnavailable.
 func (g *Grants) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) error {
-	var decideErr error
-	err := g.atomically(ctx, "change signing keys", func(tx *transaction) {
+	return g.atomically(ctx, "change signing keys", func(tx *transaction) {
 		var now time.Time
 		tx.exec(`lock table account.signing_keys in share row exclusive mode`)
 		have := rowsOf(tx, pgx.RowToStructByName[keyring.StoredKey], selectKeys)
@@ -327,12 +325,10 @@ func (g *Grants) ChangeSigningKeys(ctx context.Context, decide keyring.Decision)
 		if tx.err != nil {
 			return
 		}
-		var change keyring.Change
-		change, decideErr = decide(now, have)
-		tx.fail(decideErr)
+		change, err := decide(now, have)
+		tx.require(err == nil, err)
 		tx.changeKeys(change, now)
 	})
-	return cmp.Or(decideErr, err)
 }
 
 func (t *transaction) changeKeys(change keyring.Change, now time.Time) {

@@ -164,7 +164,7 @@ func (t *transaction) countInvitation(i membership.Invitation) {
 		}
 	}
 	if reached != nil {
-		t.fail(reached)
+		t.refuse(reached)
 	}
 	t.exec(`insert into account.invitation_messages (tenant_id, inviter_id, email_hash) values ($1, $2, $3)`,
 		i.WorkspaceID, i.InviterID, email)

@@ -222,7 +222,7 @@ func (s *SignIns) RemoveSignInMethod(
 				return
 			}
 		}
-		tx.fail(admin.ErrNoSignInMethod)
+		tx.refuse(admin.ErrNoSignInMethod)
 	})
 	return removed, err
 }
@@ -418,7 +418,7 @@ func (s *SignIns) LinkIdentity(
 		switch {
 		case !linked || tx.isProven(user):
 		case !confirmed:
-			tx.fail(useraccount.ErrTakeover)
+			tx.refuse(useraccount.ErrTakeover)
 		default:
 			over = tx.takeOver(user, useraccount.ByUpstream, issuer, event)
 		}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -34,6 +33,8 @@ import (
 //
 //go:embed migrations/*.sql
 var Migrations embed.FS
+
+var schema = migrate.Migrations{Files: Migrations, Folder: "migrations", Table: "goose_authserver"}
 
 // A Store gives access to the account schema. It is safe for concurrent use. Its parts have the methods of some
 // aggregates each. They share the pools and the transactions of db.
@@ -247,11 +248,12 @@ func (d *db) checkSameDatabase(ctx context.Context, c *pgx.Conn) error {
 	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
 	var ids []string
-	if err := d.pool.QueryRow(ctx, keyIDsSQL).Scan(&ids); err != nil {
-		return fmt.Errorf("compare databases: %w", err)
-	}
 	var same bool
-	if err := c.QueryRow(ctx, knowsKeySQL, ids).Scan(&same); err != nil {
+	err := d.pool.QueryRow(ctx, keyIDsSQL).Scan(&ids)
+	if err == nil {
+		err = c.QueryRow(ctx, knowsKeySQL, ids).Scan(&same)
+	}
+	if err != nil {
 		return fmt.Errorf("compare databases: %w", err)
 	}
 	if !same {
@@ -284,13 +286,9 @@ func (d *db) Ready(ctx context.Context) error {
 	if d.migrated.Load() {
 		return d.Ping(ctx)
 	}
-	all, err := schema()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	missing, err := all.Missing(ctx, d.probe)
+	missing, err := schema.Missing(ctx, d.probe)
 	if err != nil {
 		return unavailable("read applied migrations", err)
 	}
@@ -303,32 +301,16 @@ func (d *db) Ready(ctx context.Context) error {
 
 // Migrate applies the missing migrations as the owner of the database and returns their names.
 func Migrate(ctx context.Context, url credential.Secret) ([]string, error) {
-	all, err := schema()
+	applied, err := schema.Up(ctx, url.Reveal())
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("migrate the account schema: %w", err)
 	}
-	applied, err := all.Up(ctx, url.Reveal())
-	if err != nil {
-		return applied, fmt.Errorf("migrate the account schema: %w", err)
-	}
-	return applied, nil
+	return applied, err
 }
 
 // SchemaState returns how the schema differs from what this program needs.
 func SchemaState(ctx context.Context, url credential.Secret) (migrate.State, error) {
-	all, err := schema()
-	if err != nil {
-		return migrate.State{}, err
-	}
-	return all.Look(ctx, url.Reveal())
-}
-
-func schema() (migrate.Migrations, error) {
-	files, err := fs.Sub(Migrations, "migrations")
-	if err != nil {
-		return migrate.Migrations{}, fmt.Errorf("read migrations: %w", err)
-	}
-	return migrate.Migrations{Files: files, Table: "goose_authserver"}, nil
+	return schema.Look(ctx, url.Reveal())
 }
 
 // tokensCarryWorkspace is the step after which codes and refresh tokens contain their workspace.

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,15 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/account/membership"
-	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
-	"github.com/almonerhq/almoner/authserver/internal/admin"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
-	"github.com/almonerhq/almoner/authserver/internal/signin/password"
-	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
@@ -63,10 +54,19 @@ func (t *transaction) fail(err error) {
 	}
 }
 
-// require ends the transaction with an error unless ok is true.
+// A refusal is a domain error that ended a transaction.
+type refusal struct{ error }
+
+// Unwrap returns the domain error.
+func (r refusal) Unwrap() error { return r.error }
+
+// refuse ends the transaction with a domain error, which atomically returns unchanged.
+func (t *transaction) refuse(err error) { t.fail(refusal{err}) }
+
+// require refuses the transaction unless ok is true.
 func (t *transaction) require(ok bool, err error) {
 	if !ok {
-		t.fail(err)
+		t.refuse(err)
 	}
 }
 
@@ -83,7 +83,7 @@ func (t *transaction) exec(sql string, args ...any) int64 {
 // violation replaces the error of the transaction if the last statement violated a constraint (violates).
 func (t *transaction) violation(code, table string, as error) {
 	if violates(t.err, code, table) {
-		t.err = as
+		t.err = refusal{as}
 	}
 }
 
@@ -113,7 +113,11 @@ func (r row) find(targets ...any) bool {
 }
 
 // read is find for a row that must be there.
-func (r row) read(targets ...any) { r.tx.require(r.find(targets...), pgx.ErrNoRows) }
+func (r row) read(targets ...any) {
+	if !r.find(targets...) {
+		r.tx.fail(pgx.ErrNoRows)
+	}
+}
 
 // has reports whether a query that selects true has a row.
 func (t *transaction) has(sql string, args ...any) (yes bool) {
@@ -171,8 +175,8 @@ func (d *db) recorded(
 }
 
 // atomically runs do in the transaction of ctx (Once), or in a new one if ctx has none. It retries a transaction that
-// Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged; all
-// others wrap store.ErrUnavailable.
+// Postgres aborted for a deadlock, a lock timeout or a serialization failure. Domain errors are returned unchanged:
+// refusals, and those of the shared packages that run statements. All others wrap store.ErrUnavailable.
 func (d *db) atomically(ctx context.Context, op string, do func(*transaction)) error {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
@@ -192,16 +196,10 @@ func (d *db) atomically(ctx context.Context, op string, do func(*transaction)) e
 			break
 		}
 	}
-	if _, limited := errors.AsType[*membership.LimitError](err); limited {
-		return err
+	if refused, ok := errors.AsType[refusal](err); ok {
+		return refused.error
 	}
-	if refused, ok := errors.AsType[*admin.Refusal](err); ok {
-		return refused
-	}
-	for _, own := range append(slices.Concat(membership.Errors(), useraccount.Errors(), webhook.Errors()),
-		error(rest.ErrReused), client.ErrUnknown, grant.ErrPolicy, grant.ErrAlreadyUsed, consent.ErrPolicyChanged,
-		audit.ErrNotAuthorized, session.ErrProofInvalid, session.ErrSecondFactor, session.ErrCodeNeeded,
-		session.ErrCodeInvalid, authenticator.ErrExists, password.ErrLinkInvalid, password.ErrLastSignInMethod) {
+	for _, own := range append(webhook.Errors(), rest.ErrReused, audit.ErrNotAuthorized) {
 		if errors.Is(err, own) {
 			return own
 		}
@@ -219,12 +217,9 @@ func (t *transaction) sequentially() {
 // retryable reports whether a transaction failed because of a concurrent one. If a grant is approved twice at once,
 // the second approval violates grants_by_id, which "on conflict (tenant_id, id)" does not cover.
 func retryable(err error) bool {
-	var refused *pgconn.PgError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	return slices.Contains([]string{"40P01", "40001", "55P03"}, refused.Code) ||
-		violates(err, uniqueViolation, "grants")
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains([]string{"40P01", "40001", "55P03"}, refused.Code) ||
+		violates(err, uniqueViolation, "grants") || errors.Is(err, errJoined)
 }
 
 // answersTable stores the answers of the account API by Idempotency-Key.
@@ -251,18 +246,18 @@ func (d *db) Once(
 	ctx context.Context, key rest.Key, effect func(context.Context) (rest.Answer, error),
 ) (answer rest.Answer, err error) {
 	var w *writing
-	var failure error
 	table := rest.AnswerTable{Name: answersTable, Box: d.answers}
 	err = d.atomically(ctx, "answer once", func(tx *transaction) {
 		w = &writing{tx: tx.Tx}
-		failure = nil
 		answer, tx.err = table.Once(ctx, tx.Tx, key, func(ctx context.Context, _ pgx.Tx) (rest.Answer, error) {
 			answer, err := effect(context.WithValue(ctx, writingKey{}, w))
-			failure = err
+			if err != nil {
+				err = refusal{err} // effect has made it what the caller must get
+			}
 			return answer, err
 		})
 	})
-	if err = cmp.Or(failure, err); err != nil {
+	if err != nil {
 		return rest.Answer{}, err
 	}
 	for _, do := range w.after {

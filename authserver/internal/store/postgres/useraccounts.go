@@ -116,7 +116,7 @@ func (t *transaction) lockEmailChange(tokenHash []byte) (user uuid.UUID, c usera
 	t.exec(`select from account.users where id = $1 for update`, user)
 	locked := rowsOf(t, scanEmailChange, emailChangeSQL+byToken+` for update of c`, tokenHash)
 	if len(locked) == 0 {
-		t.fail(useraccount.ErrLinkInvalid)
+		t.refuse(useraccount.ErrLinkInvalid)
 		return user, c
 	}
 	return user, locked[0]
@@ -324,8 +324,8 @@ select
 	return sum
 }
 
-// errJoined reports that a user became a member of another workspace before the user's row was locked. Nothing was
-// written.
+// errJoined reports that a user became a member of another workspace before the user's row was locked. atomically
+// tries again.
 var errJoined = errors.New("the user joined another workspace meanwhile")
 
 // DeleteUser deletes an account and records the event. It returns membership.ErrLastHolder or audit.ErrNotAuthorized.
@@ -333,12 +333,7 @@ var errJoined = errors.New("the user joined another workspace meanwhile")
 func (a *Accounts) DeleteUser(
 	ctx context.Context, user uuid.UUID, event audit.Event,
 ) (ended useraccount.Ended, err error) {
-	for range deadlockTries {
-		err = a.atomically(ctx, "delete user", func(tx *transaction) { ended = tx.deleteUser(user, event) })
-		if !errors.Is(err, errJoined) {
-			break
-		}
-	}
+	err = a.atomically(ctx, "delete user", func(tx *transaction) { ended = tx.deleteUser(user, event) })
 	return ended, err
 }
 
@@ -361,7 +356,9 @@ func (t *transaction) deleteUser(user uuid.UUID, event audit.Event) (ended usera
 	t.mayChangeFactors(event.Authorization)
 	current := t.workspacesOf(user)
 	for _, workspaceID := range current {
-		t.require(slices.Contains(locked, workspaceID), errJoined)
+		if !slices.Contains(locked, workspaceID) {
+			t.fail(errJoined)
+		}
 	}
 	ended.Summary = t.deletionSummary(user)
 	t.require(operator || len(ended.Unmanaged()) == 0, membership.ErrLastHolder)
