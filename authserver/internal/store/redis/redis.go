@@ -41,9 +41,9 @@ const (
 )
 
 // Connect makes a client for the grant path. wait raises the limits of its calls (see grant.Service.WaitForStores); 0
-// changes nothing. The client does not retry, because a script that is sent twice
-// may run twice: the grant service retries with a nonce. A cluster client must retry to follow moved slots,
-// so a connectionGuard observes each try. Connect does not dial. The error is redisurl.ErrURL.
+// changes nothing. The client does not retry, because a script that is sent twice may run twice: the grant service
+// retries with a nonce. A cluster client must retry to follow moved slots, so a connectionGuard observes each try.
+// Connect does not dial. The error is redisurl.ErrURL.
 func Connect(url credential.Source, wait time.Duration) (goredis.UniversalClient, error) {
 	return connect(url, connections, wait)
 }
@@ -227,7 +227,7 @@ func (g *Grants) Withdraw(ctx context.Context, id uuid.UUID, approval int) (gran
 func (g *Grants) Decide(
 	ctx context.Context, step grant.Step, r grant.Request, next [][]byte,
 ) (grant.ScriptResult, error) {
-	hashes, givenUp, direct := bytes.Join(next, nil), strings.Join(step.GivenUp, " "), flag(step.Direct())
+	hashes, givenUp, direct := bytes.Join(next, nil), strings.Join(step.GivenUp, " "), step.Direct()
 	token, terms := r.Token, r.Terms
 	if r.IsCode() { // terms.Challenge is derived from the presented verifier
 		return g.run(ctx, exchangeScript, step.GrantID, step.Nonce, token.Hash, terms.ClientID.String(),
@@ -237,14 +237,6 @@ func (g *Grants) Decide(
 		terms.Resource, hashes, givenUp, direct)
 }
 
-// flag returns how the scripts read a flag.
-func flag(set bool) string {
-	if set {
-		return "1"
-	}
-	return ""
-}
-
 // Responds reports whether the server of a grant responded to the last call.
 func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
 	return g.scripts.servers.of(ctx, g.scripts.rdb, grantKey(id)).health.answering()
@@ -252,7 +244,7 @@ func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
 
 // Undo restores the state before the decision with this nonce, if nothing has happened since.
 func (g *Grants) Undo(ctx context.Context, id uuid.UUID, nonce string, how grant.Undo) (overtaken bool, err error) {
-	result, err := g.run(ctx, undoScript, id, nonce, flag(how.Refused), how.Former)
+	result, err := g.run(ctx, undoScript, id, nonce, how.Refused, how.Former)
 	return how.Refused && result == grant.NotHeld, err
 }
 
@@ -308,9 +300,9 @@ var slidingWindow = newScript("slidingwindow")
 
 var _ session.RateCounter = (*LoginCounters)(nil)
 
-// NewLoginCounters returns LoginCounters stored in client.
-func NewLoginCounters(client goredis.UniversalClient) *LoginCounters {
-	return &LoginCounters{newScripts(client)}
+// NewLoginCounters returns LoginCounters stored in rdb.
+func NewLoginCounters(rdb goredis.UniversalClient) *LoginCounters {
+	return &LoginCounters{newScripts(rdb)}
 }
 
 // Count implements session.RateCounter.
@@ -318,10 +310,10 @@ func (l *LoginCounters) Count(
 	ctx context.Context, key string, limit int, window time.Duration, add bool,
 ) (time.Duration, error) {
 	answer, _, err := l.scripts.run(ctx, slidingWindow, "t:{"+key+"}", limit, window.Milliseconds(), add)
-	if err != nil {
-		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
+	var wait int64
+	if err == nil {
+		wait, err = strconv.ParseInt(answer, 10, 64)
 	}
-	wait, err := strconv.ParseInt(answer, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%w: redis: count: %w", store.ErrUnavailable, err)
 	}
@@ -334,9 +326,9 @@ type RateLimits struct{ limiter *redis_rate.Limiter }
 
 var _ ratelimit.Rate = (*RateLimits)(nil)
 
-// NewRateLimits returns RateLimits stored in client.
-func NewRateLimits(client goredis.UniversalClient) *RateLimits {
-	return &RateLimits{redis_rate.NewLimiter(client)}
+// NewRateLimits returns RateLimits stored in rdb.
+func NewRateLimits(rdb goredis.UniversalClient) *RateLimits {
+	return &RateLimits{redis_rate.NewLimiter(rdb)}
 }
 
 // Take implements ratelimit.Rate. Its error wraps store.ErrUnavailable.
@@ -356,10 +348,8 @@ type ReplayCache struct{ scripts *scripts }
 
 var once = newUrgentScript("once")
 
-// NewReplayCache returns a ReplayCache stored in client.
-func NewReplayCache(client goredis.UniversalClient) *ReplayCache {
-	return &ReplayCache{newScripts(client)}
-}
+// NewReplayCache returns a ReplayCache stored in rdb.
+func NewReplayCache(rdb goredis.UniversalClient) *ReplayCache { return &ReplayCache{newScripts(rdb)} }
 
 // First reports whether key is new, and records it for life. It retries a lost response with the same nonce,
 // so that its own retry does not count as a replay. Its error wraps store.ErrUnavailable.
