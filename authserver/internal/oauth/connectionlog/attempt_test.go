@@ -158,3 +158,27 @@ func TestRecorder_LimitsRepetitionsAndFloods(t *testing.T) {
 		t.Error("a failed write is not in the log")
 	}
 }
+
+// The workspace of an orphan is known after IsNew.
+func TestRecorder_OrphanIsNewAgainAfterFailedWrite(t *testing.T) {
+	store := &countingStore{fails: errors.New("silent")}
+	n := connectionlog.NewRecorder(store, time.Now, slog.New(slog.DiscardHandler))
+	orphan := connectionlog.StoppedAttempt{
+		ClientID: uuid.New(),
+		Orphan:   true,
+		Outcome:  connectionlog.Refused,
+		Reason:   "no",
+	}
+	written := orphan
+	written.WorkspaceID = uuid.New()
+	if !n.IsNew(orphan) || n.Write(t.Context(), written) == nil {
+		t.Fatal("the first orphan is not new, or its write does not fail")
+	}
+	if n.Recorded(orphan) || !n.IsNew(orphan) {
+		t.Error("an orphan that was not written is not new")
+	}
+	store.fails = nil
+	if err := n.Write(t.Context(), written); err != nil || !n.Recorded(orphan) || n.IsNew(orphan) {
+		t.Errorf("a written orphan is new: %v", err)
+	}
+}

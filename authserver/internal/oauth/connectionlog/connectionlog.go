@@ -144,7 +144,10 @@ type attemptKey struct {
 }
 
 func (s StoppedAttempt) key() attemptKey {
-	key := attemptKey{workspaceID: s.WorkspaceID, client: s.ClientID, orphan: s.Orphan, reason: s.Reason}
+	key := attemptKey{client: s.ClientID, orphan: s.Orphan, reason: s.Reason}
+	if !s.Orphan { // an orphan's is the workspace of its client, which is set between IsNew and Write
+		key.workspaceID = s.WorkspaceID
+	}
 	if s.UserID != nil {
 		key.user = *s.UserID
 	}
