@@ -285,10 +285,11 @@ const (
 	maxRecent = 1024
 )
 
-// A recentClient is a client, or nil if there was none, as it was read from Postgres. Every transaction of this process
-// may change a client and purges the cache; changes by other processes are visible after recentFor.
+// A recentClient is a client, or client.ErrUnknown, as it was read from Postgres. Every transaction of this process may
+// change a client and purges the cache; changes by other processes are visible after recentFor.
 type recentClient struct {
-	client *client.Client
+	client client.Client
+	err    error
 	at     time.Time
 }
 
@@ -296,20 +297,13 @@ type recentClient struct {
 // requests that are refused in any case, so that garbage costs Postgres at most one read a second. Its result
 // must not authorize anything.
 func (c *Clients) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
-	found, known := c.recent.Get(id)
-	if !known || time.Since(found.at) >= recentFor {
-		found = recentClient{at: time.Now()}
-		read, exists, err := one(ctx, c.db, "read client", scanClient, recentClientSQL, id)
-		if err != nil {
-			return client.Client{}, err
-		}
-		if exists {
-			found.client = &read
-		}
-		c.recent.Add(id, found)
+	if found, known := c.recent.Get(id); known && time.Since(found.at) < recentFor {
+		return found.client, found.err
 	}
-	if found.client == nil {
-		return client.Client{}, client.ErrUnknown
+	at := time.Now()
+	read, err := need(ctx, c.db, "read client", client.ErrUnknown, scanClient, recentClientSQL, id)
+	if err == nil || errors.Is(err, client.ErrUnknown) {
+		c.recent.Add(id, recentClient{read, err, at})
 	}
-	return *found.client, nil
+	return read, err
 }

@@ -215,27 +215,20 @@ func (a *Accounts) Accept(ctx context.Context, o membership.Offer, user uuid.UUI
 func (a *Accounts) AcceptAsNewUser(
 	ctx context.Context, o membership.Offer, user membership.NewUser, added, joined audit.Event,
 ) error {
-	return a.acceptAsNewUser(ctx, o, user, added, joined, func(*transaction) {})
+	return a.acceptAsNewUser(ctx, o, user, nil, added, joined)
 }
 
 // AcceptWithPasskey is like AcceptAsNewUser, for a user with a passkey and no password.
 func (a *Accounts) AcceptWithPasskey(
 	ctx context.Context, o membership.Offer, user membership.NewUser, key passkey.Passkey, added, joined audit.Event,
 ) error {
-	return a.acceptAsNewUser(ctx, o, user, added, joined, func(tx *transaction) {
-		tx.require(tx.insertPasskey(key), membership.ErrPasskeyExists)
-		event := added
-		event.Action, event.Subject = audit.PasskeyAdded, "passkey:"+key.ID.String()
-		event.Detail = map[string]any{"name": key.Name}
-		tx.record(event)
-	})
+	return a.acceptAsNewUser(ctx, o, user, &key, added, joined)
 }
 
-// acceptAsNewUser creates the user and the membership in one transaction. credentials adds the sign-in methods. The
-// address is proven if the link was mailed.
+// acceptAsNewUser creates the user, who may have a passkey, and the membership in one transaction. The address is
+// proven if the link was mailed.
 func (a *Accounts) acceptAsNewUser(
-	ctx context.Context, o membership.Offer, user membership.NewUser, added, joined audit.Event,
-	credentials func(*transaction),
+	ctx context.Context, o membership.Offer, user membership.NewUser, key *passkey.Passkey, added, joined audit.Event,
 ) error {
 	return a.changeMembers(ctx, "accept invitation as new user", o.WorkspaceID, &joined, func(tx *transaction) {
 		tx.endInvitation(o, "accepted")
@@ -247,7 +240,13 @@ func (a *Accounts) acceptAsNewUser(
 			spelling.Spellings(o.Email), o.Mailed, useraccount.ByInvitation)
 		tx.require(inserted == 1, membership.ErrAccountExists)
 		tx.record(added)
-		credentials(tx)
+		if key != nil {
+			tx.require(tx.insertPasskey(*key), membership.ErrPasskeyExists)
+			event := added
+			event.Action, event.Subject = audit.PasskeyAdded, "passkey:"+key.ID.String()
+			event.Detail = map[string]any{"name": key.Name}
+			tx.record(event)
+		}
 		tx.join(o, user.ID)
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -81,15 +82,12 @@ func (a *Accounts) SetUnwantedMails(ctx context.Context, user uuid.UUID, kinds [
 func (d *db) MailsWaiting(ctx context.Context) (int, time.Duration, error) {
 	type waiting struct {
 		Count   int
-		Seconds *float64
+		Seconds zeronull.Float8
 	}
 	w, err := need(ctx, d, "count mails", pgx.ErrNoRows, pgx.RowToStructByPos[waiting], `
 select count(*)::int, extract(epoch from now() - min(created_at))::float8
 from account_jobs.river_job where kind = 'mail' and state in ('available', 'running', 'retryable', 'scheduled')`)
-	if err != nil || w.Seconds == nil {
-		return w.Count, 0, err
-	}
-	return w.Count, time.Duration(*w.Seconds * float64(time.Second)), nil
+	return w.Count, time.Duration(float64(w.Seconds) * float64(time.Second)), err
 }
 
 // mailNotice queues the mail that mail.Notices names for an event, to the user that the event concerns. A notice that

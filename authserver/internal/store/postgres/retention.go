@@ -37,14 +37,21 @@ const (
 // Retention returns the store that deletes the records of the account schema that are no longer needed.
 func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 	return retention.NewStore(d.pool, "account", []retention.Kind{
-		auditEvents().Configured("audit events", SettingAuditEvents, periods[SettingAuditEvents]),
+		// Functions add the months and delete audit events, since this role may only append events. A month is dropped
+		// when all its events are due.
+		retention.Kind{
+			Prepare: "select account.make_audit_months()",
+			Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
+			Drop:    "select account.drop_audit_month($1)",
+			Delete:  "select account.delete_audit_events($1, $2)",
+		}.Configured("audit events", SettingAuditEvents, periods[SettingAuditEvents]),
 		// Functions delete grants and entries of the connection log, workspace by workspace.
 		retention.Kind{
 			Due:    "select t.ends_at as at from account.grants t where t.ends_at < $1 order by 1",
 			Delete: "select account.delete_grants($1, $2)",
 		}.Configured("ended grants", SettingGrants, periods[SettingGrants]),
-		personalAccessTokens().Configured("expired personal access tokens", SettingTokens, periods[SettingTokens]),
-		deletedClients().Configured("deleted clients", SettingClients, periods[SettingClients]),
+		personalAccessTokens.Configured("expired personal access tokens", SettingTokens, periods[SettingTokens]),
+		deletedClients.Configured("deleted clients", SettingClients, periods[SettingClients]),
 		retention.RowsOf("account.signing_keys", "kid", "t.removed_at", "t.state = 'removed'").
 			Configured("removed signing keys", SettingKeys, periods[SettingKeys]),
 		retention.RowsOf("account.invitations", "tenant_id, id", "coalesce(t.ended_at, t.expires_at)", "").
@@ -53,7 +60,7 @@ func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 			Due:    "select t.at from account.connection_stops t where t.at < $1 order by 1",
 			Delete: "select account.delete_connection_stops($1, $2)",
 		}.Configured("connection log", SettingConnectionLog, periods[SettingConnectionLog]),
-		events().Fixed("events", keepEvents),
+		events.Fixed("events", keepEvents),
 		rest.AnswerTable{Name: answersTable}.Kind(),
 		retention.RowsOf("account.sessions", "token", "t.expiry", "").Fixed("expired sessions", 0),
 		retention.RowsOf("account.sign_ins", "id", "t.expires_at", "").Fixed("ended sign-ins", keepSignIns),
@@ -69,49 +76,31 @@ func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 	})
 }
 
-// auditEvents returns the kind of audit events. Functions add the months and delete events, since this role may only
-// append events. A month is dropped when all its events are due.
-func auditEvents() retention.Kind {
-	return retention.Kind{
-		Prepare: "select account.make_audit_months()",
-		Due:     "select at from account.audit_events where at < account.audit_events_due($1) order by at",
-		Drop:    "select account.drop_audit_month($1)",
-		Delete:  "select account.delete_audit_events($1, $2)",
-	}
+// The months of events are added and dropped in the same way as those of the audit log.
+var events = retention.Kind{
+	Prepare: "select account.make_event_months()",
+	Due:     "select created_at as at from account.events where created_at < account.events_due($1) order by 1",
+	Drop:    "select account.drop_event_month($1)",
+	Delete:  "select account.delete_events($1, $2)",
 }
 
-// events returns the kind of events. Its months are added and dropped in the same way as those of the audit log.
-func events() retention.Kind {
-	return retention.Kind{
-		Prepare: "select account.make_event_months()",
-		Due: "select created_at as at from account.events where created_at < account.events_due($1) " +
-			"order by created_at",
-		Drop:   "select account.drop_event_month($1)",
-		Delete: "select account.delete_events($1, $2)",
-	}
-}
+// In a chain of replaced tokens, the oldest is deleted first: a token stays while its predecessor is stored, because
+// the first use of its successor revokes both. The successor of a deleted token no longer names a predecessor.
+var personalAccessTokens = retention.Kind{Due: "select t.expires_at as at " + dueTokens + " order by 1", Delete: `
+	with due as materialized (
+		select t.id ` + dueTokens + ` order by t.expires_at limit $2 for update skip locked
+	), successors as (
+		update account.personal_access_tokens t set replaces_id = null from due where t.replaces_id = due.id
+	), gone as (
+		delete from account.personal_access_tokens t using due where t.id = due.id returning 1)
+	select count(*) from gone`}
 
-// personalAccessTokens returns the kind of personal access tokens. In a chain of replaced tokens, the oldest is deleted
-// first: a token stays while its predecessor is stored, because the first use of its successor revokes both.
-// The successor of a deleted token no longer names a predecessor.
-func personalAccessTokens() retention.Kind {
-	const due = "from account.personal_access_tokens t where t.expires_at < $1 and t.replaces_id is null"
-	return retention.Kind{Due: "select t.expires_at as at " + due + " order by 1", Delete: `
-			with due as materialized (
-				select t.id ` + due + ` order by t.expires_at limit $2 for update skip locked
-			), successors as (
-				update account.personal_access_tokens t set replaces_id = null from due where t.replaces_id = due.id
-			), gone as (
-				delete from account.personal_access_tokens t using due where t.id = due.id returning 1)
-			select count(*) from gone`}
-}
+const dueTokens = "from account.personal_access_tokens t where t.expires_at < $1 and t.replaces_id is null"
 
-// deletedClients returns the kind of deleted clients. A client is deleted after all its grants.
-func deletedClients() retention.Kind {
-	return retention.Kind{
-		Due: `select t.deleted_at as at from account.oauth_clients t where t.deleted_at < $1 and t.id not in (
-			select g.client_id from account.grants g
-			where g.client_id in (select c.id from account.oauth_clients c where c.deleted_at < $1)) order by 1`,
-		Delete: "select account.delete_clients($1, $2)",
-	}
+// A client is deleted after all its grants.
+var deletedClients = retention.Kind{
+	Due: `select t.deleted_at as at from account.oauth_clients t where t.deleted_at < $1 and t.id not in (
+		select g.client_id from account.grants g
+		where g.client_id in (select c.id from account.oauth_clients c where c.deleted_at < $1)) order by 1`,
+	Delete: "select account.delete_clients($1, $2)",
 }

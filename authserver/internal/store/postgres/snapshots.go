@@ -64,10 +64,7 @@ func (g *Grants) Snapshot(
 	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
 	snapshot, err := g.snapshots.Do(ctx, snapshotQuery{clientID, key, secretHash})
-	if err != nil {
-		return grant.Snapshot{}, unavailable("read grant snapshot", err)
-	}
-	return snapshot, nil
+	return snapshot, unavailable("read grant snapshot", err)
 }
 
 func (g *Grants) readSnapshots(ctx context.Context, questions []snapshotQuery) ([]grant.Snapshot, error) {
@@ -168,10 +165,7 @@ func (g *Grants) Introspection(
 	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
 	known, err := g.introspections.Do(ctx, introspection{caller, secretHash, q})
-	if err != nil {
-		return nil, nil, time.Time{}, unavailable("introspect", err)
-	}
-	return known.caller, known.standing, known.issued, nil
+	return known.caller, known.standing, known.issued, unavailable("introspect", err)
 }
 
 // The arrays are in subqueries for the same reason as in snapshotsSQL.

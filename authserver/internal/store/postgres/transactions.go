@@ -302,8 +302,7 @@ func (d *db) exec(ctx context.Context, op, sql string, args ...any) (int64, erro
 func list[T any](ctx context.Context, d *db, op string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := d.withOperationLimit(ctx)
 	defer cancel()
-	found, err := collect(ctx, d.reader(ctx), scan, sql, args...)
-	return found, unavailable(op, err)
+	return listLong(ctx, d, op, scan, sql, args...)
 }
 
 // listLong is list with twice the time.
