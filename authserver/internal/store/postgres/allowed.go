@@ -18,9 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
-// Locks taken by stillAllowed, in the order that all transactions use: user, membership, sign-in or
-// credential, then the written rows. The lock on the user is the same as lockUser's, so that a transaction
-// that takes both does not block itself.
+// Locks taken by stillAllowed, in the order that all transactions use: user, membership, sign-in or credential, then
+// the written rows. The lock on the user is lockUser's, so that a transaction that takes both does not block itself.
 const (
 	allowedUserSQL   = userSQL + ` for no key update`
 	userSQL          = `select '{}'::text[] from account.users where id = $1 and disabled_at is null`
@@ -41,8 +40,7 @@ const allowedFactorSQL = `select '{}'::text[] from account.sign_ins s, account.t
 	usedSecondFactor + `))`
 
 // approvableUserSQL is allowedUserSQL for consents, which take no other lock on the user: they need not wait for each
-// other. In a distributed Postgres each node has a copy of the users, and a lock for an update of one user locks all
-// users.
+// other. In a distributed Postgres each node has a copy of the users, and a lock for an update locks all users.
 const approvableUserSQL = userSQL + ` for share`
 
 // stillAllowed locks what authorized a request until the end of the transaction. The transaction fails with

@@ -106,8 +106,7 @@ func (c *Clients) SaveClient(
 	})
 }
 
-// insertClient inserts a client with the hash of its first secret, if it has one. It returns false if a client with
-// this identifier already exists.
+// insertClient inserts a client with the hash of its first secret, if it has one, or returns false if its id exists.
 func (t *transaction) insertClient(c client.Client, secretHash []byte) bool {
 	inserted := t.exec(`
 insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions, connector_platform,
@@ -144,10 +143,9 @@ func (c *Clients) DeleteClient(
 	return ended, err
 }
 
-// ReplaceSecret gives a confidential client of the workspace a new secret. The previous secret stays valid
-// for overlap, but not longer than its own expiry; older secrets end at once, so that a client has at most
-// two (contract, section 5). The client's row is locked first, so that this also holds for concurrent
-// replacements.
+// ReplaceSecret gives a confidential client of the workspace a new secret. The previous secret stays valid for overlap,
+// but not longer than its own expiry; older secrets end at once, so that a client has at most two (contract, section
+// 5). The client's row is locked first, so that this also holds for concurrent replacements.
 func (c *Clients) ReplaceSecret(
 	ctx context.Context, workspaceID, id uuid.UUID, hash []byte, overlap time.Duration, event audit.Event,
 ) error {
@@ -204,8 +202,7 @@ update account.oauth_clients set name = @name, redirect_uris = @redirects, requi
 where id = @id and kind = @kind and tenant_id is not distinct from @tenant and metadata_url is null
   and deleted_at is null`
 
-// EveryClient lists the clients of one workspace, or all clients if workspaceID is nil, newest first. It
-// includes services.
+// EveryClient lists the clients of one workspace, or all clients if workspaceID is nil, also services, newest first.
 func (c *Clients) EveryClient(ctx context.Context, workspaceID *uuid.UUID) ([]admin.Client, error) {
 	return listLong(ctx, c.db, "list clients", pgx.RowToStructByName[admin.Client], `
 select c.id, c.kind, c.tenant_id as workspace_id, coalesce(t.name, '') as workspace, c.name,
@@ -293,9 +290,8 @@ type recentClient struct {
 	at     time.Time
 }
 
-// RecentClient is Client with its two newest live secrets, from a cache of up to one second. It is for
-// requests that are refused in any case, so that garbage costs Postgres at most one read a second. Its result
-// must not authorize anything.
+// RecentClient is Client with its two newest live secrets, from a cache of up to one second. It is for requests that
+// are refused in any case, so that garbage costs Postgres at most one read a second. It must not authorize anything.
 func (c *Clients) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
 	if found, known := c.recent.Get(id); known && time.Since(found.at) < recentFor {
 		return found.client, found.err

@@ -124,8 +124,7 @@ from account.grants g join account.oauth_clients c on c.id = g.client_id join ac
 where `+grantFilter+` order by g.created_at desc, g.id desc limit @limit`, args)
 }
 
-// EndGrant revokes a grant with its event, or returns admin.ErrNoGrant. It returns false if the grant was
-// already revoked.
+// EndGrant revokes a grant with its event, or returns admin.ErrNoGrant. It returns false if it was revoked before.
 func (g *Grants) EndGrant(
 	ctx context.Context, id uuid.UUID, actor string,
 ) (found grant.Grant, revoked bool, err error) {
@@ -203,9 +202,8 @@ func (g *Grants) ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenI
 		order by p.created_at desc, p.id desc limit 500`, user)
 }
 
-// SaveToken stores a token with its audit event in one transaction. It returns false if a token with this
-// identifier already exists. If the token replaces another, that one must still be active; otherwise the
-// error is audit.ErrNotAuthorized.
+// SaveToken stores a token with its audit event. It returns false if a token with its identifier already exists. A
+// token that it replaces must still be active; otherwise the error is audit.ErrNotAuthorized.
 func (g *Grants) SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error) {
 	return g.changeIf(ctx, "save token", &event, func(tx *transaction) {
 		if t.ReplacesID != nil {
@@ -245,9 +243,7 @@ func (g *Grants) RevokePresentedToken(ctx context.Context, hash []byte, event au
 
 // RevokeToken revokes a token of the user that is not revoked yet with its audit event. It returns false if there is no
 // such token.
-func (g *Grants) RevokeToken(
-	ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event,
-) (bool, error) {
+func (g *Grants) RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event) (bool, error) {
 	return g.changeIf(ctx, "revoke token", &event, func(tx *transaction) {
 		tx.change(`update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
 			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`,
@@ -313,9 +309,8 @@ const moveKey = `update account.signing_keys set state = @to,
   private_sealed = case when @to in ('retired', 'removed') then '' else private_sealed end
 where kid = @kid`
 
-// ChangeSigningKeys calls decide with the current keys and applies its change with the events in one
-// transaction. One process at a time can do so. It returns the error of decide unchanged; all other errors
-// wrap store.ErrUnavailable.
+// ChangeSigningKeys calls decide with the current keys and applies its change with the events in one transaction. One
+// process at a time can do so. It returns the error of decide unchanged; others wrap store.ErrUnavailable.
 func (g *Grants) ChangeSigningKeys(ctx context.Context, decide keyring.Decision) error {
 	return g.atomically(ctx, "change signing keys", func(tx *transaction) {
 		var now time.Time

@@ -149,9 +149,8 @@ func (t *transaction) endOthers(g grant.Grant) {
 	}
 }
 
-// stillApprovable locks what an approval needs: the sign-in, the membership with the permissions, the client
-// and, for a connector, the workspace's LLM integration. It fails with audit.ErrNotAuthorized if any of these
-// has ended.
+// stillApprovable locks what an approval needs: the sign-in, the membership with the permissions, the client and, for a
+// connector, the workspace's LLM integration. It fails with audit.ErrNotAuthorized if any of these has ended.
 func (t *transaction) stillApprovable(g grant.Grant) {
 	if g.SignInID == uuid.Nil {
 		return
@@ -201,9 +200,8 @@ func (g *Grants) Deny(ctx context.Context, key grant.Key, actor string) error {
 // confirmSQL writes to the log of Postgres, so that its commit waits for the commits before it to be durable.
 const confirmSQL = `select pg_logical_emit_message(true, 'almoner', '')`
 
-// Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended
-// keeps its first reason. An earlier call may have ended it and given up waiting for a synchronous standby, so this
-// call waits too.
+// Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended keeps its
+// first reason. An earlier call may have ended it and not waited for a synchronous standby, so this call waits too.
 func (g *Grants) Revoke(
 	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Ending,
 ) error {

@@ -257,8 +257,7 @@ func (t *transaction) withdrawInvitations(user uuid.UUID) {
 		where invited_by = $1 and ended_at is null`, user)
 }
 
-// join makes the user a member, or fails with membership.ErrInviter if the inviter could no longer send the invitation
-// (M4).
+// join makes the user a member, or fails with membership.ErrInviter if the inviter could no longer invite (M4).
 func (t *transaction) join(o membership.Offer, user uuid.UUID) {
 	var held perm.Set
 	t.row(`select m.permissions from account.memberships m

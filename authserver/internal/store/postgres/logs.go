@@ -32,15 +32,13 @@ func eventArgs(e audit.Event) pgx.NamedArgs {
 		"action": e.Action, "subject": e.Subject, "detail": detail, "request": e.RequestID}
 }
 
-// Record appends a single event. An event that belongs to a change is written in the transaction of that
-// change instead.
+// Record appends a single event. The event of a change is written in the transaction of that change.
 func (l *Logs) Record(ctx context.Context, e audit.Event) error {
 	_, err := l.exec(ctx, "record event", insertEvent, eventArgs(e))
 	return err
 }
 
-// RecordRefusal appends a grant.refused event, unless this clock hour already has one for the same grant and
-// reason.
+// RecordRefusal appends a grant.refused event, unless this clock hour already has one for the same grant and reason.
 func (l *Logs) RecordRefusal(ctx context.Context, e audit.Event) error {
 	_, err := l.exec(ctx, "record refusal", insertEvent+` on conflict do nothing`, eventArgs(e))
 	return err
@@ -52,8 +50,7 @@ const isUUID = `'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`
 // clientOf is the client that an event e concerns, as text, or null.
 const clientOf = `case when e.subject like 'client:%' then substr(e.subject, 8) else e.detail ->> 'client_id' end`
 
-// namedSQL and namesSQL, with a statement between them that selects events, add the names of the affected user, the
-// client and the actor.
+// namedSQL and namesSQL, with a statement that selects events between them, add the names of user, client and actor.
 const namedSQL = `
 select e.id, e.at, nullif(e.tenant_id, '00000000-0000-0000-0000-000000000000') as workspace_id, e.user_id, e.actor,
   e.action, e.subject, e.detail, e.request_id,
@@ -69,8 +66,7 @@ left join account.oauth_clients c on c.id = case when named.client ~ ` + isUUID 
 order by e.at desc, e.id desc`
 
 // peopleSQL and applicationsSQL select the users and applications that a search names. A search finds members by parts
-// of their names and addresses, and other users only by their whole e-mail address, so that it does not read all users
-// of the deployment.
+// of their names and addresses, and other users only by their whole e-mail address, so that it does not read all users.
 const (
 	peopleSQL = `select p.id from account.memberships y join account.users p on p.id = y.user_id
 		where y.tenant_id = @of and strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0
@@ -180,9 +176,8 @@ func (l *Logs) readEntries(ctx context.Context, sql string, args pgx.NamedArgs) 
 // so that anonymous entries cannot evict members' entries.
 const keptAttempts = 50
 
-// RecordStopped inserts a stopped attempt, or updates the entry of this clock hour. An answer removes the
-// entry of the consent page that waited for it. A user who is not a member of the workspace is recorded as
-// anonymous.
+// RecordStopped inserts a stopped attempt, or updates the entry of this clock hour. An answer removes the entry of the
+// consent page that waited for it. A user who is not a member of the workspace is recorded as anonymous.
 func (l *Logs) RecordStopped(ctx context.Context, stopped connectionlog.StoppedAttempt) error {
 	return l.atomically(ctx, "note stop", func(tx *transaction) {
 		user := stopped.UserID

@@ -16,9 +16,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
-// BeginSignIn inserts a sign-in whose proof is still valid, with its audit event, or returns
-// session.ErrProofInvalid. It locks the user's row, so that a concurrent password change ends this sign-in
-// too.
+// BeginSignIn inserts a sign-in whose proof is still valid, with its audit event, or returns session.ErrProofInvalid.
+// It locks the user's row, so that a concurrent password change ends this sign-in too.
 func (s *SignIns) BeginSignIn(ctx context.Context, by session.SignIn, event audit.Event) error {
 	return s.atomically(ctx, "begin sign-in", func(tx *transaction) {
 		tx.stillProved(by.UserID, by.Proof)
@@ -39,12 +38,10 @@ func (s *SignIns) BeginSignIn(ctx context.Context, by session.SignIn, event audi
 
 // ReauthenticateSignIn stores the event of a new proof, if the proof and the sign-in are still valid.
 // Otherwise it returns session.ErrProofInvalid or audit.ErrNotAuthorized.
-func (s *SignIns) ReauthenticateSignIn(
-	ctx context.Context, user uuid.UUID, proof session.Proof, event audit.Event,
-) error {
+func (s *SignIns) ReauthenticateSignIn(ctx context.Context, user uuid.UUID, by session.Proof, event audit.Event) error {
 	return s.change(ctx, "prove sign-in", &event, func(tx *transaction) {
-		tx.stillProved(user, proof)
-		if code := tx.useCode(user, proof, event); code || proof.Method == session.Passkey {
+		tx.stillProved(user, by)
+		if code := tx.useCode(user, by, event); code || by.Method == session.Passkey {
 			tx.useSecondFactor(event.Authorization.SignInID)
 		}
 	})
@@ -54,9 +51,8 @@ func (s *SignIns) ReauthenticateSignIn(
 // session.IdleTimeout.
 const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
 
-// SignIn reads a valid sign-in with its user, who must not be disabled, and records when it was last seen, to
-// the minute. It also reads which permissions the user holds in any workspace, which the navigation of every
-// page needs.
+// SignIn reads a valid sign-in with its user, who must not be disabled, and records when it was last seen, to the
+// minute. It also reads which permissions the user holds in any workspace, which the navigation of every page needs.
 func (s *SignIns) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	scan := func(row pgx.CollectableRow) (c session.CurrentUser, err error) {
 		err = row.Scan(&c.SignInID, &c.User.ID, &c.User.Email, &c.User.Name, &c.Held, &c.SecondFactor.Has,
@@ -254,8 +250,7 @@ func (s *SignIns) Passkeys(ctx context.Context, user uuid.UUID) ([]passkey.Passk
 		`select `+passkeyColumns+` from account.passkeys p where p.user_id = $1 order by p.created_at, p.id`, user)
 }
 
-// PasskeyByCredential reads a passkey with its user, who may be disabled. It returns false if there is no
-// such passkey.
+// PasskeyByCredential reads a passkey with its user, who may be disabled. It returns false if there is no such passkey.
 func (s *SignIns) PasskeyByCredential(
 	ctx context.Context, credentialID []byte,
 ) (p passkey.Passkey, u workspace.User, exists bool, err error) {
@@ -298,8 +293,7 @@ on conflict (credential_id) do nothing`, pgx.NamedArgs{"id": p.ID, "user": p.Use
 		"most": passkey.MaxPerUser}) == 1
 }
 
-// UsePasskey records a use with a conditional update, so that only one of two uses with the same counter
-// succeeds.
+// UsePasskey records a use with a conditional update, so that only one of two uses with the same counter succeeds.
 func (s *SignIns) UsePasskey(ctx context.Context, id uuid.UUID, use passkey.Use, copied audit.Event) (bool, error) {
 	good := false
 	err := s.atomically(ctx, "use passkey", func(tx *transaction) {

@@ -227,8 +227,7 @@ func (g *Grants) readIntrospections(ctx context.Context, questions []introspecti
 	return all, g.pool.SendBatch(ctx, batch).Close()
 }
 
-// Standing reads the standing of a credential. Its error is standing.ErrUnknown or wraps
-// store.ErrUnavailable.
+// Standing reads the standing of a credential. Its error is standing.ErrUnknown or wraps store.ErrUnavailable.
 func (g *Grants) Standing(ctx context.Context, q standing.Query) (standing.Standing, error) {
 	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()

@@ -241,8 +241,7 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]gran
 // featureNotSupported is the SQLSTATE code of a statement that a distributed Postgres does not accept.
 const featureNotSupported = "0A000"
 
-// updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the
-// reason.
+// updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the reason.
 func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (grant.Snapshot, grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, s.limit)
 	defer stop()

@@ -294,8 +294,7 @@ select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed +
   'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
 from g`
 
-// enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects
-// none.
+// enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects none.
 func (t *transaction) enforce(workspaceID uuid.UUID, change *consent.PolicyChange, actor string) {
 	e := &change.Effect
 	t.row(effectSQL, effectArgs(workspaceID, change.After)).read(&e.End, &e.Lose, &e.Sooner, &e.More)
