@@ -72,10 +72,7 @@ func (f Folder) makeBase(ctx context.Context) error {
 		return errors.Join(noBase(err), os.RemoveAll(made))
 	}
 	err := os.Rename(f.path(base), f.path(former))
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	if err == nil {
+	if err == nil || errors.Is(err, os.ErrNotExist) {
 		err = os.Rename(made, f.path(base))
 	}
 	if err != nil {
@@ -174,18 +171,20 @@ func (r Recovery) Recover(ctx context.Context) error {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	defer unlock()
-	made := ""
-	if err = r.resolve(); err == nil {
-		made = r.Data + part
+	if r.Data, err = filepath.Abs(r.Data); err == nil { // the server uses the paths from another folder
+		r.Archive, err = filepath.Abs(r.Archive)
+	}
+	made := r.Data + part
+	if err == nil {
 		err = r.check(ctx, made)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := r.prepare(ctx, made); err != nil {
-		return errors.Join(fmt.Errorf("nothing was changed: %w", err), os.RemoveAll(made))
+	if err = r.prepare(ctx, made); err == nil {
+		err = os.Rename(r.Data, r.Data+beforeRecovery)
 	}
-	if err := os.Rename(r.Data, r.Data+beforeRecovery); err != nil {
+	if err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), os.RemoveAll(made))
 	}
 	if err := os.Rename(made, r.Data); err != nil {
@@ -198,14 +197,6 @@ func (r Recovery) Recover(ctx context.Context) error {
 	}
 	r.say("Complete. Start PostgreSQL: it replays the archive up to %s.", inUTC(r.Moment))
 	return nil
-}
-
-// resolve makes the paths absolute: the server uses them from another folder.
-func (r *Recovery) resolve() (err error) {
-	if r.Data, err = filepath.Abs(r.Data); err == nil {
-		r.Archive, err = filepath.Abs(r.Archive)
-	}
-	return err
 }
 
 // check returns an error if the recovery cannot succeed.

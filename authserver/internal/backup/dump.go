@@ -188,16 +188,10 @@ func (f Folder) restoreRoles(ctx context.Context, db *pgx.Conn, name string) err
 	if err != nil {
 		return fmt.Errorf("there is no file with the roles of the dump: %w", err)
 	}
-	rows, err := db.Query(ctx, "select rolname from pg_roles")
-	if err != nil {
-		return err
-	}
-	there, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
+	var there []string
 	var own string
-	if err := db.QueryRow(ctx, "select current_user").Scan(&own); err != nil {
+	err = db.QueryRow(ctx, "select array_agg(rolname::text), current_user from pg_roles").Scan(&there, &own)
+	if err != nil {
 		return err
 	}
 	if _, err := db.Exec(ctx, silent, pgx.QueryExecModeSimpleProtocol); err != nil {

@@ -77,10 +77,7 @@ func (g *Grants) EndConnection(
 			pgx.NamedArgs{"grant": id}, reason, event.Actor)
 		tx.noEvent = true // revokeIn has recorded the end of the grant
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ended, nil
+	return ended, err
 }
 
 // LiveConnectors counts the active grants of connectors in a workspace, up to countAtMost.

@@ -109,24 +109,19 @@ func (a *Accounts) ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]
 		where m.tenant_id = @tenant order by lower(u.name), u.email, u.id`, pgx.NamedArgs{"tenant": workspaceID})
 }
 
+var scanMember = withPermissions(func(m *membership.Member) *perm.Set { return &m.Permissions })
+
 // WorkspaceMember reads a member of a workspace, or returns membership.ErrNoMember.
 func (a *Accounts) WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error) {
-	members, err := a.WorkspaceMembers(ctx, workspaceID, []uuid.UUID{user})
-	if err == nil && len(members) == 0 {
-		err = membership.ErrNoMember
-	}
-	if err != nil {
-		return membership.Member{}, err
-	}
-	return members[0], nil
+	return need(ctx, a.db, "read members", membership.ErrNoMember, scanMember, workspaceMembersSQL,
+		pgx.NamedArgs{"tenant": workspaceID, "users": []uuid.UUID{user}})
 }
 
 // WorkspaceMembers reads the members of a workspace that are among users, in the order of users.
 func (a *Accounts) WorkspaceMembers(
 	ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID,
 ) ([]membership.Member, error) {
-	scan := withPermissions(func(m *membership.Member) *perm.Set { return &m.Permissions })
-	return listLong(ctx, a.db, "read members", scan, workspaceMembersSQL,
+	return listLong(ctx, a.db, "read members", scanMember, workspaceMembersSQL,
 		pgx.NamedArgs{"tenant": workspaceID, "users": users})
 }
 

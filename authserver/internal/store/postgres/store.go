@@ -150,7 +150,12 @@ func Open(ctx context.Context, urls Sources, wait time.Duration, tracers ...pgx.
 		d.probe.Close()
 		return nil, err
 	}
-	if d.refreshes, err = d.openRefreshes(ctx, urls.Refreshes, options); err != nil {
+	d.refreshes = d.pool
+	if urls.Refreshes != nil {
+		options.Connections, options.Check = maxRefreshConnections, d.checkSameDatabase
+		d.refreshes, err = pg.Open(ctx, urls.Refreshes, options)
+	}
+	if err != nil {
 		d.probe.Close()
 		d.pool.Close()
 		return nil, err
@@ -226,15 +231,6 @@ func CheckSameName(database, refreshes credential.Secret) error {
 		return errors.New("must name the same database as ALMONER_DATABASE_URL")
 	}
 	return nil
-}
-
-// openRefreshes returns the pool for refreshes: d.pool, unless refreshes have their own URL.
-func (d *db) openRefreshes(ctx context.Context, url credential.Source, o pg.Options) (*pgxpool.Pool, error) {
-	if url == nil {
-		return d.pool, nil
-	}
-	o.Connections, o.Check = maxRefreshConnections, d.checkSameDatabase
-	return pg.Open(ctx, url, o)
 }
 
 const (

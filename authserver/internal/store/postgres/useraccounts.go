@@ -100,12 +100,9 @@ func (a *Accounts) EmailChangeLink(ctx context.Context, token credential.Secret)
 
 // OpenEmailChange reads the open request of a user, or returns nil.
 func (a *Accounts) OpenEmailChange(ctx context.Context, user uuid.UUID) (*useraccount.EmailChange, error) {
-	c, found, err := one(ctx, a.db, "read change of address", scanEmailChange, emailChangeSQL+`c.user_id = $2`,
-		[]byte{}, user)
-	if !found {
-		return nil, err
-	}
-	return &c, nil
+	c, _, err := one(ctx, a.db, "read change of address", pgx.RowToAddrOfStructByName[useraccount.EmailChange],
+		emailChangeSQL+`c.user_id = $2`, []byte{}, user)
+	return c, err
 }
 
 // lockEmailChange locks the user of a valid link and then the request, or fails with useraccount.ErrLinkInvalid. It

@@ -222,7 +222,7 @@ func TestG10_LateCallChangesNothing(t *testing.T) {
 	r.activate()
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
 	defer cancel()
-	known := r.scripts.servers.of(late, r.rdb, "")
+	known := r.scripts.server(late, "")
 	set := func(by time.Duration) {
 		known.clock.mu.Lock()
 		defer known.clock.mu.Unlock()

@@ -239,7 +239,7 @@ func (g *Grants) Decide(
 
 // Responds reports whether the server of a grant responded to the last call.
 func (g *Grants) Responds(ctx context.Context, id uuid.UUID) bool {
-	return g.scripts.servers.of(ctx, g.scripts.rdb, grantKey(id)).health.answering()
+	return g.scripts.server(ctx, grantKey(id)).health.answering()
 }
 
 // Undo restores the state before the decision with this nonce, if nothing has happened since.

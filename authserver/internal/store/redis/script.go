@@ -62,18 +62,22 @@ var errSlow = errors.New("redis clock response too slow")
 
 // scripts runs scripts on Redis. It records which servers answer and the times of their clocks.
 type scripts struct {
-	rdb     goredis.UniversalClient
-	servers servers
+	rdb goredis.UniversalClient
+
+	mu      sync.Mutex
+	servers map[string]*server // by address
 }
 
 var clockScript = newScript("clock")
 
-func newScripts(rdb goredis.UniversalClient) *scripts { return &scripts{rdb: rdb} }
+func newScripts(rdb goredis.UniversalClient) *scripts {
+	return &scripts{rdb: rdb, servers: map[string]*server{}}
+}
 
 // run runs a script on one key. reached reports whether Redis may have received the call. While the server does not
 // answer, nothing is sent.
 func (s *scripts) run(ctx context.Context, c script, key string, args ...any) (answer string, reached bool, err error) {
-	one := s.servers.of(ctx, s.rdb, key)
+	one := s.server(ctx, key)
 	if !one.health.available(ctx, callTimeout) {
 		return "", false, errSilent
 	}
@@ -163,29 +167,20 @@ type server struct {
 	health healthGate
 }
 
-// servers holds the servers of one client by address. The zero value is ready to use.
-type servers struct {
-	mu  sync.Mutex
-	all map[string]*server
-}
-
-// of returns the server of key: in a cluster, the master of its slot.
-func (s *servers) of(ctx context.Context, rdb goredis.UniversalClient, key string) *server {
+// server returns the server of key: in a cluster, the master of its slot.
+func (s *scripts) server(ctx context.Context, key string) *server {
 	address := ""
-	if cluster, is := rdb.(*goredis.ClusterClient); is {
+	if cluster, is := s.rdb.(*goredis.ClusterClient); is {
 		if master, err := cluster.MasterForKey(ctx, key); err == nil {
 			address = master.Options().Addr
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[string]*server{}
-	}
-	one, known := s.all[address]
+	one, known := s.servers[address]
 	if !known {
 		one = new(server)
-		s.all[address] = one
+		s.servers[address] = one
 	}
 	return one
 }
