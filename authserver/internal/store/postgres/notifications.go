@@ -251,11 +251,9 @@ func (c *Clients) changeWebhook(
 }
 
 // TestWebhook adds a test event to the deliveries of an endpoint. It returns webhook.ErrNotFound or webhook.ErrWaiting.
-func (c *Clients) TestWebhook(
-	ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization,
-) error {
+func (c *Clients) TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, by *audit.Authorization) error {
 	return c.atomically(ctx, "test a webhook endpoint", func(tx *transaction) {
-		if tx.stillAllowed(allowed); tx.err == nil {
+		if tx.stillAllowed(by); tx.err == nil {
 			tx.err = webhook.RequestTest(ctx, tx, workspaceID, id, delivery)
 		}
 	})
@@ -264,11 +262,11 @@ func (c *Clients) TestWebhook(
 // ResendWebhook sends the event of an earlier delivery again. need checks its type. It returns webhook.ErrNotFound,
 // webhook.ErrDisabled or webhook.ErrWaiting.
 func (c *Clients) ResendWebhook(
-	ctx context.Context, workspaceID, id, former, delivery uuid.UUID, allowed *audit.Authorization,
+	ctx context.Context, workspaceID, id, former, delivery uuid.UUID, by *audit.Authorization,
 	need func(eventType string) error,
 ) error {
 	return c.atomically(ctx, "send a webhook again", func(tx *transaction) {
-		if tx.stillAllowed(allowed); tx.err == nil {
+		if tx.stillAllowed(by); tx.err == nil {
 			tx.err = webhook.RequestResend(ctx, tx, workspaceID, id, former, delivery, need)
 		}
 	})

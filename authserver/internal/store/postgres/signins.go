@@ -91,15 +91,13 @@ func (s *SignIns) EndSignIn(ctx context.Context, user, id uuid.UUID, event audit
 }
 
 // EndOtherSignIns ends every other sign-in of the user with one audit event, and returns their number.
-func (s *SignIns) EndOtherSignIns(
-	ctx context.Context, user, but uuid.UUID, event audit.Event,
-) (ended int64, err error) {
+func (s *SignIns) EndOtherSignIns(ctx context.Context, user, but uuid.UUID, event audit.Event) (n int64, err error) {
 	err = s.change(ctx, "end other sign-ins", &event, func(tx *transaction) {
-		ended = tx.exec(`update account.sign_ins set ended_at = now()
+		n = tx.exec(`update account.sign_ins set ended_at = now()
 			where user_id = $1 and id <> $2 and ended_at is null and expires_at > now()`, user, but)
-		tx.noEvent = ended == 0
+		tx.noEvent = n == 0
 	})
-	return ended, err
+	return n, err
 }
 
 // SignInsOf lists the user's valid sign-ins, the most recently seen first.

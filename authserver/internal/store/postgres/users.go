@@ -339,12 +339,10 @@ select exists (select from account.password_resets where token_hash = $2),
 }
 
 // AddReset stores a link of an operator for a user, with the event, or returns admin.ErrNoUser.
-func (s *SignIns) AddReset(
-	ctx context.Context, user uuid.UUID, tokenHash []byte, expires time.Time, event audit.Event,
-) error {
+func (s *SignIns) AddReset(ctx context.Context, user uuid.UUID, hash []byte, ends time.Time, event audit.Event) error {
 	return s.change(ctx, "add password reset", &event, func(tx *transaction) {
 		tx.holdUser(user)
-		tx.addReset(user, tokenHash, expires, true)
+		tx.addReset(user, hash, ends, true)
 	})
 }
 
