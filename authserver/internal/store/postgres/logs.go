@@ -143,16 +143,18 @@ func (l *Logs) entries(
 	defer cancel()
 	args := searchArgs(id, search, from, limit)
 	args["recent"] = recentMonths(from.At, search.Until)
-	found, err := l.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at >= @recent`, search, from)+namesSQL, args)
-	if err != nil || len(found) == limit {
-		return found, err
+	read := func(months string) ([]audit.Entry, error) {
+		text := namedSQL + eventsSQL(of+months, search, from) + namesSQL
+		return collect(ctx, l.pool, pgx.RowToStructByNameLax[audit.Entry], text, args)
 	}
-	args["limit"] = limit - len(found)
-	older, err := l.readEntries(ctx, namedSQL+eventsSQL(of+` and e.at < @recent`, search, from)+namesSQL, args)
-	if err != nil {
-		return nil, err
+	found, err := read(` and e.at >= @recent`)
+	if err == nil && len(found) < limit {
+		args["limit"] = limit - len(found)
+		var older []audit.Entry
+		older, err = read(` and e.at < @recent`)
+		found = append(found, older...)
 	}
-	return append(found, older...), nil
+	return found, unavailable("read audit log", err)
 }
 
 // recentMonths returns the start of the month before the latest month of a read. The read ends at the earliest of ends
@@ -165,11 +167,6 @@ func recentMonths(ends ...time.Time) time.Time {
 		}
 	}
 	return time.Date(latest.Year(), latest.Month()-1, 1, 0, 0, 0, 0, time.UTC)
-}
-
-func (l *Logs) readEntries(ctx context.Context, sql string, args pgx.NamedArgs) ([]audit.Entry, error) {
-	found, err := collect(ctx, l.pool, pgx.RowToStructByNameLax[audit.Entry], sql, args)
-	return found, unavailable("read audit log", err)
 }
 
 // keptAttempts is how many stopped attempts of a connector are stored: 50 of members and 50 anonymous ones,
