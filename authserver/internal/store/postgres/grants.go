@@ -251,9 +251,6 @@ func (g *Grants) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) 
 
 // mailApproval tells the user about a new connection, in the transaction that stores it.
 func (t *transaction) mailApproval(g grant.Grant) {
-	if !t.sendsMail() {
-		return
-	}
 	data := mail.Data{Permissions: titles(g.Permissions)}
 	t.row(`select c.name, t.name from account.oauth_clients c, account.tenants t
 		where c.id = $1 and t.id = $2`, g.ClientID, g.WorkspaceID).read(&data.Application, &data.Workspace)

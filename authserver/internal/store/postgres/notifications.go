@@ -113,9 +113,6 @@ func (t *transaction) workspaceName(id uuid.UUID) (name string) {
 
 // mailInvitation queues the link of an invitation, in the transaction that stores it.
 func (t *transaction) mailInvitation(i membership.Invitation, token credential.Secret) {
-	if !t.sendsMail() {
-		return
-	}
 	m := mail.Message{
 		Kind:    mail.Invitation,
 		Address: i.Email,
@@ -130,9 +127,7 @@ func (t *transaction) mailInvitation(i membership.Invitation, token credential.S
 
 // mailMember tells a user about a change of the user's membership, in the transaction of the change.
 func (t *transaction) mailMember(kind mail.Kind, workspaceID, user uuid.UUID, permissions perm.Set) {
-	if t.sendsMail() {
-		t.mail(user, kind, mail.Data{Workspace: t.workspaceName(workspaceID), Permissions: titles(permissions)})
-	}
+	t.mail(user, kind, mail.Data{Workspace: t.workspaceName(workspaceID), Permissions: titles(permissions)})
 }
 
 // titles returns the titles of permissions, for people.
@@ -317,9 +312,6 @@ func (t *transaction) mailWebhookAdded(e webhook.Endpoint) {
 
 // mailWebhook queues the mails about an endpoint, to its maker, its former maker and all who can manage the members.
 func (t *transaction) mailWebhook(kind mail.Kind, e webhook.Endpoint, former uuid.UUID) {
-	if !t.sendsMail() {
-		return
-	}
 	path := "/settings/webhooks?tenant=" + e.WorkspaceID.String()
 	data := mail.Data{Host: webhookHost(e.URL), Personal: e.PersonalData, Path: path}
 	t.row(`select t.name, u.name, coalesce((select p.name from account.personal_access_tokens p where p.id = $3), '')

@@ -53,9 +53,6 @@ select exists (select from account.email_changes where id = $1),
 
 // mailEmailChange mails a link to the old address and one to the new. If the new address is taken, it gets no link.
 func (t *transaction) mailEmailChange(r useraccount.EmailRequest, taken bool) {
-	if !t.sendsMail() {
-		return
-	}
 	m := mail.Message{
 		Kind:  mail.EmailChangeOld,
 		Token: r.OldToken,
@@ -251,9 +248,6 @@ func (t *transaction) takeOver(
 
 // mailTakeover mails the members who can manage members of a user's workspaces that the account was taken over.
 func (t *transaction) mailTakeover(user uuid.UUID) {
-	if !t.sendsMail() {
-		return
-	}
 	type reader struct {
 		ID                             uuid.UUID
 		WorkspaceID, Workspace, Member string
@@ -362,11 +356,9 @@ func (t *transaction) deleteUser(user uuid.UUID, event audit.Event) (ended usera
 	if t.err != nil {
 		return ended
 	}
-	if t.sendsMail() { // even if the user is disabled
-		m := mail.Message{Kind: mail.AccountDeleted}
-		t.row(`select email, name, now() from account.users where id = $1`, user).read(&m.Address, &m.Name, &m.Data.At)
-		t.queue(m)
-	}
+	m := mail.Message{Kind: mail.AccountDeleted} // even if the user is disabled
+	t.row(`select email, name, now() from account.users where id = $1`, user).read(&m.Address, &m.Name, &m.Data.At)
+	t.queue(m)
 	t.endAccess(user, current, event, &ended)
 	t.eraseUser(user, event)
 	event.Detail = map[string]any{"tenants": len(current), "grants": len(ended.Grants), "tokens": ended.Tokens}
