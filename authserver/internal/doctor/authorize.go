@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -56,9 +58,9 @@ func (r *run) newAttempt() attempt {
 	a := attempt{state: rand.Text(), verifier: credential.Secret(rand.Text() + rand.Text())}
 	r.secrets.add(a.verifier)
 	sum := sha256.Sum256([]byte(a.verifier.Reveal()))
-	scopes := strings.Fields(r.offered.scope)
+	scopes, endpoint := strings.Fields(r.challenge["scope"]), r.server.text("authorization_endpoint")
 	if len(scopes) == 0 {
-		scopes = r.offered.scopes
+		scopes = r.resource.list("scopes_supported")
 	}
 	query := url.Values{
 		"response_type":         {"code"},
@@ -67,16 +69,16 @@ func (r *run) newAttempt() attempt {
 		"state":                 {a.state},
 		"code_challenge":        {base64.RawURLEncoding.EncodeToString(sum[:])},
 		"code_challenge_method": {"S256"},
-		"resource":              {r.offered.resource},
+		"resource":              {r.resource.text("resource")},
 		"almoner_doctor":        {"1"},
 	}
-	if r.server.offline {
+	if slices.Contains(r.server.list("scopes_supported"), "offline_access") {
 		query.Set("scope", " "+strings.Join(slices.Concat(scopes, []string{"offline_access"}), " "))
 		query.Set("prompt", "consent")
 	} else if len(scopes) > 0 {
 		query.Set("scope", strings.Join(scopes, " "))
 	}
-	a.address = r.server.authorize + either(strings.Contains(r.server.authorize, "?"), "&", "?") + query.Encode()
+	a.address = endpoint + either(strings.Contains(endpoint, "?"), "&", "?") + query.Encode()
 	return a
 }
 
@@ -84,7 +86,7 @@ func (r *run) newAttempt() attempt {
 // be an OAuth error.
 func (r *run) probeToken(ctx context.Context) {
 	form := r.codeForm("almoner-doctor", strings.Repeat("almoner-doctor-", 4))
-	resp := r.send(ctx, formRequest(r.server.token, "", form, tokenTimeout))
+	resp := r.send(ctx, formRequest(r.server.text("token_endpoint"), "", form, tokenTimeout))
 	resp.request.note = "an unknown code"
 	code, text := resp.oauthError(), resp.errorText()
 	if code == "invalid_client" && !resp.redirects() && !r.byDocument() {
@@ -180,11 +182,11 @@ func (r *run) checkCallback(address string) {
 	if len(query["code"]) > 1 || len(query["state"]) > 1 || len(query["iss"]) > 1 {
 		r.find("callback_twice", nil)
 	}
-	iss := query.Get("iss")
+	iss, issuer := query.Get("iss"), r.server.text("issuer")
 	r.findFirst(nil, []check{
-		{iss == "" && r.server.sendsIss, "iss_missing", ""},
-		{iss != "" && !r.server.sendsIss, "iss_not_advertised", ""},
-		{iss != "" && iss != r.server.issuer, "iss_differs", difference(iss, r.server.issuer)},
+		{iss == "" && r.server.has(sendsIss), "iss_missing", ""},
+		{iss != "" && !r.server.has(sendsIss), "iss_not_advertised", ""},
+		{iss != "" && iss != issuer, "iss_differs", difference(iss, issuer)},
 	})
 	switch {
 	case query.Get("state") != r.attempt.state:
@@ -202,23 +204,23 @@ func withoutQuery(address string) string {
 	return before
 }
 
-// An arrival is the final address of the browser.
-type arrival struct {
-	address string
-	posted  bool // the browser also sent the consent page's form
-}
-
 // awaitBrowser waits on loopback for the browser to return.
 func (r *run) awaitBrowser(ctx context.Context) string {
 	callback, err := url.Parse(r.redirect)
 	if err != nil {
 		panic(errStop)
 	}
-	listener, err := listen(ctx, callback)
+	host := callback.Hostname()
+	if host == "localhost" {
+		host = "127.0.0.1" // browsers try it too
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, cmp.Or(callback.Port(), "80")))
 	if err != nil {
 		r.stop("cannot_listen", nil, callback.Host)
 	}
-	arrivals := make(chan arrival, 1)
+	arrivals := make(chan string, 1)
+	var first sync.Once
+	posted := false // the browser also sent the consent page's form
 	server := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -228,31 +230,21 @@ func (r *run) awaitBrowser(ctx context.Context) string {
 			}
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			_, _ = io.WriteString(w, "The doctor received the response. You can close this page.\n")
-			select {
-			case arrivals <- arrival{withoutQuery(r.redirect) + "?" + req.URL.RawQuery, req.Method == http.MethodPost}:
-			default: // a second call changes nothing
-			}
+			first.Do(func() {
+				posted = req.Method == http.MethodPost
+				arrivals <- withoutQuery(r.redirect) + "?" + req.URL.RawQuery
+			})
 		}),
 	}
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
 	r.Prompt("Open this address in a browser, sign in and consent:\n\n  " + r.attempt.address +
 		"\n\nWaiting for the browser to return to " + r.redirect + " …")
-	return r.await(ctx, arrivals)
-}
-
-// listen opens the port of a loopback callback. For localhost it uses the IPv4 address, which browsers also
-// try.
-func listen(ctx context.Context, callback *url.URL) (net.Listener, error) {
-	host, port := callback.Hostname(), callback.Port()
-	if host == "localhost" {
-		host = "127.0.0.1"
+	address := r.await(ctx, arrivals)
+	if posted {
+		r.find("approval_307", nil)
 	}
-	if port == "" {
-		port = "80"
-	}
-	var config net.ListenConfig
-	return config.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	return address
 }
 
 // readPasted reads the final address of the browser from a user who pastes it.
@@ -260,31 +252,26 @@ func (r *run) readPasted(ctx context.Context) string {
 	r.Prompt("Open this address in a browser, sign in and consent. The browser ends at an address that begins with\n" +
 		r.redirect + " and may show an error there: paste that whole address here.\n\n  " +
 		r.attempt.address + "\n")
-	arrivals := make(chan arrival, 1)
+	arrivals := make(chan string, 1)
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(r.Pasted, maxPasted)).ReadString('\n')
 		if line = strings.TrimSpace(line); err != nil && line == "" {
 			close(arrivals)
 			return
 		}
-		arrivals <- arrival{address: line}
+		arrivals <- line
 	}()
 	return r.await(ctx, arrivals)
 }
 
 // await waits for the browser to arrive, and returns the final address.
-func (r *run) await(ctx context.Context, arrivals <-chan arrival) string {
-	timer := time.NewTimer(userTimeout)
-	defer timer.Stop()
+func (r *run) await(ctx context.Context, arrivals <-chan string) string {
 	select {
-	case last, ok := <-arrivals:
-		if ok && last.posted {
-			r.find("approval_307", nil)
-		}
+	case address, ok := <-arrivals:
 		if ok {
-			return last.address
+			return address
 		}
-	case <-timer.C:
+	case <-time.After(userTimeout):
 	case <-ctx.Done():
 		panic(errStop)
 	}

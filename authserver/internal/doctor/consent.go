@@ -28,12 +28,12 @@ type browser struct {
 // consent signs in, chooses a workspace if the page offers a choice, and approves. It returns the address of
 // the callback.
 func (r *run) consent(ctx context.Context) string {
-	page, err := url.Parse(r.server.authorize)
+	page, err := url.Parse(r.server.text("authorization_endpoint"))
 	if err != nil {
 		panic(errStop)
 	}
 	// D3: the operator of the named server also receives the password.
-	issuer, err := url.Parse(r.server.issuer)
+	issuer, err := url.Parse(r.server.text("issuer"))
 	if err != nil || origin(issuer) != origin(r.typed) || (page.Scheme != "https" && !isLoopback(page.Hostname())) {
 		r.stop("password_not_sent", nil, "the sign-in page is at "+origin(page))
 	}
@@ -83,7 +83,7 @@ func (b *browser) next(resp *response) (next request, callback string) {
 		case f.post && f.password != "" && f.login != "" && !b.signedIn:
 			b.checkFormAction(resp)
 			return b.signIn(f), ""
-		case f.post && f.hasButton("approve") && !b.approved:
+		case f.post && slices.ContainsFunc(f.buttons, isApprove) && !b.approved:
 			b.checkFormAction(resp)
 			return b.approve(resp, f), ""
 		case len(f.open()) > 0 && !b.chose:
@@ -91,21 +91,15 @@ func (b *browser) next(resp *response) (next request, callback string) {
 			return b.choose(f), ""
 		}
 	}
-	b.stuck(resp, asksPassword(formsOf(page)))
-	return request{}, ""
-}
-
-// stuck records why it cannot continue. again reports that there is a sign-in form.
-func (b *browser) stuck(resp *response, again bool) {
-	refused := resp.status != http.StatusOK
-	code := "page_not_understood"
+	code, refused := "page_not_understood", resp.status != http.StatusOK
 	switch {
-	case b.signedIn && (again || (refused && b.run.signOut == nil)):
+	case b.signedIn && (asksPassword(formsOf(page)) || (refused && b.run.signOut == nil)):
 		code = "sign_in_failed"
 	case b.signedIn && refused:
 		code = "consent_refused"
 	}
 	b.run.stop(code, resp, messageOf(resp))
+	return request{}, ""
 }
 
 func (b *browser) follow(resp *response) (next request, callback string) {
@@ -177,7 +171,7 @@ func (b *browser) approve(resp *response, f form) request {
 	if len(f.open()) > 0 {
 		b.pick(f)
 	}
-	f.press(func(button choice) bool { return button.value == "approve" })
+	f.press(isApprove)
 	b.approved = true
 	return b.submit(f, "approve")
 }
@@ -246,18 +240,17 @@ func messageOf(resp *response) string {
 		}
 	}
 	heading := page.Find("h1").First()
+	if heading.Length() == 0 {
+		heading = page.Find("title").First()
+	}
+	if heading.Length() == 0 {
+		return ""
+	}
 	text := visibleText(heading)
 	if next := visibleText(heading.Next().Filter("p, div")); next != "" {
 		text += ": " + next
 	}
-	title := page.Find("title").First()
-	switch {
-	case heading.Length() > 0:
-		return "the page says " + quote(text)
-	case title.Length() > 0:
-		return "the page says " + quote(visibleText(title))
-	}
-	return ""
+	return "the page says " + quote(text)
 }
 
 // visibleText returns the text of an element without scripts and styles, with a space between two elements.
@@ -340,9 +333,7 @@ func asksPassword(forms []form) bool {
 	return slices.ContainsFunc(forms, func(f form) bool { return f.password != "" })
 }
 
-func (f form) hasButton(value string) bool {
-	return slices.ContainsFunc(f.buttons, func(c choice) bool { return c.value == value })
-}
+func isApprove(button choice) bool { return button.value == "approve" }
 
 // press presses the first button of a kind, if there is one.
 func (f form) press(is func(choice) bool) {

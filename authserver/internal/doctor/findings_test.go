@@ -43,9 +43,12 @@ func TestFindings_MatchCode(t *testing.T) {
 	code, tests := source(t, "*.go"), source(t, "*_test.go")
 	var list []Finding
 	readStrictly(t, findingsJSON, &list)
-	table, err := possibleFindings()
-	if err != nil || len(table) != len(list) {
-		t.Errorf("a code occurs twice in the table: %v", err)
+	table := map[string]Finding{}
+	for _, f := range list {
+		table[f.Code] = f
+	}
+	if len(table) != len(list) {
+		t.Error("a code occurs twice in the table")
 	}
 	for _, found := range codes.FindAllStringSubmatch(code, -1) {
 		for _, name := range found[1:] {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -228,6 +230,9 @@ func isA[E error](err error) bool {
 // challengePart matches a scheme, or a parameter and its value, at the beginning of a line.
 var challengePart = regexp.MustCompile(`^[ \t,]*([^ \t,="]+)(?:[ \t]*(=)[ \t]*(?:"((?:\\.|[^"])*)"?|([^ \t,]*)))?`)
 
+// escaped matches an escaped character of a quoted value (RFC 9110, section 5.6.4).
+var escaped = regexp.MustCompile(`\\(.)`)
+
 // bearerChallenge returns the parameters of the scheme Bearer in WWW-Authenticate, or nil if there is none. The names
 // are in lower case (RFC 9110, section 11.6.1). It skips what it cannot parse.
 func bearerChallenge(header http.Header) map[string]string {
@@ -242,7 +247,7 @@ func bearerChallenge(header http.Header) map[string]string {
 			case part[2] == "" && strings.EqualFold(part[1], "bearer"):
 				parameters = map[string]string{}
 			case parameters != nil:
-				parameters[strings.ToLower(part[1])] = unescape(part[3]) + part[4]
+				parameters[strings.ToLower(part[1])] = escaped.ReplaceAllString(part[3], "$1") + part[4]
 			}
 			line = line[len(part[0]):]
 		}
@@ -252,11 +257,6 @@ func bearerChallenge(header http.Header) map[string]string {
 	}
 	return nil
 }
-
-var escaped = regexp.MustCompile(`\\(.)`)
-
-// unescape removes the backslashes of a quoted value (RFC 9110, section 5.6.4).
-func unescape(text string) string { return escaped.ReplaceAllString(text, "$1") }
 
 const (
 	redacted  = "[redacted]"
@@ -329,4 +329,94 @@ func (s secrets) address(address string) string {
 		names = append(names, name+"=…")
 	}
 	return s.show(before+"?"+strings.Join(names, "&"), 300)
+}
+
+// origin returns scheme and host of an address, or "" if it has none.
+func origin(u *url.URL) string {
+	if u == nil || u.Host == "" {
+		return ""
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Host)
+}
+
+// isHTTP reports whether an address is an absolute http or https URL.
+func isHTTP(u *url.URL) bool { return u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") }
+
+func isLoopback(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
+}
+
+// isPrivate reports whether a host is an address that the internet cannot reach.
+func isPrivate(host string) bool {
+	address, err := netip.ParseAddr(host)
+	address = address.Unmap()
+	return isLoopback(host) ||
+		(err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
+}
+
+func (r *run) sent(req request) string {
+	text := req.method + " " + r.secrets.address(req.url)
+	if req.note != "" {
+		text += " (" + req.note + ")"
+	}
+	return text
+}
+
+// got returns status, time, and the relevant headers. It never shows a body, which may be a token.
+func (r *run) got(resp *response) string {
+	if resp.status == 0 {
+		return fmt.Sprintf("no response in %d ms", resp.took.Milliseconds())
+	}
+	text := fmt.Sprintf("%d in %d ms", resp.status, resp.took.Milliseconds())
+	if kind := resp.header.Get("Content-Type"); kind != "" {
+		text += ", " + r.secrets.show(kind, 80)
+	}
+	if location := resp.header.Get("Location"); location != "" {
+		text += ", Location: " + r.secrets.address(location)
+	}
+	if challenge := resp.header.Get("WWW-Authenticate"); challenge != "" {
+		text += ", WWW-Authenticate: " + r.secrets.show(challenge, 300)
+	}
+	return text
+}
+
+// An rpcResponse is a JSON-RPC response.
+type rpcResponse struct {
+	ID     any             `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Code    float64 `json:"code"`
+		Message string  `json:"message"`
+	} `json:"error"`
+}
+
+// hasResponse returns a function that reports whether the data so far contains the response with an id.
+func hasResponse(id int) func([]byte) bool {
+	return func(body []byte) bool {
+		if !bytes.HasSuffix(bytes.TrimRight(body, "\r\n "), []byte("}")) {
+			return false // incomplete: do not parse everything again for each byte
+		}
+		_, ok := findRPC(body, id)
+		return ok
+	}
+}
+
+// findRPC finds a response in a body that is one JSON object or a stream of events (MCP, Streamable
+// HTTP).
+func findRPC(body []byte, id int) (rpcResponse, bool) {
+	candidates := [][]byte{body}
+	for line := range bytes.Lines(body) {
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && bytes.HasSuffix(line, []byte("\n")) {
+			candidates = append(candidates, data)
+		}
+	}
+	for _, one := range candidates {
+		var r rpcResponse
+		if json.Unmarshal(one, &r) == nil && r.ID == float64(id) {
+			return r, true
+		}
+	}
+	return rpcResponse{}, false
 }

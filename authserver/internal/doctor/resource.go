@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,15 +22,6 @@ const (
 		protocolVersion + `","capabilities":{},` +
 		`"clientInfo":{"name":"almoner-doctor","version":"1"}}}`
 )
-
-// offered is what the resource announces about authorization.
-type offered struct {
-	metadata string // address of the document that the challenge names, "" for none
-	scope    string // of the challenge, "" for none
-	resource string // of the document
-	scopes   []string
-	issuer   string // the first authorization server
-}
 
 // reach makes the first call, without a token (RFC 9728, section 5; connectors, Discovery).
 func (r *run) reach(ctx context.Context) {
@@ -118,20 +108,20 @@ func (r *run) elsewhere(ctx context.Context) string {
 
 // checkChallenge checks WWW-Authenticate. Without it a client can only guess how to continue.
 func (r *run) checkChallenge(resp *response) {
-	challenge := bearerChallenge(resp.header)
-	if challenge == nil {
+	r.challenge = bearerChallenge(resp.header)
+	if r.challenge == nil {
 		r.find("no_challenge", resp)
 		return
 	}
-	r.offered.metadata, r.offered.scope = challenge["resource_metadata"], challenge["scope"]
-	if r.offered.metadata != "" && r.offered.scope != "" {
-		r.find("challenge_ok", nil, "scope "+strconv.Quote(r.offered.scope))
+	metadata, scope, fault := r.challenge["resource_metadata"], r.challenge["scope"], r.challenge["error"]
+	if metadata != "" && scope != "" {
+		r.find("challenge_ok", nil, "scope "+strconv.Quote(scope))
 	}
 	r.findAll(resp, []check{
-		{r.offered.metadata == "", "no_resource_metadata", ""},
-		{r.offered.metadata != "" && r.offered.scope == "", "no_scope_in_challenge", ""},
-		{challenge["error"] != "", "error_in_first_challenge", "error=" + strconv.Quote(challenge["error"])},
-		{slices.Contains(strings.Fields(r.offered.scope), "offline_access"), "offline_access_in_challenge", ""},
+		{metadata == "", "no_resource_metadata", ""},
+		{metadata != "" && scope == "", "no_scope_in_challenge", ""},
+		{fault != "", "error_in_first_challenge", "error=" + strconv.Quote(fault)},
+		{slices.Contains(strings.Fields(scope), "offline_access"), "offline_access_in_challenge", ""},
 	})
 }
 
@@ -173,6 +163,8 @@ func (o object) text(name string) string {
 	return text
 }
 
+func (o object) has(name string) bool { return o[name] == true }
+
 func (o object) list(name string) []string {
 	values, _ := o[name].([]any)
 	var out []string
@@ -185,13 +177,9 @@ func (o object) list(name string) []string {
 }
 
 // readObject parses a single JSON object.
-func readObject(body []byte) (object, error) {
-	var values object
+func readObject(body []byte) (values object, ok bool) {
 	err := json.Unmarshal(body, &values)
-	if err == nil && values == nil {
-		err = errors.New("null is not an object")
-	}
-	return values, err
+	return values, err == nil && values != nil // nil is what null becomes
 }
 
 // A document is a JSON object that a client fetches, and its response.
@@ -229,8 +217,7 @@ func (r *run) fetch(ctx context.Context, address string) (document, string) {
 	case resp.status != http.StatusOK:
 		return d, "document_status"
 	}
-	var err error
-	if d.object, err = readObject(resp.body); err != nil {
+	if d.object, ok = readObject(resp.body); !ok {
 		return d, "document_not_json"
 	}
 	return d, ""
@@ -282,7 +269,7 @@ func quote(text string) string { return `"` + text + `"` }
 func (r *run) readResource(ctx context.Context) {
 	var first document
 	for _, address := range r.resourceAddresses() {
-		challenged := address == r.offered.metadata
+		challenged := address == r.challenge["resource_metadata"]
 		if challenged && !r.usable(address, "resource_metadata of the challenge", nil) {
 			continue
 		}
@@ -300,7 +287,7 @@ func (r *run) readResource(ctx context.Context) {
 			first = d
 			r.checkServing(d)
 			r.checkResource(d)
-		case r.offered.resource == r.Options.URL:
+		case r.resource.text("resource") == r.Options.URL:
 			same, different := "resource_document_again", "resource_documents_differ"
 			r.checkSame(first, d, same, different, "resource", "authorization_servers")
 		}
@@ -308,7 +295,7 @@ func (r *run) readResource(ctx context.Context) {
 	if first.resp == nil {
 		r.stop("no_resource_document", nil, "looked at "+strings.Join(r.resourceAddresses(), ", "))
 	}
-	if r.offered.issuer == "" || !r.usable(r.offered.issuer, "authorization_servers[0]", first.resp) {
+	if r.issuer == "" || !r.usable(r.issuer, "authorization_servers[0]", first.resp) {
 		panic(errStop)
 	}
 }
@@ -322,7 +309,7 @@ func (r *run) resourceAddresses() []string {
 		slices.Reverse(guessed)
 	}
 	var addresses []string
-	for _, address := range append([]string{r.offered.metadata}, guessed...) {
+	for _, address := range append([]string{r.challenge["resource_metadata"]}, guessed...) {
 		if address != "" && !slices.Contains(addresses, address) {
 			addresses = append(addresses, address)
 		}
@@ -333,9 +320,9 @@ func (r *run) resourceAddresses() []string {
 func (r *run) checkResource(d document) {
 	servers, scopes := d.list("authorization_servers"), d.list("scopes_supported")
 	resource := d.text("resource")
-	r.offered.resource, r.offered.scopes = resource, scopes
+	r.resource = d.object
 	if len(servers) > 0 {
-		r.offered.issuer = servers[0]
+		r.issuer = servers[0]
 	}
 	differs := resource != "" && resource != r.Options.URL
 	if r.findAll(d.resp, []check{
@@ -344,11 +331,11 @@ func (r *run) checkResource(d document) {
 		{len(servers) == 0, "no_authorization_servers", ""},
 		{len(servers) > 1, "several_authorization_servers", fmt.Sprintf("%d are listed", len(servers))},
 		{slices.Contains(scopes, "offline_access"), "offline_access_in_resource", ""},
-		{len(scopes) == 0 && r.offered.scope == "", "no_scopes_anywhere", ""},
+		{len(scopes) == 0 && r.challenge["scope"] == "", "no_scopes_anywhere", ""},
 	}) {
 		return
 	}
-	r.find("resource_ok", d.resp, "resource is "+quote(resource)+", authorization server "+quote(r.offered.issuer))
+	r.find("resource_ok", d.resp, "resource is "+quote(resource)+", authorization server "+quote(r.issuer))
 }
 
 // difference describes how an identifier differs from the expected one, byte for byte.

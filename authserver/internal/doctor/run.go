@@ -9,7 +9,7 @@
 //	3 server     the metadata of the authorization server (RFC 8414)        server.go
 //	4 authorize  the request, sign-in, consent and callback                 authorize.go, consent.go
 //	5 token      the exchange of the code                                   token.go
-//	6 call       initialize, tools, one call, an invalid token              mcp.go
+//	6 call       initialize, tools, one call, an invalid token              token.go
 //	7 refresh    the new tokens, the old ones, a replay if requested        token.go
 //	8 clean up   revocation of the grant and sign-out                       token.go
 //
@@ -33,7 +33,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -112,20 +111,22 @@ var profilesJSON []byte
 type run struct {
 	Options
 	profile profile
-	table   map[string]Finding // the possible findings
+	table   []Finding // the possible findings
 	typed   *url.URL
 	client  *http.Client
 	secrets secrets
 	report  *Report
 	step    string
 
-	offered  offered // from the challenge and the resource's document
-	server   server  // from the authorization server's document
-	redirect string  // URI
-	attempt  attempt
-	tokens   tokens     // of the grant, once there is one
-	session  mcpSession // with the MCP server
-	signOut  *form      // once signed in
+	challenge map[string]string // of the first call
+	resource  object            // the resource's document
+	issuer    string            // the first authorization server in it
+	server    object            // the authorization server's document
+	redirect  string            // URI
+	attempt   attempt
+	tokens    tokens     // of the grant, once there is one
+	session   mcpSession // with the MCP server
+	signOut   *form      // once signed in
 }
 
 // A step is one part of a run.
@@ -145,15 +146,6 @@ func steps() []step {
 		{"refresh", "7 Refresh", (*run).refresh},
 		{"clean up", "8 Clean up", nil},
 	}
-}
-
-func titleOf(name string) string {
-	for _, s := range steps() {
-		if s.name == name {
-			return s.title
-		}
-	}
-	return ""
 }
 
 // Run runs the steps and returns the findings. Its error wraps ErrUsage.
@@ -176,17 +168,22 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	} else if !completed && r.report.Stopped == "" {
 		r.report.Stopped = "The client cannot continue from here."
 	}
-	r.report.judge()
+	r.report.Verdict = OK
+	for _, worse := range []Verdict{Warn, Fail} {
+		if r.report.Count(worse) > 0 {
+			r.report.Verdict = worse
+		}
+	}
 	return r.report, nil
 }
 
 func begin(o Options) (*run, error) {
-	p, err := profileNamed(o.As)
-	if err != nil {
-		return nil, err
-	}
+	profiles := readTable[profile](profilesJSON)
+	at := slices.IndexFunc(profiles, func(p profile) bool { return p.Name == o.As })
 	typed, err := url.Parse(o.URL)
 	switch {
+	case at < 0:
+		return nil, fmt.Errorf("%w: unknown client %q", ErrUsage, o.As)
 	case err != nil || !isHTTP(typed):
 		return nil, fmt.Errorf("%w: the URL of the MCP server must look like https://api.example.org/mcp", ErrUsage)
 	case typed.User != nil || strings.ContainsAny(o.URL, "?#"):
@@ -194,7 +191,7 @@ func begin(o Options) (*run, error) {
 	case (o.Email == "") != (o.Password == ""):
 		return nil, fmt.Errorf("%w: --email and --password-file must be given together", ErrUsage)
 	}
-	redirect := cmp.Or(o.RedirectURI, p.RedirectURI)
+	redirect := cmp.Or(o.RedirectURI, profiles[at].RedirectURI)
 	if callback, err := url.Parse(redirect); err != nil || !callback.IsAbs() {
 		return nil, fmt.Errorf("%w: the redirect URI must be absolute", ErrUsage)
 	} else if o.Browser && !(callback.Scheme == "http" && isLoopback(callback.Hostname())) {
@@ -210,50 +207,193 @@ func begin(o Options) (*run, error) {
 	}
 	r := &run{
 		Options:  o,
-		profile:  p,
+		profile:  profiles[at],
 		typed:    typed,
+		table:    readTable[Finding](findingsJSON),
 		redirect: redirect,
 		client:   newClient(),
-		report:   &Report{URL: o.URL, As: p.Name, Findings: []Finding{}},
+		report:   &Report{URL: o.URL, As: o.As, Findings: []Finding{}},
 	}
 	r.secrets.add(o.Password)
-	r.table, err = possibleFindings()
-	return r, err
+	return r, nil
 }
 
-func profileNamed(name string) (profile, error) {
-	var profiles []profile
-	if err := json.Unmarshal(profilesJSON, &profiles); err != nil {
-		return profile{}, fmt.Errorf("read the profiles: %w", err)
+// readTable parses an embedded table.
+func readTable[Row any](content []byte) (rows []Row) {
+	if err := json.Unmarshal(content, &rows); err != nil {
+		panic(err) // the table is part of the program
 	}
-	at := slices.IndexFunc(profiles, func(p profile) bool { return p.Name == name })
-	if at < 0 {
-		return profile{}, fmt.Errorf("%w: unknown client %q", ErrUsage, name)
+	return rows
+}
+
+// A Verdict is the severity of a finding.
+type Verdict string
+
+// The verdicts. A warning is a problem for some clients, or something that works by chance.
+const (
+	OK   Verdict = "ok"
+	Warn Verdict = "warn"
+	Fail Verdict = "fail"
+)
+
+// A Finding is the result of one check.
+type Finding struct {
+	Step         string  `json:"step"`
+	Verdict      Verdict `json:"verdict"`
+	Code         string  `json:"code"` // stable, for programs
+	Symptom      string  `json:"says"`
+	Detail       string  `json:"detail,omitempty"` // the values seen
+	Sent         string  `json:"sent,omitempty"`
+	Got          string  `json:"got,omitempty"`
+	Effect       string  `json:"effect,omitempty"` // on the client; not for ok
+	Remedy       string  `json:"mend,omitempty"`   // not for ok
+	Milliseconds int64   `json:"milliseconds"`     // of the response, 0 for none
+}
+
+// A Report holds all findings.
+type Report struct {
+	URL      string    `json:"url"`
+	As       string    `json:"as"`
+	Verdict  Verdict   `json:"verdict"`           // the worst of the findings
+	Stopped  string    `json:"stopped,omitempty"` // why the run ended early, "" if it did not
+	Findings []Finding `json:"findings"`
+}
+
+// Count returns the number of findings with a verdict.
+func (r *Report) Count(v Verdict) int {
+	n := 0
+	for _, f := range r.Findings {
+		if f.Verdict == v {
+			n++
+		}
 	}
-	return profiles[at], nil
+	return n
 }
 
-// origin returns scheme and host of an address, or "" if it has none.
-func origin(u *url.URL) string {
-	if u == nil || u.Host == "" {
-		return ""
+// findingsJSON has the possible findings, in the format of the report. {client} stands for the client's name.
+//
+//go:embed findings.json
+var findingsJSON []byte
+
+// find records a finding of the table, about a response or nil, with the values seen.
+func (r *run) find(code string, about *response, details ...string) {
+	f := Finding{Verdict: Fail, Code: code, Symptom: code} // TestFindings_MatchCode prevents this
+	if at := slices.IndexFunc(r.table, func(known Finding) bool { return known.Code == code }); at >= 0 {
+		f = r.table[at]
 	}
-	return strings.ToLower(u.Scheme + "://" + u.Host)
+	f.Step, f.Symptom, f.Effect, f.Remedy = r.step, r.named(f.Symptom), r.named(f.Effect), r.named(f.Remedy)
+	details = slices.DeleteFunc(details, func(s string) bool { return s == "" })
+	f.Detail = r.secrets.show(strings.Join(details, "; "), 400)
+	if about != nil {
+		f.Sent, f.Got, f.Milliseconds = r.sent(about.request), r.got(about), about.took.Milliseconds()
+	}
+	r.report.Findings = append(r.report.Findings, f)
+	r.Tell(f)
 }
 
-// isHTTP reports whether an address is an absolute http or https URL.
-func isHTTP(u *url.URL) bool { return u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") }
-
-func isLoopback(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || (err == nil && address.Unmap().IsLoopback())
+// stop records a finding after which the client cannot continue, and ends the step: it does not return.
+func (r *run) stop(code string, about *response, details ...string) {
+	r.find(code, about, details...)
+	panic(errStop)
 }
 
-// isPrivate reports whether a host is an address that the internet cannot reach.
-func isPrivate(host string) bool {
-	address, err := netip.ParseAddr(host)
-	address = address.Unmap()
-	return isLoopback(host) ||
-		(err == nil && (address.IsPrivate() || address.IsLinkLocalUnicast() || address.IsUnspecified()))
+// A check is the code of a finding, and when to record it.
+type check struct {
+	when   bool
+	code   string
+	detail string
+}
+
+// findFirst records the finding of the first check that applies.
+func (r *run) findFirst(about *response, checks []check) {
+	for _, c := range checks {
+		if c.when {
+			r.find(c.code, about, c.detail)
+			return
+		}
+	}
+}
+
+// findAll records the findings of all checks that apply, and reports whether there are any.
+func (r *run) findAll(about *response, checks []check) (found bool) {
+	for _, c := range checks {
+		if c.when {
+			r.find(c.code, about, c.detail)
+			found = true
+		}
+	}
+	return found
+}
+
+// either returns one of two codes.
+func either(first bool, one, other string) string {
+	if first {
+		return one
+	}
+	return other
+}
+
+// named replaces {client} by the client's name, capitalized at the beginning of a sentence.
+func (r *run) named(text string) string {
+	begins := strings.ToUpper(r.profile.Title[:1]) + r.profile.Title[1:]
+	text = strings.ReplaceAll("\n"+text, ". {client}", ". "+begins)
+	text = strings.ReplaceAll(text, "\n{client}", "\n"+begins)
+	return strings.TrimPrefix(strings.ReplaceAll(text, "{client}", r.profile.Title), "\n")
+}
+
+// Text writes findings as text while they are recorded.
+type Text struct {
+	Out  io.Writer
+	Head string // written before the first finding
+	step string
+}
+
+// Tell writes one finding. It ignores write errors.
+func (t *Text) Tell(f Finding) {
+	if t.step == "" {
+		_, _ = fmt.Fprintln(t.Out, t.Head)
+	}
+	if f.Step != t.step {
+		t.step = f.Step
+		at := slices.IndexFunc(steps(), func(s step) bool { return s.name == f.Step })
+		_, _ = fmt.Fprintf(t.Out, "\n%s\n", steps()[at].title)
+	}
+	mark := string(f.Verdict)
+	if f.Verdict == Fail {
+		mark = "FAIL"
+	}
+	_, _ = fmt.Fprintf(t.Out, "  %-4s  %s\n", mark, f.Symptom)
+	for _, line := range []struct{ name, text string }{
+		{"sent", f.Sent}, {"got", f.Got}, {"seen", f.Detail}, {"effect", f.Effect}, {"fix", f.Remedy},
+	} {
+		if line.text != "" {
+			_, _ = fmt.Fprintf(t.Out, "        %-6s %s\n", line.name, line.text)
+		}
+	}
+}
+
+// End writes the summary.
+func (r *Report) End(out io.Writer) {
+	words := map[Verdict]string{OK: "All is well", Warn: "It works", Fail: "Something is wrong"}[r.Verdict]
+	if r.Stopped != "" && r.Verdict != Fail {
+		words += " so far"
+	}
+	if r.Verdict == Warn {
+		words += ", with warnings"
+	}
+	_, _ = fmt.Fprintf(out, "\n%s: %d ok, %d warn, %d FAIL.\n", words, r.Count(OK), r.Count(Warn), r.Count(Fail))
+	if r.Stopped != "" {
+		_, _ = fmt.Fprintln(out, r.Stopped)
+	}
+}
+
+// JSON writes the whole report as JSON.
+func (r *Report) JSON(out io.Writer) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
 }

@@ -11,36 +11,23 @@ import (
 const (
 	serverWellKnown = "/.well-known/oauth-authorization-server"
 	openIDWellKnown = "/.well-known/openid-configuration"
+	sendsIss        = "authorization_response_iss_parameter_supported" // a member of the document
 )
-
-// server is the authorization server as its document describes it.
-type server struct {
-	issuer    string
-	authorize string // endpoint
-	token     string // endpoint
-	revoke    string // endpoint, "" for none
-	register  string // endpoint, "" for none
-	scopes    []string
-	sendsIss  bool
-	documents bool // accepts client id metadata documents
-	repeats   bool // supports Idempotency-Key at the token endpoint
-	offline   bool // offers offline_access
-	usable    bool // has usable endpoints
-}
 
 // discover reads the metadata of the authorization server in the client's order (RFC 8414, section 3; MCP,
 // Authorization Server Metadata Discovery), checks it, and checks the places used by other clients and
 // earlier versions.
 func (r *run) discover(ctx context.Context) {
-	addresses := serverAddresses(r.offered.issuer)
+	addresses := serverAddresses(r.issuer)
 	var first document
+	usable := false
 	for _, address := range addresses {
 		d, fault := r.fetch(ctx, address)
 		switch {
 		case fault == "" && first.resp == nil:
 			first = d
 			r.checkServing(d)
-			r.readServer(d)
+			usable = r.readServer(d)
 		case fault == "":
 			r.checkAlias(first, d)
 		case fault != missing && fault != silent:
@@ -53,7 +40,7 @@ func (r *run) discover(ctx context.Context) {
 		r.checkAliases(ctx, first, addresses)
 	}
 	r.guessEndpoints(ctx)
-	if !r.server.usable {
+	if !usable {
 		panic(errStop)
 	}
 	r.identify(ctx)
@@ -106,45 +93,36 @@ func (r *run) checkAlias(first, alias document) {
 		"code_challenge_methods_supported", "scopes_supported")
 }
 
-// readServer checks the members of the document (RFC 8414, section 2; connectors, Discovery).
-func (r *run) readServer(d document) {
-	s := server{
-		issuer:    d.text("issuer"),
-		authorize: d.text("authorization_endpoint"),
-		token:     d.text("token_endpoint"),
-		revoke:    d.text("revocation_endpoint"),
-		register:  d.text("registration_endpoint"),
-		scopes:    d.list("scopes_supported"),
-		sendsIss:  d.object["authorization_response_iss_parameter_supported"] == true,
-		documents: d.object["client_id_metadata_document_supported"] == true,
-		repeats:   d.object["token_endpoint_idempotency_key_supported"] == true,
-	}
-	s.offline = slices.Contains(s.scopes, "offline_access")
+// readServer checks the members of the document (RFC 8414, section 2; connectors, Discovery), and reports whether a
+// client can use its endpoints.
+func (r *run) readServer(d document) bool {
+	r.server = d.object
 	failures := r.report.Count(Fail)
-	noDocument := !s.sendsIss && r.profile.NeedsIss && r.ClientID == ""
+	issuer, noIss := d.text("issuer"), !d.has(sendsIss)
+	noDocument := noIss && r.profile.NeedsIss && r.ClientID == ""
 	r.findAll(d.resp, []check{
-		{s.issuer == "", "no_issuer", ""},
-		{s.issuer != "" && s.issuer != r.offered.issuer, "issuer_differs", difference(s.issuer, r.offered.issuer)},
+		{issuer == "", "no_issuer", ""},
+		{issuer != "" && issuer != r.issuer, "issuer_differs", difference(issuer, r.issuer)},
 		{noDocument, "no_iss_no_document", ""},
-		{!s.sendsIss && !noDocument, "no_iss", ""},
+		{noIss && !noDocument, "no_iss", ""},
 	})
-	authorize := r.required("authorization_endpoint", s.authorize, "no_authorization_endpoint", d.resp)
-	token := r.required("token_endpoint", s.token, "no_token_endpoint", d.resp)
-	s.usable = authorize && token
-	if s.revoke != "" {
-		r.usable(s.revoke, "revocation_endpoint", d.resp)
+	authorize := r.required("authorization_endpoint", "no_authorization_endpoint", d.resp)
+	token := r.required("token_endpoint", "no_token_endpoint", d.resp)
+	if revoke := d.text("revocation_endpoint"); revoke != "" {
+		r.usable(revoke, "revocation_endpoint", d.resp)
 	}
-	r.checkAbilities(d, s)
-	r.server = s
+	r.checkAbilities(d)
 	if r.report.Count(Fail) == failures {
-		endpoints := ", authorization endpoint " + s.authorize + ", token endpoint " + s.token
-		r.find("server_ok", d.resp, "issuer "+quote(s.issuer)+endpoints)
+		endpoint := ", authorization endpoint " + d.text("authorization_endpoint")
+		r.find("server_ok", d.resp, "issuer "+quote(issuer)+endpoint+", token endpoint "+d.text("token_endpoint"))
 	}
+	return authorize && token
 }
 
 // required reports whether a required endpoint is present and usable. absent is the code of the finding if it is not
 // present.
-func (r *run) required(name, address, absent string, about *response) bool {
+func (r *run) required(name, absent string, about *response) bool {
+	address := r.server.text(name)
 	if address == "" {
 		r.find(absent, about)
 		return false
@@ -152,12 +130,12 @@ func (r *run) required(name, address, absent string, about *response) bool {
 	return r.usable(address, name, about)
 }
 
-func (r *run) checkAbilities(d document, s server) {
-	methods := d.list("code_challenge_methods_supported")
+func (r *run) checkAbilities(d document) {
+	methods, scopes := d.list("code_challenge_methods_supported"), d.list("scopes_supported")
 	authentication := d.list("token_endpoint_auth_methods_supported")
 	var unknown []string
-	for _, scope := range strings.Fields(r.offered.scope) {
-		if len(s.scopes) > 0 && !slices.Contains(s.scopes, scope) {
+	for _, scope := range strings.Fields(r.challenge["scope"]) {
+		if len(scopes) > 0 && !slices.Contains(scopes, scope) {
 			unknown = append(unknown, scope)
 		}
 	}
@@ -169,7 +147,7 @@ func (r *run) checkAbilities(d document, s server) {
 		{noPublic, "no_public_clients", "offered: " + strings.Join(authentication, ", ")},
 		{!slices.Contains(d.list("response_types_supported"), "code"), "no_code", ""},
 		{!slices.Contains(d.list("grant_types_supported"), "refresh_token"), "no_refresh", ""},
-		{!s.offline, "no_offline_access", ""},
+		{!slices.Contains(scopes, "offline_access"), "no_offline_access", ""},
 		{len(unknown) > 0, "scopes_disagree", "not in scopes_supported: " + strings.Join(unknown, " ")},
 	})
 }
@@ -188,7 +166,7 @@ func (r *run) guessEndpoints(ctx context.Context) {
 		{resp.oauthError() == "", "guess_token", ""},
 		{true, "guess_token_ok", ""},
 	})
-	if r.server.register == "" {
+	if r.server.text("registration_endpoint") == "" {
 		resp = r.send(ctx, r.registration(origin(r.typed)+"/register", "a guess"))
 		r.find(either(resp.status == http.StatusNotFound, "guess_register_ok", "guess_register"), resp)
 	}
@@ -203,7 +181,7 @@ func (r *run) guessAuthorize(ctx context.Context) {
 		timeout: r.DiscoveryTimeout,
 	})
 	location, query, _ := strings.Cut(resp.header.Get("Location"), "?")
-	endpoint, _, _ := strings.Cut(r.server.authorize, "?")
+	endpoint, _, _ := strings.Cut(r.server.text("authorization_endpoint"), "?")
 	leads := (resp.status == http.StatusFound || resp.status == http.StatusSeeOther) &&
 		location == endpoint && strings.Contains(query, "state=guess")
 	if endpoint != guess {
@@ -219,7 +197,7 @@ func (r *run) registration(address, note string) request {
 
 // identify determines the client_id: the given one, the client's metadata document, or open registration.
 func (r *run) identify(ctx context.Context) {
-	register := r.server.register
+	register := r.server.text("registration_endpoint")
 	if register != "" && r.usable(register, "registration_endpoint", nil) {
 		resp := r.send(ctx, r.registration(register, "a registration without redirect URIs"))
 		responds := resp.status == http.StatusBadRequest || resp.status == http.StatusCreated
@@ -229,7 +207,8 @@ func (r *run) identify(ctx context.Context) {
 		r.find("registered_client", nil, "client_id "+quote(r.ClientID))
 		return
 	}
-	if r.profile.Document != "" && r.server.documents && (r.server.sendsIss || !r.profile.NeedsIss) {
+	accepted := r.server.has("client_id_metadata_document_supported") && (r.server.has(sendsIss) || !r.profile.NeedsIss)
+	if r.profile.Document != "" && accepted {
 		r.ClientID = r.profile.Document
 		r.find("metadata_client", nil, "client_id "+quote(r.ClientID))
 		return
