@@ -6,12 +6,22 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -24,15 +34,15 @@ const RedirectURI = "http://127.0.0.1:8090/callback"
 
 // A Demo is the content of demo.json.
 type Demo struct {
-	BaseURL    string     `json:"baseUrl"`
-	AppURL     string     `json:"appUrl"`
-	Resource   string     `json:"resource"` // the REST API's identifier: {base_url}/v1
-	Workspaces Workspaces `json:"tenants"`
-	Users      Users      `json:"users"`
-	Tokens     Tokens     `json:"personalAccessTokens"`
-	Clients    Clients    `json:"clients"`
-	Engage     Engage     `json:"engage"`
-	Mailbox    *Mailbox   `json:"mailbox,omitempty"` // set by the stack
+	BaseURL    string                 `json:"baseUrl"`
+	AppURL     string                 `json:"appUrl"`
+	Resource   string                 `json:"resource"` // the REST API's identifier: {base_url}/v1
+	Workspaces ByWorkspace[Workspace] `json:"tenants"`
+	Users      Users                  `json:"users"`
+	Tokens     Tokens                 `json:"personalAccessTokens"`
+	Clients    Clients                `json:"clients"`
+	Engage     Engage                 `json:"engage"`
+	Mailbox    *Mailbox               `json:"mailbox,omitempty"` // set by the stack
 }
 
 // A Mailbox gets the mails of the deployment.
@@ -40,13 +50,13 @@ type Mailbox struct {
 	URL string `json:"url"` // answers the mails as JSON, the newest first; ?to= selects those to one address
 }
 
-// Workspaces are the demo workspaces, by their purpose.
-type Workspaces struct {
-	Main               Workspace `json:"main"`
-	Empty              Workspace `json:"empty"`
-	ProgrammesDisabled Workspace `json:"programmesDisabled"`
-	Unprovisioned      Workspace `json:"unprovisioned"`
-	LLMDisabled        Workspace `json:"llmDisabled"`
+// ByWorkspace has a value for each of the demo workspaces, by their purpose.
+type ByWorkspace[Value any] struct {
+	Main               Value `json:"main"`
+	Empty              Value `json:"empty"`
+	ProgrammesDisabled Value `json:"programmesDisabled"`
+	Unprovisioned      Value `json:"unprovisioned"`
+	LLMDisabled        Value `json:"llmDisabled"`
 }
 
 // A Workspace is a demo workspace.
@@ -72,19 +82,10 @@ type User struct {
 
 // Tokens are personal access tokens; the first three are for main.
 type Tokens struct {
-	Owner     string  `json:"owner"`
-	Reader    string  `json:"reader"`
-	Registrar string  `json:"registrar"`
-	OwnerIn   OwnerIn `json:"ownerIn"`
-}
-
-// OwnerIn has a token of the owner for each workspace.
-type OwnerIn struct {
-	Main               string `json:"main"`
-	Empty              string `json:"empty"`
-	ProgrammesDisabled string `json:"programmesDisabled"`
-	Unprovisioned      string `json:"unprovisioned"`
-	LLMDisabled        string `json:"llmDisabled"`
+	Owner     string              `json:"owner"`
+	Reader    string              `json:"reader"`
+	Registrar string              `json:"registrar"`
+	OwnerIn   ByWorkspace[string] `json:"ownerIn"` // tokens of the owner
 }
 
 // Clients are the applications. All except the service belong to main.
@@ -121,7 +122,7 @@ func Describe(s Seed, baseURL, appURL string) (Demo, error) {
 		BaseURL:  baseURL,
 		AppURL:   appURL,
 		Resource: baseURL + "/v1",
-		Workspaces: Workspaces{
+		Workspaces: ByWorkspace[Workspace]{
 			Main:               workspace("main", "Tideway Community Trust"),
 			Empty:              workspace("empty", "Fellside Young Carers"),
 			ProgrammesDisabled: workspace("programmesDisabled", "Brook Street Advice"),
@@ -157,8 +158,8 @@ func Describe(s Seed, baseURL, appURL string) (Demo, error) {
 		}
 		c.ClientSecret = secret.Reveal()
 	}
-	var err error
-	d.Engage, err = describeEngage(s)
+	embedKey, err := credential.EmbedKey.New(s.Reader("embed key"))
+	d.Engage = Engage{EmbedKey: embedKey.Reveal(), AllowedOrigin: AllowedOrigin}
 	return d, err
 }
 
@@ -271,4 +272,78 @@ func once(ctx context.Context, db *pgx.Conn, part string, put func(pgx.Tx) error
 		return fmt.Errorf("demo data, %s: %w", part, err)
 	}
 	return nil
+}
+
+// seedLength is the length of a seed in bytes.
+const seedLength = 32
+
+// A Seed derives an installation's secrets (HKDF-SHA256, RFC 5869), with one label for each: keys, passwords, demo
+// tokens and IDs. So a second start finds the same values without storing them elsewhere, and after removing the file
+// the next installation shares nothing with the former one.
+type Seed struct{ secret [seedLength]byte }
+
+// LoadSeed reads the seed from the file, which the first call creates.
+func LoadSeed(path string) (Seed, error) {
+	var s Seed
+	content, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		_, _ = rand.Read(s.secret[:]) // never fails (crypto/rand)
+		// Atomically: data encrypted under half a seed would be lost.
+		return s, localstore.WriteWhole(path, base64.RawURLEncoding.EncodeToString(s.secret[:])+"\n")
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the seed: %w", err)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimSpace(string(content)))
+	if err != nil || len(raw) != seedLength {
+		return s, fmt.Errorf("%s is not a seed of 32 bytes in base64url: restore the file, or remove it to start over",
+			path)
+	}
+	copy(s.secret[:], raw)
+	return s, nil
+}
+
+func (s Seed) derive(label string, size int) []byte {
+	out, err := hkdf.Key(sha256.New, s.secret[:], nil, "almoner local "+label, size)
+	if err != nil {
+		panic(err) // only for more than 8160 bytes; every size here is a smaller constant
+	}
+	return out
+}
+
+// Fingerprint returns a name of the installation that reveals no secret.
+func (s Seed) Fingerprint() string { return hex.EncodeToString(s.derive("fingerprint", 8)) }
+
+// Key returns a key of 32 bytes in base64url, as ALMONER_KEYS expects it.
+func (s Seed) Key(label string) string {
+	return base64.RawURLEncoding.EncodeToString(s.derive("key "+label, 32))
+}
+
+// Hex returns a secret of 128 bits that needs no quoting.
+func (s Seed) Hex(label string) string { return hex.EncodeToString(s.derive("hex "+label, 16)) }
+
+// Password returns a password of 100 bits that is easy to read and type: four groups of five letters and digits.
+func (s Seed) Password(label string) string {
+	const letters = "abcdefghjkmnpqrstuvwxyz023456789" // 32 characters that are hard to confuse
+	var out strings.Builder
+	for i, b := range s.derive("password "+label, 20) {
+		if i > 0 && i%5 == 0 {
+			out.WriteByte('-')
+		}
+		out.WriteByte(letters[b%32])
+	}
+	return out.String()
+}
+
+// UUID returns an identifier.
+func (s Seed) UUID(label string) uuid.UUID {
+	id := uuid.UUID(s.derive("uuid "+label, 16))
+	id[6] = id[6]&0x0f | 0x80 // version 8: custom (RFC 9562, section 5.8)
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// Reader returns a source of randomness for creating credentials.
+func (s Seed) Reader(label string) io.Reader {
+	return bytes.NewReader(s.derive("reader "+label, 4096))
 }
