@@ -70,7 +70,7 @@ func TestFinish_EarlierTokensStayValid(t *testing.T) {
 	attempt := connector.Begin()
 	code := attempt.Code(t, owner)
 	for range 2 { // it is safe to repeat
-		must(t, s.FinishUpgrade(t.Context(), filepath.Dir(harness.Program(t, "authserver"))))
+		must(t, s.Migrate(t.Context(), "authserver", filepath.Dir(harness.Program(t, "authserver")), "--finish"))
 	}
 	connector.WantsWorking(t, attempt.Post(t, attempt.CodeForm(code)).Tokens(t))
 	next := connector.Refresh(t, earlier.RefreshToken).Tokens(t)

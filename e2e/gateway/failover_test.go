@@ -127,9 +127,9 @@ func (s *site) wantTurn(t *testing.T, f *front, process *stack.Service) {
 	}
 	transport := f.transport()
 	defer transport.CloseIdleConnections()
-	await.True(t, "a request is in "+process.Log(), func() bool {
+	await.True(t, "a request is in "+process.Spec.Log, func() bool {
 		id := plainly(t, f, transport, f.ports.baseURL()+path).Header.Get("X-Request-Id")
-		content, err := os.ReadFile(process.Log())
+		content, err := os.ReadFile(process.Spec.Log)
 		must(t, err)
 		return strings.Contains(string(content), id)
 	})

@@ -78,7 +78,7 @@ func TestTraces_BeginAtCaddy(t *testing.T) {
 	},
 		"GATEWAY_TRACING=tracing",
 		"OTEL_SERVICE_NAME=gateway",
-		"OTEL_EXPORTER_OTLP_ENDPOINT="+s.stack.Collector(),
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+s.stack.Resourceapi.Setting("OTEL_EXPORTER_OTLP_ENDPOINT"),
 		"OTEL_BSP_SCHEDULE_DELAY=200")
 }
 

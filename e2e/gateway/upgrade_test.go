@@ -70,14 +70,16 @@ func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
 	stop := s.underLoad(t, 50*time.Millisecond, answered)
 	time.Sleep(underLoad)
 	binaries := filepath.Dir(harness.Program(t, "authserver"))
-	must(t, running.Migrate(context.WithoutCancel(t.Context()), binaries))
+	for _, service := range stack.Services() {
+		must(t, running.Migrate(context.WithoutCancel(t.Context()), service, binaries))
+	}
 	// authserver first: a new resourceapi may need what only a new authserver has.
 	for _, service := range slices.Concat(running.Authservers, running.Resources) {
-		service.Use(binaries)
+		service.Spec.Path = filepath.Join(binaries, filepath.Base(service.Spec.Path))
 		s.restartTogether(t, service)
 	}
 	time.Sleep(underLoad)
-	must(t, running.FinishUpgrade(context.WithoutCancel(t.Context()), binaries))
+	must(t, running.Migrate(context.WithoutCancel(t.Context()), "authserver", binaries, "--finish"))
 	time.Sleep(underLoad)
 	stop()
 	if n := answered.Load() - before; n < 500 {

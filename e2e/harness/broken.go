@@ -71,7 +71,7 @@ func Broken(t testing.TB, faults ...Fault) string {
 	binaries := filepath.Join(dir, "bin")
 	changed, same := changedServices(faults)
 	// Without debugging information the linker takes half the time.
-	must(t, stack.BuildSome(ctx, root, binaries, changed, "-overlay="+file, "-ldflags=-w"))
+	must(t, stack.Build(ctx, root, binaries, changed, "-overlay="+file, "-ldflags=-w"))
 	for _, service := range same {
 		must(t, os.Symlink(Program(t, service), filepath.Join(binaries, service)))
 	}
@@ -129,7 +129,7 @@ func Earlier(t testing.TB, commit string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	must(t, stack.Build(ctx, source, binaries))
+	must(t, stack.Build(ctx, source, binaries, stack.Services()))
 	return binaries
 }
 

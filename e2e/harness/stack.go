@@ -134,7 +134,7 @@ var (
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 		defer cancel()
-		return dir, stack.Build(ctx, root, dir)
+		return dir, stack.Build(ctx, root, dir, stack.Services())
 	})
 )
 

@@ -305,7 +305,8 @@ func (o *operator) readFiles(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for _, service := range services[name] {
 			for setting, file := range secretsOf(name) {
-				service.SetFile(setting, filepath.Join(o.secrets, file))
+				service.Set(setting, "")
+				service.Set(setting+"_FILE", filepath.Join(o.secrets, file))
 			}
 			must(t, service.Restart(t.Context()))
 		}
@@ -317,9 +318,9 @@ func (o *operator) readFiles(t *testing.T) {
 func (o *operator) wantsChanged(t *testing.T, name, setting string) {
 	t.Helper()
 	for _, service := range o.services()[name] {
-		key := service.Log() + setting
+		key := service.Spec.Log + setting
 		await.True(t, service.Name+" reads "+setting, func() bool {
-			content, err := os.ReadFile(service.Log())
+			content, err := os.ReadFile(service.Spec.Log)
 			must(t, err)
 			said := regexp.MustCompile(`"msg":"setting changed"[^\n]*"setting":"`+setting+`"`).FindAll(content, -1)
 			if len(said) > o.changes[key] {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,7 +78,8 @@ func newGreedySite(t *testing.T) *greedySite {
 			service.Set(name, value)
 		}
 		if groups[i] != nil {
-			service.Through(groups[i].Through()...)
+			command := slices.Concat(groups[i].Through(), []string{service.Spec.Path}, service.Spec.Args)
+			service.Spec.Path, service.Spec.Args = command[0], command[1:]
 		} else {
 			s.memory = "no control group could be created: only resident memory was checked"
 		}

@@ -105,7 +105,7 @@ func dieWithParent() error {
 // generate rewrites the files in the repository that are generated from the code.
 func generate(ctx context.Context, root string) error {
 	bin := filepath.Join(root, ".almoner", "bin")
-	if err := stack.Build(ctx, root, bin); err != nil {
+	if err := stack.Build(ctx, root, bin, stack.Services()); err != nil {
 		return err
 	}
 	files, err := settings.Files(ctx, root, bin)

@@ -154,7 +154,7 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 		return err
 	}
 	defer server.Stop()
-	if err := stack.Build(ctx, t.root, t.bin); err != nil {
+	if err := stack.Build(ctx, t.root, t.bin, stack.Services()); err != nil {
 		return err
 	}
 	home := filepath.Join(dir, "home")

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -34,14 +33,9 @@ const (
 	idleTimeout   = time.Second      // below ALMONER_NOTICE: no request uses a connection that a process closes
 )
 
-// Backends are the services' addresses, such as http://127.0.0.1:8082.
-type Backends struct {
-	Account  []*url.URL // authserver processes, used in turn; at least one
-	Resource []*url.URL // resourceapi processes, likewise
-}
-
-// New returns the gateway's handler. Every trace begins here.
-func New(backends Backends, traces *server.Tracing, log *slog.Logger) http.Handler {
+// New returns the gateway's handler. Every trace begins here. The processes of authserver and resourceapi, at least one
+// of each, are used in turn; their addresses are like 127.0.0.1:8082.
+func New(authservers, resourceapis []string, traces *server.Tracing, log *slog.Logger) http.Handler {
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{
 			Timeout: dialTimeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(SourceAddress)},
@@ -51,8 +45,8 @@ func New(backends Backends, traces *server.Tracing, log *slog.Logger) http.Handl
 		IdleConnTimeout:       idleTimeout,
 		ResponseHeaderTimeout: answerTimeout,
 	}
-	account := proxy(newPool(traces.Client(transport), backends.Account), apierr.Flat, log)
-	resource := proxy(newPool(traces.Client(transport), backends.Resource), apierr.Nested, log)
+	account := proxy(newPool(traces.Client(transport), authservers), apierr.Flat, log)
+	resource := proxy(newPool(traces.Client(transport), resourceapis), apierr.Nested, log)
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := &incoming{ReadCloser: http.MaxBytesReader(w, r.Body, maxBody)}
 		r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, body))
@@ -130,17 +124,16 @@ func isBroken(r *http.Request) bool {
 func removeClaims(header http.Header) {
 	for name := range header {
 		if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" ||
-			name == "Traceparent" ||
-			name == "Tracestate" {
+			name == "Traceparent" || name == "Tracestate" {
 			header.Del(name)
 		}
 	}
 }
 
 func fail(w http.ResponseWriter, r *http.Request, shape apierr.Shape, log *slog.Logger, err error) {
-	var tooLarge *http.MaxBytesError
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case errors.As(err, &tooLarge):
+	case tooLarge:
 		apierr.Write(w, shape, apierr.New(apierr.TooLarge, "The body is larger than 16 MiB."))
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the caller has disconnected
@@ -163,14 +156,14 @@ type pool struct {
 }
 
 type member struct {
-	address *url.URL
+	address string
 	back    atomic.Int64 // when the process gets requests again, in Unix nanoseconds
 }
 
 // skipFor exceeds the notice that a process of the local stack gives, within which it closes all connections.
 const skipFor = 3 * time.Second
 
-func newPool(transport http.RoundTripper, addresses []*url.URL) *pool {
+func newPool(transport http.RoundTripper, addresses []string) *pool {
 	p := &pool{transport: transport}
 	for _, address := range addresses {
 		p.members = append(p.members, &member{address: address})
@@ -191,8 +184,7 @@ func (p *pool) RoundTrip(request *http.Request) (*http.Response, error) {
 			}
 			return response, nil
 		}
-		var network *net.OpError
-		if !errors.As(err, &network) || network.Op != "dial" {
+		if network, ok := errors.AsType[*net.OpError](err); !ok || network.Op != "dial" {
 			return nil, err
 		}
 		m.skip()
@@ -218,7 +210,7 @@ func (m *member) skip() { m.back.Store(time.Now().Add(skipFor).UnixNano()) }
 // process needs it.
 func (m *member) addressed(request *http.Request) *http.Request {
 	to := request.Clone(request.Context())
-	to.URL.Host = m.address.Host
+	to.URL.Host = m.address
 	if request.Body != nil {
 		to.Body = io.NopCloser(request.Body)
 	}

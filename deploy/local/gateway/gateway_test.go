@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -18,7 +17,7 @@ import (
 )
 
 // echo starts a service that returns its name and the request.
-func echo(t *testing.T, name string) *url.URL {
+func echo(t *testing.T, name string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		proxies, _ := web.ParseProxies(SourceAddress)
@@ -33,21 +32,15 @@ func echo(t *testing.T, name string) *url.URL {
 		})
 	}))
 	t.Cleanup(server.Close)
-	return address(t, server.URL)
+	return address(server.URL)
 }
 
-func address(t *testing.T, text string) *url.URL {
-	t.Helper()
-	parsed, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
-}
+// address returns the host and port of a server's URL.
+func address(url string) string { return strings.TrimPrefix(url, "http://") }
 
-func serve(t *testing.T, backends Backends) string {
+func serve(t *testing.T, authservers, resourceapis []string) string {
 	t.Helper()
-	server := httptest.NewServer(New(backends, nil, slog.New(slog.DiscardHandler)))
+	server := httptest.NewServer(New(authservers, resourceapis, nil, slog.New(slog.DiscardHandler)))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -81,7 +74,7 @@ func get(t *testing.T, address string) *http.Request {
 }
 
 func TestGateway_RoutesPathsByContract(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	for path, want := range map[string]string{
 		"/v1/account/oauth/token":                     "account",
 		"/v1/account":                                 "account",
@@ -116,7 +109,7 @@ func TestGateway_RoutesPathsByContract(t *testing.T) {
 }
 
 func TestGateway_RemovesCallerClaims(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	request := get(t, base+"/v1/programmes/programmes")
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
 		"X-Forwarded-Prefix", "X-Real-Ip", "Forwarded"} {
@@ -137,7 +130,7 @@ func TestGateway_RemovesCallerClaims(t *testing.T) {
 }
 
 func TestGateway_PassesPathAndQueryUnchanged(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	host := strings.TrimPrefix(base, "http://")
 	for _, uri := range []string{"/v1/a%2Fb/?q=a+b&q=%zz;x=1&limit=", "/v1/x?a=1;b=2", "/v1/%7Ehome?%20"} {
 		connection, err := net.Dial("tcp", host)
@@ -161,7 +154,7 @@ func TestGateway_PassesPathAndQueryUnchanged(t *testing.T) {
 }
 
 func TestGateway_KeepsOneRequestID(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	got, response := ask(t, get(t, base+"/v1/programmes/programmes"))
 	oneID(t, got, response)
 
@@ -188,10 +181,7 @@ func oneID(t *testing.T, got echoed, response *http.Response) {
 }
 
 func TestGateway_AlternatesProcesses(t *testing.T) {
-	base := serve(
-		t,
-		Backends{Account: []*url.URL{echo(t, "one"), echo(t, "two")}, Resource: []*url.URL{echo(t, "resource")}},
-	)
+	base := serve(t, []string{echo(t, "one"), echo(t, "two")}, []string{echo(t, "resource")})
 	count := map[string]int{}
 	for range 10 {
 		got, _ := ask(t, get(t, base+"/token"))
@@ -205,10 +195,7 @@ func TestGateway_AlternatesProcesses(t *testing.T) {
 func TestGateway_DownServiceIs503InRouteShape(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
-	base := serve(
-		t,
-		Backends{Account: []*url.URL{address(t, down.URL)}, Resource: []*url.URL{address(t, down.URL)}},
-	)
+	base := serve(t, []string{address(down.URL)}, []string{address(down.URL)})
 	for path, want := range map[string]string{
 		"/v1/programmes/programmes": `{"error":{"code":"UNAVAILABLE",`,
 		"/mcp":                      `{"error":{"code":"UNAVAILABLE",`,
@@ -228,7 +215,7 @@ func TestGateway_DownServiceIs503InRouteShape(t *testing.T) {
 }
 
 func TestGateway_EndlessBodyIs413(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	body := io.LimitReader(endless{}, maxBody+1)
 	response, err := http.Post(base+"/v1/programmes/programmes/imports", "text/csv", body)
 	if err != nil {
@@ -243,7 +230,7 @@ func TestGateway_EndlessBodyIs413(t *testing.T) {
 // TestGateway_UnreadableBodyIs400 checks that a malformed body is the caller's mistake: a 503 would make the caller
 // retry.
 func TestGateway_UnreadableBodyIs400(t *testing.T) {
-	base := serve(t, Backends{Account: []*url.URL{echo(t, "account")}, Resource: []*url.URL{echo(t, "resource")}})
+	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	for path, code := range map[string]string{
 		"/v1/account/oauth/token":   "invalid_request",
 		"/v1/programmes/programmes": "VALIDATION_ERROR",
@@ -287,7 +274,7 @@ func TestGateway_CallerDisconnectEndsRequest(t *testing.T) {
 		close(left)
 	}))
 	defer slow.Close()
-	base := serve(t, Backends{Account: []*url.URL{address(t, slow.URL)}, Resource: []*url.URL{address(t, slow.URL)}})
+	base := serve(t, []string{address(slow.URL)}, []string{address(slow.URL)})
 	ctx, leave := context.WithCancel(t.Context())
 	request := get(t, base+"/v1/programmes/programmes").WithContext(ctx)
 	go func() { <-entered; leave() }()

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +27,7 @@ func post(t *testing.T, base string) string {
 	return string(body)
 }
 
-func named(t *testing.T, name string, leaving bool) *url.URL {
+func named(t *testing.T, name string, leaving bool) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -38,19 +37,13 @@ func named(t *testing.T, name string, leaving bool) *url.URL {
 		_, _ = io.WriteString(w, name+": "+string(body))
 	}))
 	t.Cleanup(server.Close)
-	return address(t, server.URL)
+	return address(server.URL)
 }
 
 func TestPool_SkipsProcessThatIsDown(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
-	base := serve(
-		t,
-		Backends{
-			Account:  []*url.URL{address(t, down.URL), named(t, "two", false)},
-			Resource: []*url.URL{address(t, down.URL)},
-		},
-	)
+	base := serve(t, []string{address(down.URL), named(t, "two", false)}, []string{address(down.URL)})
 	for range 6 {
 		if got := post(t, base); got != "two: a body" {
 			t.Errorf("got %q", got)
@@ -60,7 +53,7 @@ func TestPool_SkipsProcessThatIsDown(t *testing.T) {
 
 func TestPool_SkipsProcessThatIsLeaving(t *testing.T) {
 	two := named(t, "two", false)
-	base := serve(t, Backends{Account: []*url.URL{named(t, "one", true), two}, Resource: []*url.URL{two}})
+	base := serve(t, []string{named(t, "one", true), two}, []string{two})
 	if got := post(t, base); got != "one: a body" {
 		t.Errorf("got %q", got)
 	}
@@ -86,8 +79,8 @@ func TestPool_ClosesIdleConnections(t *testing.T) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	to := []*url.URL{address(t, server.URL)}
-	post(t, serve(t, Backends{Account: to, Resource: to}))
+	to := []string{address(server.URL)}
+	post(t, serve(t, to, to))
 	if shortestNotice := 2 * time.Second; idleTimeout >= shortestNotice {
 		t.Errorf("the gateway keeps an idle connection for %s", idleTimeout)
 	}

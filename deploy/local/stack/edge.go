@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -20,7 +21,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/deploy/local/gateway"
+	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
@@ -43,11 +46,16 @@ type edge struct {
 const traceDelay = 200 * time.Millisecond
 
 // openEdge listens on both loopback addresses, because "localhost" may be either; without IPv6, on one.
-func openEdge(port int, backends gateway.Backends, settings server.TraceSettings, logFile string) (*edge, error) {
-	log, file, err := openLog(logFile)
+func (s *Stack) openEdge() (*edge, error) {
+	var settings server.TraceSettings
+	if _, err := envconf.Load(&settings, pairs(s.traceSettings())); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(s.home.logFile("gateway"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
+	log := web.NewLogger(file, slog.LevelInfo)
 	traces, err := server.StartTracing(context.Background(), settings, "gateway", traceDelay, log)
 	if err != nil {
 		_ = file.Close()
@@ -55,11 +63,11 @@ func openEdge(port int, backends gateway.Backends, settings server.TraceSettings
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e := &edge{stop: stop, done: make(chan struct{}), log: file, traces: traces}
-	handler := gateway.New(backends, traces, log)
+	handler := gateway.New(hosts(s.Authservers), hosts(s.Resources), traces, log)
 	listening := make(chan net.Addr, 1)
 	ready := func(address net.Addr) { listening <- address }
 	e.both.Go(func() {
-		e.err = web.Serve(ctx, web.Server{Address: loopback(port)}, handler, log, ready)
+		e.err = web.Serve(ctx, web.Server{Address: loopback(s.ports.api)}, handler, log, ready)
 		close(e.done)
 	})
 	select {
@@ -69,9 +77,8 @@ func openEdge(port int, backends gateway.Backends, settings server.TraceSettings
 		return nil, e.err
 	}
 	e.both.Go(func() {
-		if err := web.Serve(ctx, web.Server{
-			Address: net.JoinHostPort("::1", strconv.Itoa(port)),
-		}, handler, log, nil); err != nil {
+		second := web.Server{Address: net.JoinHostPort("::1", strconv.Itoa(s.ports.api))}
+		if err := web.Serve(ctx, second, handler, log, nil); err != nil {
 			log.Warn("gateway not listening on ::1", "cause", err.Error())
 		}
 	})
@@ -101,8 +108,14 @@ func choosePorts(first int) (ports, error) {
 		return ports{}, fmt.Errorf("PORT is %d, but it and the next two ports must be between 1 and 65535", first)
 	}
 	for port := first; port < first+3; port++ {
-		if err := checkPort(port); err != nil {
-			return ports{}, err
+		err := localstore.CheckPort(port)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			const format = "port %d is in use by another program: stop it, or use other ports with: make run PORT=9000"
+			return ports{}, fmt.Errorf(format, port)
+		}
+		if err != nil {
+			const format = "port %d cannot be used (%w): use other ports with: make run PORT=9000"
+			return ports{}, fmt.Errorf(format, port, err)
 		}
 	}
 	chosen := ports{api: first, app: first + 1, resource: first + 2}
@@ -110,18 +123,6 @@ func choosePorts(first int) (ports, error) {
 		chosen.mailbox = first + 3
 	}
 	return chosen, nil
-}
-
-func checkPort(port int) error {
-	err := localstore.CheckPort(port)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf(
-			"port %d is in use by another program: stop it, or use other ports with: make run PORT=9000", port)
-	}
-	return fmt.Errorf("port %d cannot be used (%w): use other ports with: make run PORT=9000", port, err)
 }
 
 func freePorts(count int) ([]int, error) {
@@ -140,62 +141,35 @@ func freePorts(count int) ([]int, error) {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// A post is the mailbox of the deployment and the page that shows it.
-type post struct {
-	box    *mailbox.Mailbox
-	server *http.Server
-	url    string
-}
-
 // openMailbox starts a mailbox that gets all mail of the deployment, and its page on a loopback port.
-func openMailbox(port int) (*post, error) {
-	box, err := mailbox.Start()
+func (s *Stack) openMailbox() (err error) {
+	if s.mailbox, err = mailbox.Start(); err != nil {
+		return fmt.Errorf("start the mailbox: %w", err)
+	}
+	s.mailbox.Spell(spelling.Key)
+	listener, err := net.Listen("tcp", loopback(s.ports.mailbox))
 	if err != nil {
-		return nil, fmt.Errorf("start the mailbox: %w", err)
+		return fmt.Errorf("start the mailbox: %w", err)
 	}
-	box.Spell(spelling.Key)
-	listener, err := net.Listen("tcp", loopback(port))
-	if err != nil {
-		box.Close()
-		return nil, fmt.Errorf("start the mailbox: %w", err)
-	}
-	p := &post{
-		box:    box,
-		server: &http.Server{Handler: box, ReadHeaderTimeout: 5 * time.Second},
-		url:    "http://" + listener.Addr().String() + "/",
-	}
-	go func() { _ = p.server.Serve(listener) }() // ends with close
-	return p, nil
+	s.mails = &http.Server{Handler: s.mailbox, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = s.mails.Serve(listener) }() // ends with Stop
+	s.Demo.Mailbox = &demo.Mailbox{URL: "http://" + listener.Addr().String() + "/"}
+	return nil
 }
 
 // mailSettings are authserver's settings of the mailbox, or none.
 func (s *Stack) mailSettings() map[string]string {
-	if s.post == nil {
+	if s.mailbox == nil {
 		return nil
 	}
 	return map[string]string{
-		"ALMONER_SMTP_URL":  s.post.box.URL(),
+		"ALMONER_SMTP_URL":  s.mailbox.URL(),
 		"ALMONER_MAIL_FROM": "Almoner <almoner@example.org>",
 	}
 }
 
 // Mailbox returns the mailbox of the deployment, or nil unless Options.Mailbox.
-func (s *Stack) Mailbox() *mailbox.Mailbox {
-	if s.post == nil {
-		return nil
-	}
-	return s.post.box
-}
-
-func (p *post) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = p.server.Shutdown(ctx) // the process ends anyway
-	p.box.Close()
-}
-
-// receiverYears is how long the certificate of webhook receivers is valid.
-const receiverYears = 10
+func (s *Stack) Mailbox() *mailbox.Mailbox { return s.mailbox }
 
 // receiverSettings are the services' settings for webhook receivers on this machine, or none.
 func (s *Stack) receiverSettings() (map[string]string, error) {
@@ -223,7 +197,7 @@ func makeCertificate(path, keyPath string, now time.Time) ([]byte, error) {
 		SerialNumber: big.NewInt(now.UnixNano()),
 		Subject:      pkix.Name{CommonName: "Almoner: webhook receivers on this machine"},
 		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.AddDate(receiverYears, 0, 0),
+		NotAfter:     now.AddDate(10, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:     []string{"localhost"},

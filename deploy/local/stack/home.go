@@ -66,12 +66,7 @@ func (h *home) make() error {
 	return err
 }
 
-func ownerOf(info os.FileInfo) uint32 {
-	if status, ok := info.Sys().(*syscall.Stat_t); ok {
-		return status.Uid
-	}
-	return 0
-}
+func ownerOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid } // as on every Linux
 
 // acquire locks the directory for this process. The kernel releases the lock when the process ends.
 func (h *home) acquire() error {

@@ -53,7 +53,7 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 			Progress: func(line string) { lines = append(lines, line) },
 		},
 	}
-	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, spec: child.Spec{Log: "/x/authserver.log"}}}
+	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, Spec: child.Spec{Log: "/x/authserver.log"}}}
 	reported := map[*Service]string{}
 	for _, next := range []string{
 		body,
@@ -99,7 +99,8 @@ func TestStart_DeadStoreIsNamed(t *testing.T) {
 
 func TestBuild_WithoutGoSaysWhy(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Build(t.Context(), t.TempDir(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not found") {
+	err := Build(t.Context(), t.TempDir(), t.TempDir(), Services())
+	if err == nil || !strings.Contains(err.Error(), "not found") {
 		t.Errorf("%v", err)
 	}
 }

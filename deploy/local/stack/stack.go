@@ -8,23 +8,20 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
-	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
-	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/server"
+	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+	"github.com/almonerhq/almoner/shared/net/version"
 )
 
 // A Stack is a running Almoner.
@@ -47,7 +44,8 @@ type Stack struct {
 	home    *home
 	ports   ports
 	edge    *edge
-	post    *post             // nil unless Options.Mailbox
+	mailbox *mailbox.Mailbox  // nil unless Options.Mailbox
+	mails   *http.Server      // the page of the mailbox
 	logins  map[string]string // service → database URL
 	stop    sync.Once
 }
@@ -95,8 +93,7 @@ func open(options Options) (*Stack, error) {
 func localhost(port int) string { return "http://localhost:" + strconv.Itoa(port) }
 
 func (s *Stack) prepareStores(ctx context.Context) error {
-	var err error
-	if s.DatabaseURL, s.RedisURL, err = s.startStores(ctx); err != nil {
+	if err := s.startStores(ctx); err != nil {
 		return err
 	}
 	s.options.say("preparing the database")
@@ -108,26 +105,20 @@ func (s *Stack) bringUp(ctx context.Context) error {
 		return err
 	}
 	if s.options.Mailbox {
-		var err error
-		if s.post, err = openMailbox(s.ports.mailbox); err != nil {
+		if err := s.openMailbox(); err != nil {
 			return err
 		}
-		s.Demo.Mailbox = &demo.Mailbox{URL: s.post.url}
 	}
 	s.options.say("starting the services")
 	if err := s.startServices(ctx); err != nil {
 		return err
 	}
-	var traces server.TraceSettings
-	if _, err := envconf.Load(&traces, pairs(s.traceSettings())); err != nil {
-		return err
-	}
 	var err error
-	if s.edge, err = openEdge(s.ports.api, s.backends(), traces, s.home.logFile("gateway")); err != nil {
+	if s.edge, err = s.openEdge(); err != nil {
 		return err
 	}
 	for _, address := range []string{localhost(s.ports.api), localhost(s.ports.app)} {
-		if !ask(ctx, address).ready {
+		if ready, _ := ask(ctx, address); !ready {
 			return fmt.Errorf(
 				"%s is not reachable, although the services are ready: check that localhost is 127.0.0.1 in /etc/hosts",
 				address)
@@ -139,49 +130,8 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	return s.Demo.WriteFile(s.home.path("demo.json"))
 }
 
-// prepareDatabase claims the database, migrates its schema and writes the demo data.
-func (s *Stack) prepareDatabase(ctx context.Context) error {
-	owner, err := pgx.Connect(ctx, s.DatabaseURL)
-	if err != nil {
-		return s.explainDatabase(withoutURL(err))
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(ctx)) }()
-	if err := checkRights(ctx, owner); err != nil {
-		return err
-	}
-	if err := demo.Claim(ctx, owner, s.home.seed); err != nil {
-		return err
-	}
-	for _, service := range Services() {
-		if err := s.migrate(ctx, service, s.options.Binaries); err != nil {
-			return err
-		}
-		if s.logins[service], err = s.loginFor(ctx, owner, s.DatabaseURL, service); err != nil {
-			return err
-		}
-	}
-	if s.Demo, err = demo.Describe(s.home.seed, s.BaseURL, s.AppURL); err != nil {
-		return err
-	}
-	return demo.Insert(ctx, owner, s.home.seed, &s.Demo, time.Now())
-}
-
-// Migrate migrates the schema with the programs of a directory of binaries, while the services run.
-func (s *Stack) Migrate(ctx context.Context, binaries string) error {
-	for _, service := range Services() {
-		if err := s.migrate(ctx, service, binaries); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// FinishUpgrade finishes the upgrade, with the program of a directory of binaries, while the services run.
-func (s *Stack) FinishUpgrade(ctx context.Context, binaries string) error {
-	return s.migrate(ctx, authserver, binaries, "--finish")
-}
-
-func (s *Stack) migrate(ctx context.Context, service, binaries string, flags ...string) error {
+// Migrate runs the command migrate of a service's program in a directory of binaries, also while the services run.
+func (s *Stack) Migrate(ctx context.Context, service, binaries string, flags ...string) error {
 	spec := s.spec(service, service, append([]string{"migrate"}, flags...)...)
 	spec.Path = filepath.Join(binaries, service)
 	spec.Env = pairs(s.environment(map[string]string{"ALMONER_DATABASE_URL": s.DatabaseURL}))
@@ -189,20 +139,6 @@ func (s *Stack) migrate(ctx context.Context, service, binaries string, flags ...
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
 	return nil
-}
-
-// explainDatabase returns an error that names the setting of an unusable database and says what to do.
-func (s *Stack) explainDatabase(cause error) error {
-	if s.options.DatabaseURL == "" {
-		return fmt.Errorf("the database is not reachable: %w", cause)
-	}
-	where := ""
-	if config, err := pgx.ParseConfig(s.options.DatabaseURL); err == nil {
-		where = " at " + net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-	}
-	first, _, _ := strings.Cut(cause.Error(), "\n") // pgx repeats it for each way to connect
-	return fmt.Errorf("cannot connect to the database of ALMONER_DATABASE_URL%s (%s): start it, correct the URL, or "+
-		"unset ALMONER_DATABASE_URL, so that make run starts its own PostgreSQL", where, first)
 }
 
 // Wait returns nil when ctx ends, and an error when a service or the gateway ends by itself. It starts a private store
@@ -225,7 +161,7 @@ func (s *Stack) Wait(ctx context.Context) error {
 	for _, service := range s.services() {
 		process := service.Current()
 		watch(process.Done(), func() error {
-			return fmt.Errorf("%s (its log is %s)", process.Outcome(), service.spec.Log)
+			return fmt.Errorf("%s (its log is %s)", process.Outcome(), service.Spec.Log)
 		})
 	}
 	keep := func(name string, server store) {
@@ -267,8 +203,11 @@ func (s *Stack) Stop() {
 			group.Go(service.Stop)
 		}
 		group.Wait()
-		if s.post != nil {
-			group.Go(s.post.close)
+		if s.mails != nil {
+			_ = s.mails.Close()
+		}
+		if s.mailbox != nil {
+			group.Go(s.mailbox.Close)
 		}
 		if s.Redis != nil {
 			group.Go(s.Redis.Stop)
@@ -281,19 +220,11 @@ func (s *Stack) Stop() {
 	})
 }
 
-func openLog(path string) (*slog.Logger, *os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, nil, err
-	}
-	return web.NewLogger(file, slog.LevelInfo), file, nil
-}
-
 // Options configure a Stack.
 type Options struct {
 	Home     string // the data directory (.almoner); one Stack at a time uses it
 	Binaries string // the directory with authserver and resourceapi (see Build)
-	Tools    string // directory of the privately unpacked programs of package apt; "" if they are installed
+	Tools    string // directory of privately unpacked programs; "" if they are installed
 
 	// Port is the port of the API. The next one is login and settings, the one after that is resourceapi. 0 means any
 	// three.
@@ -334,4 +265,74 @@ func (o Options) say(line string) {
 	if o.Progress != nil {
 		o.Progress(line)
 	}
+}
+
+// These are the services in the order of their migrations: authserver's create the roles that resourceapi's need.
+const (
+	authserver  = "authserver"
+	resourceapi = "resourceapi"
+)
+
+// Flags returns the build flags of everything that is run or shipped (deploy/image/Dockerfile), for Go without C.
+func Flags() []string { return []string{"-trimpath", "-tags=" + version.BuildTags} }
+
+// Services returns the names of both services.
+func Services() []string { return []string{authserver, resourceapi} }
+
+// Build compiles services of the repository at root into a directory, with Flags and further flags. An error contains
+// the compiler's output.
+func Build(ctx context.Context, root, into string, services []string, flags ...string) error {
+	for _, service := range services {
+		flags = append(flags, "./"+service+"/cmd/"+service)
+	}
+	return build(ctx, root, into, os.Environ(), flags...)
+}
+
+// BuildModule is Build for one service without the workspace, as its image is built. In the workspace, Go downloads the
+// go.mod files of 700 more modules at the first build.
+func BuildModule(ctx context.Context, root, into, service string) error {
+	return build(ctx, filepath.Join(root, service), into, append(os.Environ(), "GOWORK=off"), "./cmd/"+service)
+}
+
+func build(ctx context.Context, dir, into string, environ []string, arguments ...string) error {
+	into, err := filepath.Abs(into)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(into, 0o755); err != nil {
+		return err
+	}
+	arguments = slices.Concat([]string{"build", "-o", into + string(filepath.Separator)}, Flags(), arguments)
+	command := exec.CommandContext(ctx, "go", arguments...)
+	command.Dir = dir
+	command.Env = append(environ, "GOTOOLCHAIN=local", "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		output := strings.TrimSpace(string(out))
+		if output == "" {
+			output = "go printed nothing"
+		}
+		return fmt.Errorf("build the services: %w: %s", err, output)
+	}
+	return nil
+}
+
+// Check returns an error that would prevent Start and can be detected without starting anything: another stack in the
+// same directory, a directory that is not writable, a port in use, or a given store that does not respond.
+func Check(ctx context.Context, options Options) error {
+	s, err := open(options)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	if err := s.askRedis(ctx); err != nil || options.DatabaseURL == "" {
+		return err
+	}
+	s.DatabaseURL = options.DatabaseURL
+	ctx, cancel := context.WithTimeout(ctx, givenWithin)
+	defer cancel()
+	owner, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return owner.Close(ctx)
 }

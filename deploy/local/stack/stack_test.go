@@ -29,7 +29,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, Build(context.Background(), "../../..", dir)
+	return dir, Build(context.Background(), "../../..", dir, Services())
 })
 
 // newHome returns a directory that the stores' user can reach.
@@ -260,7 +260,8 @@ func TestWait_StartsKilledStoresAgain(t *testing.T) {
 		}
 		await.True(t, "a request succeeds after "+name+" was killed", func() bool {
 			status, _ := listProgrammes(t, s)
-			return status == http.StatusOK && ask(t.Context(), s.Authservers[0].URL).trouble == ""
+			_, trouble := ask(t.Context(), s.Authservers[0].URL)
+			return status == http.StatusOK && trouble == ""
 		})
 	}
 	cancel()
