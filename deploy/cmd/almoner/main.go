@@ -6,16 +6,23 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed" // for guideText
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"text/template"
+	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/deploy/local/settings"
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/config/envconf"
+	"github.com/almonerhq/almoner/shared/config/redisurl"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -60,6 +67,9 @@ var errUsage = errors.New("unknown command")
 func command(ctx context.Context, root string) error {
 	if len(os.Args) < 2 {
 		return errUsage
+	}
+	if err := dieWithParent(); err != nil {
+		return err
 	}
 	arguments := os.Args[2:]
 	switch called := fmt.Sprint(os.Args[1], " ", len(arguments)); called {
@@ -135,3 +145,78 @@ func screenshots(ctx context.Context, root string) error {
 		t.endToEnd(ctx, "screenshots", "-timeout=20m", "-run=^TestScreenshots$", ".", "-screenshots="+folder)
 	}))
 }
+
+// buildServices builds the services and reports the duration.
+func buildServices(ctx context.Context, root string, options stack.Options) error {
+	hint := ""
+	if _, err := os.Stat(filepath.Join(options.Binaries, stack.Services()[0])); err != nil {
+		hint = " (the first build takes some minutes)"
+	}
+	options.Progress("building the services" + hint)
+	began := time.Now()
+	for _, service := range stack.Services() {
+		if err := stack.BuildModule(ctx, root, options.Binaries, service); err != nil {
+			return err
+		}
+	}
+	options.Progress("built the services in " + time.Since(began).Round(100*time.Millisecond).String())
+	return nil
+}
+
+func run(ctx context.Context, root string) error {
+	var config settings.Run
+	if _, err := envconf.Load(&config, os.Environ()); err != nil {
+		return err
+	}
+	home := cmp.Or(config.Home, filepath.Join(root, ".almoner"))
+	options := stack.Options{
+		Home:        home,
+		Binaries:    filepath.Join(home, "bin"),
+		Tools:       filepath.Join(home, "tools"),
+		Port:        config.Port,
+		DatabaseURL: config.DatabaseURL.Reveal(),
+		RedisURL:    config.RedisURL.Reveal(),
+		Mailbox:     true,
+
+		LocalReceivers: true,
+		Progress:       func(line string) { fmt.Println("almoner: " + line) },
+	}
+	redisurl.LogTo(slog.New(slog.DiscardHandler)) // errors say the same
+	if err := stack.Check(ctx, options); err != nil {
+		return err // before anything is installed or built
+	}
+	if err := ensureStores(ctx, options); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := buildServices(ctx, root, options); err != nil {
+		return err
+	}
+	s, err := stack.Start(ctx, options)
+	if err != nil {
+		return err
+	}
+	options.Progress("everything runs, after " + time.Since(began).Round(time.Second).String())
+	_ = guide.Execute(os.Stdout, struct { // addresses, logins and example requests
+		demo.Demo
+		File, Logs, Data string
+	}{s.Demo, filepath.Join(home, "demo.json"), s.LogDir(), s.StoreDir()})
+	watching, endWatch := context.WithCancel(ctx)
+	defer endWatch()
+	go s.Watch(watching)
+	ended := s.Wait(ctx)
+	endWatch()
+	fmt.Println()
+	options.Progress("stopping")
+	s.Stop()
+	if ended != nil {
+		return fmt.Errorf("%w; everything else was stopped", ended)
+	}
+	options.Progress("stopped; the data is kept for the next start")
+	return nil
+}
+
+//go:embed guide.txt
+var guideText string
+
+var guide = template.Must(template.New("guide").Parse(guideText))

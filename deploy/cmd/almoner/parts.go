@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +10,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
 // A suite is a set of tests of packages of e2e, by a pattern for go test's -run.
@@ -92,7 +97,11 @@ func torture(ctx context.Context, root, part string) error {
 	if err != nil {
 		return err
 	}
-	return t.result(t.addEvidence(ctx, part, lines, began))
+	noted, err := os.ReadFile(lines)
+	if err != nil {
+		return fmt.Errorf("no suite recorded a result: %w", err)
+	}
+	return t.result(t.addEvidence(ctx, part, string(noted), began))
 }
 
 // endToEnd runs tests of e2e once.
@@ -126,10 +135,6 @@ func (t *testRun) record(lines, did, result string) {
 
 // addEvidence adds a section to EVIDENCE.md: commit and machine, and the line of each suite.
 func (t *testRun) addEvidence(ctx context.Context, part, lines string, began time.Time) error {
-	noted, err := os.ReadFile(lines)
-	if err != nil {
-		return fmt.Errorf("no suite recorded a result: %w", err)
-	}
 	file, err := os.OpenFile(filepath.Join(t.root, evidenceFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -137,7 +142,7 @@ func (t *testRun) addEvidence(ctx context.Context, part, lines string, began tim
 	defer func() { _ = file.Close() }()
 	_, err = fmt.Fprintf(file, "\n### %s, %s\n\nCommit %s; %d processors; %s in all.\n\n- %s\n", part,
 		began.UTC().Format("2006-01-02 15:04 UTC"), t.commit(ctx), runtime.NumCPU(),
-		time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(string(noted)), "\n", "\n- "))
+		time.Since(began).Round(time.Second), strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n- "))
 	return err
 }
 
@@ -191,4 +196,141 @@ func bench(ctx context.Context, root, part string) error {
 		arguments = append(arguments, "-profiles="+filepath.Join(root, ".almoner", "profiles"))
 	}
 	return t.result(t.withServers(ctx, func() { t.endToEnd(ctx, "bench, "+part, arguments...) }))
+}
+
+// A target is one fuzz test.
+type target struct {
+	folder string // of its package, in the repository
+	name   string
+}
+
+// guiding returns the packages whose coverage guides the fuzzer: our own and those that parse requests. go test -fuzz
+// instruments every linked package and examines all their counters after each input, which takes many times as long as
+// the input itself. So only these packages are instrumented, and the test program runs without go test -fuzz.
+func guiding() []string {
+	return []string{
+		repository + "...",
+		"github.com/ory/fosite/...",
+		"github.com/lestrrat-go/...",
+		"encoding/...",
+		"net/url",
+		"mime/...",
+	}
+}
+
+const repository = "github.com/almonerhq/almoner/"
+
+// shorten limits go's attempts to minimize an input that found something. The coverage of a whole service depends on
+// timing, so many inputs seem to find something, and go's default of a minute for each would leave no time for new
+// inputs.
+const shorten = "10x"
+
+// fuzz runs every fuzz test of the repository whose name matches only, for a time (30s) or a number of runs
+// (10000000x), one after the other on all processors, and adds the results to EVIDENCE.md. Inputs that fail are stored
+// in the package's testdata/fuzz, where every `make test` runs them again.
+func fuzz(ctx context.Context, root, each, only string) error {
+	each = cmp.Or(each, "30s")
+	if !regexp.MustCompile(`^[0-9]+(x|s|m|h)$`).MatchString(each) {
+		return fmt.Errorf("invalid TIME: use a time, like make fuzz TIME=30s, or a number of runs, like TIME=10000000x")
+	}
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("ONLY must be a regular expression: %w", err)
+	}
+	t := newTestRun(root)
+	if err := ensureStores(ctx, stack.Options{
+		Tools:    t.tools,
+		Progress: func(line string) { fmt.Println("almoner: " + line) },
+	}); err != nil {
+		return err
+	}
+	targets, err := t.fuzzTargets(ctx, pattern)
+	if err != nil {
+		return err
+	}
+	var fuzzing error
+	if err := t.withServers(ctx, func() { fuzzing = t.fuzzEach(ctx, targets, each) }); err != nil {
+		return err
+	}
+	return t.result(fuzzing)
+}
+
+// fuzzEach runs the targets one after the other, and adds each result to EVIDENCE.md immediately.
+func (t *testRun) fuzzEach(ctx context.Context, targets []target, each string) error {
+	var cache strings.Builder
+	if err := t.command(ctx, ".", nil, &cache, "go", "env", "GOCACHE").Run(); err != nil {
+		return fmt.Errorf("find go's cache: %w", err)
+	}
+	// The directory of go test -fuzz in it for interesting inputs.
+	inputs := filepath.Join(strings.TrimSpace(cache.String()), "fuzz", repository)
+	for _, one := range targets {
+		began := time.Now()
+		noted := t.fuzzOne(ctx, one, each, inputs)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := t.addEvidence(ctx, "fuzz", noted, began); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fuzzTargets returns the fuzz tests of every module whose names match: go prints a package's test names and then the
+// package.
+func (t *testRun) fuzzTargets(ctx context.Context, only *regexp.Regexp) ([]target, error) {
+	var targets []target
+	for _, module := range slices.Concat(workspace(), outside()) {
+		var out bytes.Buffer
+		var extra []string
+		if slices.Contains(outside(), module) {
+			extra = ownDependencies()
+		}
+		if err := t.command(ctx, module, extra, &out, "go", "test", "-list=^Fuzz", "./...").Run(); err != nil {
+			return nil, fmt.Errorf("list the fuzz tests of %s: %w\n%s", module, err, out.String())
+		}
+		var names []string
+		for line := range strings.Lines(out.String()) {
+			fields := strings.Fields(line)
+			switch {
+			case strings.HasPrefix(line, "Fuzz") && only.MatchString(fields[0]):
+				names = append(names, fields[0])
+			case strings.HasPrefix(line, "ok") && len(fields) > 1:
+				for _, name := range names {
+					targets = append(targets, target{strings.TrimPrefix(fields[1], repository), name})
+				}
+				names = nil
+			}
+		}
+	}
+	if len(targets) == 0 {
+		return nil, fmt.Errorf("no fuzz test matches ONLY")
+	}
+	return targets, nil
+}
+
+var executions = regexp.MustCompile(`execs: ([0-9]+)`)
+
+// fuzzOne runs one target and returns its line for EVIDENCE.md.
+func (t *testRun) fuzzOne(ctx context.Context, one target, each, inputs string) string {
+	fmt.Printf("almoner: %s in %s\n", one.name, one.folder)
+	var out bytes.Buffer
+	began, result := time.Now(), "passed"
+	arguments := []string{"test", "-run=^$", "-vet=off", "-timeout=0"}
+	for _, packages := range guiding() {
+		arguments = append(arguments, "-gcflags="+packages+"=-d=libfuzzer")
+	}
+	arguments = append(arguments, "-args", "-test.fuzz=^"+one.name+"$",
+		"-test.fuzzcachedir="+filepath.Join(inputs, one.folder), "-test.fuzztime="+each,
+		"-test.fuzzminimizetime="+shorten)
+	err := t.command(ctx, one.folder, nil, io.MultiWriter(os.Stdout, &out), "go", arguments...).Run()
+	if err != nil && ctx.Err() == nil {
+		t.failed, result = append(t.failed, one.name), "FAILED"
+	}
+	count := "no"
+	if found := executions.FindAllStringSubmatch(out.String(), -1); len(found) > 0 {
+		count = found[len(found)-1][1]
+	}
+	return fmt.Sprintf("%s of %s: %s inputs, %s (%s)\n", one.name, one.folder, count, result,
+		time.Since(began).Round(time.Second))
 }

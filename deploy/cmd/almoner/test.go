@@ -4,53 +4,32 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A module is a module of the repository. modules lists dependencies first.
-type module struct {
-	name    string
-	outside bool // not in go.work, since its dependencies are its own
+// workspace returns the modules in go.work, dependencies first.
+func workspace() []string {
+	return []string{"shared", "shared/client", "shared/devkit", "deploy", "resourceapi", "authserver", endToEnd}
 }
 
-func modules() []module {
-	return []module{
-		{name: "shared"},
-		{name: "shared/client"},
-		{name: "shared/devkit"},
-		{name: "deploy"},
-		{name: "deploy/checks", outside: true},
-		{name: "deploy/release", outside: true},
-		{name: "resourceapi"},
-		{name: "authserver"},
-		{name: endToEnd},
-	}
-}
-
-// outside returns the modules that are not in go.work.
-func outside() (names []string) {
-	for _, m := range modules() {
-		if m.outside {
-			names = append(names, m.name)
-		}
-	}
-	return names
-}
+// outside returns the modules that are not in go.work, since their dependencies are their own.
+func outside() []string { return []string{"deploy/checks", "deploy/release"} }
 
 // endToEnd is the module whose tests start the services as processes of their own. They run without the race detector,
 // which would not see the services.
@@ -62,9 +41,9 @@ func ownDependencies() []string { return []string{"GOWORK=off"} }
 // patterns returns the package patterns of the modules in go.work, for go in the root of the repository.
 func patterns(except ...string) []string {
 	var all []string
-	for _, m := range modules() {
-		if !m.outside && !slices.Contains(except, m.name) {
-			all = append(all, "./"+m.name+"/...")
+	for _, name := range workspace() {
+		if !slices.Contains(except, name) {
+			all = append(all, "./"+name+"/...")
 		}
 	}
 	return all
@@ -100,9 +79,6 @@ func newTestRun(root string) *testRun {
 
 // begin returns a run for whose tests everything is installed, and whether the race detector works.
 func begin(ctx context.Context, root string) (t *testRun, race bool, err error) {
-	if err := dieWithParent(); err != nil {
-		return nil, false, err
-	}
 	t = newTestRun(root)
 	race, err = t.ensurePackages(ctx)
 	return t, race, err
@@ -170,21 +146,14 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	t.env = append(t.env, "ALMONER_TEST_POSTGRES_URL="+server.URL, "ALMONER_TEST_TOOLS="+t.tools,
 		"ALMONER_TEST_BINARIES="+t.bin, "ALMONER_TEST_HOME="+home,
 		localstore.ChromiumVariable+"="+localstore.FindChromium(t.tools))
-	if err := t.keepFilesIn(filepath.Join(dir, "tmp")); err != nil {
+	// The tests create their files in dir too. go keeps its own elsewhere: test programs are large.
+	temporary := filepath.Join(dir, "tmp")
+	t.env = append(t.env, "GOTMPDIR="+cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()), "TMPDIR="+temporary)
+	if err := errors.Join(os.Mkdir(temporary, 0o755), os.Chmod(temporary, 0o777|os.ModeSticky)); err != nil {
 		return err
 	}
 	run()
 	return ctx.Err()
-}
-
-// keepFilesIn makes the tests create their files in dir, which is removed at the end. go keeps its own elsewhere: test
-// programs are large.
-func (t *testRun) keepFilesIn(dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	t.env = append(t.env, "GOTMPDIR="+cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()), "TMPDIR="+dir)
-	return os.Chmod(dir, 0o777|os.ModeSticky)
 }
 
 // testPackages runs the tests of every package once.
@@ -202,9 +171,15 @@ func (t *testRun) testPackages(ctx context.Context, race bool) {
 		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
 	}
 	t.say("tests of the modules outside go.work begin; their output follows after the next step")
-	wait := t.inBackground(func(t *testRun) { t.testOutside(ctx) })
+	var out bytes.Buffer
+	background := *t
+	background.out, background.failed = &out, nil
+	var ends sync.WaitGroup
+	ends.Go(func() { background.testOutside(ctx) })
 	t.goTest(ctx, "of the other packages", ".", nil, append(testsAtOnce(), plain...)...)
-	wait()
+	ends.Wait()
+	_, _ = out.WriteTo(t.out)
+	t.failed = append(t.failed, background.failed...)
 	t.testEndToEnd(ctx)
 }
 
@@ -215,36 +190,15 @@ func (t *testRun) testOutside(ctx context.Context) {
 	}
 }
 
-// inBackground runs steps concurrently with the caller. The returned function waits for them, writes their output, and
-// records their failures.
-func (t *testRun) inBackground(run func(*testRun)) (wait func()) {
-	var out bytes.Buffer
-	background := *t
-	background.out, background.failed = &out, nil
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		run(&background)
-	}()
-	return func() {
-		<-done
-		_, _ = out.WriteTo(t.out)
-		t.failed = append(t.failed, background.failed...)
-	}
-}
-
 // testEndToEnd runs the tests of e2e, two packages at once, or one if there is one processor. More would slow down the
 // services and browsers of a test until its requests time out. The packages that take longest start first, then
 // runbooks, which mostly waits.
 func (t *testRun) testEndToEnd(ctx context.Context) {
 	packages := []string{".", "./torture", "./runbooks", "./..."}
 	atOnce := fmt.Sprintf("-p=%d", min(2, runtime.NumCPU()))
-	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{endToEndFlags()}, append([]string{atOnce}, packages...)...)
-}
-
-// endToEndFlags leaves out the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
-func endToEndFlags() string {
-	return "GOFLAGS=" + strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath")
+	// Without the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
+	flags := "GOFLAGS=" + strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=readonly -trimpath")
+	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{flags}, append([]string{atOnce}, packages...)...)
 }
 
 // goTest runs tests in a folder. Their packages were vetted before. Test programs have no debugging information (-w),
@@ -290,113 +244,122 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 
 func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line) }
 
-// ensureOptional installs the reverse proxies of a deployment and promtool. Their tests are skipped with a message if
-// they are missing.
-func (t *testRun) ensureOptional(ctx context.Context) {
-	install := func(missing error, program, debianPackage, skipped string) {
-		if missing == nil {
-			return
-		}
-		if err := installPackages(ctx, t.tools, t.say, debianPackage); err != nil {
-			t.say(program + " is missing, so " + skipped + " are skipped: " + err.Error())
-		}
-	}
-	for _, name := range gateway.Packages() {
-		_, missing := gateway.Find(name, t.tools)
-		install(missing, name, name, "its gateway tests")
-	}
-	_, missing := exec.LookPath("promtool")
-	if missing != nil {
-		_, missing = os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool"))
-	}
-	install(missing, "promtool", "prometheus", "the tests of the alerts")
-}
-
-// ensureChromium installs a browser. The full Chromium is used where the headless one is not in the system's packages.
-func (t *testRun) ensureChromium(ctx context.Context) {
-	missing := func() bool { return localstore.FindChromium(t.tools) == "" }
-	headless := func() bool {
-		return strings.Contains(filepath.Base(localstore.FindChromium(t.tools)), localstore.HeadlessChromium)
-	}
-	var err error
-	if os.Getenv(localstore.ChromiumVariable) == "" && !headless() {
-		err = installPackages(ctx, t.tools, t.say, localstore.HeadlessChromium)
-	}
-	if missing() {
-		err = installPackages(ctx, t.tools, t.say, "chromium")
-	}
-	if missing() {
-		t.say("Chromium is missing, so tests that need a browser fail: " + fmt.Sprint(err))
-	}
-}
-
-// ensurePackages installs what the tests need and reports whether the race detector works. Only the stores are
-// required.
-func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
-	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: t.say}); err != nil {
-		return false, err
-	}
-	t.ensureChromium(ctx)
-	t.ensureOptional(ctx)
-	race = t.raceWorks(ctx)
-	if !race && os.Geteuid() == 0 {
-		if err := installPackages(ctx, t.tools, t.say, "gcc", "libc6-dev"); err == nil {
-			race = t.raceWorks(ctx)
-		}
-	}
-	if !race {
-		t.say("a C compiler is missing, so tests run without the race detector")
-	}
-	return race, ctx.Err()
-}
-
 const (
-	memoryDir      = "/dev/shm"
-	tmpfs          = 0x01021994 // its number in statfs(2)
-	memoryForFiles = 4 << 30    // several times what `make test` needs at once
-	memoryForAll   = 8 << 30    // leaves the processes what they need
+	vulnerabilityDatabase = "https://vuln.go.dev/index/db.json"
+	databaseAnswersWithin = 5 * time.Second
+	scanWithin            = 3 * time.Minute
 )
 
-// tempDir returns a new directory for the files of a test run: in memory if there is much free memory, otherwise on
-// disk. The tests create and drop about a thousand databases; on ext4 the kernel spends more time on their files than
-// PostgreSQL on their content.
-func tempDir(pattern string) (string, error) {
-	if freeFor(memoryDir) >= memoryForFiles && availableMemory() >= memoryForAll {
-		if dir, err := os.MkdirTemp(memoryDir, pattern); err == nil {
-			if localstore.Reachable(memoryDir) && runsPrograms(dir) {
-				return dir, nil
-			}
-			_ = os.RemoveAll(dir)
+// check runs the static checks that are not tests of e2e.
+func (t *testRun) check(ctx context.Context) {
+	t.step(ctx, "go vet", ".", nil, "go", append([]string{"vet"}, patterns()...)...)
+	for _, name := range outside() {
+		t.step(ctx, "go vet, "+name, name, ownDependencies(), "go", "vet", "./...")
+	}
+	t.step(ctx, "build the checkers", "deploy/tools", ownDependencies(), "go", "build", "-o",
+		t.bin+string(filepath.Separator), "honnef.co/go/tools/cmd/staticcheck", "golang.org/x/vuln/cmd/govulncheck")
+	staticcheck := filepath.Join(t.bin, "staticcheck")
+	t.step(ctx, "staticcheck", ".", nil, staticcheck, patterns()...)
+	for _, name := range outside() {
+		t.step(ctx, "staticcheck, "+name, name, ownDependencies(), staticcheck, "./...")
+	}
+	t.scanForVulnerabilities(ctx)
+}
+
+// scanForVulnerabilities reports known vulnerabilities in dependencies. It never fails the run, since its database
+// changes without the code and is not reachable from everywhere.
+func (t *testRun) scanForVulnerabilities(ctx context.Context) {
+	response, err := (&http.Client{Timeout: databaseAnswersWithin}).Head(vulnerabilityDatabase)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.say("govulncheck skipped: its database is not reachable")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanWithin)
+	defer cancel()
+	for _, service := range stack.Services() { // only these are deployed
+		t.say("govulncheck, " + service)
+		scan := t.command(ctx, service, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
+		if err := scan.Run(); err != nil {
+			t.say(fmt.Sprintf("WARNING: govulncheck, %s: %v", service, err))
 		}
 	}
-	return localstore.TempDir(pattern)
 }
 
-// freeFor returns the free bytes of a file system in memory, or 0 if dir is not in one.
-func freeFor(dir string) uint64 {
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(dir, &stat); err != nil || stat.Type != tmpfs {
-		return 0
+// raceWorks reports whether a C program compiles, which the race detector needs.
+func (t *testRun) raceWorks(ctx context.Context) bool {
+	compiler := t.command(ctx, ".", nil, io.Discard, "gcc", "-x", "c", "-o", os.DevNull, "-")
+	compiler.Stdin = strings.NewReader("#include <stdlib.h>\nint main(void) { return 0; }\n")
+	return compiler.Run() == nil
+}
+
+// command returns a command that runs in a folder of the repository. When ctx ends, its process group is interrupted as
+// by Ctrl-C.
+func (t *testRun) command(
+	ctx context.Context, folder string, extra []string, out io.Writer, program string, arguments ...string,
+) *exec.Cmd {
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Dir = filepath.Join(t.root, folder)
+	command.Env = append(append([]string{}, t.env...), extra...)
+	command.Stdout, command.Stderr = out, out
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
+	command.WaitDelay = 20 * time.Second
+	return command
+}
+
+// packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
+// between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
+// detector; the data that they share is in other packages. It also includes the tools of developers. `make torture
+// PART=detector` tests all packages.
+func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
+	var out bytes.Buffer
+	list := t.command(ctx, ".", nil, &out, "go", append([]string{
+		"list",
+		"-f={{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Imports \" \"}}{{end}}",
+	}, patterns(endToEnd)...)...)
+	if err := list.Run(); err != nil {
+		return nil, nil, fmt.Errorf("list the packages: %w\n%s", err, out.String())
 	}
-	return stat.Bavail * uint64(stat.Bsize)
-}
-
-var memAvailable = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
-
-// availableMemory returns the bytes that the kernel can give to processes, or 0 if it does not say (proc(5)).
-func availableMemory() uint64 {
-	content, err := os.ReadFile("/proc/meminfo")
-	found := memAvailable.FindSubmatch(content)
-	if err != nil || found == nil {
-		return 0
+	for line := range strings.Lines(out.String()) {
+		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if isTool(path) || isPages(path) || !sharesMemory(strings.Fields(imports)) {
+			plain = append(plain, path)
+		} else {
+			concurrent = append(concurrent, path)
+		}
 	}
-	kilobytes, _ := strconv.ParseUint(string(found[1]), 10, 64) // only digits
-	return kilobytes << 10
+	// go test starts the packages in this order.
+	byRank := func(a, b string) int { return cmp.Compare(rank(a), rank(b)) }
+	slices.SortStableFunc(concurrent, byRank)
+	slices.SortStableFunc(plain, byRank)
+	return plain, concurrent, nil
 }
 
-// runsPrograms reports whether programs in dir can be run: containers often mount /dev/shm without that.
-func runsPrograms(dir string) bool {
-	program := filepath.Join(dir, "probe")
-	defer func() { _ = os.Remove(program) }()
-	return os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700) == nil && exec.Command(program).Run() == nil
+// rank is lower for packages whose tests start first, because they take longest.
+func rank(path string) int {
+	for i, name := range []string{"/internal/app", "/internal/store/postgres", "/internal/oauth/grant"} {
+		if strings.HasSuffix(path, name) {
+			return i
+		}
+	}
+	return math.MaxInt
+}
+
+// isPages reports whether a package has a whole service or builds its pages.
+func isPages(path string) bool {
+	return strings.HasSuffix(path, "/internal/app") || strings.HasSuffix(path, "/internal/endpoint/apidoc")
+}
+
+// isTool reports whether a package is not part of the services.
+func isTool(path string) bool {
+	return strings.Contains(path, "/deploy/") || strings.Contains(path, "/shared/devkit/")
+}
+
+func sharesMemory(imports []string) bool {
+	return slices.ContainsFunc(imports, func(path string) bool {
+		return path == "sync" || path == "sync/atomic" || strings.HasPrefix(path, "golang.org/x/sync/")
+	})
 }

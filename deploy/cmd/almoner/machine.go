@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
@@ -146,4 +149,115 @@ func missingStores(options stack.Options) (missing []error, packages []string) {
 		}
 	}
 	return missing, packages
+}
+
+// ensureOptional installs the reverse proxies of a deployment and promtool. Their tests are skipped with a message if
+// they are missing.
+func (t *testRun) ensureOptional(ctx context.Context) {
+	install := func(missing error, program, debianPackage, skipped string) {
+		if missing == nil {
+			return
+		}
+		if err := installPackages(ctx, t.tools, t.say, debianPackage); err != nil {
+			t.say(program + " is missing, so " + skipped + " are skipped: " + err.Error())
+		}
+	}
+	for _, name := range gateway.Packages() {
+		_, missing := gateway.Find(name, t.tools)
+		install(missing, name, name, "its gateway tests")
+	}
+	_, missing := exec.LookPath("promtool")
+	if missing != nil {
+		_, missing = os.Stat(filepath.Join(t.tools, "root", "usr", "bin", "promtool"))
+	}
+	install(missing, "promtool", "prometheus", "the tests of the alerts")
+}
+
+// ensureChromium installs a browser. The full Chromium is used where the headless one is not in the system's packages.
+func (t *testRun) ensureChromium(ctx context.Context) {
+	missing := func() bool { return localstore.FindChromium(t.tools) == "" }
+	headless := func() bool {
+		return strings.Contains(filepath.Base(localstore.FindChromium(t.tools)), localstore.HeadlessChromium)
+	}
+	var err error
+	if os.Getenv(localstore.ChromiumVariable) == "" && !headless() {
+		err = installPackages(ctx, t.tools, t.say, localstore.HeadlessChromium)
+	}
+	if missing() {
+		err = installPackages(ctx, t.tools, t.say, "chromium")
+	}
+	if missing() {
+		t.say("Chromium is missing, so tests that need a browser fail: " + fmt.Sprint(err))
+	}
+}
+
+// ensurePackages installs what the tests need and reports whether the race detector works. Only the stores are
+// required.
+func (t *testRun) ensurePackages(ctx context.Context) (race bool, err error) {
+	if err := ensureStores(ctx, stack.Options{Tools: t.tools, Progress: t.say}); err != nil {
+		return false, err
+	}
+	t.ensureChromium(ctx)
+	t.ensureOptional(ctx)
+	race = t.raceWorks(ctx)
+	if !race && os.Geteuid() == 0 {
+		if err := installPackages(ctx, t.tools, t.say, "gcc", "libc6-dev"); err == nil {
+			race = t.raceWorks(ctx)
+		}
+	}
+	if !race {
+		t.say("a C compiler is missing, so tests run without the race detector")
+	}
+	return race, ctx.Err()
+}
+
+const (
+	memoryDir      = "/dev/shm"
+	tmpfs          = 0x01021994 // its number in statfs(2)
+	memoryForFiles = 4 << 30    // several times what `make test` needs at once
+	memoryForAll   = 8 << 30    // leaves the processes what they need
+)
+
+// tempDir returns a new directory for the files of a test run: in memory if there is much free memory, otherwise on
+// disk. The tests create and drop about a thousand databases; on ext4 the kernel spends more time on their files than
+// PostgreSQL on their content.
+func tempDir(pattern string) (string, error) {
+	if freeFor(memoryDir) >= memoryForFiles && availableMemory() >= memoryForAll {
+		if dir, err := os.MkdirTemp(memoryDir, pattern); err == nil {
+			if localstore.Reachable(memoryDir) && runsPrograms(dir) {
+				return dir, nil
+			}
+			_ = os.RemoveAll(dir)
+		}
+	}
+	return localstore.TempDir(pattern)
+}
+
+// freeFor returns the free bytes of a file system in memory, or 0 if dir is not in one.
+func freeFor(dir string) uint64 {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stat); err != nil || stat.Type != tmpfs {
+		return 0
+	}
+	return stat.Bavail * uint64(stat.Bsize)
+}
+
+var memAvailable = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
+
+// availableMemory returns the bytes that the kernel can give to processes, or 0 if it does not say (proc(5)).
+func availableMemory() uint64 {
+	content, err := os.ReadFile("/proc/meminfo")
+	found := memAvailable.FindSubmatch(content)
+	if err != nil || found == nil {
+		return 0
+	}
+	kilobytes, _ := strconv.ParseUint(string(found[1]), 10, 64) // only digits
+	return kilobytes << 10
+}
+
+// runsPrograms reports whether programs in dir can be run: containers often mount /dev/shm without that.
+func runsPrograms(dir string) bool {
+	program := filepath.Join(dir, "probe")
+	defer func() { _ = os.Remove(program) }()
+	return os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700) == nil && exec.Command(program).Run() == nil
 }
