@@ -1,12 +1,24 @@
 package harness
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 )
@@ -169,3 +181,203 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 
 // ReadLogs returns the content of all logs in a directory.
 func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }
+
+// lasting are the stacks that run until the test process ends.
+var lasting sync.Map // *stack.Stack → nil
+
+// searchWithin is enough to read the stores of a stack after an hour of load.
+const searchWithin = 10 * time.Minute
+
+// LookForLeaks sweeps every stack that runs until the process ends, prints what it finds, and returns the exit code.
+// TestMain calls it last.
+func LookForLeaks() (code int) {
+	for s := range lasting.Range {
+		for _, complaint := range sweep(s.(*stack.Stack), true) {
+			fmt.Println("FAIL:", complaint)
+			code = 1
+		}
+	}
+	return code
+}
+
+// sweepAtTheEnd sweeps a stack that one test uses alone and whose stores may have been stopped.
+func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
+	for _, complaint := range sweep(s, false) {
+		t.Error(complaint)
+	}
+	records.Delete(s)
+}
+
+// sweep searches everything that the stack has written for every secret that was used in it: the logs of services,
+// gateway and stores, metrics, traces, all rows of Postgres, and all commands that Redis received (its append-only
+// file, which includes expired keys). If whole is set, each of these must be present; otherwise a stopped store or
+// service is left out. It also searches the logs for the cause of every 5xx response.
+func sweep(s *stack.Stack, whole bool) (complaints []string) {
+	met, entered := recordOf(s), false
+	for range met.secrets.Range {
+		entered = true
+		break
+	}
+	if !entered {
+		return nil
+	}
+	texts, err := written(s, whole)
+	if err != nil {
+		complaints = append(complaints, "the output of a stack cannot be read: "+err.Error())
+	}
+	for secrets := range met.secrets.Range {
+		for _, where := range slices.Sorted(maps.Keys(texts)) {
+			if found := secrets.(*Secrets).FoundIn(texts[where]); len(found) > 0 {
+				complaints = append(complaints, fmt.Sprintf("secrets of this run are in %s: %v", where, found))
+			}
+		}
+	}
+	return append(complaints, met.unexplained(texts[servicesLogs])...)
+}
+
+const servicesLogs = "the services' logs"
+
+// written reads everything, by location. The error lists the locations that cannot be read.
+func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
+	gone := func(done <-chan struct{}) bool {
+		select {
+		case <-done:
+			return !whole
+		default:
+			return false
+		}
+	}
+	texts, faults := map[string][]byte{}, []error{}
+	add := func(where string, content []byte, err error) {
+		if texts[where] = append(texts[where], content...); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", where, err))
+		}
+	}
+	files := func(where string, path ...string) {
+		content, err := readFiles(filepath.Join(path...))
+		add(where, content, err)
+	}
+	files(servicesLogs, s.LogDir(), "*.log")
+	const storesLogs, appendOnly = "the stores' logs", "appendonlydir"
+	options := recordOf(s).options
+	if s.Postgres != nil {
+		files(storesLogs, s.StoreDir(), "postgres", "*.log")
+	}
+	if several := options.RedisDir; several != "" {
+		files(storesLogs, several, "*", "*.log")
+		files("Redis", several, "*", appendOnly, "*")
+	} else {
+		files(storesLogs, s.Redis.Dir, "*.log")
+		if !gone(s.Redis.Done()) {
+			files("Redis", s.Redis.Dir, appendOnly, "*")
+		}
+	}
+	if options.Traced {
+		files("the traces", filepath.Dir(s.LogDir()), spansFile)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), searchWithin)
+	defer cancel()
+	metrics, err := scrape(slices.DeleteFunc(metered(s), func(service *stack.Service) bool {
+		return gone(service.Done()) ||
+			options.EarlierBinaries != "" && service != s.Authservers[0] &&
+				service != s.Resourceapi // may have no metrics
+	}))
+	add("the metrics", []byte(metrics), err)
+	if s.Postgres == nil || !gone(s.Postgres.Done()) {
+		rows, err := everyRow(ctx, s.DatabaseURL)
+		add("Postgres", rows, err)
+	}
+	return texts, errors.Join(faults...)
+}
+
+// readFiles reads all files that match a pattern; there must be at least one. It retries because Redis may replace a
+// file meanwhile.
+func readFiles(pattern string) (all []byte, err error) {
+	for range 5 {
+		if all, err = readOnce(pattern); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return all, err
+}
+
+func readOnce(pattern string) ([]byte, error) {
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		return nil, errors.Join(err, errors.New("no file matches"))
+	}
+	var all []byte
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(append(all, content...), '\n')
+	}
+	return all, nil
+}
+
+// everyRow returns every row of every table as text, with bytes as they are.
+func everyRow(ctx context.Context, database string) ([]byte, error) {
+	owner, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = owner.Close(ctx) }()
+	if _, err := owner.Exec(ctx, `set bytea_output = 'escape'`); err != nil {
+		return nil, err
+	}
+	rows, err := owner.Query(ctx, `select format('%I.%I', table_schema, table_name) from information_schema.tables
+		where table_schema not in ('pg_catalog', 'information_schema') and table_type = 'BASE TABLE'`)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	var all strings.Builder
+	for _, table := range tables {
+		rows, err := owner.Query(ctx, `select r::text from `+table+` r`)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", table, err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", table, err)
+		}
+		for _, line := range lines {
+			all.WriteString(line + "\n")
+		}
+	}
+	return []byte(all.String()), nil
+}
+
+// Metrics reads the metrics of every service of a stack, as Prometheus would.
+func Metrics(t testing.TB, s *stack.Stack) string {
+	t.Helper()
+	text, err := scrape(metered(s))
+	must(t, err)
+	return text
+}
+
+func metered(s *stack.Stack) []*stack.Service {
+	return append(slices.Clone(s.Authservers), s.Resourceapi)
+}
+
+func scrape(services []*stack.Service) (string, error) {
+	var all strings.Builder
+	for _, service := range services {
+		response, err := (&http.Client{Timeout: timeout}).Get(service.Metrics)
+		if err != nil {
+			return all.String(), fmt.Errorf("the metrics of %s: %w", service.Name, err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		all.Write(text)
+		if err != nil || response.StatusCode != http.StatusOK {
+			return all.String(), fmt.Errorf("the metrics of %s: %d %w", service.Name, response.StatusCode, err)
+		}
+	}
+	return all.String(), nil
+}
