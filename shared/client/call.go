@@ -3,14 +3,18 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"iter"
+	"maps"
+	mathrand "math/rand/v2"
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -110,7 +114,7 @@ func (r Retries) wait(err error, tried int) (time.Duration, bool) {
 		longest = 30 * time.Second
 	}
 	backoff := min(longest, 200*time.Millisecond<<min(tried, 10))
-	backoff = backoff/2 + rand.N(backoff/2+1) // jitter, so that callers do not retry at the same moment
+	backoff = backoff/2 + mathrand.N(backoff/2+1) // jitter, so that callers do not retry at the same moment
 	refusal, answered := errors.AsType[*Error](err)
 	switch {
 	case answered && refusal.RetryAfter > longest:
@@ -226,4 +230,128 @@ func withoutAddress(err error) error {
 		return failed.Err
 	}
 	return err
+}
+
+// A WriteOption configures one write.
+type WriteOption func(http.Header)
+
+// IfMatch makes the write conditional on the version that ETag names; otherwise it fails with
+// CodePreconditionFailed. An empty tag means no condition.
+func IfMatch(etag string) WriteOption {
+	return func(h http.Header) {
+		if etag != "" {
+			h.Set("If-Match", etag)
+		}
+	}
+}
+
+// IdempotencyKey sets the key of the write: repeated with the same key within 24 hours, by any process, it
+// returns the first response and has no second effect. Without this option each call has a unique key.
+func IdempotencyKey(key string) WriteOption {
+	return func(h http.Header) { h.Set(keyHeader, key) }
+}
+
+// get returns a read within the workspace (spec 5.1).
+func (c *caller) get(path string, query url.Values) request {
+	header := http.Header{"X-Tenant-Id": {c.workspace}}
+	return request{method: http.MethodGet, path: path, query: query, header: header, idempotent: true}
+}
+
+// write makes a request a write within the workspace (C3).
+func (c *caller) write(r request, options []WriteOption) request {
+	r.header.Set("X-Tenant-Id", c.workspace)
+	r.header.Set(keyHeader, rand.Text())
+	for _, option := range options {
+		option(r.header)
+	}
+	r.idempotent = true
+	return r
+}
+
+// writeJSON returns a write of the value as JSON.
+func (c *caller) writeJSON(method, path string, value any, options []WriteOption) request {
+	return c.write(jsonRequest(method, path, value), options)
+}
+
+// setPage sets the page size and the time of the oldest update. Zero values are omitted.
+func setPage(query url.Values, size int, updatedSince time.Time) {
+	if size != 0 {
+		query.Set("limit", strconv.Itoa(size))
+	}
+	setTime(query, "updatedSince", updatedSince)
+}
+
+// setTime sets a parameter unless the time is zero.
+func setTime(query url.Values, name string, t time.Time) {
+	if !t.IsZero() {
+		query.Set(name, t.UTC().Format(time.RFC3339Nano))
+	}
+}
+
+// A Page is one page of a list.
+type Page[T any] struct {
+	Records []T
+	Next    string // cursor of the next page, or "" after the last one
+}
+
+// pageOf returns the page at a cursor, or the first page if the cursor is "".
+func pageOf[T any](ctx context.Context, c *caller, r request, cursor string) (Page[T], error) {
+	query := url.Values{}
+	maps.Copy(query, r.query)
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	r.query = query
+	var p struct {
+		Data []T `json:"data"`
+		Meta struct {
+			NextCursor string `json:"nextCursor"`
+		} `json:"meta"`
+	}
+	_, err := c.do(ctx, r, &p)
+	return Page[T]{p.Data, p.Meta.NextCursor}, err
+}
+
+var errSameCursor = errors.New("almoner: the next cursor of a page is its own cursor")
+
+// list iterates over all pages of a list, starting with r (C1). It stops after an error.
+func list[T any](ctx context.Context, c *caller, r request) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for cursor := ""; ; {
+			p, err := pageOf[T](ctx, c, r, cursor)
+			if err == nil && p.Next != "" && p.Next == cursor {
+				err = errSameCursor
+			}
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, one := range p.Records {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if p.Next == "" {
+				return
+			}
+			cursor = p.Next
+		}
+	}
+}
+
+// poll calls read until it reports the end of something, or until ctx ends. It waits 50 ms at first and at most 2 s.
+func poll[T any](ctx context.Context, what string, read func() (state T, ended bool, err error)) (T, error) {
+	const longest = 2 * time.Second
+	for wait := 50 * time.Millisecond; ; wait = min(longest, wait*2) {
+		state, ended, err := read()
+		if err != nil || ended {
+			return state, err
+		}
+		select {
+		case <-ctx.Done():
+			return state, fmt.Errorf("almoner: %s is not processed yet: %w", what, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
 }

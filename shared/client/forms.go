@@ -189,3 +189,64 @@ func (f Forms) one(ctx context.Context, r request) (Form, error) {
 	out.ETag = header.Get("ETag")
 	return out, nil
 }
+
+const (
+	erasuresPath   = "/v1/engage/erasures"
+	supportersPath = "/v1/engage/supporters"
+)
+
+// The statuses of an erasure. One of up to 1,000 submissions is processed at once.
+const (
+	ErasureAccepted  = "accepted"
+	ErasureProcessed = "processed"
+)
+
+// An Erasure is the result of erasing a form or a supporter with their submissions (contract, section 6a). From the
+// moment it is accepted, none of them can be read.
+type Erasure struct {
+	ID                 string `json:"id"` // "" if the erasure was processed at once
+	Status             string `json:"status"`
+	DeletedSubmissions int    `json:"deletedSubmissions"` // so far
+}
+
+// Erase deletes a form and its submissions. If there are more than 1,000, the erasure is only accepted: call
+// WaitForErasure to wait until it is processed.
+func (f Forms) Erase(ctx context.Context, form string, options ...WriteOption) (Erasure, error) {
+	return f.erase(ctx, deletion(f.path(form)), options)
+}
+
+// EraseSupporter deletes a supporter and all that they sent, as Erase does.
+func (f Forms) EraseSupporter(ctx context.Context, id string, options ...WriteOption) (Erasure, error) {
+	return f.erase(ctx, deletion(supportersPath+"/"+url.PathEscape(id)), options)
+}
+
+// EraseAddress deletes all that was sent with an e-mail address, as Erase does. An unknown address is no error.
+func (f Forms) EraseAddress(ctx context.Context, email string, options ...WriteOption) (Erasure, error) {
+	r := jsonRequest(http.MethodPost, supportersPath+"/erase", map[string]string{"email": email})
+	return f.erase(ctx, r, options)
+}
+
+func deletion(path string) request {
+	return request{method: http.MethodDelete, path: path, header: http.Header{"Content-Type": {jsonType}}}
+}
+
+func (f Forms) erase(ctx context.Context, r request, options []WriteOption) (Erasure, error) {
+	e := Erasure{Status: ErasureProcessed} // the response to an erasure that was processed at once has no status
+	if _, err := f.c.do(ctx, f.c.write(r, options), &e); err != nil {
+		return Erasure{}, err
+	}
+	return e, nil
+}
+
+// ReadErasure returns the current state of an accepted erasure, for 30 days after its end.
+func (f Forms) ReadErasure(ctx context.Context, id string) (Erasure, error) {
+	return fetch[Erasure](ctx, f.c, f.c.get(erasuresPath+"/"+url.PathEscape(id), nil))
+}
+
+// WaitForErasure polls an accepted erasure until it is processed, or until ctx ends.
+func (f Forms) WaitForErasure(ctx context.Context, id string) (Erasure, error) {
+	return poll(ctx, "erasure "+id, func() (Erasure, bool, error) {
+		e, err := f.ReadErasure(ctx, id)
+		return e, e.Status != ErasureAccepted, err
+	})
+}

@@ -133,21 +133,26 @@ func (a Application) code(q Question, callback url.Values) (string, error) {
 // Revoke revokes the grant of an access token or a refresh token (RFC 7009). An unknown token is not an
 // error.
 func (c Connector) Revoke(ctx context.Context, token string) error {
-	return c.revoke(ctx, formRequest(revokePath, url.Values{"client_id": {c.ClientID}, "token": {token}}))
+	r := formRequest(revokePath, url.Values{"client_id": {c.ClientID}, "token": {token}})
+	return c.send(ctx, r, Retries{}, nil)
 }
 
 // Revoke revokes the grant of an access token (RFC 7009). An unknown token is not an error.
 func (c ConfidentialApp) Revoke(ctx context.Context, token string) error {
-	return c.revoke(ctx, jsonRequest(http.MethodPost, revokePath,
-		map[string]string{"client_id": c.ClientID, "client_secret": c.Secret.Reveal(), "token": token}))
+	r := jsonRequest(http.MethodPost, revokePath,
+		map[string]string{"client_id": c.ClientID, "client_secret": c.Secret.Reveal(), "token": token})
+	return c.send(ctx, r, Retries{}, nil)
 }
 
-func (a Application) caller() (*caller, error) {
+// send sends a request that contains its own credential.
+func (a Application) send(ctx context.Context, r request, retries Retries, into any) error {
 	c, err := newCaller(a.BaseURL, a.HTTPClient)
 	if err != nil {
-		return nil, fmt.Errorf("%w (the application's base URL)", err)
+		return fmt.Errorf("%w (the application's base URL)", err)
 	}
-	return c, nil
+	c.retries = retries
+	_, err = c.do(ctx, r, into)
+	return err
 }
 
 const (
@@ -221,29 +226,14 @@ const tokenWithin = 10 * time.Second
 
 // exchange sends a token request with an Idempotency-Key, so that it can be repeated if no response arrives.
 func (a Application) exchange(ctx context.Context, r request, key string) (*oauth2.Token, error) {
-	c, err := a.caller()
-	if err != nil {
-		return nil, err
-	}
-	c.retries = tokenRetries
 	r.header.Set(keyHeader, key)
 	r.idempotent, r.within = true, tokenWithin
 	sent := time.Now()
-	g, err := fetch[granted](ctx, c, r)
-	if err != nil {
+	var g granted
+	if err := a.send(ctx, r, tokenRetries, &g); err != nil {
 		return nil, err
 	}
 	return g.token(sent)
-}
-
-// revoke sends a request that contains its own credential, without retries.
-func (a Application) revoke(ctx context.Context, r request) error {
-	c, err := a.caller()
-	if err != nil {
-		return err
-	}
-	_, err = c.do(ctx, r, nil)
-	return err
 }
 
 // A Keep stores a token in place of the previous one, so that it survives a restart. It is called before the

@@ -2,6 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -135,4 +138,108 @@ func (p Programmes) one(ctx context.Context, r request) (Programme, error) {
 	}
 	out.ETag = header.Get("ETag")
 	return out, nil
+}
+
+// An ItemResult is the result of one item of a batch.
+type ItemResult struct {
+	Status int        `json:"status"` // HTTP status of the item, as if it had been sent in its own request
+	ID     string     `json:"id"`     // of the programme; "" if Error is not nil
+	Error  *ItemError `json:"error"`
+}
+
+// An ItemError describes why an item of a batch was refused.
+type ItemError struct {
+	Code    string            `json:"code"`
+	Message string            `json:"message"`
+	Fields  map[string]string `json:"fields"`
+}
+
+// A ProgrammeMove is a change of the status of a programme.
+type ProgrammeMove struct {
+	ID string          `json:"id"`
+	To ProgrammeStatus `json:"to"`
+}
+
+// Batch creates up to 500 programmes, or changes those whose ExternalID exists. It returns a result for each item, in
+// order; a refused item does not affect the others.
+func (p Programmes) Batch(ctx context.Context, items []NewProgramme, options ...WriteOption) ([]ItemResult, error) {
+	return sendItems(ctx, p.c, programmesPath+"/batch", items, options)
+}
+
+// MoveAll changes the status of up to 500 programmes. It returns a result for each item, in order; a refused item does
+// not affect the others.
+func (p Programmes) MoveAll(ctx context.Context, items []ProgrammeMove, options ...WriteOption) ([]ItemResult, error) {
+	return sendItems(ctx, p.c, programmesPath+"/transitions", items, options)
+}
+
+func sendItems[T any](
+	ctx context.Context, c *caller, path string, items []T, options []WriteOption,
+) ([]ItemResult, error) {
+	var out struct {
+		Data []ItemResult `json:"data"`
+	}
+	_, err := c.do(ctx, c.writeJSON(http.MethodPost, path, map[string][]T{"items": items}, options), &out)
+	return out.Data, err
+}
+
+// MaxImport is the maximum size of an import file in bytes.
+const MaxImport = 2 << 20
+
+// An ImportStatus is the status of an import.
+type ImportStatus string
+
+// The statuses. An accepted import becomes processed if all rows became programmes, or rejected if none did.
+const (
+	ImportAccepted  ImportStatus = "accepted"
+	ImportProcessed ImportStatus = "processed"
+	ImportRejected  ImportStatus = "rejected"
+)
+
+// An Import is a file of programmes and its result.
+type Import struct {
+	ID       string        `json:"id"`
+	Status   ImportStatus  `json:"status"`
+	Imported int           `json:"imported"` // programmes
+	Errors   []ImportError `json:"errors"`   // why it was rejected
+}
+
+// An ImportError describes an error in a row. The header is row 1.
+type ImportError struct {
+	Row     int    `json:"row"`
+	Field   string `json:"field"` // "" for the whole row
+	Message string `json:"message"`
+}
+
+// Import sends a CSV file: a header with name, summary, status, startsOn, endsOn and externalId in any order, of which
+// only name is required, then one programme per row, with commas, semicolons or tabs between the cells. The response
+// means that the file was accepted, not that it was processed (spec 4.5): use WaitForImport for the result.
+func (p Programmes) Import(ctx context.Context, csv io.Reader, options ...WriteOption) (Import, error) {
+	content, err := io.ReadAll(io.LimitReader(csv, MaxImport+1))
+	if err != nil {
+		return Import{}, fmt.Errorf("almoner: read the file to import: %w", err)
+	}
+	if len(content) > MaxImport {
+		return Import{}, errors.New("almoner: a file to import can have at most 2 MiB")
+	}
+	r := request{
+		method: http.MethodPost,
+		path:   programmesPath + "/imports",
+		header: http.Header{"Content-Type": {"text/csv"}},
+		body:   content,
+	}
+	return fetch[Import](ctx, p.c, p.c.write(r, options))
+}
+
+// ReadImport returns the current state of an import.
+func (p Programmes) ReadImport(ctx context.Context, id string) (Import, error) {
+	return fetch[Import](ctx, p.c, p.c.get(programmesPath+"/imports/"+url.PathEscape(id), nil))
+}
+
+// WaitForImport polls an import until it is processed or rejected, or until ctx ends. A rejected import is
+// not an error: see Status and Errors.
+func (p Programmes) WaitForImport(ctx context.Context, id string) (Import, error) {
+	return poll(ctx, "import "+id, func() (Import, bool, error) {
+		i, err := p.ReadImport(ctx, id)
+		return i, i.Status != ImportAccepted, err
+	})
 }
