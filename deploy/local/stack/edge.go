@@ -146,7 +146,7 @@ func (s *Stack) openMailbox() (err error) {
 	if s.mailbox, err = mailbox.Start(); err != nil {
 		return fmt.Errorf("start the mailbox: %w", err)
 	}
-	s.mailbox.Spell(spelling.Key)
+	s.mailbox.Spell = spelling.Key
 	listener, err := net.Listen("tcp", loopback(s.ports.mailbox))
 	if err != nil {
 		return fmt.Errorf("start the mailbox: %w", err)

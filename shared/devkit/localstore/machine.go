@@ -10,7 +10,6 @@ package localstore
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -58,10 +57,8 @@ func keptSecret(path string) (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	secret := make([]byte, 16)
-	_, _ = rand.Read(secret) // never fails (crypto/rand)
-	text := hex.EncodeToString(secret)
-	return text, WriteWhole(path, text+"\n")
+	secret := rand.Text()
+	return secret, WriteWhole(path, secret+"\n")
 }
 
 // WriteWhole writes a private file atomically: a crash leaves the old content or the new.
@@ -107,10 +104,7 @@ func RepositoryRoot() (string, error) {
 }
 
 // lifelines holds the lifelines of ProcessDir's directories: the garbage collector closes one that is not referenced.
-var lifelines struct {
-	sync.Mutex
-	open []io.Closer
-}
+var lifelines sync.Map // directory → io.Closer
 
 // ProcessDir makes a directory as TempDir does. The directory is removed when this process ends, even if it is killed.
 func ProcessDir(pattern string) (string, error) {
@@ -122,9 +116,7 @@ func ProcessDir(pattern string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	lifelines.Lock()
-	defer lifelines.Unlock()
-	lifelines.open = append(lifelines.open, lifeline)
+	lifelines.Store(dir, lifeline)
 	return dir, nil
 }
 

@@ -107,10 +107,10 @@ func (p *Postgres) initialise(ctx context.Context) error {
 	err := child.Run(ctx, p.tool("initdb", "--pgdata="+unfinished, "--username="+superuser,
 		"--pwfile="+filepath.Join(p.options.Dir, "superuser"), "--auth=scram-sha-256", "--encoding=UTF8",
 		"--locale=C.UTF-8", "--no-sync", "--no-instructions"))
-	if err != nil {
-		return fmt.Errorf("make the database: %w", err)
+	if err == nil {
+		err = os.Rename(unfinished, p.data())
 	}
-	if err := os.Rename(unfinished, p.data()); err != nil {
+	if err != nil {
 		return fmt.Errorf("make the database: %w", err)
 	}
 	return nil
@@ -347,7 +347,7 @@ func (p programs) hasSetting(name string) bool {
 
 // findCitus returns the programs of a PostgreSQL that has Citus, preferring those in PATH.
 func findCitus() (programs, error) {
-	candidates := installed([]string{"/usr/lib/postgresql/*/bin/postgres"}, "postgres", "")
+	candidates := installed("postgres", "", "/usr/lib/postgresql/*/bin/postgres")
 	slices.Reverse(candidates)
 	for _, candidate := range candidates {
 		share, err := exec.Command(candidate.path("pg_config"), "--sharedir").Output()

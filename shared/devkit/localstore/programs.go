@@ -61,11 +61,7 @@ func FindRedis(tools string) error {
 // findPostgres returns the newest supported version, or the given major version. Debian installs servers
 // outside PATH.
 func findPostgres(tools string, major int) (programs, error) {
-	patterns := []string{"/usr/lib/postgresql/*/bin/postgres"}
-	if tools != "" {
-		patterns = append(patterns, filepath.Join(tools, "root/usr/lib/postgresql/*/bin/postgres"))
-	}
-	found := installed(patterns, "postgres", tools)
+	found := installed("postgres", tools, "/usr/lib/postgresql/*/bin/postgres")
 	slices.SortStableFunc(found, func(a, b programs) int { return cmp.Compare(b.major, a.major) })
 	for _, candidate := range found {
 		if candidate.major >= oldestPostgres && (major == 0 || candidate.major == major) {
@@ -79,11 +75,7 @@ func findPostgres(tools string, major int) (programs, error) {
 }
 
 func findRedis(tools string) (programs, error) {
-	patterns := []string{"/usr/bin/redis-server", "/usr/local/bin/redis-server"}
-	if tools != "" {
-		patterns = append(patterns, filepath.Join(tools, "root/usr/bin/redis-server"))
-	}
-	for _, candidate := range installed(patterns, "redis-server", tools) {
+	for _, candidate := range installed("redis-server", tools, "/usr/bin/redis-server", "/usr/local/bin/redis-server") {
 		if candidate.major >= oldestRedis {
 			return candidate, nil
 		}
@@ -91,11 +83,18 @@ func findRedis(tools string) (programs, error) {
 	return programs{}, fmt.Errorf("Redis %d or newer: %w", oldestRedis, ErrMissing)
 }
 
-func installed(patterns []string, name, tools string) []programs {
+// installed returns the programs of a name that the patterns match, in the system and in tools, and the one in PATH.
+func installed(name, tools string, patterns ...string) []programs {
+	roots := []string{"/"}
+	if tools != "" {
+		roots = append(roots, filepath.Join(tools, "root"))
+	}
 	var paths []string
-	for _, pattern := range patterns {
-		matches, _ := filepath.Glob(pattern) // the one error is a malformed pattern
-		paths = append(paths, matches...)
+	for _, root := range roots {
+		for _, pattern := range patterns {
+			matches, _ := filepath.Glob(filepath.Join(root, pattern)) // the one error is a malformed pattern
+			paths = append(paths, matches...)
+		}
 	}
 	if path, err := exec.LookPath(name); err == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -44,6 +44,10 @@ type Message struct {
 
 // A Mailbox receives messages. It is safe for concurrent use.
 type Mailbox struct {
+	// Spell returns the one spelling of an address, by which Messages compares: mail servers get the domain of an
+	// address in ASCII. Set it before the first message.
+	Spell func(address string) string
+
 	server   *smtp.Server
 	listener net.Listener
 
@@ -51,7 +55,6 @@ type Mailbox struct {
 	messages []Message // oldest first
 	changed  chan struct{}
 	refuse   func(to string) error
-	spell    func(address string) string
 }
 
 // Start listens on a port of loopback.
@@ -60,7 +63,7 @@ func Start() (*Mailbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mailbox{listener: listener, changed: make(chan struct{}), spell: strings.ToLower}
+	m := &Mailbox{listener: listener, changed: make(chan struct{}), Spell: strings.ToLower}
 	m.server = smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &session{box: m}, nil }))
 	m.server.Domain = "localhost"
 	m.server.MaxMessageBytes = maxSize
@@ -84,21 +87,13 @@ func (m *Mailbox) Refuse(f func(to string) error) {
 	m.refuse = f
 }
 
-// Spell sets the function that returns the one spelling of an address, by which Messages compares. Mail servers get the
-// domain of an address in ASCII.
-func (m *Mailbox) Spell(f func(address string) string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.spell = f
-}
-
 // Messages returns the messages to an address, or all for "", the newest first.
 func (m *Mailbox) Messages(to string) []Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found := []Message{}
 	for _, one := range slices.Backward(m.messages) {
-		if to == "" || m.spell(one.To) == m.spell(to) {
+		if to == "" || m.Spell(one.To) == m.Spell(to) {
 			found = append(found, one)
 		}
 	}

@@ -93,10 +93,11 @@ func (t template) storeContents(ctx context.Context, superuser *pgx.Conn) error 
 	return err
 }
 
+// readContents reads the contents of the template, or returns pgx.ErrNoRows if the template is not finished.
 func (t template) readContents(ctx context.Context, superuser *pgx.Conn) (contents, error) {
 	var comment string
-	err := superuser.QueryRow(ctx, "select shobj_description(oid, 'pg_database') from pg_database where datname = $1",
-		t.name).Scan(&comment)
+	err := superuser.QueryRow(ctx, `select shobj_description(oid, 'pg_database') from pg_database
+		where datname = $1 and datistemplate`, t.name).Scan(&comment)
 	if err != nil {
 		return contents{}, err
 	}
@@ -262,7 +263,7 @@ func SkipIfDistributed(t testing.TB, reason string) {
 
 // distribute distributes the template with the commands of the services. Each copy of the template is then a Citus
 // cluster of one node.
-func (t template) distribute(ctx context.Context, root string, services []string) error {
+func (t template) distribute(ctx context.Context) error {
 	superuser, err := pgx.Connect(ctx, InDatabase(t.server, t.name))
 	if err != nil {
 		return fmt.Errorf("distribute the template database: %w", err)
@@ -275,9 +276,9 @@ func (t template) distribute(ctx context.Context, root string, services []string
 	if err != nil {
 		return err
 	}
-	for _, service := range services {
+	for _, service := range services() {
 		command := exec.CommandContext(ctx, "go", "run", "./cmd/"+service, "migrate", "--distribute")
-		command.Dir = filepath.Join(root, service)
+		command.Dir = filepath.Join(t.root, service)
 		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+t.url(ownerRole, t.name))
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("distribute the template database: %w: %s", err, out)

@@ -39,7 +39,11 @@ type template struct {
 	name     string
 	password string // of the three roles
 	contents contents
+	root     string // of the repository
 }
+
+// services returns the services whose migrations a template has.
+func services() []string { return []string{"authserver", "resourceapi"} }
 
 func (t template) url(role, database string) string {
 	parsed, err := url.Parse(InDatabase(t.server, database))
@@ -67,10 +71,9 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 	if err != nil {
 		return template{}, err
 	}
-	services := []string{"authserver", "resourceapi"}
 	hash := sha256.New()
 	_, _ = fmt.Fprintf(hash, "distributed: %t\n", distributes()) // never fails
-	for _, service := range services {
+	for _, service := range services() {
 		if err := hashMigrations(hash, migrations(root, service)); err != nil {
 			return template{}, err
 		}
@@ -85,8 +88,9 @@ func ensureTemplate(ctx context.Context, server string) (template, error) {
 		pool:     pool,
 		name:     templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6]),
 		password: hex.EncodeToString(secret[:16]),
+		root:     root,
 	}
-	return t.ensure(ctx, func(superuser *pgx.Conn) error { return t.build(ctx, superuser, root, services) })
+	return t.ensure(ctx, func(superuser *pgx.Conn) error { return t.build(ctx, superuser) })
 }
 
 // ensure builds the template unless it is finished, and reads its contents.
@@ -99,30 +103,23 @@ func (t template) ensure(ctx context.Context, build func(superuser *pgx.Conn) er
 	if _, err := connection.Exec(ctx, "select pg_advisory_lock($1)", int64(templateLock)); err != nil {
 		return template{}, err
 	}
-	finished, err := t.isFinished(ctx, connection)
-	if err != nil {
-		return template{}, err
-	}
-	if !finished {
+	t.contents, err = t.readContents(ctx, connection)
+	if errors.Is(err, pgx.ErrNoRows) {
 		if err := build(connection); err != nil {
 			return template{}, err
 		}
+		t.contents, err = t.readContents(ctx, connection)
 	}
-	t.contents, err = t.readContents(ctx, connection)
 	return t, err
 }
 
 // prepared makes a template that is a copy of this one with the changes of prepare. Its name contains a hash of the
 // versions of the services' libraries, whose migrations prepare may apply.
 func (t template) prepared(ctx context.Context, name string, prepare Preparation) (template, error) {
-	root, err := localstore.RepositoryRoot()
-	if err != nil {
-		return template{}, err
-	}
 	hash := sha256.New()
 	_, _ = fmt.Fprintln(hash, t.name, name) // never fails
-	for _, service := range []string{"authserver", "resourceapi"} {
-		versions, err := os.ReadFile(filepath.Join(root, service, "go.mod"))
+	for _, service := range services() {
+		versions, err := os.ReadFile(filepath.Join(t.root, service, "go.mod"))
 		if err != nil {
 			return template{}, err
 		}
@@ -165,15 +162,7 @@ func execute(ctx context.Context, superuser *pgx.Conn, statements ...string) err
 
 func (t template) sanitized() string { return pgx.Identifier{t.name}.Sanitize() }
 
-func (t template) isFinished(ctx context.Context, superuser *pgx.Conn) (finished bool, err error) {
-	err = superuser.QueryRow(ctx, "select datistemplate from pg_database where datname = $1", t.name).Scan(&finished)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	return finished, err
-}
-
-func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, services []string) error {
+func (t template) build(ctx context.Context, superuser *pgx.Conn) error {
 	err := execute(ctx, superuser,
 		ensureRole(ownerRole, t.password, "createrole"),
 		"drop database if exists "+t.sanitized()+" with (force)",
@@ -181,13 +170,13 @@ func (t template) build(ctx context.Context, superuser *pgx.Conn, root string, s
 	if err != nil {
 		return err
 	}
-	for _, service := range services {
-		if err := migrate(ctx, t.url(ownerRole, t.name), service, migrations(root, service)); err != nil {
+	for _, service := range services() {
+		if err := migrate(ctx, t.url(ownerRole, t.name), service, migrations(t.root, service)); err != nil {
 			return err
 		}
 	}
 	if distributes() {
-		if err := t.distribute(ctx, root, services); err != nil {
+		if err := t.distribute(ctx); err != nil {
 			return err
 		}
 	}

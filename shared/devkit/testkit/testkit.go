@@ -10,10 +10,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -63,18 +63,21 @@ func NewPreparedDatabase(t testing.TB, name string, prepare Preparation) Databas
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
-	template, err := sharedTemplate()
-	if err != nil {
-		t.Fatalf("a database for the test: %v", err)
-	}
 	if distributes() { // Citus does not copy the preparation
-		database := template.forTest(t)
+		database := NewDatabase(t)
 		if err := prepare(ctx, database.Owner); err != nil {
 			t.Fatalf("prepare the database for the test: %v", err)
 		}
 		return database
 	}
-	prepared, err := preparedTemplate(ctx, template, name, prepare)
+	made, _ := preparedTemplates.LoadOrStore(name, sync.OnceValues(func() (template, error) {
+		base, err := sharedTemplate()
+		if err != nil {
+			return base, err
+		}
+		return base.prepared(ctx, name, prepare)
+	}))
+	prepared, err := made.(func() (template, error))()
 	if err != nil {
 		t.Fatalf("prepare a database for the test: %v", err)
 	}
@@ -86,9 +89,7 @@ func (t template) forTest(test testing.TB) Database {
 	test.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
-	suffix := make([]byte, 8)
-	_, _ = rand.Read(suffix) // never fails (crypto/rand)
-	name := databasePrefix + hex.EncodeToString(suffix)
+	name := databasePrefix + strings.ToLower(rand.Text())
 	if err := t.makeDatabase(ctx, name); err != nil {
 		test.Fatalf("a database for the test: %v", err)
 	}
@@ -203,12 +204,8 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 		t.Helper()
 		admin := d.administrator(t)
 		defer func() { _ = admin.Close(t.Context()) }()
-		var name string
-		err := admin.QueryRow(t.Context(), `select current_database()`).Scan(&name)
-		if err == nil {
-			_, err = admin.Exec(t.Context(),
-				`alter database `+pgx.Identifier{name}.Sanitize()+` connection limit `+allowed)
-		}
+		name := pgx.Identifier{admin.Config().Database}.Sanitize()
+		_, err := admin.Exec(t.Context(), `alter database `+name+` connection limit `+allowed)
 		if err == nil {
 			_, err = admin.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
 				where datname = current_database() and pid <> pg_backend_pid()`)
@@ -260,23 +257,7 @@ var (
 )
 
 // preparedTemplates are the templates of NewPreparedDatabase.
-var preparedTemplates = struct {
-	sync.Mutex
-	byName map[string]template
-}{byName: map[string]template{}}
-
-func preparedTemplate(ctx context.Context, base template, name string, prepare Preparation) (template, error) {
-	preparedTemplates.Lock()
-	defer preparedTemplates.Unlock()
-	if known, made := preparedTemplates.byName[name]; made {
-		return known, nil
-	}
-	prepared, err := base.prepared(ctx, name, prepare)
-	if err == nil {
-		preparedTemplates.byName[name] = prepared
-	}
-	return prepared, err
-}
+var preparedTemplates sync.Map // name → func() (template, error)
 
 // findServer returns the superuser's URL of the PostgreSQL server of the test process.
 func findServer() (string, error) {
