@@ -146,7 +146,7 @@ func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 			"token",
 			token.Reveal(),
 		)
-		return answer.JSON()["active"] == true
+		return answer.Object()["active"] == true
 	}
 	if introspect() {
 		t.Error("a personal access token still works")

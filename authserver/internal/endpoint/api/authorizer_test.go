@@ -62,10 +62,10 @@ const (
 // forbidden checks for the nested shape, with a message that says what to do.
 func (b *bearerEnv) forbidden(what, words string, answer apitest.Answer) {
 	b.t.Helper()
-	nested, _ := answer.JSON()["error"].(map[string]any)
+	nested, _ := answer.Object()["error"].(map[string]any)
 	message, _ := nested["message"].(string)
 	if answer.Status != 403 || nested["code"] != "FORBIDDEN" || !strings.Contains(message, words) ||
-		len(answer.JSON()) != 1 ||
+		len(answer.Object()) != 1 ||
 		len(nested) != 2 {
 		b.t.Errorf("%s: %d %s, want 403 FORBIDDEN", what, answer.Status, answer.Body)
 	}

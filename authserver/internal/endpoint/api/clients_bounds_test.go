@@ -85,7 +85,7 @@ func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
 		if inTime = inTime && !strings.Contains(answer.Body, "take too long"); !inTime {
 			return false
 		}
-		nested, _ := answer.JSON()["error"].(map[string]any)
+		nested, _ := answer.Object()["error"].(map[string]any)
 		if answer.Status != 429 || nested["code"] != "RATE_LIMITED" || answer.Header.Get("Retry-After") != "1" ||
 			answer.Header.Get("RateLimit") != `"requests-in-flight";r=0` {
 			t.Errorf("%d %v %s", answer.Status, answer.Header, answer.Body)

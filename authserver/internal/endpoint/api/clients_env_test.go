@@ -92,14 +92,14 @@ func (b *clientsEnv) registered(body string) apitest.Answer {
 func (b *clientsEnv) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
-		len(answer.JSON()) != 2 {
+		len(answer.Object()) != 2 {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
 	}
 }
 
 func (b *clientsEnv) forbidden(what string, answer apitest.Answer) {
 	b.t.Helper()
-	nested, _ := answer.JSON()["error"].(map[string]any)
+	nested, _ := answer.Object()["error"].(map[string]any)
 	if answer.Status != 403 || nested["code"] != "FORBIDDEN" {
 		b.t.Errorf("%s: %d %s, want 403 FORBIDDEN", what, answer.Status, answer.Body)
 	}

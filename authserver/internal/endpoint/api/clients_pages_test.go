@@ -9,12 +9,12 @@ import (
 
 // page returns the names of a page of the list and its next cursor.
 func page(a apitest.Answer) (names []string, next string) {
-	data, _ := a.JSON()["data"].([]any)
+	data, _ := a.Object()["data"].([]any)
 	for _, one := range data {
 		name, _ := one.(map[string]any)["name"].(string)
 		names = append(names, name)
 	}
-	meta, _ := a.JSON()["meta"].(map[string]any)
+	meta, _ := a.Object()["meta"].(map[string]any)
 	next, _ = meta["nextCursor"].(string)
 	return names, next
 }
@@ -58,7 +58,7 @@ func TestList_Pages(t *testing.T) {
 		if strings.HasPrefix(path, invitations) && a.Status == 403 {
 			continue // the registrar may not read them
 		}
-		if text, _ := a.JSON()["error_description"].(string); a.Status != 400 || text == "" {
+		if text, _ := a.Object()["error_description"].(string); a.Status != 400 || text == "" {
 			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}
 	}

@@ -17,7 +17,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	t.Parallel()
 	b := newClientsEnv(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
-	body := answer.JSON()
+	body := answer.Object()
 	want := map[string]any{
 		"kind":                    "confidential",
 		"tenantId":                b.Fixture.WorkspaceID.String(),
@@ -61,7 +61,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
 			answer := b.registered(connector(fields{"connectorPlatform": platform, "resource": resource}))
-			body := answer.JSON()
+			body := answer.Object()
 			if _, there := body["clientSecret"]; there {
 				t.Error("a connector got a secret")
 			}
@@ -213,7 +213,7 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 		strings.Split(strings.Repeat("https://a.example/ ", 20), " ")[:20],
 	} {
 		answer := b.registered(confidential(fields{"redirectUris": uris}))
-		if got, _ := answer.JSON()["redirectUris"].([]any); len(got) != len(uris) || got[0] != uris[0] {
+		if got, _ := answer.Object()["redirectUris"].([]any); len(got) != len(uris) || got[0] != uris[0] {
 			t.Errorf("stored as %v", got)
 		}
 	}

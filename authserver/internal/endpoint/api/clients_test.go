@@ -16,11 +16,11 @@ func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	b := newClientsEnv(t)
 	empty := b.send("GET", b.path(), "")
-	if meta, _ := empty.JSON()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
+	if meta, _ := empty.Object()["meta"].(map[string]any); empty.Status != 200 || meta["count"] != float64(0) ||
 		len(meta) != 1 {
 		t.Errorf("an empty list: %d %s", empty.Status, empty.Body)
 	}
-	if data, ok := empty.JSON()["data"].([]any); !ok || len(data) != 0 {
+	if data, ok := empty.Object()["data"].([]any); !ok || len(data) != 0 {
 		t.Errorf("an empty list: %s", empty.Body)
 	}
 	first := b.registered(confidential(nil)).Text("clientId")
@@ -30,10 +30,10 @@ func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 	b.elsewhere()
 	b.Service()
 	list := b.send("GET", b.path(), "")
-	data, _ := list.JSON()["data"].([]any)
-	if meta, _ := list.JSON()["meta"].(map[string]any); list.Status != 200 || meta["count"] != float64(2) ||
+	data, _ := list.Object()["data"].([]any)
+	if meta, _ := list.Object()["meta"].(map[string]any); list.Status != 200 || meta["count"] != float64(2) ||
 		len(data) != 2 ||
-		len(list.JSON()) != 2 {
+		len(list.Object()) != 2 {
 		t.Fatalf("%d %s", list.Status, list.Body)
 	}
 	for i, id := range []string{second, first} {
@@ -66,7 +66,7 @@ func TestRead_ReturnsStoredClient(t *testing.T) {
 	}
 	withSecret := b.registered(confidential(nil))
 	read = b.send("GET", b.path()+"/"+withSecret.Text("clientId"), "")
-	if _, there := read.JSON()["clientSecret"]; there || len(read.JSON()) != len(withSecret.JSON())-1 {
+	if _, there := read.Object()["clientSecret"]; there || len(read.Object()) != len(withSecret.Object())-1 {
 		t.Errorf("%s", read.Body)
 	}
 }
@@ -151,8 +151,8 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 	for _, body := range []string{"", "{}", `{"expireOld":false}`} {
 		answer := b.send("POST", b.path()+"/"+id+"/secret", body)
 		if answer.Status != 200 || answer.Text("clientSecret") == old || answer.Text("clientId") != id ||
-			len(answer.JSON()) != len(registered.JSON()) {
-			t.Fatalf("%q: %d, %d members", body, answer.Status, len(answer.JSON()))
+			len(answer.Object()) != len(registered.Object()) {
+			t.Fatalf("%q: %d, %d members", body, answer.Status, len(answer.Object()))
 		}
 		b.works("the new one", id, answer.Text("clientSecret"), true)
 		b.works("the one before it", id, old, true)

@@ -13,8 +13,8 @@ func (b *membersEnv) everyPage(path, member string) (all []string) {
 	b.t.Helper()
 	for query := "?limit=1"; query != ""; {
 		a := b.send("GET", path+query, "")
-		data, _ := a.JSON()["data"].([]any)
-		meta, _ := a.JSON()["meta"].(map[string]any)
+		data, _ := a.Object()["data"].([]any)
+		meta, _ := a.Object()["meta"].(map[string]any)
 		if a.Status != 200 || len(data) > 1 || meta["count"] != float64(len(data)) {
 			b.t.Fatalf("%s: %d %s", query, a.Status, a.Body)
 		}
@@ -51,12 +51,12 @@ func TestLists_Pages(t *testing.T) {
 	if got := b.everyPage("/invitations", "email"); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	foreign := b.send("GET", "/members?limit=1", "").JSON()["meta"].(map[string]any)["nextCursor"].(string)
+	foreign := b.send("GET", "/members?limit=1", "").Object()["meta"].(map[string]any)["nextCursor"].(string)
 	b.wants("a cursor of another list", b.send("GET", "/invitations?cursor="+foreign, ""), 400, "invalid_request")
 	b.wants("an unknown field", b.send("GET", "/members?fields=userId,url", ""), 400, "invalid_request")
 	b.wants("a link", b.send("GET", "/invitations?fields=url", ""), 400, "invalid_request")
 	a := b.send("GET", "/members?limit=1&fields=userId", "")
-	if one, _ := a.JSON()["data"].([]any)[0].(map[string]any); len(one) != 1 || one["userId"] == nil {
+	if one, _ := a.Object()["data"].([]any)[0].(map[string]any); len(one) != 1 || one["userId"] == nil {
 		t.Errorf("%s", a.Body)
 	}
 }

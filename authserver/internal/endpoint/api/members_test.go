@@ -52,7 +52,7 @@ func (b *membersEnv) send(method, path, body string) apitest.Answer {
 
 func (b *membersEnv) wants(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
-	nested, _ := answer.JSON()["error"].(map[string]any)
+	nested, _ := answer.Object()["error"].(map[string]any)
 	if status == 403 {
 		if answer.Status != 403 || nested["code"] != code {
 			b.t.Errorf("%s: %d %s, want 403 %s", what, answer.Status, answer.Body, code)
@@ -107,7 +107,7 @@ func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
 	}
 	changed := b.send("PATCH", one, body("", perm.ProgrammesRead))
 	b.wants("lowered", changed, 200, "")
-	if permissions, _ := changed.JSON()["permissions"].([]any); len(permissions) != 1 {
+	if permissions, _ := changed.Object()["permissions"].([]any); len(permissions) != 1 {
 		t.Errorf("%s", changed.Body)
 	}
 	b.wants("more than held", b.send("PATCH", one, body("", perm.ProgrammesWrite)), 403, "FORBIDDEN")

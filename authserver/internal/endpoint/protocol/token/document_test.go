@@ -145,7 +145,7 @@ func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 		"token",
 		second.Text("access_token"),
 	)
-	if introspected.JSON()["active"] != true || introspected.Text("client_id") != d.address {
+	if introspected.Object()["active"] != true || introspected.Text("client_id") != d.address {
 		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
 	}
 	if fetches := d.Clients.Requests(); fetches != 1 {
@@ -331,7 +331,9 @@ func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 	second := d.refresh(first.Text("refresh_token"), refreshProof...)
 	d.wants("refresh", second, 200, "")
 
-	d.FlushRedis()
+	if err := d.Parts.Redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	d.wants("the exchange again", d.exchange(code, exchangeProof...), 400, "invalid_grant")
 	d.wants("the refresh again", d.refresh(first.Text("refresh_token"), refreshProof...), 400, "invalid_grant")
 	for what, g := range map[string]grant.Grant{"exchanged": exchanged, "refreshed": refreshed} {

@@ -243,24 +243,33 @@ func (b *testEnv) exchangeUnknown() apitest.Answer {
 
 func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 	t.Parallel()
-	b := &testEnv{Server: apitest.StartWithoutKeys(t), t: t}
+	b := &testEnv{Server: startWithoutKeys(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	_, code := b.Consent(b.app, b.user)
 	if answer := b.exchangeCode(code); answer.Status < 500 {
 		t.Errorf("without a key: %d %s", answer.Status, answer.Body)
 	}
-	b.RestoreKeys()
+	restoreKeys(b.Server)
 	b.given("with a key", b.exchangeCode(code))
+}
+
+// age makes the code of a pending grant older by seconds, in Redis, where its lifetime is stored.
+func (b *testEnv) age(g grant.Grant, seconds int) {
+	b.t.Helper()
+	key := "g:{" + g.ID.String() + "}"
+	if err := b.Parts.Redis.HIncrBy(b.t.Context(), key, "cx", -1000*int64(seconds)).Err(); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
-	b.Age(g, 61)
+	b.age(g, 61)
 	b.refused("an old code", b.exchangeCode(code), 400, "invalid_grant")
 	g, code = b.Consent(b.app, b.user)
-	b.Age(g, 50)
+	b.age(g, 50)
 	b.given("a code of 50 seconds", b.exchangeCode(code))
 }

@@ -92,7 +92,7 @@ func TestIntrospect_AcceptsSecretInForm(t *testing.T) {
 			)
 		}
 		want := map[int]string{400: "invalid_request", 401: "invalid_client"}[c.status]
-		if answer.Text("error") != want || (c.status == 200 && answer.JSON()["active"] != true) {
+		if answer.Text("error") != want || (c.status == 200 && answer.Object()["active"] != true) {
 			t.Errorf("%s: %s", c.what, answer.Body)
 		}
 	}
@@ -114,7 +114,7 @@ func TestIntrospect_WrongSecretsInFormAreThrottled(t *testing.T) {
 	t.Parallel()
 	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
-	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
+	failElsewhere(t, b.Server, func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())
 	})
 	wantLimited(t, func() apitest.Answer {
@@ -132,7 +132,7 @@ func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	t.Parallel()
 	b := newIntrospectEnv(t)
 	_, held := b.connector(apitest.REST)
-	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration {
+	failElsewhere(t, b.Server, func(f *ratelimit.Limiter) time.Duration {
 		return f.ForClient(b.service.ID.String())
 	})
 	wantLimited(t, func() apitest.Answer {

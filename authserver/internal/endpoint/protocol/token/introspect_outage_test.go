@@ -59,7 +59,7 @@ func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
 func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 	t.Parallel()
 	_, held := newIntrospectEnv(t).connector(apitest.REST)
-	b := &introspectEnv{Server: apitest.StartWithoutKeys(t), t: t}
+	b := &introspectEnv{Server: startWithoutKeys(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -68,7 +68,7 @@ func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 			t.Errorf("%d %s", answer.Status, answer.Body)
 		}
 	}
-	b.RestoreKeys()
+	restoreKeys(b.Server)
 	b.inactive("garbage", "a.b.c")
 	b.active("personal access token", personal)
 }

@@ -288,7 +288,7 @@ func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 		t.Errorf("a long body: %d", answer.Status)
 	}
 	hinted := post(form, "token_type_hint=refresh_token&unknown=1&token="+personal)
-	if hinted.JSON()["active"] != true {
+	if hinted.Object()["active"] != true {
 		t.Errorf("a wrong hint: %d %s", hinted.Status, hinted.Body)
 	}
 }

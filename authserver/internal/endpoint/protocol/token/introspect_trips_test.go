@@ -14,7 +14,8 @@ import (
 // (package ratelimit).
 func TestIntrospect_IsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	b := &introspectEnv{Server: apitest.StartCounted(t), t: t}
+	counted := startCounted(t)
+	b := &introspectEnv{Server: counted.Server, t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	_, held := b.connector(apitest.REST)
@@ -44,6 +45,6 @@ func TestIntrospect_IsOneRoundTrip(t *testing.T) {
 		{"a service without a name", 0, as("service", b.service.Secret, held.Access)},
 		{"a secret that is none", 0, as(b.service.ID.String(), "alm_cs_wrong", held.Access)},
 	} {
-		countTrips(t, b.Server, c.what, apitest.Trips{Postgres: c.postgres}, c.send)
+		countTrips(t, counted, c.what, trips{Postgres: c.postgres}, c.send)
 	}
 }

@@ -42,10 +42,10 @@ func (b *introspectEnv) introspect(token credential.Secret) apitest.Answer {
 func (b *introspectEnv) active(what string, token credential.Secret) map[string]any {
 	b.t.Helper()
 	answer := b.introspect(token)
-	if answer.Status != 200 || answer.JSON()["active"] != true {
+	if answer.Status != 200 || answer.Object()["active"] != true {
 		b.t.Fatalf("%s: %d %s, want it active", what, answer.Status, answer.Body)
 	}
-	return answer.JSON()
+	return answer.Object()
 }
 
 // inactive requires a response with active:false and nothing else (RFC 7662, section 2.2).

@@ -14,7 +14,7 @@ func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.Connected(b.app, b.user)
 	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
-		b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForClient(id) })
+		failElsewhere(t, b.Server, func(c *ratelimit.Limiter) time.Duration { return c.ForClient(id) })
 	}
 	_, code := b.Consent(b.linked, b.user)
 	wantLimited(t, func() apitest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
@@ -34,7 +34,7 @@ func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	b.FailElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
+	failElsewhere(t, b.Server, func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
 	wantLimited(t, func() apitest.Answer { return b.refresh(first.Refresh, "resource", apitest.MCP) })
 	second := b.Refreshed(b.app, first)
 	wantLimited(t, func() apitest.Answer { return b.refresh(first.Refresh) })

@@ -102,7 +102,7 @@ func TestMetadata_DescribesServer(t *testing.T) {
 // A client that follows the metadata finds a handler at every endpoint.
 func TestMetadata_EveryEndpointExists(t *testing.T) {
 	s := apitest.Start(t)
-	metadata := s.Send("GET", paths[0], "").JSON()
+	metadata := s.Send("GET", paths[0], "").Object()
 	for name, method := range map[string]string{
 		"token_endpoint":         "POST",
 		"revocation_endpoint":    "POST",
@@ -122,7 +122,7 @@ func TestMetadata_EveryEndpointExists(t *testing.T) {
 func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
 	s := apitest.Start(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
-	keys, _ := answer.JSON()["keys"].([]any)
+	keys, _ := answer.Object()["keys"].([]any)
 	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" ||
 		answer.Header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Fatalf("%d, %d keys, %v", answer.Status, len(keys), answer.Header)

@@ -226,9 +226,9 @@ func TestToken_AuthorizationHeaderOnlyForBasicClients(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	basic, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.Authenticating(basic, client.SecretBasic)
+	setAuthMethod(b.Server, basic, client.SecretBasic)
 	post, postSecret := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.Authenticating(post, client.SecretPost)
+	setAuthMethod(b.Server, post, client.SecretPost)
 	send := func(headers []string, c client.Client, changes ...string) apitest.Answer {
 		_, code := b.Consent(c, b.user)
 		return b.FormWith(path, headers, changed([]string{
@@ -295,7 +295,7 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 	b := newTestEnv(t)
 	for _, method := range []client.AuthMethod{client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-		b.Authenticating(c, method)
+		setAuthMethod(b.Server, c, method)
 		id := c.ID.String()
 		send := func(headers []string, more ...string) apitest.Answer {
 			_, code := b.Consent(c, b.user)

@@ -45,7 +45,7 @@ func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 		held := b.Linked(c, secret, b.user)
-		b.Authenticating(c, method)
+		setAuthMethod(b.Server, c, method)
 		id, token := c.ID.String(), held.Access.Reveal()
 		var answer apitest.Answer
 		switch method {
@@ -219,9 +219,9 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(confidential, secret, b.user)
 	basic, basicSecret := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.Authenticating(basic, client.SecretBasic)
+	setAuthMethod(b.Server, basic, client.SecretBasic)
 	post, postSecret := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.Authenticating(post, client.SecretPost)
+	setAuthMethod(b.Server, post, client.SecretPost)
 	service := b.Service()
 	id, app, token := confidential.ID.String(), b.app.ID.String(), held.Access.Reveal()
 	path := apitest.RevokePath
@@ -398,7 +398,7 @@ func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
 	t.Parallel()
 	first := newRevokeEnv(t)
 	held := first.Connected(first.app, first.user)
-	b := &revokeEnv{Server: apitest.StartWithoutKeys(t), t: t}
+	b := &revokeEnv{Server: startWithoutKeys(t), t: t}
 	c := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	if answer := b.revoke(c, held.Access); answer.Status != 503 {
 		t.Errorf("%d %s", answer.Status, answer.Body)
@@ -424,7 +424,7 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 	b := newRevokeEnv(t)
 	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
 	held := b.Linked(c, secret, b.user)
-	b.FailElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })
+	failElsewhere(t, b.Server, func(f *ratelimit.Limiter) time.Duration { return f.ForClient(c.ID.String()) })
 	wantLimited(t, func() apitest.Answer {
 		return b.PostJSON(
 			apitest.RevokePath,

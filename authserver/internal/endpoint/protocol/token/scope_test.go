@@ -17,7 +17,7 @@ const (
 // Contract, section 3: scope narrows the access token, and the refresh token keeps what the grant has.
 func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
 	t.Parallel()
-	b := newCounted(t)
+	b, counted := newCounted(t)
 	tokens := &testEnv{Server: b.Server, t: t}
 	held := b.Connected(b.app, b.user)
 	for _, c := range []struct{ scope, want string }{
@@ -31,7 +31,7 @@ func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
 		{both, both},
 	} {
 		var answer apitest.Answer
-		countTrips(t, b.Server, "scope "+c.scope, apitest.Trips{Postgres: 1, Redis: 1}, func() {
+		countTrips(t, counted, "scope "+c.scope, trips{Postgres: 1, Redis: 1}, func() {
 			answer = b.refresh(held.Refresh, "scope", c.scope)
 			held.Refresh = tokenIn(answer)
 		})

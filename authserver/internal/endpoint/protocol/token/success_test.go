@@ -30,7 +30,7 @@ func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
 	g, code := b.Consent(b.linked, b.user)
 	answer := b.linkCode(code)
 	b.given("JSON", answer)
-	body := answer.JSON()
+	body := answer.Object()
 	const lifetime = 90 * 24 * 60 * 60
 	if body["token_type"] != "Bearer" || body["expires_in"] != float64(lifetime) ||
 		body["scope"] != "programmes:read:programmes" ||
@@ -62,7 +62,7 @@ func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
 	b := newTestEnv(t)
 	answer := b.exchange()
 	b.given("form", answer)
-	body := answer.JSON()
+	body := answer.Object()
 	left, _ := body["authorization_expires_in"].(float64)
 	if body["expires_in"] != float64(3600) || body["token_type"] != "Bearer" ||
 		body["scope"] != "programmes:read:programmes programmes:write:programmes" ||
@@ -90,7 +90,7 @@ func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
 		t.Error("the refresh token was not replaced")
 	}
 	for _, name := range []string{"expires_in", "authorization_expires_in"} {
-		if seconds, _ := answer.JSON()[name].(float64); seconds > 1200 || seconds < 1100 {
+		if seconds, _ := answer.Object()[name].(float64); seconds > 1200 || seconds < 1100 {
 			t.Errorf("%s is %v, with 20 minutes left", name, seconds)
 		}
 	}
@@ -173,7 +173,7 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 		client.SecretPost: oauth2.AuthStyleInParams, client.SecretBasic: oauth2.AuthStyleInHeader,
 	} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-		b.Authenticating(c, method)
+		setAuthMethod(b.Server, c, method)
 		config := oauth2.Config{
 			ClientID:     c.ID.String(),
 			ClientSecret: secret.Reveal(),

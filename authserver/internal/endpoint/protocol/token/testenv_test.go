@@ -122,7 +122,7 @@ func (b *testEnv) given(what string, answer apitest.Answer) {
 func (b *testEnv) refused(what string, answer apitest.Answer, status int, code string) {
 	b.t.Helper()
 	if answer.Status != status || answer.Text("error") != code || answer.Text("error_description") == "" ||
-		len(answer.JSON()) != 2 {
+		len(answer.Object()) != 2 {
 		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
 	}
 	if answer.Header.Get("Content-Type") != "application/json" || answer.Header.Get("Cache-Control") != "no-store" {

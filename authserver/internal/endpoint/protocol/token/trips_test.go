@@ -15,26 +15,27 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-func newCounted(t *testing.T) *testEnv {
+func newCounted(t *testing.T) (*testEnv, countedServer) {
 	t.Helper()
-	b := &testEnv{Server: apitest.StartCounted(t), t: t}
+	counted := startCounted(t)
+	b := &testEnv{Server: counted.Server, t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)
-	return b
+	return b, counted
 }
 
 // A refresh and an exchange ask each store once. A client that authenticates is read before that.
 func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 	t.Parallel()
-	b := newCounted(t)
-	direct := apitest.Trips{Postgres: 1, Redis: 1}
+	b, counted := newCounted(t)
+	direct := trips{Postgres: 1, Redis: 1}
 	held := b.Connected(b.app, b.user)
-	countTrips(t, b.Server, "refresh", direct, func() { held = b.Refreshed(b.app, held) })
+	countTrips(t, counted, "refresh", direct, func() { held = b.Refreshed(b.app, held) })
 	for _, c := range []struct {
 		what string
 		of   client.Client
-		want apitest.Trips
+		want trips
 		send func(credential.Secret) apitest.Answer
 	}{
 		{
@@ -46,7 +47,7 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 		{
 			"exchange of a confidential client",
 			b.linked,
-			apitest.Trips{Postgres: 2, Redis: 1},
+			trips{Postgres: 2, Redis: 1},
 			func(code credential.Secret) apitest.Answer { return b.linkCode(code) },
 		},
 	} {
@@ -54,7 +55,7 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 		for i := range codes {
 			_, codes[i] = b.Consent(c.of, b.user)
 		}
-		countTrips(t, b.Server, c.what, c.want, func() {
+		countTrips(t, counted, c.what, c.want, func() {
 			b.given(c.what, c.send(codes[0]))
 			codes = codes[1:]
 		})
@@ -65,7 +66,7 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 // written to Redis later, in batches (package ratelimit).
 func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	b := newCounted(t)
+	b, counted := newCounted(t)
 	held := b.Connected(b.app, b.user)
 	refresh := held.Refresh.Reveal()
 	flip := map[byte]string{'A': "B"}[refresh[40]]
@@ -85,67 +86,67 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 	code := "alm_ac_" + strings.Repeat("x", 112)
 	for _, c := range []struct {
 		what, code string
-		each       apitest.Trips
+		each       trips
 		send       func() apitest.Answer
 	}{
 		{
 			"no refresh token",
 			"invalid_grant",
-			apitest.Trips{},
+			trips{},
 			func() apitest.Answer { return b.refresh("alm_rt_word") },
 		},
 		{
 			"a bad MAC",
 			"invalid_grant",
-			apitest.Trips{},
+			trips{},
 			func() apitest.Answer { return b.refresh(credential.Secret(refresh[:40] + flip + refresh[41:])) },
 		},
 		{
 			"a forged code",
 			"invalid_grant",
-			apitest.Trips{},
+			trips{},
 			func() apitest.Answer { return b.exchangeCode(credential.Secret(code)) },
 		},
 		{
 			"a forged code, JSON",
 			"invalid_grant",
-			apitest.Trips{},
+			trips{},
 			func() apitest.Answer { return b.linkCode(credential.Secret(code)) },
 		},
 		{
 			"no client",
 			"invalid_client",
-			apitest.Trips{},
+			trips{},
 			func() apitest.Answer { return b.refresh(held.Refresh, "client_id", "app") },
 		},
 		{
 			"an unknown client",
 			"invalid_client",
-			apitest.Trips{Postgres: 1},
+			trips{Postgres: 1},
 			func() apitest.Answer { return b.refresh(held.Refresh, "client_id", uuid.NewString()) },
 		},
-		{"an unknown client and garbage", "invalid_client", apitest.Trips{}, func() apitest.Answer {
+		{"an unknown client and garbage", "invalid_client", trips{}, func() apitest.Answer {
 			return b.refresh("alm_rt_word", "client_id", "00000000-0000-4000-8000-000000000000")
 		}},
 		{
 			"another client's",
 			"invalid_grant",
-			apitest.Trips{Postgres: 1},
+			trips{Postgres: 1},
 			func() apitest.Answer { return b.refresh(held.Refresh, "client_id", other) },
 		},
 		{
 			"one that has ended",
 			"invalid_grant",
-			apitest.Trips{Postgres: 1},
+			trips{Postgres: 1},
 			func() apitest.Answer { return b.refresh(ended.Refresh) },
 		},
 		{
 			"one that was replayed",
 			"invalid_grant",
-			apitest.Trips{Postgres: 1},
+			trips{Postgres: 1},
 			func() apitest.Answer { return b.refresh(replayed.Refresh) },
 		},
-		{"a parameter missing", "invalid_request", apitest.Trips{}, func() apitest.Answer {
+		{"a parameter missing", "invalid_request", trips{}, func() apitest.Answer {
 			return b.Form(
 				path,
 				"grant_type", "authorization_code",
@@ -154,7 +155,7 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 			)
 		}},
 	} {
-		countTrips(t, b.Server, c.what, c.each, func() {
+		countTrips(t, counted, c.what, c.each, func() {
 			if answer := c.send(); answer.Text("error") != c.code {
 				t.Fatalf("%s: %d %s, want %s", c.what, answer.Status, answer.Body, c.code)
 			}
