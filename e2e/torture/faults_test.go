@@ -10,7 +10,6 @@ const (
 	clientsFile     = "authserver/internal/store/postgres/clients.go"
 	grantsFile      = "authserver/internal/oauth/grant/service.go"
 	exchangesFile   = "authserver/internal/oauth/grant/exchange.go"
-	repeatFile      = "authserver/internal/oauth/grant/repeat.go"
 	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/redis.go"
@@ -56,7 +55,7 @@ var redeemBlindly = []harness.Fault{
 
 // replayUnrevoked refuses a replay and revokes nothing in Postgres.
 var replayUnrevoked = harness.Fault{File: grantsFile,
-	Old: `	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {`,
+	Old: `	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), reuse); err != nil {`,
 	New: `	if err := ctx.Err(); err != nil {`,
 }
 
@@ -81,7 +80,11 @@ var workspaceNotCompared = harness.Fault{
 var tokenLogged = harness.Fault{
 	File: tokenFile,
 	Old:  "		asked := request(r, parameters)\n",
-	New:  "		asked := request(r, parameters)\n		e.Log.Info(\"asked\", \"parameters\", parameters)\n",
+	New: `		asked := request(r, parameters)
+		for name, value := range parameters.Values {
+			e.Log.Info("asked", name, value.Reveal())
+		}
+`,
 }
 
 // tokenStored stores the refused token together with the reason.
@@ -127,13 +130,19 @@ var scriptsAssumedLoaded = []harness.Fault{
 var undoOff = []harness.Fault{
 	{
 		File: decideFile,
-		Old:  "		if undone, _ := s.undo(ctx, step, Undo{}); undone && uncertain {\n",
-		New:  "		if uncertain {\n",
+		Old:  "		_ = s.undo(ctx, step, Undo{}, uncertain) // the request gets err in any case\n",
+		New:  "		if uncertain {\n			s.undos.add(ctx, step)\n		}\n",
 	},
 	{
 		File: exchangesFile,
-		Old:  "	undone, overtaken := s.undo(ctx, step, how)\n",
-		New:  "	undone, overtaken := true, how.Former == \"never\"\n",
+		Old:  "	return Issued{}, false, cmp.Or(err, s.undo(ctx, step, how, unknown))\n",
+		New: `	if unknown {
+		s.undos.add(ctx, step)
+		err = cmp.Or(err, errOvertaken)
+	}
+	_ = how
+	return Issued{}, false, err
+`,
 	},
 }
 
@@ -176,24 +185,24 @@ var grantsOutliveClients = harness.Fault{
 
 // successorsRandom derives no successor, so that no request can be repeated.
 var successorsRandom = harness.Fault{
-	File: repeatFile,
+	File: grantTokensFile,
 	Old:  "	if proof.digest == \"\" {\n",
 	New:  "	if proof.digest == \"\" || true {\n",
 }
 
 // anySenderRepeats derives the successor from the credential alone, so that a thief without the key gets it too.
 var anySenderRepeats = []harness.Fault{
-	{File: repeatFile, Old: "	if proof.digest == \"\" {\n", New: "	if false {\n"},
-	{File: repeatFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""},
+	{File: grantTokensFile, Old: "	if proof.digest == \"\" {\n", New: "	if false {\n"},
+	{File: grantTokensFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""},
 	{
-		File: repeatFile,
+		File: decideFile,
 		Old:  "	derived := matches && r.Sender.Proof != Proof{}\n",
 		New:  "	derived := matches\n",
 	},
 }
 
 // keyIgnored derives the same successor for every key.
-var keyIgnored = harness.Fault{File: repeatFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
+var keyIgnored = harness.Fault{File: grantTokensFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
 
 // repeatedForever accepts repeated requests at any time.
 var repeatedForever = []harness.Fault{
@@ -202,14 +211,14 @@ var repeatedForever = []harness.Fault{
 
 // repeatedBeforeStanding returns the token to a client that has lost its access.
 var repeatedBeforeStanding = harness.Fault{
-	File: repeatFile,
+	File: decideFile,
 	Old:  "	refusal := snapshot.standingRefusal()\n",
 	New:  "	refusal := ctx.Err()\n",
 }
 
 // repeatedWithoutRedis returns the token of a repeated request although Redis has lost its time.
 var repeatedWithoutRedis = harness.Fault{
-	File: repeatFile,
+	File: decideFile,
 	Old:  "	case result == Again:\n",
 	New:  "	case result == Again || derived:\n",
 }

@@ -28,15 +28,15 @@ const (
 	deathDefinition      = "\n\nfunc dieAt(step string) {\n" +
 		"\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n" +
 		"\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	decidedInRedis = "	if err := s.refuseResult(ctx, *g, result, r, ending); err != nil {\n\t\treturn Issued{}, " +
+	decidedInRedis = "	if err := s.refuseResult(ctx, snapshot, result, r); err != nil {\n\t\treturn Issued{}, " +
 		"err\n\t}\n"
 	replayed = "	case Reused, Replay:\n"
 	// A request of a public client is decided directly.
-	decidedDirectly = "	if !decided {\n\t\treturn Snapshot{}, false, err\n\t}\n"
+	decidedDirectly = "	if !decided {\n\t\treturn Issued{}, false, err\n\t}\n"
 	takenDirectly   = "	if done {\n"
 
 	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
-	stepIsAnswered          = "	return snapshot.issue(next[0]), nil\n"
+	stepIsAnswered          = "	return snapshot.issue(next.secrets[0]), nil\n"
 	storeHasRevoked         = "	s.PropagateRevocation(ctx, g.ID, g.Ends, reason)\n\treturn nil\n"
 	definitionsOfTheService = "// A Service stores grants in both stores"
 )

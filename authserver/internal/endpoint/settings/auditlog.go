@@ -203,7 +203,7 @@ func (e eventRow) Revocation() string {
 }
 
 // ending returns the event's description of the request that ended a grant, or nil.
-func (e eventRow) ending() *grant.Ending {
+func (e eventRow) ending() *grant.Reuse {
 	found, there := e.Detail["ending"].(map[string]any)
 	if !there {
 		return nil
@@ -212,7 +212,7 @@ func (e eventRow) ending() *grant.Ending {
 	seconds, _ := found["seconds"].(float64)
 	network, _ := found["network"].(string)
 	agent, _ := found["user_agent"].(string)
-	return &grant.Ending{SuccessorUsed: used, Seconds: int64(seconds), Network: network, UserAgent: agent}
+	return &grant.Reuse{SuccessorUsed: used, Seconds: int64(seconds), Network: network, UserAgent: agent}
 }
 
 // set returns the permissions of a detail.

@@ -95,8 +95,8 @@ func OfGrant(g grant.Grant, application string, firstUsed *time.Time, last *Refu
 	}
 	switch {
 	case g.State == grant.Revoked:
-		a.Outcome, a.Reason = Ended, g.Reason.Explain(application, g.RevokedAt, g.Ending)
-		if g.Ending != nil {
+		a.Outcome, a.Reason = Ended, g.Reason.Explain(application, g.RevokedAt, g.Reuse)
+		if g.Reuse != nil {
 			a.Reason += " To use it again, the user connects it again, with the same choices."
 		}
 	case !now.Before(g.Ends):
@@ -145,7 +145,7 @@ type attemptKey struct {
 
 func (s StoppedAttempt) key() attemptKey {
 	key := attemptKey{client: s.ClientID, orphan: s.Orphan, reason: s.Reason}
-	if !s.Orphan { // an orphan's is the workspace of its client, which is set between IsNew and Write
+	if !s.Orphan { // an orphan's client determines the workspace, which is set between Recorded and Write
 		key.workspaceID = s.WorkspaceID
 	}
 	if s.UserID != nil {
@@ -171,17 +171,17 @@ func NewRecorder(stops StoppedAttempts, now func() time.Time, log *slog.Logger) 
 
 // Record records a stopped attempt of a workspace. A failed write does not affect the request.
 func (r *Recorder) Record(ctx context.Context, s StoppedAttempt) {
-	if s.WorkspaceID == uuid.Nil || !r.IsNew(s) {
-		return
-	}
 	if err := r.Write(ctx, s); err != nil {
 		r.log.WarnContext(ctx, "stopped authorization not recorded", "error", err)
 	}
 }
 
-// Write writes a stopped attempt with the id of the request. Call IsNew first. After an error, the same attempt is new
-// again.
+// Write is Record for callers that log the error. It writes the attempt with the id of the request, unless the same was
+// written within the last minute or too many are remembered. After an error, the same attempt is new again.
 func (r *Recorder) Write(ctx context.Context, s StoppedAttempt) error {
+	if s.WorkspaceID == uuid.Nil || !r.isNew(s) {
+		return nil
+	}
 	s.RequestID = web.RequestID(ctx)
 	err := r.stops.RecordStopped(context.WithoutCancel(ctx), s)
 	if err != nil {
@@ -204,9 +204,8 @@ func (r *Recorder) recorded(key attemptKey, now time.Time) bool {
 	return seen && now.Sub(at) < repeatAfter
 }
 
-// IsNew reports whether the attempt should be written, and remembers it. It returns false if the same attempt was
-// written within the last minute, or if too many are remembered.
-func (r *Recorder) IsNew(s StoppedAttempt) bool {
+// isNew reports whether the attempt should be written, and remembers it.
+func (r *Recorder) isNew(s StoppedAttempt) bool {
 	key, now := s.key(), r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,7 +23,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	t, _ := grantTypeOf(r.GrantType)
 	if t.presents != "" {
 		var err error
-		x.asked.Token, err = e.Grants.ReadToken(t.kind, r.Parameters[t.presents])
+		x.asked.Token, err = e.Grants.Tokens.Read(t.kind, r.Parameters[t.presents].Reveal())
 		x.forged = err != nil
 	}
 	web.RecordGrant(ctx, x.asked.Token.GrantID)
@@ -31,30 +31,35 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 	if err != nil {
 		return nil, unknownClient(r)
 	}
-	if c, ok := e.knownClient(x, id); ok && t.presents != "" && !e.refused.Contains(x.asked.Token.GrantID) {
-		x.snapshot, x.direct = grant.Snapshot{Client: c}, true
-	} else if err := e.identify(ctx, x, id); err != nil {
-		return nil, err
+	if t.presents != "" && !x.forged && r.Dialect == Form && !r.Basic && r.ClientSecret == "" && r.Assertion == "" {
+		c, known := e.known.Get(id)
+		if known && e.hasPublicID(r.ClientID, c) && !e.refused.Contains(x.asked.Token.GrantID) {
+			x.snapshot, x.direct = grant.Snapshot{Client: c}, true
+		}
 	}
-	return fositeClient(*x.snapshot.Client), nil
-}
-
-// knownClient returns the client with this identifier if it authenticated before and needs no authentication, and if
-// the request has none.
-func (e *Engine) knownClient(x *exchange, id uuid.UUID) (*client.Client, bool) {
-	r := x.request
-	if x.forged || r.Dialect != Form || r.Basic || r.ClientSecret != "" || r.Assertion != "" {
-		return nil, false
+	if !x.direct {
+		if err := e.identify(ctx, x, id); err != nil {
+			return nil, err
+		}
 	}
-	c, ok := e.known.Get(id)
-	return c, ok && e.hasPublicID(r.ClientID, c)
+	return &fosite.DefaultClient{ID: r.ClientID}, nil // fosite asks nothing of it
 }
 
 // identify authenticates the client. It reads, in one statement, everything that the rest of the request needs. A store
-// that does not respond is an error, not an unknown client.
+// that does not respond is an error, not an unknown client. A request with a forged code or token is refused in any
+// case (see PopulateTokenEndpointResponse). It therefore uses recently read data of its client to describe the refusal,
+// so a flood of garbage causes no flood of reads.
 func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err error) {
 	r := x.request
-	if x.snapshot, err = e.snapshotFor(ctx, x, id); err != nil {
+	if x.forged {
+		var recent client.Client
+		if recent, err = e.Clients.RecentClient(ctx, id); err == nil {
+			x.snapshot.Client = &recent
+		}
+	} else {
+		x.snapshot, err = e.Grants.Snapshot(ctx, id, x.asked.Token.Key(), client.SecretHash(r.ClientSecret))
+	}
+	if err != nil && !errors.Is(err, client.ErrUnknown) {
 		return err
 	}
 	if x.snapshot.Client == nil || x.snapshot.Client.AuthMethod != client.AuthNone {
@@ -87,20 +92,6 @@ func (x *exchange) recordCaller(ctx context.Context) {
 		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
 	}
 	web.RecordCaller(ctx, caller)
-}
-
-// snapshotFor reads the data that the decision needs. A request with a forged code or token is refused in any case (see
-// PopulateTokenEndpointResponse). It therefore uses recently read data of its client to describe the refusal, so a
-// flood of garbage causes no flood of reads.
-func (e *Engine) snapshotFor(ctx context.Context, x *exchange, id uuid.UUID) (grant.Snapshot, error) {
-	if !x.forged {
-		return e.Grants.Snapshot(ctx, id, x.asked.Token.Key(), client.SecretHash(x.request.ClientSecret))
-	}
-	c, err := e.Clients.RecentClient(ctx, id)
-	if errors.Is(err, client.ErrUnknown) {
-		return grant.Snapshot{}, nil
-	}
-	return grant.Snapshot{Client: &c}, err
 }
 
 func unknownClient(r TokenRequest) *TokenError {
@@ -196,10 +187,7 @@ func (e *Engine) Authenticate(ctx context.Context, r TokenRequest) (client.Clien
 	if err == nil {
 		err = e.verify(ctx, r, c)
 	}
-	if err != nil {
-		return client.Client{}, err
-	}
-	return c, nil
+	return c, err
 }
 
 // jwtBearer is the only supported assertion type (RFC 7523, section 2.2).
@@ -220,14 +208,6 @@ type Clients interface {
 	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
 	// RecentClient returns a recently read client with its secrets, for requests that are refused in any case.
 	RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error)
-}
-
-// Documents returns clients that have metadata documents; *clientmetadata.Resolver implements it. The errors of Client
-// are client.ErrNotServed, a *client.DocumentError or client.ErrUnreachable, or wrap store.ErrUnavailable.
-type Documents interface {
-	Client(ctx context.Context, address string) (client.Client, error)
-	// Serves reports whether clients with a document at this address are accepted. It does no I/O.
-	Serves(address string) bool
 }
 
 // Serves reports whether a stored client is still accepted. The domain of a client with a document may have been

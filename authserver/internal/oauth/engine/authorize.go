@@ -210,7 +210,7 @@ func (e *Engine) fositeAccepts(ctx context.Context, app Application, permissions
 	c := app.Client
 	// Identify is stricter and handles loopback ports, so fosite sees only the accepted URI.
 	c.Redirects = []string{app.RedirectURI}
-	provider := e.authorize
+	provider := e.fosite
 	provider.Store = e.storage(c)
 	_, err := provider.NewAuthorizeRequest(ctx, request)
 	if err == nil {

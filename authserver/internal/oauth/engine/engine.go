@@ -44,7 +44,7 @@ type Deps struct {
 	RESTResource string   // {base_url}/v1, the resource of confidential clients
 	Resources    []string // resources that a client known by its document may request
 	Clients      Clients
-	Documents    Documents
+	Documents    *clientmetadata.Resolver
 	Assertions   *clientmetadata.Verifier
 	Grants       *grant.Service
 	Signer       Signer
@@ -53,8 +53,7 @@ type Deps struct {
 // An Engine processes authorization and token requests. It is safe for concurrent use.
 type Engine struct {
 	Deps
-	authorize fosite.Fosite // without the storage of a request
-	token     *fosite.Fosite
+	fosite    fosite.Fosite                      // without the storage of a request
 	storage   func(client.Client) fosite.Storage // of an authorization request
 	observers []func(context.Context, Outcome)
 
@@ -92,8 +91,15 @@ func New(d Deps) *Engine {
 	for _, t := range grantTypes {
 		config.TokenEndpointHandlers = append(config.TokenEndpointHandlers, grantHandler{e, t})
 	}
-	e.authorize, e.token = fosite.Fosite{Config: config}, &fosite.Fosite{Config: config}
-	e.storage = func(c client.Client) fosite.Storage { return oneClient{fositeClient(c)} }
+	e.fosite.Config = config
+	e.storage = func(c client.Client) fosite.Storage {
+		return oneClient{&fosite.DefaultClient{
+			ID:           c.PublicID(),
+			RedirectURIs: c.Redirects,
+			Scopes:       c.Required.Strings(),
+			Public:       c.Kind.Traits().Public,
+		}}
+	}
 	return e
 }
 
@@ -102,18 +108,8 @@ func (e *Engine) Observe(observer func(context.Context, Outcome)) {
 	e.observers = append(e.observers, observer)
 }
 
-// fositeClient returns a client as fosite sees it, without a secret: fosite never compares one.
-func fositeClient(c client.Client) *fosite.DefaultClient {
-	return &fosite.DefaultClient{
-		ID:           c.PublicID(),
-		RedirectURIs: c.Redirects,
-		Scopes:       c.Required.Strings(),
-		Public:       c.Kind.Traits().Public,
-	}
-}
-
-// oneClient is the storage of an authorization request, for which this package has found and checked the client. fosite
-// stores nothing. A token request needs no storage.
+// oneClient is the storage of an authorization request, for which this package has found and checked the client. It has
+// no secret: fosite never compares one. fosite stores nothing. A token request needs no storage.
 type oneClient struct{ client *fosite.DefaultClient }
 
 var _ fosite.Storage = oneClient{}
@@ -153,22 +149,18 @@ type TokenRequest struct {
 	AssertionType string // of private_key_jwt (RFC 7523, section 2.2)
 	Assertion     credential.Secret
 
-	Network   string // of the sender, shortened
-	UserAgent string // shortened
+	Sender grant.Sender // without Proof
 
 	// IdempotencyKeys are the values of the header, of which there may be one (contract, section 3).
 	IdempotencyKeys []credential.Secret
 }
 
-// Tokens is the response.
+// Tokens is the response. Repeated is set only for a request with an Idempotency-Key.
 type Tokens struct {
-	Access      credential.Secret
-	ExpiresIn   time.Duration // whole seconds
-	Scope       string
-	WorkspaceID uuid.UUID
-	Refresh     credential.Secret // only for connectors
-	Remaining   time.Duration     // remaining life of the grant; only for connectors
-	Repeated    bool              // an earlier request with the same Idempotency-Key got the same refresh token
+	grant.Issued
+	Access    credential.Secret
+	ExpiresIn time.Duration // whole seconds
+	Scope     string
 }
 
 // A TokenError is a refusal that the client caused: 400, or 401 with a challenge if a Basic header failed.
@@ -188,7 +180,7 @@ func tokenError(code, description string) *TokenError {
 type exchange struct {
 	fosite.DefaultSession
 	request  TokenRequest
-	asked    grant.Request // what the request asks of the grant service; check reads its terms
+	asked    grant.Request // what the request asks of the grant service
 	forged   bool          // this server did not issue the code or refresh token
 	snapshot grant.Snapshot
 	direct   bool                   // snapshot has only a client that authenticated before
@@ -212,16 +204,23 @@ type Outcome struct {
 // request in the session. Token returns a *TokenError, or an error that wraps store.ErrUnavailable.
 func (e *Engine) Token(ctx context.Context, request TokenRequest) (Tokens, error) {
 	x := &exchange{request: request}
+	x.asked.Sender = request.Sender
+	x.asked.LoadKey = func(ctx context.Context, keyIDs []string) (err error) {
+		x.key, err = e.Signer.Current(ctx, keyIDs...)
+		return err
+	}
 	e.nameFromAssertion(&x.request)
 	err := checkForm(&x.request)
 	if err == nil {
 		form := url.Values{"grant_type": {x.request.GrantType}}
 		post := &http.Request{Method: http.MethodPost, Form: form, PostForm: form}
 		var requester fosite.AccessRequester
-		if requester, err = e.token.NewAccessRequest(ctx, post, x); err == nil {
-			_, err = e.token.NewAccessResponse(ctx, requester)
+		if requester, err = e.fosite.NewAccessRequest(ctx, post, x); err == nil {
+			_, err = e.fosite.NewAccessResponse(ctx, requester)
 		}
-		err = mapTokenError(err)
+		if err != nil {
+			err = mapTokenError(err)
+		}
 	}
 	for _, observe := range e.observers {
 		observe(ctx, Outcome{x.request, err, x})
@@ -290,8 +289,7 @@ func mapTokenError(err error) error {
 	return err
 }
 
-// issue signs the access token and fills in the response. The key is loaded by Sender.LoadKey. Without a key the step
-// is undone, so the credential works again (G10).
+// issue signs the access token with the key that LoadKey has loaded, and fills in the response.
 func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 	g, now := issued.Grant, issued.Now.Truncate(time.Second)
 	expires := now.Add(g.Kind.Traits().AccessLife)
@@ -320,37 +318,12 @@ func (e *Engine) issue(x *exchange, issued grant.Issued) error {
 	if err != nil {
 		return err
 	}
+	issued.Repeated = issued.Repeated && len(x.request.IdempotencyKeys) > 0
 	x.answer = Tokens{
-		Access:      access,
-		ExpiresIn:   expires.Sub(now),
-		Scope:       scope.Scope(),
-		WorkspaceID: g.WorkspaceID,
-		Refresh:     issued.Refresh,
-		Repeated:    issued.Repeated && len(x.request.IdempotencyKeys) > 0,
-	}
-	if g.Kind == client.Connector {
-		x.answer.Remaining = g.Ends.Sub(issued.Now).Truncate(time.Second)
+		Issued:    issued,
+		Access:    access,
+		ExpiresIn: expires.Sub(now),
+		Scope:     scope.Scope(),
 	}
 	return nil
-}
-
-// present returns what the request asks of the grant service. The proof of its sender is the Idempotency-Key or,
-// without a key, the signature of a private_key_jwt client (G11).
-func (e *Engine) present(x *exchange) grant.Request {
-	asked := x.asked
-	asked.Sender = grant.Sender{
-		Network:   x.request.Network,
-		UserAgent: x.request.UserAgent,
-		LoadKey: func(ctx context.Context, keyIDs []string) (err error) {
-			x.key, err = e.Signer.Current(ctx, keyIDs...)
-			return err
-		},
-	}
-	switch {
-	case len(x.request.IdempotencyKeys) > 0:
-		asked.Sender.Proof = grant.ProofByKey(x.request.IdempotencyKeys[0]).For(asked.Scope)
-	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
-		asked.Sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID()).For(asked.Scope)
-	}
-	return asked
 }

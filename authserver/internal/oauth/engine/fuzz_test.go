@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
@@ -30,15 +31,6 @@ func (c twoClients) ClientWithSecret(ctx context.Context, id uuid.UUID, _ []byte
 
 func (c twoClients) RecentClient(ctx context.Context, id uuid.UUID) (client.Client, error) {
 	return c.Client(ctx, id)
-}
-
-// noDocuments serves no client that has a metadata document.
-type noDocuments struct{}
-
-func (noDocuments) Serves(string) bool { return false }
-
-func (noDocuments) Client(context.Context, string) (client.Client, error) {
-	return client.Client{}, client.ErrNotServed
 }
 
 // FuzzAuthorizeQuery checks that any query leads to a page, to a redirect with an error code of the RFC, or to a
@@ -64,7 +56,7 @@ func FuzzAuthorizeQuery(f *testing.F) {
 			RESTResource: rest,
 			Resources:    []string{rest, mcp},
 			Clients:      twoClients{connector.ID: connector, confidential.ID: confidential},
-			Documents:    noDocuments{},
+			Documents:    clientmetadata.New(clientmetadata.Deps{}), // serves none
 		},
 	)
 	good := url.Values{

@@ -166,8 +166,8 @@ func (r *callLog) add(what string)  { r.WriteString("  " + what + "\n") }
 func (e *Engine) watch(r *callLog) {
 	storage := e.storage
 	e.storage = func(c client.Client) fosite.Storage { return watchedStorage{storage(c), r} }
-	e.token.Store = watchedStorage{oneClient{}, r}
-	config := e.token.Config.(*fosite.Config)
+	e.fosite.Store = watchedStorage{oneClient{}, r}
+	config := e.fosite.Config.(*fosite.Config)
 	authenticate := config.ClientAuthenticationStrategy
 	config.ClientAuthenticationStrategy = func(
 		ctx context.Context,

@@ -45,19 +45,13 @@ func GrantTypes() []string {
 	return names
 }
 
-// Parameters returns the parameters of the grant types that a JSON body may have, without duplicates. Those that only a
-// form has are unknown there, like any other name.
-func Parameters() []string {
-	var names []string
+// Parameters returns the parameters of the grant types that a JSON body may have. Those that only a form has are
+// unknown there, like any other name.
+func Parameters() (names []string) {
 	for _, t := range grantTypes {
-		all := slices.Concat(t.required, t.optional)
-		if t.formOnly {
-			all = t.required
-		}
-		for _, name := range all {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+		names = append(names, t.required...)
+		if !t.formOnly {
+			names = append(names, t.optional...)
 		}
 	}
 	return names
@@ -86,12 +80,12 @@ func (g grantType) missing(r TokenRequest) string {
 }
 
 // Presented returns the code or token that the request presents if this server issued it.
-func Presented(tokens *grant.Service, r TokenRequest) (grant.Token, bool) {
+func Presented(tokens *grant.TokenCodec, r TokenRequest) (grant.Token, bool) {
 	for _, t := range slices.Backward(grantTypes) {
 		if t.presents == "" {
 			continue
 		}
-		if token, err := tokens.ReadToken(t.kind, r.Parameters[t.presents]); err == nil {
+		if token, err := tokens.Read(t.kind, r.Parameters[t.presents].Reveal()); err == nil {
 			return token, true
 		}
 	}
@@ -113,15 +107,26 @@ func (g grantHandler) CanHandleTokenEndpointRequest(_ context.Context, r fosite.
 
 func (g grantHandler) CanSkipClientAuth(context.Context, fosite.AccessRequester) bool { return false }
 
-// HandleTokenEndpointRequest makes the checks before the decision.
+// HandleTokenEndpointRequest makes the checks before the decision. The proof of the request's sender is the
+// Idempotency-Key or, without a key, the signature of a private_key_jwt client (G11).
 func (g grantHandler) HandleTokenEndpointRequest(_ context.Context, r fosite.AccessRequester) error {
-	return g.check(g.Engine, exchangeOf(r))
+	x := exchangeOf(r)
+	if err := g.check(g.Engine, x); err != nil {
+		return err
+	}
+	switch keys := x.request.IdempotencyKeys; {
+	case len(keys) > 0:
+		x.asked.Sender.Proof = grant.ProofByKey(keys[0], x.asked.Scope)
+	case x.snapshot.Client.AuthMethod == client.PrivateKeyJWT: // authenticate has verified its assertion
+		x.asked.Sender.Proof = grant.ProofByClient(x.snapshot.Client.PublicID(), x.asked.Scope)
+	}
+	return nil
 }
 
-// PopulateTokenEndpointResponse decides and issues the tokens.
+// PopulateTokenEndpointResponse decides, directly if it can, and issues the tokens.
 func (g grantHandler) PopulateTokenEndpointResponse(
 	ctx context.Context, r fosite.AccessRequester, w fosite.AccessResponder,
-) error {
+) (err error) {
 	if !g.CanHandleTokenEndpointRequest(ctx, r) {
 		return fosite.ErrUnknownRequest
 	}
@@ -129,17 +134,24 @@ func (g grantHandler) PopulateTokenEndpointResponse(
 	if x.forged {
 		return fosite.ErrInvalidGrant // check has refused it already, with a description
 	}
-	if _, err := g.Signer.Current(ctx); err != nil {
+	if _, err = g.Signer.Current(ctx); err != nil {
 		return err
 	}
-	issued, err := g.execute(ctx, x)
-	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
-		x.ended = refusal.Ended
+	var issued grant.Issued
+	var done bool
+	if x.direct {
+		if issued, done, err = g.Grants.ExchangeDirectly(ctx, x.asked); done {
+			x.snapshot.Grant = &issued.Grant
+			x.recordCaller(ctx)
+		}
+	}
+	if !done && err == nil {
+		issued, err = g.decideWithSnapshot(ctx, r)
 	}
 	if err != nil {
 		return err
 	}
-	if err := g.issue(x, issued); err != nil {
+	if err = g.issue(x, issued); err != nil {
 		return err
 	}
 	w.SetAccessToken("issued") // fosite requires one; the caller writes the response
@@ -147,29 +159,26 @@ func (g grantHandler) PopulateTokenEndpointResponse(
 	return nil
 }
 
-// execute decides directly if it can. Otherwise it decides after a snapshot, which it reads after the attempt.
-func (g grantHandler) execute(ctx context.Context, x *exchange) (issued grant.Issued, err error) {
+// decideWithSnapshot decides with a snapshot, which it reads if a direct decision was not possible.
+func (g grantHandler) decideWithSnapshot(
+	ctx context.Context, r fosite.AccessRequester,
+) (issued grant.Issued, err error) {
+	x := exchangeOf(r)
 	if x.direct {
-		var done bool
-		issued, done, err = g.Grants.ExchangeDirectly(ctx, g.present(x))
-		if done {
-			x.snapshot.Grant = &issued.Grant
-			x.recordCaller(ctx)
-		}
-		if done || err != nil {
-			return issued, err
-		}
 		if err = g.identify(ctx, x, x.snapshot.Client.ID); err == nil {
-			err = g.check(g.Engine, x)
+			err = g.HandleTokenEndpointRequest(ctx, r)
 		}
 	}
 	if err == nil {
-		issued, err = g.Grants.Exchange(ctx, x.snapshot, g.present(x))
+		issued, err = g.Grants.Exchange(ctx, x.snapshot, x.asked)
 	}
 	if err == nil {
 		g.refused.Remove(x.asked.Token.GrantID)
 	} else if !errors.Is(err, store.ErrUnavailable) {
 		g.refused.Add(x.asked.Token.GrantID, struct{}{})
+	}
+	if refusal, ok := errors.AsType[*grant.Refusal](err); ok {
+		x.ended = refusal.Ended
 	}
 	return issued, err
 }

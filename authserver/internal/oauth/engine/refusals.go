@@ -70,7 +70,7 @@ func (e *Engine) RecordRefusals(refusals RefusalStore, now func() time.Time, log
 }
 
 func (r *refusalRecorder) record(ctx context.Context, x *exchange, refused *TokenError) (err error) {
-	presented, authentic := Presented(r.Grants, x.request)
+	presented, authentic := Presented(r.Grants.Tokens, x.request)
 	if !authentic {
 		return r.recordOrphan(ctx, x, refused)
 	}
@@ -180,7 +180,7 @@ func (r *refusalRecorder) recordOrphan(ctx context.Context, x *exchange, refused
 		}
 		c = &known
 	}
-	if c.Kind != client.Connector || c.WorkspaceID == uuid.Nil || !r.orphans.IsNew(stop) {
+	if c.Kind != client.Connector {
 		return nil
 	}
 	stop.WorkspaceID = c.WorkspaceID

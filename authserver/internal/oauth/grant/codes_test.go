@@ -35,7 +35,7 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
-	token, err := b.grants.ReadToken(grant.Code, code)
+	token, err := b.grants.Tokens.Read(grant.Code, code.Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +50,13 @@ func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
 	refresh := b.mustRotate(issued.Refresh)
 	guess := b.terms()
 	guess.RedirectURI += "x"
-	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: guess})
+	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: guess, LoadKey: noKey})
 	b.refused("a guess", err)
 	b.wantActive(g.ID)
-	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: b.terms()})
+	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey})
 	b.refused("a reuse", err)
 	b.wantRevoked(g.ID, grant.CodeReused)
-	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: b.terms()})
+	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey})
 	b.refused("another", err)
 	_, err = b.rotate(refresh)
 	b.refused("refresh after reuse", err)

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 const (
@@ -80,16 +82,14 @@ func (s *Service) commit(
 	ctx context.Context, step Step, snapshot Snapshot, r Request,
 ) (outcome UpdateResult, err error) {
 	uncertain := false
-	if err = r.Sender.loadKey(ctx, snapshot); err == nil {
-		outcome, uncertain, err = s.update(ctx, func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
+	if err = r.LoadKey(ctx, snapshot.KeyIDs); err == nil {
+		outcome, uncertain, err = s.update(func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
 	}
 	if err == nil && outcome == Refused {
 		outcome, uncertain, err = s.commitAfterUndo(ctx, step, r)
 	}
 	if err != nil {
-		if undone, _ := s.undo(ctx, step, Undo{}); undone && uncertain {
-			s.undos.add(ctx, step)
-		}
+		_ = s.undo(ctx, step, Undo{}, uncertain) // the request gets err in any case
 	}
 	return outcome, err
 }
@@ -113,14 +113,12 @@ func (s *Service) commitAfterUndo(ctx context.Context, step Step, r Request) (Up
 			return Refused, false, err
 		}
 	}
-	return s.update(ctx, func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
+	return s.update(func() (UpdateResult, error) { return s.store.Advance(ctx, step) })
 }
 
 // update repeats an update until its outcome is known, Postgres stops responding, or commitWithin is over. uncertain
 // reports, with an error or Refused, that an earlier try may be committed.
-func (s *Service) update(
-	ctx context.Context, take func() (UpdateResult, error),
-) (outcome UpdateResult, uncertain bool, err error) {
+func (s *Service) update(take func() (UpdateResult, error)) (outcome UpdateResult, uncertain bool, err error) {
 	began := time.Now()
 	for try := range commitTries {
 		if outcome, err = take(); err == nil {
@@ -139,25 +137,15 @@ func (s *Service) update(
 // is no replay: the presented credential was current.
 var errOvertaken = fmt.Errorf("%w: a later request has used the decision", store.ErrUnavailable)
 
-// endRefused ends a grant because Postgres has refused a step that Redis decided: the presented credential was used
-// before, and Redis has lost that. If there is a later decision, Redis has lost nothing, and endRefused returns
-// errOvertaken.
-func (s *Service) endRefused(ctx context.Context, g Grant, step Step, reason Reason, ending *Ending) error {
-	undone, overtaken := s.undo(ctx, step, Undo{Refused: true})
-	if overtaken {
-		return errOvertaken
-	}
-	if !undone {
-		return fmt.Errorf("%w: redis did not respond", store.ErrUnavailable)
-	}
-	return s.end(ctx, g, reason, ending)
-}
-
-// undo undoes a step in Redis, where other processes can see that this try gave it to no client. overtaken reports that
-// Postgres has refused the step and a later request has used its decision. If Redis does not respond, undo adds the
-// step to s.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin is over. A request
-// waits so long because a client that tries again meanwhile, at another process, would be taken for a replay.
-func (s *Service) undo(ctx context.Context, step Step, how Undo) (undone, overtaken bool) {
+// undo undoes a step in Redis, where other processes can see that this try gave it to no client. If Redis does not
+// respond, undo adds the step to s.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin
+// is over. A request waits so long because a client that tries again meanwhile, at another process, would be taken for
+// a replay. uncertain reports that Postgres may have committed the step, or has; then it is undone there too.
+//
+// undo returns nil if the step was refused by Postgres and is undone. It returns errOvertaken if a later request has
+// used the decision of such a step, and otherwise store.ErrUnavailable.
+func (s *Service) undo(ctx context.Context, step Step, how Undo, uncertain bool) error {
+	overtaken := false
 	once := func() bool {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTime) // ctx may have ended
 		defer cancel()
@@ -166,7 +154,7 @@ func (s *Service) undo(ctx context.Context, step Step, how Undo) (undone, overta
 		return err == nil
 	}
 	began := time.Now()
-	undone = once()
+	undone := once()
 	if !undone {
 		s.undos.add(ctx, step)
 	}
@@ -174,7 +162,16 @@ func (s *Service) undo(ctx context.Context, step Step, how Undo) (undone, overta
 		time.Sleep(undoPause)
 		undone = once()
 	}
-	return undone, overtaken
+	if undone && uncertain {
+		s.undos.add(ctx, step)
+	}
+	switch {
+	case overtaken:
+		return errOvertaken
+	case uncertain || !undone:
+		return fmt.Errorf("%w: a change of the grant is being undone", store.ErrUnavailable)
+	}
+	return nil
 }
 
 // An undoQueue undoes the steps of tries that got a 503 although a store may have committed them (G10). It reverts them
@@ -275,4 +272,67 @@ func (u *undoQueue) undoAll(ctx context.Context, pending *pendingUndo, within ti
 		u.mu.Unlock()
 	}
 	return true
+}
+
+// A supersededBy is the reason why Postgres holds a later step than the presented credential. The zero value means that
+// another request used the credential.
+type supersededBy struct {
+	repeats bool // this request repeats the one that got the successor (G11)
+	step    Step
+	refresh credential.Secret
+
+	undone bool // no client has the successor, and the step was reverted (G10)
+	now    Snapshot
+}
+
+// whySuperseded returns why Postgres holds the step after the presented credential. Only Redis knows whether the
+// request repeats an earlier one within 60 s, and whether another process gave the step up but has not yet reverted it
+// in Postgres. In that case, this request is the retry of a client that got a 503. The error is store.ErrUnavailable if
+// Redis does not respond. Redis is not needed for a credential two steps old: Postgres proves that it was used.
+// matches reports whether the other parameters of r are those of the request that got the successor.
+func (s *Service) whySuperseded(
+	ctx context.Context, snapshot Snapshot, r Request, matches bool,
+) (supersededBy, error) {
+	g := snapshot.Grant
+	if g == nil || g.State != Active || g.Generation != r.Token.Generation+1 {
+		return supersededBy{}, nil
+	}
+	var hash []byte
+	var refresh credential.Secret
+	derived := matches && r.Sender.Proof != Proof{}
+	if derived {
+		next := s.Tokens.successorsOf(r.Token, r.Sender.Proof)
+		place := slices.IndexFunc(next.hashes, func(one []byte) bool { return bytes.Equal(one, g.RefreshHash) })
+		if derived = place >= 0; derived {
+			hash, refresh = next.hashes[place], next.secrets[place]
+		}
+	}
+	step := r.step(hash)
+	step.GivenUp = g.GivenUp
+	refusal := snapshot.standingRefusal()
+	ask := func(ctx context.Context) (ScriptResult, error) { return s.rotations.Superseded(ctx, step, *g) }
+	var result ScriptResult
+	var err error
+	if derived && refusal == nil {
+		result, err = s.decide(ctx, step, ask)
+	} else { // this try does not take part in the last decision
+		step.Nonce = ""
+		result, _, err = s.callRedis(ctx, g.ID, ask)
+	}
+	switch {
+	case err != nil:
+		return supersededBy{}, err
+	case result == Again && refusal != nil:
+		return supersededBy{}, refusal
+	case result == Again:
+		return supersededBy{repeats: true, step: step, refresh: refresh}, nil
+	case result != Undone:
+		return supersededBy{}, nil
+	}
+	step.Hash = g.RefreshHash
+	if err := s.store.CancelTries(ctx, step, g.TakenBy); err != nil {
+		return supersededBy{}, err
+	}
+	now, err := s.store.Snapshot(ctx, g.ClientID, g.Key(), nil)
+	return supersededBy{undone: err == nil, now: now}, err
 }

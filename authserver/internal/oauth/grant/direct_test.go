@@ -85,7 +85,7 @@ func TestDirect_RefusalUsesNothingUp(t *testing.T) {
 // notDirect checks that neither the refresh token nor the code is accepted directly.
 func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 	b.Helper()
-	token, err := b.grants.ReadToken(grant.Refresh, refresh)
+	token, err := b.grants.Tokens.Read(grant.Refresh, refresh.Reveal())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -93,10 +93,10 @@ func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 	if _, done, err := b.grants.ExchangeDirectly(b.Context(), request); done || err != nil {
 		b.Errorf("%s: refresh: done %t, %v", what, done, err)
 	}
-	if token, err = b.grants.ReadToken(grant.Code, code); err != nil {
+	if token, err = b.grants.Tokens.Read(grant.Code, code.Reveal()); err != nil {
 		b.Fatal(err)
 	}
-	request = grant.Request{Token: token, Terms: b.terms()}
+	request = grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey}
 	if _, done, err := b.grants.ExchangeDirectly(b.Context(), request); done || err != nil {
 		b.Errorf("%s: exchange: done %t, %v", what, done, err)
 	}

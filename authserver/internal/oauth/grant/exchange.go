@@ -2,16 +2,17 @@ package grant
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -22,6 +23,17 @@ type Request struct {
 	Terms  CodeTerms // of a refresh token only ClientID and Resource
 	Scope  perm.Set  // what the access token of a refresh is to have; empty for all of the grant's permissions
 	Sender Sender
+
+	// LoadKey loads one of these keys, none of which is removed, to sign the access token. If it returns an error, the
+	// credential is not used up (G10).
+	LoadKey func(ctx context.Context, keyIDs []string) error
+}
+
+// A Sender is what a token request says about its sender.
+type Sender struct {
+	Proof     Proof
+	Network   string // shortened; "" if it is unknown
+	UserAgent string // shortened
 }
 
 // IsCode reports whether the request presents a code, and not a refresh token.
@@ -32,14 +44,17 @@ func (r Request) binding() []byte {
 	return Binding(r.Token.Hash, r.Terms.RedirectURI, r.Terms.Challenge)
 }
 
-// step returns the step to a successor of the presented code or refresh token.
-func (r Request) step(next successor) Step {
+// step returns the step from the presented code or refresh token to the token with this hash. Its nonce has 16
+// characters: three with separators stay below the size at which Redis stores a grant less compactly (KEYS.md).
+func (r Request) step(next []byte) Step {
+	var random [12]byte
+	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
 	step := Step{
 		WorkspaceID: r.Token.WorkspaceID,
 		GrantID:     r.Token.GrantID,
-		Nonce:       newNonce(),
+		Nonce:       base64.RawURLEncoding.EncodeToString(random[:]),
 		Generation:  r.Token.Generation + 1,
-		Hash:        next.hash,
+		Hash:        next,
 	}
 	if r.IsCode() {
 		step.Binding = r.binding()
@@ -57,8 +72,8 @@ func (r Request) unknown() string {
 	return unknownToken
 }
 
-// reuse returns why a grant ends whose code or refresh token is presented again.
-func (r Request) reuse() Reason {
+// reuseReason returns why a grant ends whose code or refresh token is presented again.
+func (r Request) reuseReason() Reason {
 	if r.IsCode() {
 		return CodeReused
 	}
@@ -83,10 +98,10 @@ type Issued struct {
 }
 
 // issue returns the result of a step for the client.
-func (s Snapshot) issue(next successor) Issued {
+func (s Snapshot) issue(refresh credential.Secret) Issued {
 	issued := Issued{Grant: *s.Grant, Now: s.Now}
 	if s.Grant.Kind.Traits().Refreshes {
-		issued.Refresh = next.secret
+		issued.Refresh = refresh
 	}
 	return issued
 }
@@ -114,22 +129,21 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 	if len(r.Scope.Without(g.Permissions)) > 0 {
 		return Issued{}, &Refusal{Code: "invalid_scope", Message: widerScope}
 	}
-	next := s.tokens.successorsOf(r.Token, r.Sender.Proof)
-	step := r.step(next[0])
+	next := s.Tokens.successorsOf(r.Token, r.Sender.Proof)
+	step := r.step(next.hashes[0])
 	step.GivenUp = g.GivenUp
-	result, err := s.decideOrRepair(ctx, *g, step, r, next)
+	result, err := s.decideOrRepair(ctx, *g, step, r, next.hashes)
 	if err != nil {
 		return Issued{}, err
 	}
-	if place, again := result.again(len(next)); again {
-		step.Hash = next[place].hash
-		return s.repeat(ctx, snapshot, step, next[place], r)
+	if place, again := result.again(len(next.hashes)); again {
+		step.Hash = next.hashes[place]
+		return s.repeat(ctx, snapshot, step, next.secrets[place], r)
 	}
 	if result == CodeSpent {
 		return s.exchangeSpent(ctx, *g, r)
 	}
-	ending := r.Sender.ending(snapshot, r.Token)
-	if err := s.refuseResult(ctx, *g, result, r, ending); err != nil {
+	if err := s.refuseResult(ctx, snapshot, result, r); err != nil {
 		return Issued{}, err
 	}
 	outcome, err := s.commit(ctx, step, snapshot, r)
@@ -137,9 +151,12 @@ func (s *Service) Exchange(ctx context.Context, snapshot Snapshot, r Request) (I
 		return Issued{}, err
 	}
 	if outcome == Refused { // Postgres has a later step than Redis: this code or token was used before
-		return Issued{}, s.endRefused(ctx, *g, step, r.reuse(), ending)
+		if err := s.undo(ctx, step, Undo{Refused: true}, false); err != nil {
+			return Issued{}, err
+		}
+		return Issued{}, s.endReused(ctx, snapshot, r)
 	}
-	return snapshot.issue(next[0]), nil
+	return snapshot.issue(next.secrets[0]), nil
 }
 
 // exchangeSuperseded handles a code or refresh token whose successor Postgres holds. Either this request repeats an
@@ -153,7 +170,7 @@ func (s *Service) exchangeSuperseded(ctx context.Context, snapshot Snapshot, r R
 	case err != nil:
 		return Issued{}, err
 	case why.repeats:
-		return s.repeat(ctx, snapshot, why.step, why.next, r)
+		return s.repeat(ctx, snapshot, why.step, why.refresh, r)
 	case why.undone:
 		return s.Exchange(ctx, why.now, r)
 	case r.IsCode() && g.Resource != r.Terms.Resource:
@@ -161,7 +178,7 @@ func (s *Service) exchangeSuperseded(ctx context.Context, snapshot Snapshot, r R
 	case !bound:
 		return Issued{}, refuse("The authorization code was already used.")
 	}
-	return Issued{}, s.end(ctx, *g, r.reuse(), r.Sender.ending(snapshot, r.Token))
+	return Issued{}, s.endReused(ctx, snapshot, r)
 }
 
 // exchangeSpent handles a code that was unused in Postgres at first and then used in Redis.
@@ -178,11 +195,9 @@ func (s *Service) exchangeSpent(ctx context.Context, g Grant, r Request) (Issued
 
 // decideOrRepair calls Redis. It restores the grant of a refresh token there from Postgres, once, if Redis has lost it.
 func (s *Service) decideOrRepair(
-	ctx context.Context, g Grant, step Step, r Request, next successors,
+	ctx context.Context, g Grant, step Step, r Request, next [][]byte,
 ) (ScriptResult, error) {
-	call := func(ctx context.Context) (ScriptResult, error) {
-		return s.rotations.Decide(ctx, step, r, next.hashes())
-	}
+	call := func(ctx context.Context) (ScriptResult, error) { return s.rotations.Decide(ctx, step, r, next) }
 	result, err := s.decide(ctx, step, call)
 	if err != nil || r.IsCode() || (result != Missing && result != Ahead) {
 		return result, err
@@ -196,17 +211,17 @@ func (s *Service) decideOrRepair(
 }
 
 // refuseResult returns why a script has not decided, or nil. A grant that it has revoked ends in Postgres first (G9).
-func (s *Service) refuseResult(ctx context.Context, g Grant, result ScriptResult, r Request, ending *Ending) error {
+func (s *Service) refuseResult(ctx context.Context, snapshot Snapshot, result ScriptResult, r Request) error {
 	if reason, gone := strings.CutPrefix(string(result), "revoked:"); gone { // it was revoked already
-		return s.end(ctx, g, Reason(reason), nil)
+		return s.end(ctx, *snapshot.Grant, Reason(reason), nil)
 	}
 	switch result {
 	case OK:
 		return nil
 	case Reused, Replay:
-		return s.end(ctx, g, r.reuse(), ending)
+		return s.endReused(ctx, snapshot, r)
 	case TooManyTries:
-		return s.end(ctx, g, CodeGuessed, nil)
+		return s.end(ctx, *snapshot.Grant, CodeGuessed, nil)
 	case WrongResource:
 		return &Refusal{Code: "invalid_target", Message: wrongTarget}
 	case Ended:
@@ -223,42 +238,29 @@ func (s *Service) refuseResult(ctx context.Context, g Grant, result ScriptResult
 }
 
 // ExchangeDirectly is Exchange with one script and one statement, without a snapshot. It is only for clients without
-// authentication, and only for a refresh token that is current, or a code that is unused and matches the terms. If
-// anything else is the case, it changes nothing and returns false; then Exchange must decide. Its error wraps
+// authentication, and only for a refresh token that is current, or a code that is unused and matches the terms. done
+// reports that both stores have taken the step and the signing key is loaded. Otherwise the step is undone, because a
+// refusal must not use up the credential; then Exchange must decide, whose snapshot shows the reason. The error wraps
 // store.ErrUnavailable.
 func (s *Service) ExchangeDirectly(ctx context.Context, r Request) (issued Issued, done bool, err error) {
 	if !s.store.Responds() || !s.rotations.Responds(ctx, r.Token.GrantID) { // one store may be enough to refuse it
 		return Issued{}, false, nil
 	}
-	r.Token, err = s.locate(ctx, r.Token)
+	key, err := s.locate(ctx, r.Token.Key())
 	if errors.Is(err, ErrUnknown) {
 		return Issued{}, false, nil
-	}
-	if err == nil {
-		err = s.undos.wait(ctx, r.Token.GrantID)
 	}
 	if err != nil {
 		return Issued{}, false, err
 	}
-	next := s.tokens.successorsOf(r.Token, r.Sender.Proof)
-	snapshot, done, err := s.stepDirectly(ctx, r.step(next[0]), r, next)
-	if !done || err != nil {
-		return Issued{}, false, err
-	}
-	return snapshot.issue(next[0]), true, nil
-}
-
-// stepDirectly takes a step in Redis and then in Postgres. done reports that both have taken it and the signing key is
-// loaded. Otherwise it is undone: a refusal must not use up the credential. The caller then reads a snapshot, which
-// shows the reason.
-func (s *Service) stepDirectly(
-	ctx context.Context, step Step, r Request, next successors,
-) (snapshot Snapshot, done bool, err error) {
+	r.Token.WorkspaceID = key.WorkspaceID
+	next := s.Tokens.successorsOf(r.Token, r.Sender.Proof)
+	step := r.step(next.hashes[0])
+	step.Began = time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	step.Began = time.Now()
 	result, uncertain, err := s.callRedis(ctx, step.GrantID, func(ctx context.Context) (ScriptResult, error) {
-		return s.rotations.Decide(ctx, step, r, next.hashes())
+		return s.rotations.Decide(ctx, step, r, next.hashes)
 	})
 	former, decided := result.decided()
 	decided = decided && err == nil
@@ -266,23 +268,23 @@ func (s *Service) stepDirectly(
 		s.undos.add(ctx, step)
 	}
 	if err != nil && !uncertain {
-		return Snapshot{}, false, nil
+		return Issued{}, false, nil
 	}
 	if !decided {
-		return Snapshot{}, false, err
+		return Issued{}, false, err
 	}
-	outcome, unknown, err := s.update(ctx, func() (outcome UpdateResult, err error) {
+	var snapshot Snapshot
+	outcome, unknown, err := s.update(func() (outcome UpdateResult, err error) {
 		snapshot, outcome, err = s.store.AdvanceDirectly(ctx, step, r.Terms, r.Scope)
 		return outcome, err
 	})
+	done = err == nil && outcome == Updated
 	if err == nil && outcome == Overtaken {
 		done, err = s.mayReturnOvertaken(ctx, step, r.Terms.ClientID)
-	} else {
-		done = err == nil && outcome == Updated
 	}
 	if done {
-		if err = r.Sender.loadKey(ctx, snapshot); err == nil {
-			return snapshot, true, nil
+		if err = r.LoadKey(ctx, snapshot.KeyIDs); err == nil {
+			return snapshot.issue(next.secrets[0]), true, nil
 		}
 		unknown = true // Postgres has committed it
 	}
@@ -290,18 +292,7 @@ func (s *Service) stepDirectly(
 	if err == nil && !uncertain && !unknown {
 		how = Undo{Refused: true, Former: former}
 	}
-	undone, overtaken := s.undo(ctx, step, how)
-	if unknown && undone {
-		s.undos.add(ctx, step)
-	}
-	switch {
-	case err != nil:
-	case unknown || !undone:
-		err = fmt.Errorf("%w: a change of the grant is being undone", store.ErrUnavailable)
-	case overtaken:
-		err = errOvertaken
-	}
-	return Snapshot{}, false, err
+	return Issued{}, false, cmp.Or(err, s.undo(ctx, step, how, unknown))
 }
 
 // mayReturnOvertaken reports whether a client whose grant was revoked during its request may get the tokens, which are
@@ -312,4 +303,33 @@ func (s *Service) mayReturnOvertaken(ctx context.Context, step Step, clientID uu
 		return false, err
 	}
 	return now.Client.AuthMethod == client.AuthNone && now.standingRefusal() == nil, nil
+}
+
+// repeat returns the refresh token of an earlier request. It also commits the step, because the earlier request may be
+// in progress or may be given up: the token must stay current if any of the requests returns it.
+func (s *Service) repeat(
+	ctx context.Context, snapshot Snapshot, step Step, refresh credential.Secret, r Request,
+) (Issued, error) {
+	outcome, err := s.commit(ctx, step, snapshot, r)
+	if err != nil {
+		return Issued{}, err
+	}
+	if outcome != Updated {
+		now, err := s.store.Snapshot(ctx, snapshot.Grant.ClientID, step.Key(), nil)
+		if err != nil {
+			return Issued{}, err
+		}
+		switch g := now.Grant; {
+		case g == nil:
+			return Issued{}, refuse(unknownToken)
+		case g.State == Revoked:
+			return Issued{}, refuse(g.Reason.Words(g.RevokedAt))
+		case g.State == Active && g.Generation > r.Token.Generation+1: // used after this request began
+		default: // Redis allowed it, but Postgres does not
+			return Issued{}, s.endReused(ctx, now, r)
+		}
+	}
+	issued := snapshot.issue(refresh)
+	issued.Repeated = true
+	return issued, nil
 }

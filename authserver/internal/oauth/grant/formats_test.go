@@ -15,7 +15,7 @@ func (b *testEnv) beforeFinish() { b.fixture.Exec(`delete from account.finished_
 // carriesWorkspace reports whether a code or refresh token contains its workspace.
 func (b *testEnv) carriesWorkspace(kind grant.TokenKind, text credential.Secret) bool {
 	b.Helper()
-	token, err := b.grants.ReadToken(kind, text)
+	token, err := b.grants.Tokens.Read(kind, text.Reveal())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -102,7 +102,7 @@ type Grant struct {
 	Life      time.Duration
 	RevokedAt *time.Time
 	Reason    Reason
-	Ending    *Ending   // nil unless a used code or refresh token ended it
+	Reuse     *Reuse    // nil unless a used code or refresh token ended it
 	SignInID  uuid.UUID // for Open: the sign-in of the approval, which must still be valid; not stored
 	Instead   []Key     // for Open: the keys of the same request in other workspaces; not stored
 }

@@ -86,8 +86,8 @@ var disconnected = map[Reason]string{
 	AddressProven:  "%s because the address of the account was confirmed, which ended its earlier connections.",
 }
 
-// Explain describes to people why and when a grant of an application ended. ending may be nil.
-func (r Reason) Explain(application string, at *time.Time, ending *Ending) string {
+// Explain describes to people why and when a grant of an application ended. reuse may be nil.
+func (r Reason) Explain(application string, at *time.Time, reuse *Reuse) string {
 	words, ok := disconnected[r]
 	if !ok {
 		words = "%s."
@@ -97,7 +97,7 @@ func (r Reason) Explain(application string, at *time.Time, ending *Ending) strin
 		event += " on " + at.UTC().Format(endFormat)
 	}
 	words = fmt.Sprintf(words, event)
-	if suspicion := r.Suspicion(ending); suspicion != "" {
+	if suspicion := r.Suspicion(reuse); suspicion != "" {
 		words += " " + suspicion
 	}
 	return words
@@ -105,14 +105,14 @@ func (r Reason) Explain(application string, at *time.Time, ending *Ending) strin
 
 // Suspicion describes whether the request that ended a grant looks like theft. It returns "" unless a used code or
 // refresh token was presented.
-func (r Reason) Suspicion(ending *Ending) string {
+func (r Reason) Suspicion(reuse *Reuse) string {
 	switch {
 	case r != Replayed && r != CodeReused:
 		return ""
-	case ending == nil:
+	case reuse == nil:
 		return "It may have been copied."
 	}
-	return ending.Words()
+	return reuse.Words()
 }
 
 // A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except
@@ -164,9 +164,9 @@ func (s Snapshot) standingRefusal() error {
 	return &Refusal{Message: blockWords[block], Block: block}
 }
 
-// An Ending describes the request that ended a grant by presenting a used code or refresh token again. It distinguishes
-// a probable theft from a lost response.
-type Ending struct {
+// A Reuse describes the request that ended a grant by presenting a used code or refresh token again. It distinguishes a
+// probable theft from a lost response.
+type Reuse struct {
 	SuccessorUsed bool   `json:"successor_used"` // the token that replaced the presented one had been used to refresh
 	Seconds       int64  `json:"seconds"`        // since that use, or since the successor was issued
 	Network       string `json:"network,omitempty"`
@@ -177,29 +177,29 @@ type Ending struct {
 const retryWithin = 10 * time.Minute
 
 // LikelyRetry reports whether the request was probably repeated after a lost response, and is no theft.
-func (e Ending) LikelyRetry() bool {
-	return !e.SuccessorUsed && time.Duration(e.Seconds)*time.Second <= retryWithin
+func (r Reuse) LikelyRetry() bool {
+	return !r.SuccessorUsed && time.Duration(r.Seconds)*time.Second <= retryWithin
 }
 
 // Words describes the request to people: its probable cause, and where it came from.
-func (e Ending) Words() string {
-	ago := duration(time.Duration(e.Seconds) * time.Second)
+func (r Reuse) Words() string {
+	ago := duration(time.Duration(r.Seconds) * time.Second)
 	var words string
 	switch {
-	case e.LikelyRetry():
+	case r.LikelyRetry():
 		words = "It may be a lost response rather than theft: the replacement, issued " + ago +
 			" before, had not been used."
-	case e.SuccessorUsed:
+	case r.SuccessorUsed:
 		words = "It looks like theft: the replacement had already been used " + ago + " before."
 	default:
 		words = "It may be theft or an old backup: the replacement, issued " + ago + " before, had not been used."
 	}
-	if e.Network == "" {
+	if r.Network == "" {
 		return words
 	}
-	words += " The request came from " + e.Network
-	if e.UserAgent != "" {
-		words += " (“" + e.UserAgent + "”)"
+	words += " The request came from " + r.Network
+	if r.UserAgent != "" {
+		words += " (“" + r.UserAgent + "”)"
 	}
 	return words + "."
 }
@@ -221,15 +221,15 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%d seconds", d/time.Second)
 }
 
-// ending returns the Ending for a presented code or refresh token that turns out to be used.
-func (s Sender) ending(snapshot Snapshot, presented Token) *Ending {
-	g, e := snapshot.Grant, &Ending{Network: s.Network, UserAgent: s.UserAgent}
-	if g.Generation <= presented.Generation {
-		return e // the successor was issued during this request
+// reuse returns the Reuse for a request whose code or refresh token turns out to be used.
+func (r Request) reuse(snapshot Snapshot) *Reuse {
+	g, reuse := snapshot.Grant, &Reuse{Network: r.Sender.Network, UserAgent: r.Sender.UserAgent}
+	if g.Generation <= r.Token.Generation {
+		return reuse // the successor was issued during this request
 	}
-	e.SuccessorUsed = g.Generation > presented.Generation+1
+	reuse.SuccessorUsed = g.Generation > r.Token.Generation+1
 	if g.Renewed != nil {
-		e.Seconds = max(0, int64(snapshot.Now.Sub(*g.Renewed)/time.Second))
+		reuse.Seconds = max(0, int64(snapshot.Now.Sub(*g.Renewed)/time.Second))
 	}
-	return e
+	return reuse
 }

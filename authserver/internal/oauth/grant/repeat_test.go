@@ -94,7 +94,7 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
-	byClient := grant.Sender{Proof: grant.ProofByClient(string(someKey))}
+	byClient := grant.Sender{Proof: grant.ProofByClient(string(someKey), nil)}
 	for name, c := range map[string]struct {
 		before func(grant.Grant, credential.Secret)
 		again  func(first credential.Secret) error

@@ -21,7 +21,16 @@ type GrantStore interface {
 	Snapshot(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error)
 	// WorkspaceOf returns the workspace of a grant, or ErrUnknown. Tokens of the former format do not contain it.
 	WorkspaceOf(ctx context.Context, grantID uuid.UUID) (uuid.UUID, error)
-	Approvals
+	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
+	Approve(ctx context.Context, key Key) (Approval, error)
+	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
+	// it, as far as the workspace's policy allows it at that moment; otherwise it returns ErrPolicy. If what allowed
+	// the approval has ended since it was checked, it returns audit.ErrNotAuthorized. A pending grant that a later
+	// approval has changed stays unchanged. Open ends the pending grants of g.Instead, or returns ErrAlreadyUsed if one
+	// of them was redeemed. It returns the grant's state.
+	Open(ctx context.Context, g Grant, approval int) (State, error)
+	// Deny ends a pending grant durably, with its audit event. It returns ErrAlreadyUsed if the grant is not pending.
+	Deny(ctx context.Context, key Key, actor string) error
 	// Advance moves a grant to the step's generation: an active one from any smaller generation, or a pending one if
 	// its code has the step's binding, so that Postgres alone can prove the code's reuse. It is idempotent: the same
 	// step succeeds again, and so does the step of a repeated request, which has the same hash (G11). A step that was
@@ -38,22 +47,8 @@ type GrantStore interface {
 	// prevents them from committing it later. If they were all that took it, the step is reverted (G10).
 	CancelTries(ctx context.Context, step Step, nonces []string) error
 	// Revoke ends the grant durably, with its audit event. A grant that has ended keeps its first reason.
-	// ending may be nil.
-	Revoke(ctx context.Context, key Key, reason Reason, actor string, ending *Ending) error
-}
-
-// Approvals is the part of a GrantStore that consent pages use. Its errors wrap store.ErrUnavailable.
-type Approvals interface {
-	// Approve assigns a number to an approval of a grant that may not exist yet. It does not change the grant.
-	Approve(ctx context.Context, key Key) (Approval, error)
-	// Open inserts a pending grant, or gives the pending grant with the same id a new code and what was approved with
-	// it, as far as the workspace's policy allows it at that moment; otherwise it returns ErrPolicy. If what allowed
-	// the approval has ended since it was checked, it returns audit.ErrNotAuthorized. A pending grant that a later
-	// approval has changed stays unchanged. Open ends the pending grants of g.Instead, or returns ErrAlreadyUsed if one
-	// of them was redeemed. It returns the grant's state.
-	Open(ctx context.Context, g Grant, approval int) (State, error)
-	// Deny ends a pending grant durably, with its audit event. It returns ErrAlreadyUsed if the grant is not pending.
-	Deny(ctx context.Context, key Key, actor string) error
+	// reuse may be nil.
+	Revoke(ctx context.Context, key Key, reason Reason, actor string, reuse *Reuse) error
 }
 
 // A RotationStore decides races over grants in Redis, with one script per decision. Its errors wrap
@@ -88,9 +83,10 @@ type RotationStore interface {
 
 // A Service stores grants in both stores, in the order that the invariants require. It is safe for concurrent use.
 type Service struct {
+	Tokens *TokenCodec
+
 	store     GrantStore
 	rotations RotationStore
-	tokens    *TokenCodec
 	log       *slog.Logger
 	redisTime time.Duration // limit of one decision of Redis, retries included
 	undoTime  time.Duration // limit of one call that undoes a decision in Redis
@@ -102,22 +98,10 @@ type Service struct {
 
 // NewService returns a Service over the two stores.
 func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, log *slog.Logger) *Service {
-	return &Service{
-		store:     grants,
-		rotations: rotations,
-		tokens:    tokens,
-		log:       log,
-		redisTime: redisTime,
-		undoTime:  undoTime,
-		limit:     decisionTime,
-		undos: &undoQueue{
-			store:      grants,
-			log:        log,
-			cancelTime: cancelTime,
-			waitTime:   waitTime,
-			grants:     map[uuid.UUID]*pendingUndo{},
-		},
-	}
+	undos := &undoQueue{store: grants, log: log, grants: map[uuid.UUID]*pendingUndo{}}
+	s := &Service{Tokens: tokens, store: grants, rotations: rotations, log: log, undos: undos}
+	s.WaitForStores(0)
+	return s
 }
 
 // WaitForStores makes decisions, and what undoes them, wait longer for stores that do not respond; 0 changes nothing.
@@ -152,31 +136,23 @@ var ErrPolicy = errors.New("the workspace's connector policy does not allow this
 // about the grant is being undone in Postgres, and returns store.ErrUnavailable if that takes longer. A key without a
 // workspace costs another read.
 func (s *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key, secretHash []byte) (Snapshot, error) {
-	if err := s.undos.wait(ctx, key.ID); err != nil {
-		return Snapshot{}, err
-	}
-	if located, err := s.locate(ctx, Token{WorkspaceID: key.WorkspaceID, GrantID: key.ID}); err == nil {
-		key = located.Key()
-	} else if !errors.Is(err, ErrUnknown) {
+	key, err := s.locate(ctx, key)
+	if err != nil && !errors.Is(err, ErrUnknown) {
 		return Snapshot{}, err
 	}
 	return s.store.Snapshot(ctx, clientID, key, secretHash)
 }
 
-// locate returns the token with the workspace of its grant, which a token of the former format does not contain. Its
-// error is ErrUnknown or wraps store.ErrUnavailable.
-func (s *Service) locate(ctx context.Context, token Token) (Token, error) {
-	if token.WorkspaceID != uuid.Nil || token.GrantID == uuid.Nil {
-		return token, nil
+// locate returns the key with the workspace of its grant, which a token of the former format does not contain, once no
+// decision about the grant is being undone. Its error is ErrUnknown or wraps store.ErrUnavailable.
+func (s *Service) locate(ctx context.Context, key Key) (Key, error) {
+	if key.WorkspaceID == uuid.Nil && key.ID != uuid.Nil {
+		var err error
+		if key.WorkspaceID, err = s.store.WorkspaceOf(ctx, key.ID); err != nil {
+			return key, err
+		}
 	}
-	workspaceID, err := s.store.WorkspaceOf(ctx, token.GrantID)
-	token.WorkspaceID = workspaceID
-	return token, err
-}
-
-// ReadToken parses a token without I/O, or returns ErrForged.
-func (s *Service) ReadToken(kind TokenKind, text credential.Secret) (Token, error) {
-	return s.tokens.Read(kind, text.Reveal())
+	return key, s.undos.wait(ctx, key.ID)
 }
 
 // Open creates the pending grant of a consent and returns its code. A second call with the same id replaces a code that
@@ -197,7 +173,7 @@ func (s *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	if !approval.CarriesWorkspace {
 		key.WorkspaceID = uuid.Nil
 	}
-	secret, code := s.tokens.New(Code, key, 0)
+	secret, code := s.Tokens.New(Code, key, 0)
 	g.State, g.CodeBinding = Pending, Binding(code.Hash, terms.RedirectURI, terms.Challenge)
 	if approval.State != Pending {
 		return "", ErrAlreadyUsed
@@ -255,11 +231,16 @@ func (s *Service) Deny(ctx context.Context, g Grant, actor string) error {
 
 // end revokes the grant for a reason that the client caused, and reports it once Postgres has committed (G9). If Redis
 // has revoked already, Postgres may not have done so; the first request to see the revocation then commits it.
-func (s *Service) end(ctx context.Context, g Grant, reason Reason, ending *Ending) error {
-	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), ending); err != nil {
+func (s *Service) end(ctx context.Context, g Grant, reason Reason, reuse *Reuse) error {
+	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), reuse); err != nil {
 		return err
 	}
 	return &Refusal{Message: reason.Words(nil), Ended: reason}
+}
+
+// endReused is end for a request that presents a used code or refresh token.
+func (s *Service) endReused(ctx context.Context, snapshot Snapshot, r Request) error {
+	return s.end(ctx, *snapshot.Grant, r.reuseReason(), r.reuse(snapshot))
 }
 
 // Revoke ends a grant permanently (G7). It returns once Postgres has committed. Redis is updated if possible; nothing
@@ -270,8 +251,8 @@ func (s *Service) Revoke(ctx context.Context, g Grant, reason Reason, actor stri
 	return s.revoke(ctx, g, reason, actor, nil)
 }
 
-func (s *Service) revoke(ctx context.Context, g Grant, reason Reason, actor string, ending *Ending) error {
-	if err := s.store.Revoke(ctx, g.Key(), reason, actor, ending); err != nil {
+func (s *Service) revoke(ctx context.Context, g Grant, reason Reason, actor string, reuse *Reuse) error {
+	if err := s.store.Revoke(ctx, g.Key(), reason, actor, reuse); err != nil {
 		return err
 	}
 	s.PropagateRevocation(ctx, g.ID, g.Ends, reason)

@@ -124,13 +124,16 @@ func (b *testEnv) redeemWith(
 	terms grant.CodeTerms,
 	key credential.Secret,
 ) (grant.Issued, error) {
-	token, err := b.grants.ReadToken(grant.Code, code)
+	token, err := b.grants.Tokens.Read(grant.Code, code.Reveal())
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	request := grant.Request{Token: token, Terms: terms, Sender: sender(key)}
+	request := grant.Request{Token: token, Terms: terms, Sender: sender(key), LoadKey: noKey}
 	return b.exchange(request, !b.snapshotFirst && b.app.Kind == client.Connector)
 }
+
+// noKey is for requests whose access token is not signed.
+func noKey(context.Context, []string) error { return nil }
 
 // exchange exchanges a code or refresh token as the engine does: directly first, if the client may.
 func (b *testEnv) exchange(request grant.Request, direct bool) (grant.Issued, error) {
@@ -156,7 +159,7 @@ type refreshTerms struct {
 // refreshOf returns the request of a client with a refresh token.
 func refreshOf(token grant.Token, id uuid.UUID, terms refreshTerms, sender grant.Sender) grant.Request {
 	of := grant.CodeTerms{ClientID: id, Resource: terms.Resource}
-	return grant.Request{Token: token, Terms: of, Scope: terms.Scope, Sender: sender}
+	return grant.Request{Token: token, Terms: of, Scope: terms.Scope, Sender: sender, LoadKey: noKey}
 }
 
 // sender returns the sender of requests with this Idempotency-Key.
@@ -164,7 +167,7 @@ func sender(key credential.Secret) grant.Sender {
 	if key == "" {
 		return grant.Sender{}
 	}
-	return grant.Sender{Proof: grant.ProofByKey(key)}
+	return grant.Sender{Proof: grant.ProofByKey(key, nil)}
 }
 
 func (b *testEnv) rotate(refresh credential.Secret) (grant.Issued, error) {
@@ -186,7 +189,7 @@ func (b *testEnv) rotateBy(
 	terms refreshTerms,
 	sender grant.Sender,
 ) (grant.Issued, error) {
-	token, err := b.grants.ReadToken(grant.Refresh, refresh)
+	token, err := b.grants.Tokens.Read(grant.Refresh, refresh.Reveal())
 	if err != nil {
 		return grant.Issued{}, err
 	}

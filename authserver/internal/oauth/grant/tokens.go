@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
@@ -59,6 +60,12 @@ const (
 // recognised without a stored row. It is safe for concurrent use.
 type TokenCodec struct{ keys *seal.Derived[[][][]byte] }
 
+// The keys of a TokenCodec. The keys of each purpose are in the order of the master keys.
+const (
+	tokenKeys = iota
+	successorKeys
+)
+
 // NewTokenCodec derives the keys from the master keys. The first creates tokens; all verify them.
 func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	derived, err := seal.Derive(keys, seal.Purposes("grant tokens", "grant token successors"))
@@ -68,18 +75,11 @@ func NewTokenCodec(keys seal.Keys) (*TokenCodec, error) {
 	return &TokenCodec{derived}, nil
 }
 
-// current returns the keys of tokens and the keys of successors, each in the order of the current master keys.
-func (t *TokenCodec) current() (tokens, successors [][]byte) {
-	keys := t.keys.Now()
-	return keys[0], keys[1]
-}
-
 // New returns a new token, as text and as a Token. If the key has no workspace, the token has the former format.
 func (t *TokenCodec) New(kind TokenKind, key Key, generation uint32) (credential.Secret, Token) {
 	var random [randomSize]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
-	keys, _ := t.current()
-	return makeToken(keys[0], kind, key, generation, random[:])
+	return makeToken(t.keys.Now()[tokenKeys][0], kind, key, generation, random[:])
 }
 
 // makeToken returns the token with this random part.
@@ -99,7 +99,7 @@ func makeToken(
 	return credential.Secret(string(kind) + base64.RawURLEncoding.EncodeToString(raw)), token
 }
 
-// Read parses a token, or returns ErrForged.
+// Read parses a token without I/O, or returns ErrForged.
 func (t *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 	encoded, ok := strings.CutPrefix(text, string(kind))
 	size := base64.RawURLEncoding.DecodedLen(len(encoded))
@@ -112,8 +112,7 @@ func (t *TokenCodec) Read(kind TokenKind, text string) (Token, error) {
 		return Token{}, ErrForged
 	}
 	body, authentic := raw[:size-sha256.Size], 0
-	keys, _ := t.current()
-	for _, key := range keys {
+	for _, key := range t.keys.Now()[tokenKeys] {
 		authentic |= subtle.ConstantTimeCompare(mac(key, kind, body), raw[len(body):])
 	}
 	if authentic != 1 {
@@ -165,4 +164,62 @@ func ChallengeOf(verifier credential.Secret) string {
 	}
 	sum := sha256.Sum256([]byte(verifier.Reveal()))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// A Proof identifies the sender of a request. A repeated request gets the refresh token of the first only if it has the
+// same Proof (G11). A request with the zero Proof cannot be repeated. The scope of a refresh is part of its Proof, so
+// that a request with another scope does not repeat it.
+type Proof struct{ digest string }
+
+// ProofByKey returns the proof of a request with this Idempotency-Key.
+func ProofByKey(key credential.Secret, scope perm.Set) Proof {
+	return proofOf("idempotency key", key.Reveal(), scope)
+}
+
+// ProofByClient returns the proof of a request whose client has authenticated with a fresh signature.
+func ProofByClient(clientID string, scope perm.Set) Proof { return proofOf("client", clientID, scope) }
+
+func proofOf(kind, text string, scope perm.Set) Proof {
+	sum := sha256.Sum256([]byte(kind + "\x00" + text))
+	if len(scope) > 0 { // that of most refreshes is empty
+		sum = sha256.Sum256([]byte("scope\x00" + string(sum[:]) + scope.Scope()))
+	}
+	return Proof{string(sum[:])}
+}
+
+// successors are the refresh tokens that may follow a credential, one for each master key, and their hashes, which the
+// stores hold. The first is stored. A process with the same master keys in another order stores another one for the
+// same request.
+type successors struct {
+	secrets []credential.Secret
+	hashes  [][]byte
+}
+
+// successorsOf returns the tokens that may follow a presented credential. With a proof, they are derived from the
+// credential and the proof, so that a repeated request gets the same tokens although they are not stored. Their random
+// parts, and therefore their hashes, are the same in both formats, so that processes of two releases recognise each
+// other's tokens. Without a proof, there is one random token.
+func (t *TokenCodec) successorsOf(presented Token, proof Proof) successors {
+	generation := presented.Generation + 1
+	grant := presented.Key()
+	if presented.former {
+		grant.WorkspaceID = uuid.Nil
+	}
+	if proof.digest == "" {
+		secret, token := t.New(Refresh, grant, generation)
+		return successors{[]credential.Secret{secret}, [][]byte{token.Hash}}
+	}
+	keys := t.keys.Now()
+	count := len(keys[tokenKeys])
+	next := successors{make([]credential.Secret, count), make([][]byte, count)}
+	for i, key := range keys[successorKeys] {
+		h := hmac.New(sha256.New, key)
+		h.Write(presented.GrantID[:])
+		_ = binary.Write(h, binary.BigEndian, generation)
+		h.Write([]byte(presented.random.Reveal()))
+		h.Write([]byte(proof.digest))
+		secret, token := makeToken(keys[tokenKeys][i], Refresh, grant, generation, h.Sum(nil))
+		next.secrets[i], next.hashes[i] = secret, token.Hash
+	}
+	return next
 }

@@ -61,13 +61,14 @@ func TestTokenCodec_ReadsTokensOfFormerRelease(t *testing.T) {
 		token.GrantID != uuid.MustParse("6f9619ff-8b86-4d01-b42d-00c04fc964ff") {
 		t.Fatalf("%+v %v", token, err)
 	}
-	next := c.successorsOf(token, ProofByKey("a key of the request"))[0]
-	if next.secret != formerSuccessor {
-		t.Errorf("the successor is %s", next.secret.Reveal())
+	next := c.successorsOf(token, ProofByKey("a key of the request", nil)).secrets[0]
+	if next != formerSuccessor {
+		t.Errorf("the successor is %s", next.Reveal())
 	}
 	token.WorkspaceID = uuid.New() // its grant is located
-	if located := c.successorsOf(token, ProofByKey("a key of the request"))[0]; located.secret != formerSuccessor {
-		t.Errorf("the successor of a located token is %s", located.secret.Reveal())
+	located := c.successorsOf(token, ProofByKey("a key of the request", nil)).secrets[0]
+	if located != formerSuccessor {
+		t.Errorf("the successor of a located token is %s", located.Reveal())
 	}
 }
 
@@ -75,13 +76,14 @@ func TestTokenCodec_ReadsTokensOfFormerRelease(t *testing.T) {
 func TestSuccessors_HashIsSameInBothFormats(t *testing.T) {
 	c, key := newCodec(t), newKey()
 	secret, token := c.New(Refresh, key, 7)
-	next := c.successorsOf(token, ProofByKey("a key of the request"))[0]
-	read, err := c.Read(Refresh, next.secret.Reveal())
-	if err != nil || read.Key() != key || len(next.secret) != len(secret) {
+	next := c.successorsOf(token, ProofByKey("a key of the request", nil))
+	read, err := c.Read(Refresh, next.secrets[0].Reveal())
+	if err != nil || read.Key() != key || len(next.secrets[0]) != len(secret) {
 		t.Errorf("%+v %v", read, err)
 	}
 	token.former = true
-	if former := c.successorsOf(token, ProofByKey("a key of the request"))[0]; !bytes.Equal(former.hash, next.hash) {
+	former := c.successorsOf(token, ProofByKey("a key of the request", nil))
+	if !bytes.Equal(former.hashes[0], next.hashes[0]) {
 		t.Error("the hashes differ")
 	}
 }

@@ -29,7 +29,7 @@ func grantTargets(g *grant.Grant) []any {
 		(*zeronull.UUID)(&g.UserID), (*zeronull.UUID)(&g.WorkspaceID), &g.Permissions, (*zeronull.Text)(&g.Resource),
 		(*zeronull.Text)(&g.State), &g.Generation, &g.RefreshHash, &g.CodeBinding, (*zeronull.Timestamptz)(&g.Created),
 		&g.LastUsed, (*zeronull.Timestamptz)(&g.Ends), &g.RevokedAt, (*zeronull.Text)(&g.Reason), &g.GivenUp,
-		&g.TakenBy, &g.Ending, &g.Renewed}
+		&g.TakenBy, &g.Reuse, &g.Renewed}
 }
 
 // foundGrant returns a grant that was read into grantTargets, or nil if there was none.
@@ -203,7 +203,7 @@ const confirmSQL = `select pg_logical_emit_message(true, 'almoner', '')`
 // Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended keeps its
 // first reason. An earlier call may have ended it and not waited for a synchronous standby, so this call waits too.
 func (g *Grants) Revoke(
-	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Ending,
+	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Reuse,
 ) error {
 	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
@@ -219,7 +219,7 @@ func (g *Grants) Revoke(
 }
 
 func revocation(
-	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Ending,
+	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Reuse,
 ) pgx.NamedArgs {
 	return pgx.NamedArgs{"id": key.ID, "tenant": key.WorkspaceID, "reason": string(reason), "actor": actor,
 		"ending": ending, "request": web.RequestID(ctx)}

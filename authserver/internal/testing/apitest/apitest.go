@@ -3,6 +3,7 @@
 package apitest
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -295,7 +296,7 @@ func termsOf(c client.Client) grant.CodeTerms {
 // Redeem redeems a code as the token endpoint does, without a request.
 func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
 	ctx := s.t.Context()
-	token, err := s.Grants.ReadToken(grant.Code, code)
+	token, err := s.Grants.Tokens.Read(grant.Code, code.Reveal())
 	if err != nil {
 		return grant.Issued{}, err
 	}
@@ -303,7 +304,8 @@ func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Is
 	if err != nil {
 		return grant.Issued{}, err
 	}
-	return s.Grants.Exchange(ctx, snapshot, grant.Request{Token: token, Terms: terms})
+	noKey := func(context.Context, []string) error { return nil }
+	return s.Grants.Exchange(ctx, snapshot, grant.Request{Token: token, Terms: terms, LoadKey: noKey})
 }
 
 // Redeemed consents and redeems the code, and returns the active grant.

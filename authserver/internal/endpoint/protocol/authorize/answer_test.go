@@ -238,12 +238,12 @@ func TestConsentPage_ProposesFormerChoice(t *testing.T) {
 	narrow.Required = perm.NewSet(perm.ProgrammesRead)
 	g := site.Redeemed(narrow, ada.ID)
 	proposed("while it is connected", "all")
-	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Ending{}); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Reuse{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after a replay", "read")
 	g = site.Redeemed(app, ada.ID)
-	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Ending{}); err != nil {
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client", &grant.Reuse{}); err != nil {
 		t.Fatal(err)
 	}
 	proposed("after a replay of more", "all")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -142,8 +143,8 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q was read: %v", body, err)
 		}
 		for name, value := range p.Values {
-			if plain[name] != value || !utf8.ValidString(value) {
-				t.Errorf("%q: %s is read as %q", body, name, value)
+			if plain[name] != value.Reveal() || !utf8.ValidString(value.Reveal()) {
+				t.Errorf("%q: %s is read as %q", body, name, value.Reveal())
 			}
 		}
 		for _, name := range []string{"client_id", "code"} {
@@ -151,8 +152,8 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%q: %s was not read", body, name)
 			}
 		}
-		if p.JSON != isJSON {
-			t.Errorf("%q: JSON %t", body, p.JSON)
+		if (p.Dialect == engine.JSON) != isJSON {
+			t.Errorf("%q: dialect %d", body, p.Dialect)
 		}
 	})
 }

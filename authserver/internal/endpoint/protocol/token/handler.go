@@ -7,9 +7,9 @@
 //	POST /v1/account/oauth/introspect   Introspect   (RFC 7662; contract, section 5)
 //
 //	handler.go      the token endpoint: reads untrusted bodies, strict JSON or a form (RFC 6749, section 4.1.3),
-//	                decides (engine), responds; one table maps every error; too many refusals become a 429
+//	                decides (engine), responds; one table maps every error; too many refusals become a 429.
+//	                Also the authorization server metadata (RFC 8414), and the public keys
 //	introspect.go   the introspection and revocation endpoints
-//	metadata.go     the authorization server metadata (RFC 8414), and the public keys
 package token
 
 import (
@@ -29,12 +29,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -77,7 +80,7 @@ func (e Endpoints) Exchange() http.Handler {
 			return nil, err
 		}
 		asked := request(r, parameters)
-		asked.Network, asked.UserAgent = network(e.Proxies.ClientAddress(r)), userAgent(r)
+		asked.Sender = grant.Sender{Network: network(e.Proxies.ClientAddress(r)), UserAgent: userAgent(r)}
 		tokens, err := e.Engine.Token(r.Context(), asked)
 		if err != nil {
 			return nil, e.limited(w, asked, err)
@@ -85,7 +88,18 @@ func (e Endpoints) Exchange() http.Handler {
 		if tokens.Repeated {
 			w.Header().Set(replayedHeader, "true")
 		}
-		return response(tokens), nil
+		response := tokenResponse{
+			AccessToken:  tokens.Access.Reveal(),
+			TokenType:    "Bearer",
+			ExpiresIn:    int64(tokens.ExpiresIn.Seconds()),
+			Scope:        tokens.Scope,
+			WorkspaceID:  tokens.Grant.WorkspaceID.String(),
+			RefreshToken: tokens.Refresh.Reveal(),
+		}
+		if tokens.Grant.Kind == client.Connector {
+			response.AuthorizationExpiresIn = int64(tokens.Grant.Ends.Sub(tokens.Now).Seconds())
+		}
+		return response, nil
 	})
 }
 
@@ -98,21 +112,14 @@ const (
 
 // request returns a request with the credentials of its client. Engine verifies them.
 func request(r *http.Request, p decoded) engine.TokenRequest {
-	secret := func(name string) credential.Secret { return credential.Secret(p.Values[name]) }
 	request := engine.TokenRequest{
-		Dialect:       engine.Form,
-		GrantType:     p.Values["grant_type"],
-		ClientID:      p.Values["client_id"],
-		ClientSecret:  secret("client_secret"),
-		Parameters:    map[string]credential.Secret{},
-		AssertionType: p.Values["client_assertion_type"],
-		Assertion:     secret("client_assertion"),
-	}
-	for name := range p.Values {
-		request.Parameters[name] = secret(name)
-	}
-	if p.JSON {
-		request.Dialect = engine.JSON
+		Dialect:       p.Dialect,
+		GrantType:     p.Values["grant_type"].Reveal(),
+		ClientID:      p.Values["client_id"].Reveal(),
+		ClientSecret:  p.Values["client_secret"],
+		Parameters:    p.Values,
+		AssertionType: p.Values["client_assertion_type"].Reveal(),
+		Assertion:     p.Values["client_assertion"],
 	}
 	for _, key := range r.Header.Values(keyHeader) {
 		request.IdempotencyKeys = append(request.IdempotencyKeys, credential.Secret(key))
@@ -149,18 +156,6 @@ type tokenResponse struct {
 	WorkspaceID            string `json:"tenant_id"`
 	RefreshToken           string `json:"refresh_token,omitempty"`
 	AuthorizationExpiresIn int64  `json:"authorization_expires_in,omitempty"`
-}
-
-func response(t engine.Tokens) tokenResponse {
-	return tokenResponse{
-		AccessToken:            t.Access.Reveal(),
-		TokenType:              "Bearer",
-		ExpiresIn:              int64(t.ExpiresIn.Seconds()),
-		Scope:                  t.Scope,
-		WorkspaceID:            t.WorkspaceID.String(),
-		RefreshToken:           t.Refresh.Reveal(),
-		AuthorizationExpiresIn: int64(t.Remaining.Seconds()),
-	}
 }
 
 // refuse writes the error in the shape of RFC 6749, section 5.2: 400 for errors of the caller, 503 for an unavailable
@@ -213,44 +208,33 @@ func userAgent(r *http.Request) string {
 }
 
 // limited counts a refusal that may come from guessing or repeating, and replaces it by a 429 if there were too many
-// (contract, section 3). A request that cannot be read, or has no secret and no token, is cheap and is not counted.
+// (contract, section 3): by the grant of the code or token that the request presents, and otherwise by its client. A
+// request that cannot be read, or has no secret and no token, is cheap and is not counted.
 func (e Endpoints) limited(w http.ResponseWriter, request engine.TokenRequest, err error) error {
 	refused, isRefusal := errors.AsType[*engine.TokenError](err)
 	if !isRefusal {
 		return err
 	}
-	switch refused.Code {
-	case "invalid_grant", "invalid_target", "invalid_scope":
-		if presented, authentic := engine.Presented(e.Grants, request); authentic {
-			return limitedBy(w, e.Failures.ForGrant(presented.GrantID), "refusals-per-grant", ratelimit.PerGrant, err)
-		}
+	presented, authentic := engine.Presented(e.Grants.Tokens, request)
+	limit := web.RateLimit{Window: time.Minute}
+	switch code := refused.Code; {
+	case authentic && (code == "invalid_grant" || code == "invalid_target" || code == "invalid_scope"):
+		limit.Name, limit.Quota = "refusals-per-grant", ratelimit.PerGrant
+		limit.Reset = e.Failures.ForGrant(presented.GrantID)
+	case code == "invalid_client" || code == "invalid_grant" || code == "invalid_target":
+		limit.Name, limit.Quota = "refusals-per-client", ratelimit.PerClient
+		limit.Reset = e.Failures.ForClient(request.ClientID)
 	}
-	return e.limitedClient(w, request.ClientID, err)
-}
-
-// limitedClient counts err if it refuses the client's authentication or grant, and replaces it by a 429 if there were
-// too many. It returns other errors unchanged.
-func (e Endpoints) limitedClient(w http.ResponseWriter, name string, err error) error {
-	refused, isRefusal := errors.AsType[*engine.TokenError](err)
-	if !isRefusal ||
-		(refused.Code != "invalid_client" && refused.Code != "invalid_grant" && refused.Code != "invalid_target") {
+	if limit.Reset <= 0 {
 		return err
 	}
-	return limitedBy(w, e.Failures.ForClient(name), "refusals-per-client", ratelimit.PerClient, err)
-}
-
-// limitedBy returns err if there is no time to wait. Otherwise it sets the headers of the limit and returns the 429.
-func limitedBy(w http.ResponseWriter, wait time.Duration, name string, perMinute int, err error) error {
-	if wait <= 0 {
-		return err
-	}
-	web.SetRateLimits(w.Header(), web.RateLimit{Name: name, Quota: perMinute, Window: time.Minute, Reset: wait})
+	web.SetRateLimits(w.Header(), limit)
 	tooMany := apierr.New(
 		apierr.RateLimited,
 		"Too many requests like this one failed. Try again after the time in Retry-After. Valid requests are not "+
 			"limited.",
 	)
-	tooMany.RetryAfter = int(math.Ceil(wait.Seconds()))
+	tooMany.RetryAfter = int(math.Ceil(limit.Reset.Seconds()))
 	return tooMany
 }
 
@@ -259,8 +243,8 @@ const maxBody = 64 << 10
 
 // decoded are the parameters of a request to an OAuth endpoint, each given once.
 type decoded struct {
-	JSON   bool
-	Values map[string]string
+	Dialect engine.Dialect
+	Values  map[string]credential.Secret
 }
 
 // decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
@@ -281,11 +265,14 @@ func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, e
 	if web.Encoded(r.Header) {
 		return decoded{}, apierr.New(apierr.Invalid, web.EncodedWords)
 	}
-	out, problem := decoded{JSON: mediaType == "application/json"}, ""
+	var out decoded
+	var problem string
 	switch mediaType {
 	case "application/json":
+		out.Dialect = engine.JSON
 		out.Values, problem = decodeJSON(body, known)
 	case "application/x-www-form-urlencoded":
+		out.Dialect = engine.Form
 		out.Values, problem = decodeForm(body)
 	default:
 		problem = "Content-Type must be application/json or application/x-www-form-urlencoded."
@@ -296,12 +283,12 @@ func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, e
 	return out, nil
 }
 
-func decodeForm(body []byte) (values map[string]string, problem string) {
+func decodeForm(body []byte) (values map[string]credential.Secret, problem string) {
 	parsed, err := url.ParseQuery(string(body))
 	if err != nil {
 		return nil, "The body is not a valid form."
 	}
-	values = map[string]string{}
+	values = map[string]credential.Secret{}
 	for name, all := range parsed {
 		if len(all) > 1 {
 			return nil, "A parameter appears more than once."
@@ -309,19 +296,19 @@ func decodeForm(body []byte) (values map[string]string, problem string) {
 		if !utf8.ValidString(name) || !utf8.ValidString(all[0]) {
 			return nil, "The body must be UTF-8."
 		}
-		values[name] = all[0]
+		values[name] = credential.Secret(all[0])
 	}
 	return values, ""
 }
 
 // decodeJSON reads by the rules of JSON v2 (duplicate keys, invalid UTF-8 and trailing data are errors). A known key
 // must match its case.
-func decodeJSON(body []byte, known []string) (values map[string]string, problem string) {
+func decodeJSON(body []byte, known []string) (values map[string]credential.Secret, problem string) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
 		return nil, "The body must be one JSON object without duplicate keys."
 	}
-	values = map[string]string{}
+	values = map[string]credential.Secret{}
 	for key, value := range members {
 		if !slices.Contains(known, key) {
 			if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) {
@@ -336,7 +323,60 @@ func decodeJSON(body []byte, known []string) (values map[string]string, problem 
 		if json.Unmarshal(value, &text) != nil {
 			return nil, key + " must be a string."
 		}
-		values[key] = text
+		values[key] = credential.Secret(text)
 	}
 	return values, ""
+}
+
+// Metadata returns the authorization server metadata of RFC 8414, section 2, for every URL where clients look for it
+// (contract, section 1). issuer and appURL have no trailing slash. documents reports whether clients may use metadata
+// documents.
+func Metadata(issuer, appURL string, documents bool) ([]byte, error) {
+	account := issuer + "/v1/account/oauth/"
+	methods := []string{"none", "client_secret_post", "client_secret_basic"}
+	document := map[string]any{
+		"issuer":                                         issuer,
+		"authorization_endpoint":                         appURL + "/oauth/authorize",
+		"token_endpoint":                                 account + "token",
+		"revocation_endpoint":                            account + "revoke",
+		"introspection_endpoint":                         account + "introspect",
+		"jwks_uri":                                       account + "jwks",
+		"response_types_supported":                       []string{"code"},
+		"response_modes_supported":                       []string{"query"},
+		"grant_types_supported":                          engine.GrantTypes(),
+		"code_challenge_methods_supported":               []string{"S256"},
+		"introspection_endpoint_auth_methods_supported":  []string{"client_secret_basic", "client_secret_post"},
+		"scopes_supported":                               append(perm.ForConnectors().Strings(), "offline_access"),
+		"authorization_response_iss_parameter_supported": true,
+		"client_id_metadata_document_supported":          documents,
+		"token_endpoint_idempotency_key_supported":       true, // not registered with IANA
+		"ui_locales_supported":                           []string{"en-GB"},
+	}
+	if documents { // only clients with a metadata document sign assertions
+		methods = append(methods, string(client.PrivateKeyJWT))
+		for _, endpoint := range []string{"token", "revocation"} {
+			document[endpoint+"_endpoint_auth_signing_alg_values_supported"] = clientmetadata.Algorithms()
+		}
+	}
+	document["token_endpoint_auth_methods_supported"] = methods
+	document["revocation_endpoint_auth_methods_supported"] = methods
+	return web.EncodeJSON(document)
+}
+
+// Document serves a public JSON document, the metadata or the public keys, that any web page may read and caches may
+// store for five minutes. It never redirects.
+func Document(document func() ([]byte, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		body, err := document()
+		if err != nil {
+			unavailable := apierr.New(apierr.Unavailable, "The document is temporarily unavailable.")
+			unavailable.Cause = err
+			apierr.Write(w, apierr.Flat, unavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "public, max-age=300")
+		_, _ = w.Write(body) // an error means that the client has closed the connection
+	})
 }

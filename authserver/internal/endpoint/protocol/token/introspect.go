@@ -33,8 +33,6 @@ type Store interface {
 	) (*client.Client, *standing.Standing, time.Time, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
-	// ClientWithSecret returns a registered client with its live secret of this hash, or client.ErrUnknown.
-	ClientWithSecret(ctx context.Context, id uuid.UUID, secretHash []byte) (client.Client, error)
 	// RevokePresentedToken revokes the active personal access token with this hash, if there is one, and mails its
 	// owner.
 	RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error
@@ -49,7 +47,7 @@ type Store interface {
 func (e Endpoints) Introspect() http.Handler {
 	return e.handler(func(w http.ResponseWriter, r *http.Request) (any, error) {
 		out, caller, err := e.introspect(w, r)
-		return out, e.limitedClient(w, caller, err)
+		return out, e.limited(w, engine.TokenRequest{ClientID: caller}, err)
 	})
 }
 
@@ -66,7 +64,7 @@ func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (out answe
 		p, mistake = e.readToken(r, parameters)
 	}
 	if mistake != nil || !p.counts {
-		c, err := e.Store.ClientWithSecret(r.Context(), from.id, client.SecretHash(from.secret))
+		c, err := e.Engine.Clients.ClientWithSecret(r.Context(), from.id, client.SecretHash(from.secret))
 		if errors.Is(err, client.ErrUnknown) {
 			err = unauthenticated()
 		}
@@ -118,10 +116,10 @@ type presented struct {
 // readToken reads the token of the request without a query to Postgres. It looks only at the token's text:
 // token_type_hint is a hint (RFC 7662, section 2.1).
 func (e Endpoints) readToken(r *http.Request, parameters decoded) (presented, error) {
-	if parameters.JSON {
+	if parameters.Dialect == engine.JSON {
 		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
 	}
-	text := parameters.Values["token"]
+	text := parameters.Values["token"].Reveal()
 	switch {
 	case text == "":
 		return presented{}, apierr.New(apierr.Invalid, "token is required.")
@@ -197,17 +195,17 @@ func readCaller(r *http.Request, p decoded, unread error) (caller, error) {
 		if _, twice := p.Values["client_secret"]; twice {
 			return c, errTwoWays()
 		}
-		if name, named := p.Values["client_id"]; named && name != c.name {
+		if name, named := p.Values["client_id"]; named && name.Reveal() != c.name {
 			return c, errTwoWays()
 		}
 	} else {
 		switch {
-		case !isForm(r) || p.JSON: // such a body has no caller
+		case !isForm(r): // such a body has no caller
 			return c, unauthenticated()
 		case unread != nil:
 			return c, unread
 		}
-		c.name, c.secret = p.Values["client_id"], credential.Secret(p.Values["client_secret"])
+		c.name, c.secret = p.Values["client_id"].Reveal(), p.Values["client_secret"]
 	}
 	var err error
 	c.id, err = accesstoken.RegisteredClientID(c.name)
@@ -264,7 +262,7 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text := credential.Secret(parameters.Values["token"])
+	text := parameters.Values["token"]
 	if text == "" {
 		return apierr.New(apierr.Invalid, "token is required.")
 	}
@@ -275,7 +273,7 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller, err := e.Engine.Authenticate(r.Context(), from)
 	if err != nil {
-		return e.limitedClient(w, from.ClientID, err)
+		return e.limited(w, engine.TokenRequest{ClientID: from.ClientID}, err)
 	}
 	if personal {
 		return e.revokePersonal(r, text, "client:"+caller.ID.String())
@@ -305,7 +303,7 @@ func (e Endpoints) revokePersonal(r *http.Request, text credential.Secret, actor
 // (RFC 7009, section 2.1). It verifies the token first, so a caller must have a token of the grant. An expired access
 // token counts: its client wants the grant to end.
 func (e Endpoints) grantOf(text credential.Secret) (grant.Key, error) {
-	if refresh, err := e.Grants.ReadToken(grant.Refresh, text); err == nil {
+	if refresh, err := e.Grants.Tokens.Read(grant.Refresh, text.Reveal()); err == nil {
 		return refresh.Key(), nil
 	}
 	if strings.Count(text.Reveal(), ".") != 2 { // not the format of an access token

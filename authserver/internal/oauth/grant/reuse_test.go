@@ -10,44 +10,44 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-func TestEnding_DescribesProbableCause(t *testing.T) {
+func TestReuse_DescribesProbableCause(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		ending      grant.Ending
+		reuse       grant.Reuse
 		likelyRetry bool
 		words       string
 	}{
 		"at once": {
-			grant.Ending{Network: "203.0.113.0/24", UserAgent: "sync/1.2"},
+			grant.Reuse{Network: "203.0.113.0/24", UserAgent: "sync/1.2"},
 			true,
 			"It may be a lost response rather than theft: the replacement, issued 1 second before, had not been " +
 				"used. The request came from 203.0.113.0/24 (“sync/1.2”).",
 		},
 		"ten minutes later": {
-			grant.Ending{Seconds: 600},
+			grant.Reuse{Seconds: 600},
 			true,
 			"It may be a lost response rather than theft: the replacement, issued 10 minutes before, had not been " +
 				"used.",
 		},
 		"eleven minutes later": {
-			grant.Ending{Seconds: 660},
+			grant.Reuse{Seconds: 660},
 			false,
 			"It may be theft or an old backup: the replacement, issued 11 minutes before, had not been used.",
 		},
 		"used": {
-			grant.Ending{SuccessorUsed: true, Seconds: 3 * 24 * 3600, Network: "2001:db8:1::/48"},
+			grant.Reuse{SuccessorUsed: true, Seconds: 3 * 24 * 3600, Network: "2001:db8:1::/48"},
 			false,
 			"It looks like theft: the replacement had already been used 3 days before. " +
 				"The request came from 2001:db8:1::/48.",
 		},
 	} {
-		if c.ending.LikelyRetry() != c.likelyRetry || c.ending.Words() != c.words {
-			t.Errorf("%s: %t %q", name, c.ending.LikelyRetry(), c.ending.Words())
+		if c.reuse.LikelyRetry() != c.likelyRetry || c.reuse.Words() != c.words {
+			t.Errorf("%s: %t %q", name, c.reuse.LikelyRetry(), c.reuse.Words())
 		}
 	}
 }
 
-func TestEnding_IsRecorded(t *testing.T) {
+func TestReuse_IsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	thief := grant.Sender{Network: "203.0.113.0/24", UserAgent: "curl/8"}
@@ -59,7 +59,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 	wants := func(what string, g grant.Grant, used bool, seconds int64) {
 		t.Helper()
 		b.wantRevoked(g.ID, b.state(g.ID).Reason)
-		e := b.state(g.ID).Ending
+		e := b.state(g.ID).Reuse
 		if e == nil || e.SuccessorUsed != used || e.Seconds < seconds || e.Seconds > seconds+60 ||
 			e.Network != thief.Network || e.UserAgent != thief.UserAgent {
 			t.Errorf("%s: %+v", what, e)
@@ -90,7 +90,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 	if _, err := b.redeem(code, b.terms()); err != nil {
 		t.Fatal(err)
 	}
-	token, _ := b.grants.ReadToken(grant.Code, code)
+	token, _ := b.grants.Tokens.Read(grant.Code, code.Reveal())
 	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestEnding_IsRecorded(t *testing.T) {
 	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
 		t.Fatal(err)
 	}
-	if e := b.state(g.ID).Ending; e != nil || strings.Contains(grant.ByUser.Explain("App", nil, e), "looks like") {
+	if e := b.state(g.ID).Reuse; e != nil || strings.Contains(grant.ByUser.Explain("App", nil, e), "looks like") {
 		t.Errorf("disconnected: %+v", e)
 	}
 }
