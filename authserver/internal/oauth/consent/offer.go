@@ -62,29 +62,11 @@ func ReadOnly(kind client.Kind, set perm.Set) perm.Set {
 	if kind.Traits().AllOrNothing {
 		return nil
 	}
-	var out perm.Set
-	for _, p := range set {
-		if p.Reads() {
-			out = append(out, p)
-		}
-	}
-	if len(out) == len(set) {
+	out := slices.DeleteFunc(slices.Clone(set), func(p perm.Permission) bool { return !p.Reads() })
+	if len(out) == 0 || len(out) == len(set) {
 		return nil
 	}
 	return out
-}
-
-// SelectableWorkspaces splits a user's workspaces into those that a client of this kind may be given and those that are
-// closed to it.
-func SelectableWorkspaces(kind client.Kind, memberships []workspace.Membership) (open, closed []workspace.Membership) {
-	for _, m := range memberships {
-		if !kind.AllowedBy(m.Workspace.LLMIntegration) {
-			closed = append(closed, m)
-			continue
-		}
-		open = append(open, m)
-	}
-	return open, closed
 }
 
 // Refusals by a workspace's connector policy.
@@ -229,12 +211,7 @@ func (c Callback) OwnDevice() string {
 
 // Lookalike reports whether the host has a label in punycode (RFC 3492), whose letters may imitate others.
 func (c Callback) Lookalike() bool {
-	for _, label := range strings.Split(strings.ToLower(c.Host()), ".") {
-		if strings.HasPrefix(label, "xn--") {
-			return true
-		}
-	}
-	return false
+	return strings.Contains("."+strings.ToLower(c.Host()), ".xn--")
 }
 
 // A policy limits what connectors may be given in a workspace:

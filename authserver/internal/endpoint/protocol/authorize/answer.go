@@ -3,11 +3,11 @@ package authorize
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
@@ -61,11 +61,7 @@ func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly
 		ticket.GrantID = next
 		return h.approve(v, ticket, approval)
 	}
-	if err := h.endPending(v, approval); err != nil {
-		return err
-	}
-	h.recordStopped(v, ticket.WorkspaceID, &v.user.User.ID, connectionlog.Denied, userSaid)
-	return h.sendDenial(v, ticket.RequestIdentity)
+	return h.deny(v, ticket, approval)
 }
 
 // reopen reads the user and the client of a submitted page, and what the user has decided about its request. page is
@@ -157,9 +153,9 @@ func (h *Handler) decided(v *visit, request consent.RequestIdentity) (consent.Ap
 	return consent.Approval{Request: request, Workspaces: workspaces, Grants: grants}, err
 }
 
-// endPending ends the approval of the request whose code is still unused, if there is one. It refuses if the code was
-// redeemed first.
-func (h *Handler) endPending(v *visit, approval consent.Approval) error {
+// deny ends the approval of the request whose code is still unused, if there is one, and answers the client. It refuses
+// if the code was redeemed first.
+func (h *Handler) deny(v *visit, ticket consent.Ticket, approval consent.Approval) error {
 	for _, approved := range approval.Pending() {
 		err := h.Grants.Deny(v.r.Context(), approved, v.user.Actor())
 		if errors.Is(err, grant.ErrAlreadyUsed) {
@@ -169,12 +165,9 @@ func (h *Handler) endPending(v *visit, approval consent.Approval) error {
 			return err
 		}
 	}
-	return nil
-}
-
-func (h *Handler) sendDenial(v *visit, request consent.RequestIdentity) error {
-	return h.sendBack(v, request.RedirectURI, "error", "access_denied",
-		"error_description", "The user did not approve the request.", "state", string(request.State))
+	h.recordStopped(v, ticket.WorkspaceID, &v.user.User.ID, connectionlog.Denied, userSaid)
+	return h.sendBack(v, ticket.RedirectURI, "error", "access_denied",
+		"error_description", "The user did not approve the request.", "state", string(ticket.State))
 }
 
 // Choose serves POST /oauth/authorize/workspace. It accepts requests from the server's own origin only. The user has
@@ -192,16 +185,13 @@ func (h *Handler) choose(v *visit) error {
 	if err != nil {
 		return err
 	}
-	req := choice.AuthorizationRequest(v.client)
 	if approval.Used() {
 		return h.refuse(v, messages.UsedAlready)
 	}
 	if decision == "deny" {
-		if err := h.endPending(v, approval); err != nil {
-			return err
-		}
-		return h.sendDenial(v, req.RequestIdentity)
+		return h.deny(v, choice, approval)
 	}
+	req := choice.AuthorizationRequest(v.client)
 	workspaceID, err := web.ParseID(v.form.Get("workspace"))
 	if err != nil {
 		return h.offerWorkspaces(v, req, "Choose a workspace.")
@@ -209,32 +199,18 @@ func (h *Handler) choose(v *visit) error {
 	return h.offer(v, req, approval, workspaceID)
 }
 
+// mostAsks is the maximum number of buttons "Ask an administrator" on a page.
+const mostAsks = 5
+
 // offerWorkspaces shows the page that asks for a workspace, or why the user has none to choose. No workspace is
-// preselected, even if there is only one. problem is the error of the previous submission, if any.
+// preselected, even if there is only one. The page has a button for the first few workspaces whose LLM integration is
+// off. problem is the error of the previous submission, if any.
 func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string) error {
 	memberships, err := h.Store.Memberships(v.r.Context(), v.user.User.ID)
 	if err != nil {
 		return err
 	}
-	open, closed := consent.SelectableWorkspaces(req.Client.Kind, memberships)
-	asks, err := h.askToOpen(v, closed)
-	if err != nil {
-		return err
-	}
-	if len(open) == 0 {
-		m := noWorkspace(v, closed)
-		m.Asks = asks
-		return h.refuse(v, m)
-	}
-	ticket, err := h.Choices.Seal(h.ticketOf(v, req))
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if problem != "" {
-		status = http.StatusBadRequest
-	}
-	h.Pages.Show(v.w, v.r, status, &ui.Choice{
+	view := &ui.Choice{
 		Frame: ui.Frame{
 			Title:   req.Client.Name + " asks for access",
 			Person:  v.person(),
@@ -243,11 +219,43 @@ func (h *Handler) offerWorkspaces(v *visit, req consent.Request, problem string)
 		},
 		Application: req.Client.Name,
 		Domain:      req.Client.Domain(),
-		Open:        listed(open),
-		Closed:      listed(closed),
-		Asks:        asks,
-		Ticket:      ticket,
-	})
+	}
+	var closed []string
+	for _, m := range memberships {
+		shown := ui.Workspace{
+			ID:           m.Workspace.ID.String(),
+			Name:         m.Workspace.Name,
+			Organisation: m.Workspace.Organisation,
+		}
+		if req.Client.Kind.AllowedBy(m.Workspace.LLMIntegration) {
+			view.Open = append(view.Open, shown)
+			continue
+		}
+		view.Closed, closed = append(view.Closed, shown), append(closed, m.Workspace.Name)
+		if len(view.Asks) < mostAsks {
+			ask, err := h.ask(v, m, lacking(nil, m.Permissions))
+			if err != nil {
+				return err
+			}
+			view.Asks = append(view.Asks, ask)
+		}
+	}
+	if len(view.Open) == 0 {
+		m := forbidden(v, messages.NoWorkspace, "")
+		if len(closed) > 0 {
+			m = forbidden(v, messages.NoneOpen, strings.Join(closed, ", "))
+		}
+		m.Asks = view.Asks
+		return h.refuse(v, m)
+	}
+	if view.Ticket, err = h.Choices.Seal(h.ticketOf(v, req)); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if problem != "" {
+		status = http.StatusBadRequest
+	}
+	h.Pages.Show(v.w, v.r, status, view)
 	return nil
 }
 
@@ -261,16 +269,4 @@ func (h *Handler) ticketOf(v *visit, req consent.Request) consent.Ticket {
 		Request:         []byte(v.request),
 		Issued:          h.Now(),
 	}
-}
-
-func listed(memberships []workspace.Membership) []ui.Workspace {
-	out := make([]ui.Workspace, len(memberships))
-	for i, m := range memberships {
-		out[i] = ui.Workspace{
-			ID:           m.Workspace.ID.String(),
-			Name:         m.Workspace.Name,
-			Organisation: m.Workspace.Organisation,
-		}
-	}
-	return out
 }

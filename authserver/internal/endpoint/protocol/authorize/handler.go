@@ -170,50 +170,11 @@ func forbidden(v *visit, m ui.Message, workspaces string) ui.Message {
 	return m
 }
 
-// noWorkspace returns the page for a client that belongs to no workspace, if the user has no workspace to choose.
-func noWorkspace(v *visit, closed []workspace.Membership) ui.Message {
-	if len(closed) == 0 {
-		return forbidden(v, messages.NoWorkspace, "")
-	}
-	names := make([]string, len(closed))
-	for i, m := range closed {
-		names[i] = m.Workspace.Name
-	}
-	return forbidden(v, messages.NoneOpen, strings.Join(names, ", "))
-}
-
-// cannotGive returns the page that explains why a member cannot give a client what it requests. err is an error of
-// consent.Evaluate.
-func cannotGive(v *visit, err error, in workspace.Workspace) ui.Message {
-	lack, lacking := errors.AsType[*consent.MissingPermissionsError](err)
-	if !lacking {
-		return forbidden(v, messages.ConnectorsOff, in.Name)
-	}
-	m := forbidden(v, messages.PermissionsMissing, in.Name)
-	m.List = lack.Missing
-	return m
-}
-
 // reopening returns a page that refuses a submitted form. If the request is known, the page links to it.
 func reopening(request string, m ui.Message) ui.Message {
 	if request != "" {
 		m.Next = "You can open the request again. If the application no longer waits for it, start again there."
 		m.Links = []ui.Link{{Href: request, Text: "Open the request again"}}
-	}
-	return m
-}
-
-// notAllowed returns the page that explains what the workspace's connector policy refuses and who can change it. err is
-// an error of consent.ApplyPolicy, or grant.ErrPolicy.
-func notAllowed(v *visit, err error, membership workspace.Membership) ui.Message {
-	c, in := v.client, membership.Workspace
-	m := forbidden(v, messages.NotAllowed, in.Name)
-	if errors.Is(err, consent.ErrPlatformNotAllowed) {
-		m.Text = platformWords(c) + " Nothing was approved."
-	}
-	if membership.Permissions.Has(perm.AccountAPIAccess) {
-		m.Next = "You can change the policy yourself. Then connect " + c.Name + " again."
-		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.ID.String(), Text: "Open the policy"}}
 	}
 	return m
 }

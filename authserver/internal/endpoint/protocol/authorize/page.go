@@ -197,11 +197,12 @@ func (h *Handler) eligible(v *visit, workspaceID uuid.UUID, requested perm.Set) 
 	granted, leftOut, err := consent.Evaluate(v.client, requested, in)
 	if err != nil {
 		h.recordStopped(v, workspaceID, &v.user.User.ID, connectionlog.Refused, stoppedWords(err))
-		var missing perm.Set
-		if lack, lacking := errors.AsType[*consent.MissingPermissionsError](err); lacking {
-			missing = lack.Missing
+		m, missing := forbidden(v, messages.ConnectorsOff, in.Workspace.Name), perm.Set(nil)
+		if lack, some := errors.AsType[*consent.MissingPermissionsError](err); some {
+			m, missing = forbidden(v, messages.PermissionsMissing, in.Workspace.Name), lack.Missing
+			m.List = missing
 		}
-		return offer{}, h.refuseAsking(v, cannotGive(v, err, in.Workspace), in, lacking(missing, in.Permissions))
+		return offer{}, h.refuseAsking(v, m, in, lacking(missing, in.Permissions))
 	}
 	granted, withheld, err := consent.ApplyPolicy(v.client, granted, in.Workspace)
 	if err != nil {
@@ -227,12 +228,17 @@ func (h *Handler) refuseStranger(v *visit, workspaceID uuid.UUID, requested perm
 	return h.refuseAsking(v, m, stranger, lacking(requested, nil))
 }
 
-// refuseByPolicy refuses what the workspace's connector policy does not allow. err is an error of consent.ApplyPolicy,
-// or grant.ErrPolicy.
+// refuseByPolicy refuses what the workspace's connector policy does not allow, and says who can change it. err is an
+// error of consent.ApplyPolicy, or grant.ErrPolicy.
 func (h *Handler) refuseByPolicy(v *visit, err error, in workspace.Membership) error {
 	h.recordStopped(v, in.Workspace.ID, &v.user.User.ID, connectionlog.Refused, stoppedWords(err))
-	m := notAllowed(v, err, in)
-	if in.Permissions.Has(perm.AccountAPIAccess) { // the member can change the policy
+	m := forbidden(v, messages.NotAllowed, in.Workspace.Name)
+	if errors.Is(err, consent.ErrPlatformNotAllowed) {
+		m.Text = platformWords(v.client) + " Nothing was approved."
+	}
+	if in.Permissions.Has(perm.AccountAPIAccess) {
+		m.Next = "You can change the policy yourself. Then connect " + v.client.Name + " again."
+		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.Workspace.ID.String(), Text: "Open the policy"}}
 		return h.refuse(v, m)
 	}
 	return h.refuseAsking(v, m, in, membership.AccessRequest{Policy: true})
@@ -268,21 +274,6 @@ func (h *Handler) ask(v *visit, in workspace.Membership, q membership.AccessRequ
 		out.People = append(out.People, ui.Person{Name: m.Name, Email: m.Email})
 	}
 	return out, err
-}
-
-// mostAsks is the maximum number of buttons on a page.
-const mostAsks = 5
-
-// askToOpen returns a button for each workspace whose LLM integration is off, for the first few.
-func (h *Handler) askToOpen(v *visit, closed []workspace.Membership) (asks []ui.Ask, err error) {
-	for _, in := range closed[:min(len(closed), mostAsks)] {
-		ask, err := h.ask(v, in, lacking(nil, in.Permissions))
-		if err != nil {
-			return nil, err
-		}
-		asks = append(asks, ask)
-	}
-	return asks, nil
 }
 
 // These reasons appear in the connection log.
