@@ -38,12 +38,19 @@ const (
 
 // New makes a credential of the kind from random, which must be a cryptographic source.
 func (k Kind) New(random io.Reader) (Secret, error) {
-	body, err := randomText(random, k.random)
-	if err != nil {
-		return "", fmt.Errorf("create a credential: %w", err)
+	text, buffer := []byte(k.Prefix), make([]byte, k.random)
+	for length := len(text) + k.random; len(text) < length; {
+		if _, err := io.ReadFull(random, buffer); err != nil {
+			return "", fmt.Errorf("create a credential: %w", err)
+		}
+		for _, b := range buffer {
+			// 248 is the largest multiple of 62 in a byte: larger values would favour the first letters.
+			if b < 248 && len(text) < length {
+				text = append(text, alphabet[b%62])
+			}
+		}
 	}
-	text := k.Prefix + body
-	return Secret(text + checksum(text)), nil
+	return Secret(string(text) + checksum(string(text))), nil
 }
 
 // Matches reports whether text has the format of the kind: prefix, alphabet, length and checksum. It does not
@@ -61,23 +68,6 @@ func (k Kind) Matches(text string) bool {
 func Hash(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:]
-}
-
-func randomText(random io.Reader, length int) (string, error) {
-	out := make([]byte, 0, length)
-	buffer := make([]byte, length)
-	for len(out) < length {
-		if _, err := io.ReadFull(random, buffer); err != nil {
-			return "", err
-		}
-		for _, b := range buffer {
-			// 248 is the largest multiple of 62 in a byte: larger values would favour the first letters.
-			if b < 248 && len(out) < length {
-				out = append(out, alphabet[b%62])
-			}
-		}
-	}
-	return string(out), nil
 }
 
 func checksum(text string) string {

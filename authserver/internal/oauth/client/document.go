@@ -91,10 +91,9 @@ func (d Document) Accept(address, platform string) (Client, error) {
 	if method == "" {
 		method = AuthNone
 	}
-	usable := slices.DeleteFunc(
-		slices.Clone(d.Redirects),
-		func(uri string) bool { return refuseRedirect(Connector, uri) != "" },
-	)
+	keysHost, _ := ParseAddress(d.KeysURL)
+	unusable := func(uri string) bool { return refuseRedirect(Connector, uri) != "" }
+	usable := slices.DeleteFunc(slices.Clone(d.Redirects), unusable)
 	switch {
 	case d.ClientID != address:
 		return wrong("Its client_id does not exactly match the address of the document.")
@@ -111,7 +110,7 @@ func (d Document) Accept(address, platform string) (Client, error) {
 			"scheme that only the application uses.")
 	case method == PrivateKeyJWT && (d.Keys == nil) == (d.KeysURL == ""):
 		return wrong("For private_key_jwt it must have either jwks or jwks_uri.")
-	case method == PrivateKeyJWT && d.KeysURL != "" && !sameHost(d.KeysURL, host):
+	case method == PrivateKeyJWT && d.KeysURL != "" && keysHost != host:
 		return wrong("Its jwks_uri must be on the same host as the document.")
 	}
 	c := Client{
@@ -131,11 +130,6 @@ func (d Document) Accept(address, platform string) (Client, error) {
 		c.Keys, c.KeysURL = d.Keys, d.KeysURL
 	}
 	return c, nil
-}
-
-func sameHost(address, host string) bool {
-	other, ok := ParseAddress(address)
-	return ok && other == host
 }
 
 // An AssertionError says why a signed assertion does not authenticate the client.
@@ -190,17 +184,6 @@ func plainHost(place string) bool {
 	_, ok := ParseAddress("https://" + name + "/" + path + "x")
 	parsed, err := url.Parse("https://" + name)
 	return ok && err == nil && parsed.Host == name && !strings.Contains(name, "*")
-}
-
-// Hosts returns the hosts of all places, without duplicates.
-func (d Domains) Hosts() []string {
-	var hosts []string
-	for place := range d {
-		if name, _, _ := strings.Cut(place, "/"); !slices.Contains(hosts, name) {
-			hosts = append(hosts, name)
-		}
-	}
-	return hosts
 }
 
 // Serve reports whether documents at address are accepted, and the platform of their client. A host must match exactly:

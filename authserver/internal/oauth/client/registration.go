@@ -186,10 +186,8 @@ func refuseRedirect(kind Kind, uri string) string {
 	if len(uri) > maxRedirectLength {
 		return "A redirect URI must be at most 2,048 characters long."
 	}
-	for _, r := range uri {
-		if r <= ' ' || r >= 0x7f || r == '\\' {
-			return "A redirect URI must be printable ASCII without spaces or backslashes."
-		}
+	if strings.ContainsFunc(uri, unprintable) || strings.Contains(uri, `\`) {
+		return "A redirect URI must be printable ASCII without spaces or backslashes."
 	}
 	parsed, err := url.Parse(uri)
 	private := err == nil && parsed.IsAbs() && parsed.Scheme != "https" && parsed.Scheme != "http" && kind == Connector

@@ -78,8 +78,9 @@ func (v *Verifier) Verify(ctx context.Context, c client.Client, assertion creden
 	if err != nil {
 		return err
 	}
-	key := sha256.Sum256([]byte(c.Address + "\x00" + signed.id)) // a name of fixed length
-	first, err := v.Replays.First(ctx, hex.EncodeToString(key[:]), signed.ends.Sub(now))
+	key := sha256.Sum256([]byte(c.Address + "\x00" + signed.ID)) // a name of fixed length
+	ends := moment(signed.Expires).Add(skew)                     // the assertion is refused after this time anyway
+	first, err := v.Replays.First(ctx, hex.EncodeToString(key[:]), ends.Sub(now))
 	if err != nil {
 		return err
 	}
@@ -95,20 +96,20 @@ func (v *Verifier) verify(
 	text string,
 	now time.Time,
 	find func(context.Context, string) (client.Client, error),
-) (verified, error) {
+) (claims, error) {
 	known, err := find(ctx, c.Address)
 	bad, isBad := errors.AsType[*client.DocumentError](err)
 	switch {
 	case errors.Is(err, client.ErrNotServed):
-		return verified{}, refuse("The client is no longer accepted here.")
+		return claims{}, refuse("The client is no longer accepted here.")
 	case errors.Is(err, client.ErrUnreachable):
-		return verified{}, fmt.Errorf("%w: the client's keys: %w", store.ErrUnavailable, err)
+		return claims{}, fmt.Errorf("%w: the client's keys: %w", store.ErrUnavailable, err)
 	case isBad:
-		return verified{}, refuse("The client's metadata document is not valid. " + bad.Message)
+		return claims{}, refuse("The client's metadata document is not valid. " + bad.Message)
 	case err != nil:
-		return verified{}, err
+		return claims{}, err
 	case known.AuthMethod != client.PrivateKeyJWT:
-		return verified{}, refuse(
+		return claims{}, refuse(
 			"The client's metadata document no longer has keys. Send the user to the consent page again.",
 		)
 	}
@@ -125,12 +126,6 @@ const (
 
 // errUnknownKey reports that none of the keys could have made the signature.
 var errUnknownKey = errors.New("the assertion is signed with a key that is not in the client's metadata document")
-
-// verified holds the values of a verified assertion that the replay check needs.
-type verified struct {
-	id   string
-	ends time.Time // the assertion is refused after this time anyway
-}
 
 func refuse(message string) error { return &client.AssertionError{Message: message} }
 
@@ -151,46 +146,48 @@ type claims struct {
 	ID        string         `json:"jti"`
 }
 
-// verify returns the contents of a valid assertion, errUnknownKey, or a *client.AssertionError.
-func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (verified, error) {
+// verify returns the claims of a valid assertion, errUnknownKey, or a *client.AssertionError.
+func verify(text, clientID string, audiences []string, keys []byte, now time.Time) (c claims, err error) {
 	var h header
-	var c claims
 	if !accesstoken.DecodeCompact(text, maxLength, &h, &c) {
-		return verified{}, refuse("client_assertion must be a JWT in compact form.")
+		return claims{}, refuse("client_assertion must be a JWT in compact form.")
 	}
 	if !slices.Contains(Algorithms(), h.Algorithm) || h.Critical != nil ||
 		!slices.Contains([]string{"", "jwt", "client-authentication+jwt"}, strings.ToLower(h.Type)) {
-		return verified{}, refuse(
+		return claims{}, refuse(
 			"client_assertion must be signed with ES256, RS256, PS256 or EdDSA, without crit and without a typ " +
 				"other than JWT.",
 		)
 	}
 	if err := checkSignature(text, h, keys); err != nil {
-		return verified{}, err
+		return claims{}, err
 	}
 	expires := moment(c.Expires)
 	switch {
 	case c.Issuer != clientID || c.Subject != clientID:
-		return verified{}, refuse("iss and sub of client_assertion must be the client_id.")
+		return claims{}, refuse("iss and sub of client_assertion must be the client_id.")
 	case !slices.Contains(audiences, audience(c.Audience)):
-		return verified{}, refuse(
+		return claims{}, refuse(
 			"aud of client_assertion must exactly match the issuer or the URL of the token endpoint, without other " +
 				"values.",
 		)
 	case c.Expires <= 0 || !now.Before(expires.Add(skew)) || expires.After(now.Add(longest+skew)):
-		return verified{}, refuse("exp of client_assertion is required and must be within the next ten minutes.")
+		return claims{}, refuse("exp of client_assertion is required and must be within the next ten minutes.")
 	case moment(c.NotBefore).After(now.Add(skew)) || moment(c.IssuedAt).After(now.Add(skew)):
-		return verified{}, refuse("iat or nbf of client_assertion is in the future.")
+		return claims{}, refuse("iat or nbf of client_assertion is in the future.")
 	case c.ID == "" || len(c.ID) > maxID:
-		return verified{}, refuse("jti of client_assertion is required and must have at most 256 bytes.")
+		return claims{}, refuse("jti of client_assertion is required and must have at most 256 bytes.")
 	}
-	return verified{c.ID, expires.Add(skew)}, nil
+	return c, nil
 }
 
 func checkSignature(text string, h header, keys []byte) error {
 	algorithm := jose.SignatureAlgorithm(h.Algorithm)
-	possible := candidates(keys, h.KeyID, algorithm)
-	if len(possible) == 0 {
+	_, possible, err := readSet(keys)
+	possible = slices.DeleteFunc(possible, func(key jose.JSONWebKey) bool {
+		return !fits(key, algorithm) || h.KeyID != "" && key.KeyID != h.KeyID
+	})
+	if err != nil || len(possible) == 0 {
 		return errUnknownKey
 	}
 	signed, err := jose.ParseSignedCompact(text, []jose.SignatureAlgorithm{algorithm})
@@ -306,15 +303,4 @@ func fits(key jose.JSONWebKey, algorithm jose.SignatureAlgorithm) bool {
 		return (algorithm == jose.RS256 || algorithm == jose.PS256) && bits >= minRSABits && bits <= maxRSABits
 	}
 	return false
-}
-
-// candidates returns the keys that may have made a signature: those with the identifier if id is not "".
-func candidates(raw []byte, id string, algorithm jose.SignatureAlgorithm) []jose.JSONWebKey {
-	_, keys, err := readSet(raw)
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(keys, func(key jose.JSONWebKey) bool {
-		return !fits(key, algorithm) || id != "" && key.KeyID != id
-	})
 }

@@ -105,8 +105,9 @@ func New(d Deps) *Resolver {
 	fetches := inflight.New[queue](inflight.Bounds{InFlight: atOnce + maxQueued, AtOnce: atOnce})
 	r := &Resolver{Deps: d, failures: failures, fetches: fetches}
 	ports := []uint16{443}
-	for _, name := range d.Domains.Hosts() {
-		if _, text, err := net.SplitHostPort(name); err == nil {
+	for place := range d.Domains {
+		host, _, _ := strings.Cut(place, "/")
+		if _, text, err := net.SplitHostPort(host); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 				ports = append(ports, uint16(port))
 			}
@@ -307,16 +308,14 @@ func (f *fetcher) get(ctx context.Context, address string, most int64) (body []b
 }
 
 func checkResponse(response *http.Response) error {
-	status := response.StatusCode
-	unusable := &client.DocumentError{
-		Message: fmt.Sprintf("Its address returned status %d instead of 200. Redirects are not followed.", status),
-	}
-	switch {
+	switch status := response.StatusCode; {
 	case status == http.StatusOK:
 	case status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
 		return fmt.Errorf("%w: status %d", client.ErrUnreachable, status)
 	default:
-		return errors.Join(client.ErrUnreachable, unusable)
+		return errors.Join(client.ErrUnreachable, &client.DocumentError{
+			Message: fmt.Sprintf("Its address returned status %d instead of 200. Redirects are not followed.", status),
+		})
 	}
 	kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if err != nil ||

@@ -44,10 +44,8 @@ const knownBefore = 10 * time.Minute
 // Rotate makes the next key sign from now on. The former key is accepted for as long as its tokens may live. Rotate
 // returns the identifier of the new signing key.
 func (k *Keyring) Rotate(ctx context.Context, actor string) (kid string, err error) {
-	err = k.change(ctx, func(_ time.Time, stored []StoredKey) (Change, error) {
-		var change Change
-		next, err := k.succeed(&change, stored, Retired, actor, audit.KeyRotated)
-		kid = next
+	err = k.change(ctx, func(_ time.Time, stored []StoredKey) (change Change, err error) {
+		kid, err = k.succeed(&change, stored, Retired, actor, audit.KeyRotated)
 		return change, err
 	})
 	return kid, err

@@ -64,8 +64,7 @@ type Store interface {
 var ErrNoKey = errors.New("no signing key is loaded")
 
 type snapshot struct {
-	signing accesstoken.SigningKey
-	next    []accesstoken.SigningKey // the next keys, in the order in which they will sign
+	signers []accesstoken.SigningKey // the current key, then the next keys in the order in which they will sign
 	public  *accesstoken.Keys
 	json    []byte
 }
@@ -100,7 +99,9 @@ func (k *Keyring) Load(ctx context.Context) error {
 
 func (k *Keyring) load(ctx context.Context) ([]StoredKey, error) {
 	stored, err := k.store.SigningKeys(ctx)
-	if err == nil && (count(stored, Current) != 1 || count(stored, Next) == 0) {
+	_, signing := find(stored, Current)
+	_, ready := find(stored, Next)
+	if err == nil && !(signing && ready) {
 		if err = k.store.ChangeSigningKeys(ctx, k.missing); err == nil {
 			stored, err = k.store.SigningKeys(ctx)
 		}
@@ -173,26 +174,15 @@ func (k *Keyring) Current(ctx context.Context, keyIDs ...string) (accesstoken.Si
 	if s == nil {
 		return accesstoken.SigningKey{}, ErrNoKey
 	}
-	if key, found := s.among(keyIDs); found {
-		return key, nil
+	for _, key := range s.signers {
+		if len(keyIDs) == 0 || slices.Contains(keyIDs, key.KeyID()) {
+			return key, nil
+		}
 	}
 	if err := k.loadOnce(ctx); err != nil {
 		return accesstoken.SigningKey{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
-	return k.loaded.Load().signing, nil
-}
-
-// among returns the first key that is not removed.
-func (s *snapshot) among(keyIDs []string) (accesstoken.SigningKey, bool) {
-	if len(keyIDs) == 0 || slices.Contains(keyIDs, s.signing.KeyID()) {
-		return s.signing, true
-	}
-	for _, key := range s.next {
-		if slices.Contains(keyIDs, key.KeyID()) {
-			return key, true
-		}
-	}
-	return accesstoken.SigningKey{}, false
+	return k.loaded.Load().signers[0], nil
 }
 
 // Public returns the keys that verify tokens; none before the first Load.
@@ -225,14 +215,14 @@ func (k *Keyring) adopt(stored []StoredKey) error {
 		private, err := k.private(one)
 		switch {
 		case one.State == Next && err == nil:
-			next.next = append(next.next, private)
+			next.signers = append(next.signers, private)
 		case one.State == Current && err != nil:
 			return err
 		case one.State == Current:
-			next.signing = private
+			next.signers = slices.Insert(next.signers, 0, private)
 		}
 	}
-	if next.signing.KeyID() == "" {
+	if _, signing := find(stored, Current); !signing {
 		return ErrNoKey
 	}
 	var err error
@@ -241,8 +231,8 @@ func (k *Keyring) adopt(stored []StoredKey) error {
 	}
 	if last := k.loaded.Load(); last != nil && bytes.Equal(last.json, next.json) {
 		next.public = last.public // keeps its cache of verified tokens
-		if last.signing.KeyID() == next.signing.KeyID() {
-			next.signing = last.signing // keeps what crypto/ecdsa has precomputed
+		if last.signers[0].KeyID() == next.signers[0].KeyID() {
+			next.signers[0] = last.signers[0] // keeps what crypto/ecdsa has precomputed
 		}
 	} else {
 		next.public = accesstoken.NewKeys(published)
@@ -276,20 +266,10 @@ func (k *Keyring) open(one StoredKey) ([]byte, error) {
 	return raw, nil
 }
 
-func count(keys []StoredKey, state State) int {
-	n := 0
-	for _, k := range keys {
-		if k.State == state {
-			n++
-		}
-	}
-	return n
-}
-
 // missing is the Decision to add the keys that a complete set lacks: a current one, a next one.
 func (k *Keyring) missing(_ time.Time, stored []StoredKey) (change Change, err error) {
 	for _, state := range []State{Current, Next} {
-		if count(stored, state) > 0 {
+		if _, exists := find(stored, state); exists {
 			continue
 		}
 		added, err := k.generate(state)
