@@ -171,11 +171,11 @@ func brokenPages() []brokenBuild {
 			"open redirect by return",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/endpoint/ui/form.go",
+					File: "authserver/internal/endpoint/ui/errorpages.go",
 					Old:  `if len(text) > 1 && text[1] == '/' {`,
 					New:  `if len(text) > 99 && text[1] == '/' {`,
 				},
-				{File: "authserver/internal/endpoint/ui/form.go", Old: ` || parsed.Host != ""`, New: ``},
+				{File: "authserver/internal/endpoint/ui/errorpages.go", Old: ` || parsed.Host != ""`, New: ``},
 			},
 			"TestPages_DoNotRedirectOutOfTheApp",
 			`redirects to "//evil.example"`,

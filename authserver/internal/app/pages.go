@@ -111,7 +111,6 @@ func (a *App) newSettings() error {
 		Host:      appURL.Hostname(),
 		Issuer:    a.config.UpstreamIssuer,
 		Resources: a.resources,
-		Mails:     a.config.sendsMail(),
 		Passkeys:  a.config.relyingParty() != nil,
 		Now:       a.Now,
 		Random:    rand.Reader,

@@ -37,7 +37,6 @@ func entrances() map[string]entrance {
 		// sign-in and linking
 		"session.Verify":                {demands: nothing, why: own},
 		"signin.beginWithCode":          {demands: nothing, why: own},
-		"settings.reauthMethod":         {demands: nothing, why: own},
 		"postgres.UserByEmail":          {demands: nothing, why: "its callers are in this table"},
 		"signin.decide":                 {demands: ended, test: "TestProven_UpstreamSignInEndsWhatUnprovenAccountHad"},
 		"postgres.LinkIdentity":         {demands: ended, test: "TestProven_UpstreamSignInEndsWhatUnprovenAccountHad"},

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -9,35 +8,22 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
-// An applicationsView is the page of the OAuth applications of one workspace.
-type applicationsView struct {
-	page
-	List listPage
-	Apps []client.Client
-}
-
-// showApplications shows the applications, and what a form did.
+// showApplications shows the OAuth applications of one workspace, and what a form did.
 func (s *Settings) showApplications(r *request) error {
-	clients, err := s.Store.Clients(r.ctx(), r.here.Workspace.ID)
-	if err != nil {
-		return err
-	}
-	view := &applicationsView{}
-	view.Apps, view.List = listing[client.Client]{
+	view := &listView[client.Client]{}
+	view.Rows, view.List = listing[client.Client]{
 		Of:    "applications",
 		First: func(c client.Client) bool { return r.created(c.ID) },
-		Matches: func(c client.Client, words string) bool {
-			return contains(words, c.Name, c.ID.String(), view.PlatformName(c.Platform), strings.Join(c.Redirects, " "))
+		Text: func(c client.Client) []string {
+			return []string{c.Name, c.ID.String(), view.PlatformName(c.Platform), strings.Join(c.Redirects, " ")}
 		},
-	}.Select(r, clients)
+	}.Select(r, read(r, s.Store.Clients, r.here.Workspace.ID))
 	return r.show("applications", view)
 }
 
@@ -57,17 +43,42 @@ func (s *Settings) showNewApplication(r *request) error {
 
 const notRegistered = "The application was not registered."
 
-// register takes kind, name, permissions, redirect_uris, platform, resource and method.
+// register takes kind, name, permissions, redirect_uris, platform, resource and method. It shows the identifier of the
+// client and, only this time, its secret. The form's key names the client, so the same form sent again does not create
+// another.
 func (s *Settings) register(r *request) error {
 	wish := registration(r.form)
 	c, refusals := s.checkApplication(client.Kind(r.form.Get("kind")), wish, r.here.Permissions)
 	for _, refusal := range refusals {
-		r.reject(applicationProblem(refusal.Field, whyNotRegistered(refusal, wish)))
+		r.reject("app "+refusal.Field, whyNotRegistered(refusal, wish))
 	}
 	if err := s.confirm(r, "app", notRegistered, s.showNewApplication); err != nil {
 		return err
 	}
-	return s.saveApplication(r, c)
+	c.ID = r.key.Makes
+	c, secret, err := s.Clients.Register(r.ctx(), r.actor(), c, named(c))
+	switch {
+	case errors.Is(err, client.ErrTooMany):
+		return s.showNewApplication(r.refuse(http.StatusConflict, notRegistered, problemOf("app name",
+			"This workspace has 1,000 applications, which is the maximum. Delete one first.")))
+	case errors.Is(err, client.ErrExists):
+		return s.showRegisteredBefore(r)
+	case err != nil:
+		return err
+	}
+	did := outcome{
+		What:     "application",
+		ID:       c.ID,
+		Name:     c.Name,
+		Value:    secret.Reveal(),
+		Client:   c.ID.String(),
+		Resource: c.Resource, // of a connector
+	}
+	if secret != "" {
+		address := url.Values{"client_id": {did.Client}, "redirect_uri": {c.Redirects[0]}, "state": {"STATE"}}
+		did.Consent = s.AppURL + "/oauth/authorize?" + address.Encode()
+	}
+	return s.showApplications(r.withOutcome(did))
 }
 
 // checkApplication returns the client that the form describes, with a refusal for each invalid field. Its kind is the
@@ -89,10 +100,14 @@ func (s *Settings) checkApplication(
 			Message: "You can only require permissions that you have in this workspace.",
 		})
 	}
-	slices.SortStableFunc(refusals, func(a, b *client.Refusal) int {
-		return fieldAt(a.Field) - fieldAt(b.Field)
-	})
+	at := func(r *client.Refusal) int { return slices.Index(applicationFields, r.Field) }
+	slices.SortStableFunc(refusals, func(a, b *client.Refusal) int { return at(a) - at(b) })
 	return c, refusals
+}
+
+// applicationFields are the fields of the form in its order, by the field names of client.Refusal.
+var applicationFields = []string{
+	"name", "kind", "connectorPlatform", "resource", "tokenEndpointAuthMethod", "redirectUris", "requiredPermissions",
 }
 
 func registration(form url.Values) client.Registration {
@@ -110,48 +125,19 @@ func registration(form url.Values) client.Registration {
 	return out
 }
 
-// saveApplication stores a client and shows its identifier and, only this time, its secret. The form's key names the
-// client, so the same form sent again does not create another.
-func (s *Settings) saveApplication(r *request, c client.Client) error {
-	c.ID = r.key.Makes
-	c, secret, err := s.Clients.Register(r.ctx(), r.actor(), c, named(c))
-	switch {
-	case errors.Is(err, client.ErrTooMany):
-		return s.showNewApplication(r.refuse(http.StatusConflict, notRegistered, applicationProblem("name",
-			"This workspace has 1,000 applications, which is the maximum. Delete one first.")))
-	case errors.Is(err, client.ErrExists):
-		return s.showRegisteredBefore(r, r.key.Makes)
-	case err != nil:
-		return err
-	}
-	did := outcome{
-		What:     "application",
-		ID:       c.ID,
-		Name:     c.Name,
-		Value:    secret.Reveal(),
-		Client:   c.ID.String(),
-		Resource: c.Resource, // of a connector
-	}
-	if secret != "" {
-		address := url.Values{"client_id": {did.Client}, "redirect_uri": {c.Redirects[0]}, "state": {"STATE"}}
-		did.Consent = s.AppURL + "/oauth/authorize?" + address.Encode()
-	}
-	return s.showApplications(r.withOutcome(did))
-}
-
 // named returns the detail of the events of a client.
 func named(c client.Client) map[string]any { return map[string]any{"name": c.Name} }
 
 // showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
-func (s *Settings) showRegisteredBefore(r *request, id uuid.UUID) error {
-	_, err := s.Store.Client(r.ctx(), id)
+func (s *Settings) showRegisteredBefore(r *request) error {
+	_, err := s.Store.Client(r.ctx(), r.key.Makes)
 	if errors.Is(err, client.ErrUnknown) {
 		return s.showApplications(r.withOutcome(outcome{What: "application deleted"}))
 	}
 	if err != nil {
 		return err
 	}
-	return s.showApplications(r.withOutcome(outcome{What: "application again", Client: id.String()}))
+	return s.showApplications(r.withOutcome(outcome{What: "application again", Client: r.key.Makes.String()}))
 }
 
 // application reads the workspace's client that the form names.
@@ -196,34 +182,6 @@ func (s *Settings) deleteApplication(r *request, c client.Client) error {
 		err = nil
 	}
 	return r.done(err, c.Name+" was deleted and disconnected for everyone.")
-}
-
-// applicationFields are the fields of the form in its order, by the field names of client.Refusal, with what the page
-// says about those from which the user chooses.
-var applicationFields = []ui.Problem{
-	ui.ProblemAt("name", "app-name", "Name", ""),
-	ui.ProblemAt("kind", "app-kind", "Kind", "Choose a kind: confidential or connector."),
-	ui.ProblemAt("connectorPlatform", "app-platform", "Platform", "Choose a platform."),
-	ui.ProblemAt("resource", "app-resource", "Resource", "Choose a resource."),
-	ui.ProblemAt("tokenEndpointAuthMethod", "app-method", "Token endpoint authentication method",
-		"Choose an authentication method."),
-	ui.ProblemAt("redirectUris", "app-redirects", "Redirect URIs", ""),
-	ui.ProblemAt("requiredPermissions", "app-permissions", "Required permissions", ""),
-}
-
-// fieldAt returns the position of a field in the form.
-func fieldAt(name string) int {
-	return slices.IndexFunc(applicationFields, func(p ui.Problem) bool { return p.Field == name })
-}
-
-// applicationProblem returns the error of a field, with this text if the table has none.
-func applicationProblem(name, text string) ui.Problem {
-	problem := ui.Problem{Field: name}
-	if at := fieldAt(name); at >= 0 {
-		problem = applicationFields[at]
-	}
-	problem.Text = cmp.Or(problem.Text, text)
-	return problem
 }
 
 // whyNotRegistered returns the message for the form's user. The message of client.Refusal is for API clients and names

@@ -14,6 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -273,26 +274,18 @@ func identifiers(value any) []string {
 func titles(set perm.Set) []string {
 	out := make([]string, len(set))
 	for i, p := range set {
-		out[i] = string(p)
-		if entry, known := perm.Describe(p); known {
-			out[i] = entry.Title
-		}
+		entry, _ := perm.Describe(p) // a permission that is not known has no title
+		out[i] = cmp.Or(entry.Title, string(p))
 	}
 	return out
 }
 
 // effectWords describes what a policy does to connections, one sentence for each effect.
 func effectWords(e consent.PolicyEffect, end, lose, sooner string) []string {
-	var out []string
-	for _, part := range []struct {
-		n    int
-		does string
-	}{{e.End, end}, {e.Lose, lose}, {e.Sooner, sooner}} {
-		switch {
-		case part.n == 1:
-			out = append(out, "1 connection "+part.does+".")
-		case part.n > 1:
-			out = append(out, fmt.Sprintf("%d connections %s.", part.n, part.does))
+	does, out := []string{end, lose, sooner}, []string(nil)
+	for i, n := range []int{e.End, e.Lose, e.Sooner} {
+		if n > 0 {
+			out = append(out, ui.Count(n, "connection")+" "+does[i]+".")
 		}
 	}
 	if e.More {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -26,13 +25,11 @@ import (
 // fills in a part of it. Its Form is the current policy, or the submitted one.
 type connectorsView struct {
 	page
-	LLM     bool // the LLM integration is on
 	Confirm bool // the page asks whether to switch it off
 	Live    int  // connections that lose their access if it is switched off
-	Ask     ui.Ask
+	Ask     *ui.Ask
 
-	Typed   bool // the form is the submitted one
-	Policy  workspace.ConnectorPolicy
+	Typed   bool     // the form is the submitted one
 	Warning []string // the effects of a lower policy on existing connections, which the user must confirm
 
 	Connections []consent.Connection // a page of them
@@ -48,11 +45,6 @@ func (*connectorsView) Platforms() []workspace.Platform { return workspace.Platf
 func (*connectorsView) Grantable() perm.Set             { return perm.ForConnectors() }
 func (*connectorsView) MaxDays() int                    { return workspace.MaxDays }
 
-// Allows reports whether a platform is ticked in the form.
-func (v *connectorsView) Allows(p workspace.Platform) bool {
-	return slices.Contains(v.Form["platforms"], string(p))
-}
-
 func (s *Settings) showConnectors(r *request) error { return s.connectorsPage(r, &connectorsView{}) }
 
 func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) {
@@ -62,35 +54,21 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 	if err = s.connections(r, view); err != nil {
 		return err
 	}
-	view.LLM = r.here.Workspace.LLMIntegration
-	if !view.LLM && !r.here.Permissions.Has(perm.AccountWriteMembers) {
-		if view.Ask, err = r.offer(r.here, nil, "", r.path(r.section)); err != nil {
-			return err
-		}
+	if !r.here.Workspace.LLMIntegration && !r.here.Permissions.Has(perm.AccountWriteMembers) {
+		view.Ask = r.offer(r.here, nil, "", r.path(r.section))
 	}
-	view.Policy, view.Typed = r.here.Workspace.Connectors, view.Form != nil
-	if !view.Typed {
+	view.Typed = view.Form != nil
+	if policy := r.here.Workspace.Connectors; !view.Typed {
 		view.Form = url.Values{
-			"permissions": view.Policy.Permissions.Strings(),
-			"days":        {strconv.Itoa(view.Policy.Days)},
-			"seen":        {view.Policy.Digest()},
+			"permissions": policy.Permissions.Strings(),
+			"days":        {strconv.Itoa(policy.Days)},
+			"seen":        {policy.Digest()},
 		}
-		for _, platform := range view.Policy.Platforms {
+		for _, platform := range policy.Platforms {
 			view.Form.Add("platforms", string(platform))
 		}
 	}
 	return r.show("connectors", view)
-}
-
-// policyProblem returns the error of a field. The form uses the field names of consent.PolicyRefusal, also as element
-// ids.
-func policyProblem(r *consent.PolicyRefusal) ui.Problem {
-	label := map[string]string{
-		consent.FieldPlatforms:   "Allowed platforms",
-		consent.FieldPermissions: "Allowed permissions",
-		consent.FieldDays:        "Days until a connection expires",
-	}[r.Field]
-	return ui.ProblemAt(r.Field, r.Field, label, r.Message)
 }
 
 // setPolicy takes platforms, permissions and days. If the policy affects existing connections, the page first shows
@@ -104,8 +82,8 @@ func (s *Settings) setPolicy(r *request) error {
 	typed := &connectorsView{page: page{Form: r.form}}
 	wanted, err := wish.Accept()
 	if refused, ok := errors.AsType[*consent.PolicyRefusal](err); ok {
-		r.refuse(http.StatusBadRequest, "The policy was not saved.", policyProblem(refused))
-		return s.connectorsPage(r, typed)
+		problem := problemOf("policy "+refused.Field, refused.Message)
+		return s.connectorsPage(r.refuse(http.StatusBadRequest, "The policy was not saved.", problem), typed)
 	}
 	if err != nil {
 		return err
@@ -123,38 +101,35 @@ func (s *Settings) setPolicy(r *request) error {
 			return s.connectorsPage(r, typed)
 		}
 	}
-	err = s.savePolicy(r, seen, wanted)
-	if errors.Is(err, consent.ErrPolicyChanged) {
-		if err = r.enter(r.here.Workspace.ID.String()); err == nil {
-			err = s.overtaken(r)
-		}
-	}
-	return err
-}
-
-// overtaken shows the current policy to a user whose page showed an older one.
-func (s *Settings) overtaken(r *request) error {
-	return s.showConnectors(r.refuse(http.StatusConflict,
-		"The policy was changed after you opened this page. Your changes were not saved."))
-}
-
-func (s *Settings) savePolicy(r *request, seen string, wanted workspace.ConnectorPolicy) error {
 	event := r.eventHere(audit.ConnectorPolicyChanged, "tenant:"+r.here.Workspace.ID.String(), nil)
 	change, err := s.Store.ReplaceConnectorPolicy(r.ctx(), r.here.Workspace.ID, seen, wanted, event)
+	if errors.Is(err, consent.ErrPolicyChanged) {
+		return r.serve(s.overtaken) // with the changed policy
+	}
 	if err != nil {
 		return err
 	}
 	for _, g := range change.EndedGrants {
 		s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, grant.ByPolicy)
 	}
-	notice := "The policy of " + r.here.Workspace.Name + " was saved."
+	return r.done(nil, policyNotice(r.here.Workspace.Name, change))
+}
+
+func policyNotice(name string, change consent.PolicyChange) string {
+	notice := "The policy of " + name + " was saved."
 	if change.Before.Equal(change.After) {
-		notice = "The policy of " + r.here.Workspace.Name + " was not changed."
+		notice = "The policy of " + name + " was not changed."
 	}
 	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier expiry date") {
 		notice += " " + words
 	}
-	return r.done(nil, notice)
+	return notice
+}
+
+// overtaken shows the current policy to a user whose page showed an older one.
+func (s *Settings) overtaken(r *request) error {
+	return s.showConnectors(r.refuse(http.StatusConflict,
+		"The policy was changed after you opened this page. Your changes were not saved."))
 }
 
 // setLLM takes state: on or off. It requires account:write:members. The page first shows the effect of switching off,
@@ -164,22 +139,15 @@ func (s *Settings) setLLM(r *request) error {
 	switch {
 	case !r.here.Permissions.Has(perm.AccountWriteMembers):
 		needed, _ := perm.Describe(perm.AccountWriteMembers)
-		err := r.refuseWithout("To switch the LLM integration on or off, you need the permission “" + needed.Title +
-			"”. An administrator of the workspace can give it to you.")
-		if err != nil {
-			return err
-		}
-		return s.showConnectors(r)
+		return s.showConnectors(r.refuseWithout("To switch the LLM integration on or off, you need the permission “" +
+			needed.Title + "”. An administrator of the workspace can give it to you."))
 	case state != "on" && state != "off":
 		return s.showConnectors(r.refuse(http.StatusBadRequest,
 			"Choose whether the LLM integration is on or off. Nothing was changed."))
 	case (state == "on") == on:
 		return r.done(nil, "The LLM integration of "+name+" is already "+state+".")
 	case state == "off" && r.form.Get("confirm") != "yes":
-		live, err := s.Store.LiveConnectors(r.ctx(), r.here.Workspace.ID)
-		if err != nil {
-			return err
-		}
+		live := read(r, s.Store.LiveConnectors, r.here.Workspace.ID)
 		return s.connectorsPage(r, &connectorsView{Confirm: true, Live: live})
 	}
 	const feature = "llm_integration"
@@ -189,35 +157,29 @@ func (s *Settings) setLLM(r *request) error {
 	return r.done(err, "The LLM integration of "+name+" is now "+state+".")
 }
 
-const connectionsShown = 25
-
 // connections adds the page of the workspace's connections that the URL selects.
 func (s *Settings) connections(r *request, view *connectorsView) error {
 	view.Words = readWords(r.query(), "q")
-	wanted := consent.ConnectionPage{Words: view.Words, Limit: connectionsShown + 1}
+	wanted := consent.ConnectionPage{Words: view.Words, Limit: pageSize + 1}
 	if before, err := web.ParseID(r.query().Get("before")); err == nil {
 		wanted.Before, view.Before = &before, true
 	}
 	read := func() (err error) {
 		view.Connections, err = s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, wanted)
-		return err
-	}
-	search := r.search // which may read every connection of the workspace
-	if view.Words == "" {
-		search = func(read func() error) error { return read() }
-	}
-	if err := search(read); err != nil {
-		return err
-	}
-	if len(view.Connections) > connectionsShown {
-		view.Connections = view.Connections[:connectionsShown]
-		view.More = r.path(r.section) + "&before=" + view.Connections[connectionsShown-1].Grant.ID.String()
-		if view.Words != "" {
-			view.More += "&q=" + url.QueryEscape(view.Words)
+		if len(view.Connections) > pageSize {
+			view.Connections = view.Connections[:pageSize]
+			view.More = r.path(r.section) + "&before=" + view.Connections[pageSize-1].Grant.ID.String()
+			if view.Words != "" {
+				view.More += "&q=" + url.QueryEscape(view.Words)
+			}
+			view.More += "#connections"
 		}
-		view.More += "#connections"
+		return err
 	}
-	return nil
+	if view.Words != "" { // a search may read every connection of the workspace
+		return r.search(read)
+	}
+	return read()
 }
 
 // disconnect takes id and ends a connection of any member of the workspace. from is log if the form is on the page with
@@ -263,12 +225,8 @@ func (*page) HostOf(c connectionlog.Connector) string {
 	return host
 }
 
-// connectorsShown is how many connectors a page shows, and maxPage keeps the offset of a page within an integer of the
-// store.
-const (
-	connectorsShown = 25
-	maxPage         = 1_000_000
-)
+// maxPage keeps the offset of a page within an integer of the store.
+const maxPage = 1_000_000
 
 // connectors returns the page of the workspace's connectors that the URL selects.
 func (s *Settings) connectors(r *request) (found []connectionlog.Connector, pages listPage, err error) {
@@ -276,14 +234,14 @@ func (s *Settings) connectors(r *request) (found []connectionlog.Connector, page
 	if err != nil || number < 1 || number > maxPage {
 		number = 1
 	}
-	offset := (number - 1) * connectorsShown
-	found, err = s.Store.Connectors(r.ctx(), r.here.Workspace.ID, offset, connectorsShown+1)
+	offset := (number - 1) * pageSize
+	found, err = s.Store.Connectors(r.ctx(), r.here.Workspace.ID, offset, pageSize+1)
 	path := func(number int) string { return r.path(r.section) + "&page=" + strconv.Itoa(number) + "#log" }
 	if number > 1 {
 		pages.Previous = path(number - 1)
 	}
-	if len(found) > connectorsShown {
-		found, pages.Later = found[:connectorsShown], path(number+1)
+	if len(found) > pageSize {
+		found, pages.Later = found[:pageSize], path(number+1)
 	}
 	return found, pages, err
 }
@@ -298,7 +256,7 @@ type connectionLogView struct {
 func (s *Settings) connectionLog() workspaceLog[connectionlog.Found] {
 	return workspaceLog[connectionlog.Found]{
 		section:  logSection,
-		size:     25,
+		size:     pageSize,
 		read:     s.Store.SearchConnections,
 		cursor:   func(f connectionlog.Found) audit.Cursor { return audit.Cursor{At: f.Attempt.At, ID: f.Attempt.ID} },
 		name:     "connections",

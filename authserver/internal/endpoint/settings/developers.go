@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -72,18 +70,15 @@ func (r *request) reauthMethod() (reauthMethod, error) {
 	if r.user.Fresh(r.Now()) {
 		return noReauth, nil
 	}
-	_, hash, _, err := r.Store.UserByEmail(r.ctx(), r.user.User.Email)
-	if err != nil {
-		return noReauth, err
-	}
 	app, err := r.Store.Authenticator(r.ctx(), r.user.User.ID)
 	if err != nil {
 		return noReauth, err
 	}
+	_, hash, _, err := r.Store.UserByID(r.ctx(), r.user.User.ID)
 	if hash == "" || app.Active {
-		return onOtherPage, nil
+		return onOtherPage, err
 	}
-	return byPassword, nil
+	return byPassword, err
 }
 
 // confirm makes sure that no field of a form was rejected and that the user authenticated recently, with the password
@@ -102,7 +97,8 @@ func (s *Settings) confirm(r *request, form, undone string, again handler) error
 func (s *Settings) reauthenticate(r *request, form string) error {
 	valid := len(r.problems) == 0
 	reject := func(status int, text string) error {
-		r.reject(ui.ProblemAt("password", passwordField(form), "Your password", text))
+		r.reject("your password", text)
+		r.problems[len(r.problems)-1].At = passwordField(form)
 		r.status = status
 		return nil
 	}
@@ -195,23 +191,18 @@ func (s *Settings) showTokens(r *request) error {
 	view.Tokens, view.List = listing[tokenRow]{
 		Of:    "tokens",
 		First: func(t tokenRow) bool { return r.created(t.ID) },
-		Matches: func(t tokenRow, words string) bool {
-			return contains(words, t.Name, strings.Join(t.Permissions.Strings(), " "))
-		},
+		Text:  func(t tokenRow) []string { return []string{t.Name, strings.Join(t.Permissions.Strings(), " ")} },
 	}.Select(r, view.Tokens)
 	view.Ended = view.Ended[:min(len(view.Ended), pageSize)]
 	return r.show("tokens", view)
 }
 
-// A newTokenView is the page with the form for a new token.
-type newTokenView struct {
-	page
-	Lifetimes []int
-}
+// Lifetimes returns the numbers of days from which the user chooses the life of a token.
+func (*page) Lifetimes() []int { return pat.Lifetimes() }
 
 // showNewToken shows the form, as typed if it was refused.
 func (s *Settings) showNewToken(r *request) error {
-	view := &newTokenView{page{Form: r.typed(url.Values{"days": {"30"}})}, pat.Lifetimes()}
+	view := &page{Form: r.typed(url.Values{"days": {"30"}})}
 	view.Title = "New token"
 	return r.show("newtoken", view)
 }
@@ -220,9 +211,8 @@ func (s *Settings) showNewToken(r *request) error {
 func (s *Settings) createToken(r *request) error {
 	days, _ := strconv.Atoi(r.form.Get("days")) // text that is not a number becomes 0, which is not a choice
 	wish := pat.Request{Name: r.form.Get("name"), Days: days, Permissions: r.form["permissions"]}
-	labels := map[string]string{"name": "Name", "days": "Expires after", "permissions": "Permissions"}
 	for _, refusal := range wish.Refusals(r.here.Permissions) {
-		r.reject(ui.ProblemAt(refusal.Field, "token-"+refusal.Field, labels[refusal.Field], refusal.Message))
+		r.reject("token "+refusal.Field, refusal.Message)
 	}
 	if err := s.confirm(r, "token", "The token was not created.", s.showNewToken); err != nil {
 		return err
@@ -262,7 +252,7 @@ func (s *Settings) replaceToken(r *request, former pat.Token) error {
 // saveToken stores a token and shows its value, only this time. The form's key names the token, so the same form sent
 // again does not create another.
 func (s *Settings) saveToken(r *request, token pat.Token, former *pat.Token) error {
-	value, err := credential.PersonalAccessToken.New(rand.Reader)
+	value, err := credential.PersonalAccessToken.New(s.Random)
 	if err != nil {
 		return fmt.Errorf("create token: %w", err)
 	}
@@ -280,10 +270,10 @@ func (s *Settings) saveToken(r *request, token pat.Token, former *pat.Token) err
 	if err != nil {
 		return err
 	}
-	if !saved {
-		return s.showTokens(r.withOutcome(outcome{What: "token again"}))
+	did := outcome{What: "token again"}
+	if saved {
+		did = outcome{What: "token", ID: token.ID, Name: token.Name, Value: value.Reveal()}
 	}
-	did := outcome{What: "token", ID: token.ID, Name: token.Name, Value: value.Reveal()}
 	return s.showTokens(r.withOutcome(did))
 }
 
@@ -296,6 +286,17 @@ func (r *request) token() (pat.Token, error) {
 	named := func(t pat.Token) bool { return t.ID == r.id() && t.Active(r.Now()) }
 	if at := slices.IndexFunc(tokens, named); at >= 0 {
 		return tokens[at], nil
+	}
+	return pat.Token{}, cmp.Or(err, errTokenOver)
+}
+
+// anyToken reads the active token that the form names, in any workspace, including those where the user may no longer
+// create tokens.
+func (r *request) anyToken() (pat.Token, error) {
+	tokens, err := r.Store.ActiveTokens(r.ctx(), r.user.User.ID)
+	named := func(t pat.TokenInWorkspace) bool { return t.ID == r.id() }
+	if at := slices.IndexFunc(tokens, named); at >= 0 {
+		return tokens[at].Token, nil
 	}
 	return pat.Token{}, cmp.Or(err, errTokenOver)
 }

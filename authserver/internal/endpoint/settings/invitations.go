@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -29,22 +28,18 @@ func (s *Settings) showInvite(r *request) error {
 	if err != nil {
 		return err
 	}
+	view := &inviteView{}
 	if asked == nil {
-		return s.inviteForm(r, &inviteView{})
+		return s.inviteForm(r, view)
 	}
-	_, err = s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, asked.UserID)
-	if err == nil {
-		return s.inviteForm(r, &inviteView{})
-	}
-	if !errors.Is(err, membership.ErrNoMember) {
+	switch _, err = s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, asked.UserID); {
+	case errors.Is(err, membership.ErrNoMember):
+		chosen := asked.Permissions.Intersect(r.here.Permissions)
+		view.Asked, view.Form = asked, url.Values{"email": {asked.Email}, "permissions": chosen.Strings()}
+	case err != nil:
 		return err
 	}
-	chosen := asked.Permissions.Intersect(r.here.Permissions)
-	return s.inviteForm(r, &inviteView{Asked: asked, page: page{Form: invitationForm(asked.Email, chosen)}})
-}
-
-func invitationForm(email string, permissions perm.Set) url.Values {
-	return url.Values{"email": {email}, "permissions": permissions.Strings()}
+	return s.inviteForm(r, view)
 }
 
 func (s *Settings) inviteForm(r *request, view *inviteView) error {
@@ -76,7 +71,7 @@ func (s *Settings) invite(r *request) error {
 	_, noPermissions := membership.ParsePermissions(permissions)
 	for _, err := range []error{noEmail, noPermissions} {
 		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
-			r.reject(inviteProblem(*refusal))
+			r.reject("invite "+refusal.Field, refusal.Message)
 		}
 	}
 	if r.rejected(notSent) {
@@ -93,44 +88,32 @@ func (s *Settings) invite(r *request) error {
 	case errors.Is(err, membership.ErrInvited):
 		typed.Invited = true
 		r.form.Set("email", email)
-		r.refuse(http.StatusConflict, notSent, inviteProblem(membership.Refusal{
-			Field:   "email",
-			Message: "This address has an open invitation. If you send a new one, the earlier link stops working.",
-		}))
-		return s.inviteForm(r, typed)
+		return s.inviteForm(r.refuse(http.StatusConflict, notSent, problemOf("invite email",
+			"This address has an open invitation. If you send a new one, the earlier link stops working.")), typed)
 	}
-	refusal, status := refusedField(err)
+	refusal, status := r.refusedField(err)
 	if refusal.Field == "" {
 		return err
 	}
-	r.setRetryAfter(err)
-	return s.inviteForm(r.refuse(status, notSent, inviteProblem(refusal)), typed)
+	return s.inviteForm(r.refuse(status, notSent, problemOf("invite "+refusal.Field, refusal.Message)), typed)
 }
 
-func inviteProblem(r membership.Refusal) ui.Problem {
-	if r.Field == "permissions" {
-		return permissionsProblem("invite-permissions", r.Message)
-	}
-	return ui.ProblemAt(r.Field, "invite-"+r.Field, "E-mail address", r.Message)
-}
-
-// permissionsProblem returns the error of the permissions, whose element id is at.
-func permissionsProblem(at, text string) ui.Problem {
-	return ui.ProblemAt("permissions", at, "Permissions", text)
-}
-
-// refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal.
-func refusedField(err error) (membership.Refusal, int) {
+// refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal. It sets
+// the headers of a reached limit.
+func (r *request) refusedField(err error) (membership.Refusal, int) {
 	refusal, invalid := errors.AsType[*membership.Refusal](err)
 	missing, notHeld := errors.AsType[*membership.NotHeld](err)
 	limited, tooMany := errors.AsType[*membership.LimitError](err)
 	switch {
 	case tooMany:
+		web.SetRateLimited(r.w.Header(), limited.Wait, limited.RateLimit())
 		return membership.Refusal{Field: "email", Message: limitWords(limited)}, http.StatusTooManyRequests
 	case invalid:
 		return *refusal, http.StatusBadRequest
 	case notHeld:
-		return membership.Refusal{Field: "permissions", Message: notHeldWords(missing)}, http.StatusForbidden
+		words := "You can only give permissions that you have. You do not have “" +
+			strings.Join(titles(missing.Missing), "”, “") + "”."
+		return membership.Refusal{Field: "permissions", Message: words}, http.StatusForbidden
 	case errors.Is(err, membership.ErrMember):
 		return membership.Refusal{Field: "email", Message: "A member has this address already."}, http.StatusConflict
 	case errors.Is(err, membership.ErrTooManyInvited):
@@ -149,24 +132,12 @@ func limitWords(limited *membership.LimitError) string {
 	return limited.Text + " Try again in " + wait + "."
 }
 
-// setRetryAfter writes the headers of a reached limit, if err is one.
-func (r *request) setRetryAfter(err error) {
-	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
-		web.SetRateLimited(r.w.Header(), limited.Wait, limited.RateLimit())
-	}
-}
-
-func notHeldWords(missing *membership.NotHeld) string {
-	return "You can only give permissions that you have. You do not have “" +
-		strings.Join(titles(missing.Missing), "”, “") + "”."
-}
-
 // showSent shows the link, only this time, if the inviter has to deliver it.
 func (s *Settings) showSent(r *request, made membership.Sent) error {
 	if s.Members.Mailed() {
 		return r.done(nil, "We sent an invitation to "+made.Email+". Its link works for 7 days.")
 	}
-	return s.listMembers(r, &sentInvitation{made.Email, made.Link.Reveal()})
+	return s.listMembers(r.withOutcome(outcome{Name: made.Email, Value: made.Link.Reveal()}))
 }
 
 // linkOnce says how to get the link of an invitation, if this deployment does not send it.
@@ -181,20 +152,17 @@ func (s *Settings) linkOnce() string {
 func (s *Settings) renewInvitation(r *request) error {
 	seen, _ := time.Parse(time.RFC3339Nano, r.form.Get("seen")) // the zero time, which no invitation has
 	sent, err := s.Members.Renew(r.ctx(), r.actor(), r.id(), seen)
-	if err == nil {
+	refusal, status := r.refusedField(err)
+	switch {
+	case err == nil:
 		return s.showSent(r, sent)
-	}
-	if missing, notHeld := errors.AsType[*membership.NotHeld](err); notHeld {
-		words := "The invitation was not sent again. " + notHeldWords(missing)
-		return s.listMembers(r.refuse(http.StatusForbidden, words), nil)
-	}
-	if limited, ok := errors.AsType[*membership.LimitError](err); ok {
-		r.setRetryAfter(err)
-		words := "The invitation was not sent again, and its link still works. " + limitWords(limited)
-		return s.listMembers(r.refuse(http.StatusTooManyRequests, words), nil)
-	}
-	if errors.Is(err, membership.ErrNoInvitation) {
+	case errors.Is(err, membership.ErrNoInvitation):
 		return r.done(nil, "The invitation was already sent again, answered or withdrawn."+s.linkOnce())
+	case status == http.StatusForbidden:
+		return s.listMembers(r.refuse(status, "The invitation was not sent again. "+refusal.Message))
+	case status == http.StatusTooManyRequests:
+		return s.listMembers(r.refuse(status,
+			"The invitation was not sent again, and its link still works. "+refusal.Message))
 	}
 	return err
 }

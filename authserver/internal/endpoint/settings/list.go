@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,14 +37,21 @@ type listPage struct {
 	Previous, Later string // paths of the other pages, or ""
 }
 
+// A listView is a page with one list.
+type listView[Row any] struct {
+	page
+	Rows []Row
+	List listPage // if the list has pages
+}
+
 // A listing selects the page of a list by the parameters of the URL. The list is on the page of the request's section.
 type listing[Row any] struct {
 	Of        string // what the rows are
 	Parameter string // of the number of the page; "page" if empty
 	Size      int    // of a page; pageSize if 0
 
-	First   func(Row) bool                   // reports whether a row comes first, or nil
-	Matches func(row Row, words string) bool // reports whether the search finds a row; nil if the list has no search
+	First func(Row) bool     // reports whether a row comes first, or nil
+	Text  func(Row) []string // what the search looks at; nil if the list has no search
 }
 
 // Select returns the rows of the page that the URL selects, and describes it.
@@ -51,7 +59,7 @@ func (l listing[Row]) Select(r *request, rows []Row) ([]Row, listPage) {
 	query, here := r.query(), r.path(r.section)
 	parameter, size := cmp.Or(l.Parameter, "page"), cmp.Or(l.Size, pageSize)
 	out := listPage{Of: l.Of, All: len(rows)}
-	if l.Matches != nil {
+	if l.Text != nil {
 		out.Words = spelling.Pasted(query.Get("q"))
 	}
 	var found, first []Row
@@ -59,7 +67,7 @@ func (l listing[Row]) Select(r *request, rows []Row) ([]Row, listPage) {
 		switch {
 		case l.First != nil && l.First(row):
 			first = append(first, row)
-		case out.Words == "" || l.Matches(row, out.Words):
+		case out.Words == "" || contains(out.Words, l.Text(row)):
 			found = append(found, row)
 		}
 	}
@@ -92,14 +100,9 @@ func (l listing[Row]) Select(r *request, rows []Row) ([]Row, listPage) {
 }
 
 // contains reports whether one of the texts contains words, ignoring case.
-func contains(words string, texts ...string) bool {
+func contains(words string, texts []string) bool {
 	words = spelling.Search(words)
-	for _, text := range texts {
-		if strings.Contains(spelling.Fold(text), words) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(spelling.Fold(text), words) })
 }
 
 // A logSearch is a submitted search form of a log. It has the fields that can be searched for.
@@ -203,14 +206,14 @@ type logPage struct {
 
 // Export returns the path of an export of the search.
 func (l *logPage) Export(extension string) string {
-	return l.path + "." + extension + "?tenant=" + l.Workspace.ID + l.Search.Query()
+	return l.path + "." + extension + "?tenant=" + l.Workspace.ID.String() + l.Search.Query()
 }
 
 // Latest returns the path of the first page of the search.
 func (l *logPage) Latest() string { return l.All() + l.Search.Query() }
 
 // All returns the path of the page without a search.
-func (l *logPage) All() string { return l.path + "?tenant=" + l.Workspace.ID }
+func (l *logPage) All() string { return l.path + "?tenant=" + l.Workspace.ID.String() }
 
 // entries returns the entries of the page that the URL selects.
 func (w workspaceLog[T]) entries(r *request) (found []T, out logPage, err error) {
@@ -366,22 +369,10 @@ func newTurns() turns {
 // errBusy reports that too many searches and exports are running.
 var errBusy = errors.New("too many searches and exports are running")
 
-// logTurn runs serve, which searches or exports a log, once the user has fewer than turnsPerUser others running. If
-// that takes longer than turnWait, it writes a 429 and returns errAnswered.
+// logTurn runs serve, which searches or exports a log, once the user has fewer than turnsPerUser others running. It
+// returns errBusy if that takes longer than turnWait.
 func (r *request) logTurn(serve func() error) error {
-	turn, err := r.turns.users.Enter(r.ctx(), r.user.User.ID)
-	if err == nil {
-		defer turn.Leave(false)
-		err = serve()
-	} else if r.ctx().Err() == nil {
-		err = errBusy
-	}
-	if !errors.Is(err, errBusy) {
-		return err
-	}
-	r.w.Header().Set("Retry-After", strconv.Itoa(int(turnWait/time.Second)))
-	r.showError(ui.MessageOf("too many searches", ""))
-	return errAnswered
+	return inTurn(r.ctx(), r.turns.users, r.user.User.ID, serve)
 }
 
 // search runs read, which searches a whole log or list, within both limits.
@@ -392,11 +383,15 @@ func (r *request) search(read func() error) error {
 // readLog runs read, which reads a page of a log, once fewer than turnsOfReads others are running. It returns errBusy
 // if that takes longer than turnWait.
 func (s *Settings) readLog(ctx context.Context, read func() error) error {
-	turn, err := s.turns.reads.Enter(ctx, struct{}{})
+	return inTurn(ctx, s.turns.reads, struct{}{}, read)
+}
+
+func inTurn[Key comparable](ctx context.Context, turns *inflight.Requests[Key], by Key, run func() error) error {
+	turn, err := turns.Enter(ctx, by)
 	switch {
 	case err == nil:
 		defer turn.Leave(false)
-		return read()
+		return run()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}

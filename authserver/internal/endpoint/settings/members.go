@@ -22,26 +22,17 @@ type membersView struct {
 	page
 	Members     []membership.Member
 	List        listPage // of the members
-	Invitations []invitationRow
+	Invitations []membership.Invitation
 	Invited     listPage
-	Sent        *sentInvitation
-
-	Required bool // members need a second factor
-	Without  int  // number of members without one
-	May      bool // the user has used a second factor, and may require it
+	Now         time.Time // at which an invitation may have expired
+	Without     int       // number of members without one
+	May         bool      // the user has used a second factor, and may require it
 }
 
-// An invitationRow is an invitation in the list.
-type invitationRow struct {
-	membership.Invitation
-	Over bool // it expired
+// Seen is what the form of an invitation sends back, so that it renews the invitation once.
+func (*membersView) Seen(i membership.Invitation) string {
+	return i.Expires.UTC().Format(time.RFC3339Nano)
 }
-
-// Seen is what the form sends back, so that it renews the invitation once.
-func (i invitationRow) Seen() string { return i.Expires.UTC().Format(time.RFC3339Nano) }
-
-// A sentInvitation is an invitation with its link, which is shown only once.
-type sentInvitation struct{ Email, Link string }
 
 // showMembers shows the list. The mails about requests for access link to it with asked.
 func (s *Settings) showMembers(r *request) error {
@@ -49,47 +40,34 @@ func (s *Settings) showMembers(r *request) error {
 		ui.Redirect(r.w, r.path(inviteSection)+"&asked="+asked.String())
 		return nil
 	}
-	return s.listMembers(r, nil)
+	return s.listMembers(r)
 }
 
 // invitationsShown is how many invitations a page shows.
 const invitationsShown = 10
 
 // listMembers shows the members, and an invitation that was just sent.
-func (s *Settings) listMembers(r *request, sent *sentInvitation) error {
-	all, err := s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID)
-	if err != nil {
-		return err
+func (s *Settings) listMembers(r *request) error {
+	all := read(r, s.Store.ListedMembers, r.here.Workspace.ID)
+	invitations := read(r, s.Store.Invitations, r.here.Workspace.ID)
+	if r.failed != nil {
+		return r.failed
 	}
 	listed, list := listing[membership.ListedMember]{
 		Of: "members",
-		Matches: func(m membership.ListedMember, words string) bool {
-			return contains(words, m.Name, m.Email, strings.Join(m.Permissions.Strings(), " "))
+		Text: func(m membership.ListedMember) []string {
+			return []string{m.Name, m.Email, strings.Join(m.Permissions.Strings(), " ")}
 		},
 	}.Select(r, all)
-	view := &membersView{List: list, Sent: sent}
-	view.Members, err = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
-	if err != nil {
-		return err
-	}
-	invitations, err := s.Store.Invitations(r.ctx(), r.here.Workspace.ID)
-	if err != nil {
-		return err
-	}
-	view.Required, view.May = r.here.Workspace.SecondFactor, r.user.SecondFactor.Satisfies()
+	view := &membersView{List: list, Now: s.Now(), May: r.user.SecondFactor.Satisfies()}
+	view.Members, r.failed = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
 	for _, m := range all {
 		if !m.SecondFactor && !m.Disabled {
 			view.Without++
 		}
 	}
-	for _, i := range invitations {
-		view.Invitations = append(view.Invitations, invitationRow{i, i.Expired(s.Now())})
-	}
-	view.Invitations, view.Invited = listing[invitationRow]{
-		Of:        "invitations",
-		Parameter: "invitations",
-		Size:      invitationsShown,
-	}.Select(r, view.Invitations)
+	open := listing[membership.Invitation]{Of: "invitations", Parameter: "invitations", Size: invitationsShown}
+	view.Invitations, view.Invited = open.Select(r, invitations)
 	return r.show("members", view)
 }
 
@@ -99,11 +77,8 @@ func (s *Settings) changesMembers(act handler) handler {
 		if r.here.Permissions.Has(perm.AccountWriteMembers) {
 			return act(r)
 		}
-		err := r.refuseWithout("You can see the members of this workspace, but not change them. Nothing was changed.")
-		if err != nil {
-			return err
-		}
-		return s.listMembers(r, nil)
+		return s.listMembers(r.refuseWithout(
+			"You can see the members of this workspace, but not change them. Nothing was changed."))
 	}
 }
 
@@ -128,15 +103,14 @@ func (s *Settings) setSecondFactor(r *request) error {
 		notice = "Members of " + r.here.Workspace.Name + " no longer need a second factor."
 	default:
 		return s.listMembers(r.refuse(http.StatusBadRequest,
-			"Choose whether members need a second factor. Nothing was changed."), nil)
+			"Choose whether members need a second factor. Nothing was changed."))
 	}
 	event := r.eventHere(audit.SecondFactorChanged, "tenant:"+r.here.Workspace.ID.String(),
 		map[string]any{"state": state}, perm.AccountWriteMembers)
 	err := s.Store.RequireSecondFactor(r.ctx(), r.here.Workspace.ID, state == "on", event)
 	if errors.Is(err, session.ErrSecondFactor) {
-		r.refuse(http.StatusForbidden,
-			"Nothing was changed. You must sign in with a second factor yourself before you require it of others.")
-		return s.listMembers(r, nil)
+		return s.listMembers(r.refuse(http.StatusForbidden,
+			"Nothing was changed. You must sign in with a second factor yourself before you require it of others."))
 	}
 	return r.done(err, notice)
 }
@@ -166,7 +140,6 @@ type memberView struct {
 	page
 	Member  membership.Member
 	Choices perm.Set   // permissions that the user may leave or give
-	Seen    string     // the permissions that the page showed, as a scope
 	Asked   *askedView // the request that selected permissions, or nil
 	Mails   bool       // the deployment sends mail
 }
@@ -200,18 +173,17 @@ func (s *Settings) showMember(r *request) (err error) {
 	view := &memberView{
 		Member:  m,
 		Choices: r.here.Permissions.Union(m.Permissions),
-		Seen:    m.Permissions.Scope(),
 		Mails:   s.Members.Mailed(),
 	}
 	view.Title = m.Name
-	chosen := m.Permissions
+	chosen, seen := m.Permissions, m.Permissions // seen are those that the page showed
 	if r.problems.Of("permissions") != "" {
-		chosen, view.Seen = perm.FromStrings(r.form["permissions"]), perm.ParseScope(r.form.Get("seen")).Scope()
+		chosen, seen = perm.FromStrings(r.form["permissions"]), perm.ParseScope(r.form.Get("seen"))
 	}
 	if asked != nil && !m.Permissions.HasAll(asked.Permissions) {
 		view.Asked, chosen = asked, chosen.Union(asked.Permissions.Intersect(view.Choices))
 	}
-	view.Form = url.Values{"permissions": chosen.Strings()}
+	view.Form = url.Values{"permissions": chosen.Strings(), "seen": {seen.Scope()}}
 	return r.show("member", view)
 }
 
@@ -223,10 +195,10 @@ func (s *Settings) setPermissions(r *request) error {
 		seen := perm.ParseScope(r.form.Get("seen"))
 		m, err = s.Members.ChangePermissions(r.ctx(), r.actor(), r.id(), wanted, &seen)
 	}
-	refusal, status := refusedField(err)
+	refusal, status := r.refusedField(err)
 	switch {
 	case refusal.Field != "":
-		r.refuse(status, "Nothing was changed.", permissionsProblem("permissions", refusal.Message))
+		r.refuse(status, "Nothing was changed.", problemOf("member permissions", refusal.Message))
 	case errors.Is(err, membership.ErrChanged):
 		r.refuse(http.StatusConflict,
 			"The permissions were changed after you opened this page. Your changes were not saved.")
@@ -250,7 +222,7 @@ func (s *Settings) removeMember(r *request) error {
 	if err == nil && r.form.Get("confirm") == "yes" {
 		var ended membership.Removal
 		if ended, err = s.Members.Remove(r.ctx(), r.actor(), r.id()); err == nil {
-			return s.removed(r, m, ended)
+			return r.removed(m, ended)
 		}
 	}
 	if errors.Is(err, membership.ErrLastHolder) {
@@ -262,7 +234,7 @@ func (s *Settings) removeMember(r *request) error {
 	return s.showEnd(r, &endView{Member: m}, r.here)
 }
 
-func (s *Settings) removed(r *request, m membership.Member, ended membership.Removal) error {
+func (r *request) removed(m membership.Member, ended membership.Removal) error {
 	notice := m.Name + " was removed."
 	if ends := ending(len(ended.Grants), ended.Tokens); ends != "" {
 		notice += " This ended " + ends + "."
@@ -290,40 +262,34 @@ func ending(connections, tokens int) string {
 
 // showEnd shows what ends with a membership of a workspace.
 func (s *Settings) showEnd(r *request, view *endView, in workspace.Membership) error {
-	invitations, err := s.Store.Invitations(r.ctx(), in.Workspace.ID)
-	if err != nil {
-		return err
-	}
-	view.Invited = slices.ContainsFunc(invitations, func(i membership.Invitation) bool {
+	open := read(r, s.Store.Invitations, in.Workspace.ID)
+	view.Invited = slices.ContainsFunc(open, func(i membership.Invitation) bool {
 		return i.InviterID == view.Member.UserID && !i.Expired(s.Now())
 	})
-	view.Ends, view.Workspace = ending(view.Member.Connections, view.Member.Tokens), workspaceView(in)
+	view.Ends, view.Membership = ending(view.Member.Connections, view.Member.Tokens), in
 	return r.show("memberend", view)
 }
+
+const notMember = "You are not a member of this workspace."
 
 // leave takes tenant and confirm. Each member may leave, and first sees what ends.
 func (s *Settings) leave(r *request) error {
 	r.back = userSection.Path()
-	memberships, err := r.workspaces()
-	if err != nil {
-		return err
+	own, member := r.membership(r.form.Get("tenant"))
+	if !member {
+		return r.done(nil, notMember)
 	}
-	named := func(m workspace.Membership) bool { return m.Workspace.ID.String() == r.form.Get("tenant") }
-	at := slices.IndexFunc(memberships, named)
-	if at < 0 {
-		return r.done(nil, "You are not a member of this workspace.")
-	}
-	own, name := memberships[at], memberships[at].Workspace.Name
+	name := own.Workspace.Name
 	if r.form.Get("confirm") == "yes" {
 		actor := r.actor()
 		actor.WorkspaceID = own.Workspace.ID
-		_, err = s.Members.Leave(r.ctx(), actor)
+		_, err := s.Members.Leave(r.ctx(), actor)
 		if errors.Is(err, membership.ErrLastHolder) {
 			s.Pages.ShowError(r.w, r.http, ui.MessageOf("last holder", name)) // contract, section 7: 409
 			return nil
 		}
 		if errors.Is(err, membership.ErrNoMember) {
-			return r.done(nil, "You are not a member of this workspace.")
+			return r.done(nil, notMember)
 		}
 		return r.done(err, "You left "+name+".")
 	}

@@ -55,6 +55,15 @@ func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 		}
 	}
 	browser := site.SignedIn(mixed)
+	everywhere := site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers)
+	site.Fixture.Join(elsewhere, everywhere.ID, perm.AccountAPIAccess)
+	another := site.SignedIn(everywhere)
+	for _, path := range []string{developers, newToken, applications, newApp, hooks, newHook, connectors} {
+		other := "?tenant=" + elsewhere.String()
+		if got := navigation(another.Get(path + other)); !slices.Contains(got, members+other) {
+			t.Errorf("%s lacks a page of the user's other workspace: %v", path+other, got)
+		}
+	}
 	site.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, mixed.ID)
 	if got := navigation(browser.Get("/settings/user")); !slices.Equal(got, basic) {
 		t.Errorf("after the permission was removed: %v", got)

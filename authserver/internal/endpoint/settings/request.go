@@ -3,10 +3,13 @@ package settings
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -30,11 +33,12 @@ type request struct {
 	http    *http.Request
 	user    session.CurrentUser
 	section ui.Section // of the page, or of the page that the form is on
-	form    url.Values // of a POST; the query of a GET
+	form    url.Values // of a POST, a copy; the query of a GET
 	key     formKey    // of a POST: the key of the page that the form was on
 
 	memberships []workspace.Membership // of the user; nil until they are read
 	here        workspace.Membership   // of the page's workspace; empty if it has none, or it is not known yet
+	failed      error                  // of read: show returns it
 
 	back     string      // local path to which a form that is done leads; "" for the page of the section
 	status   int         // of the page; 0 is 200
@@ -56,20 +60,25 @@ type view interface {
 // page is what every page has. show fills it in, except for Form and a title that is not the section's.
 type page struct {
 	ui.Frame
-	Key       string       // proves that a form came from this page
-	User      uuid.UUID    // the signed-in user
-	Workspace ui.Workspace // empty if the page shows no single workspace
-	Writes    bool         // the user may change the members of the workspace
-	BaseURL   string       // of the API
-	Form      url.Values   // what the fields of the form contain
-	Reauth    reauthMethod // of the pages for developers
-	Outcome   *outcome
+	workspace.Membership              // of the user in the page's workspace; empty if the page shows no single one
+	Key                  string       // proves that a form came from this page
+	User                 uuid.UUID    // the signed-in user
+	BaseURL              string       // of the API
+	Form                 url.Values   // what the fields of the form contain
+	Reauth               reauthMethod // of the pages for developers
+	Outcome              *outcome
 }
 
 func (p *page) head() *page { return p }
 
+// Writes reports whether the user may change the members of the workspace.
+func (p *page) Writes() bool { return p.Permissions.Has(perm.AccountWriteMembers) }
+
 // Chosen returns the permissions that are ticked in the form.
 func (p *page) Chosen() perm.Set { return perm.FromStrings(p.Form["permissions"]) }
+
+// Ticked reports whether a value of a field is ticked in the form.
+func (p *page) Ticked(field, value string) bool { return slices.Contains(p.Form[field], value) }
 
 // typed returns the fields of the form as they were sent, if it was refused, and otherwise those of a new form. A link
 // cannot fill them in.
@@ -80,63 +89,58 @@ func (r *request) typed(fresh url.Values) url.Values {
 	return fresh
 }
 
-// page serves a GET. It redirects a user who is not signed in to the sign-in page, which redirects back.
-func (s *Settings) page(section ui.Section, show handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
-		if err == nil && !signedIn {
-			ui.Redirect(w, "/login?return="+url.QueryEscape(r.URL.RequestURI()))
-			return
-		}
-		opened := &request{Settings: s, w: w, http: r, user: current, section: section, form: r.URL.Query()}
-		if err == nil {
-			err = opened.serve(show)
-		}
-		opened.finish(err)
-	})
-}
-
-const maxForm = 64 << 10
-
-// submitted serves a POST from the server's own origin. It checks, in this order, the size, the sign-in and the key.
-func (s *Settings) submitted(section ui.Section, act handler) http.Handler {
+// handle serves a page, or a form from the server's own origin. It checks, in this order, the size of a form, the
+// sign-in and the key of a form. It redirects a user who is not signed in to the sign-in page, which redirects back.
+func (s *Settings) handle(section ui.Section, serve handler) http.Handler {
 	return s.Pages.SameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if err := r.ParseForm(); err != nil {
-			if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-				s.Pages.TooLarge(w, r)
-			} else {
-				s.Pages.ShowError(w, r, outdated(section.Path()))
+		isForm, back, unsent := r.Method == http.MethodPost, r.URL.RequestURI(), ""
+		sent := &request{Settings: s, w: w, http: r, section: section, form: r.URL.Query()}
+		if isForm {
+			back, unsent = section.Path(), "&"+ui.Unsent+"=1"
+			if !s.Pages.ParseForm(w, r, func() { s.Pages.ShowError(w, r, outdated(back)) }) {
+				return
 			}
-			return
+			sent.form = maps.Clone(r.PostForm) // a 503 repeats what was sent, not what the page makes of it
+			if workspaceID, err := web.ParseID(sent.form.Get("tenant")); err == nil {
+				back += "?tenant=" + workspaceID.String()
+			}
 		}
-		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
-		sent := &request{Settings: s, w: w, http: r, user: current, section: section, form: r.PostForm}
-		back := section.Path()
-		if workspaceID, err := web.ParseID(sent.form.Get("tenant")); err == nil {
-			back += "?tenant=" + workspaceID.String()
-		}
+		var signedIn bool
+		var err error
+		sent.user, signedIn, err = s.Sessions.CurrentUser(r.Context())
 		switch {
 		case err != nil:
 			sent.finish(err)
 		case !signedIn:
-			ui.Redirect(w, "/login?return="+url.QueryEscape(back)+"&"+ui.Unsent+"=1")
-		case !sent.openKey():
+			ui.Redirect(w, "/login?return="+url.QueryEscape(back)+unsent)
+		case isForm && !sent.openKey():
 			sent.showError(outdated(back))
 		default:
-			sent.finish(sent.serve(act))
+			sent.finish(sent.serve(serve))
 		}
 	}))
 }
 
-// serve finds the workspace of the page, if it needs a permission there, and calls the handler.
-func (r *request) serve(handle handler) error {
+// serve reads the workspaces of the user, finds that of the page, if it needs a permission there, and calls the
+// handler.
+func (r *request) serve(handle handler) (err error) {
+	if r.memberships, err = r.Store.Memberships(r.ctx(), r.user.User.ID); err != nil {
+		return err
+	}
 	if r.section.Needs != "" {
 		if err := r.enter(r.form.Get("tenant")); err != nil {
 			return err
 		}
 	}
 	return handle(r)
+}
+
+// read returns what a store has for an id, for a page. After an error it reads nothing, and show returns the error.
+func read[T any](r *request, from func(context.Context, uuid.UUID) (T, error), id uuid.UUID) (found T) {
+	if r.failed == nil {
+		found, r.failed = from(r.ctx(), id)
+	}
+	return found
 }
 
 // with returns the handler of a page or a form that gets what load reads for it. If load returns one of refusals, the
@@ -180,38 +184,26 @@ func (r *request) openKey() bool {
 
 // show writes the page of a template, with the flash message for it, and the problem or the outcome of the form.
 func (r *request) show(template string, v view) (err error) {
+	if r.failed != nil {
+		return r.failed
+	}
 	head := v.head()
 	head.Template, head.Title = template, cmp.Or(head.Title, r.section.Title)
-	developing := r.section == developersSection || r.section.Parent == developersSection.Name
-	if developing {
+	if r.section == developersSection || r.section.Parent == developersSection.Name {
 		if head.Reauth, err = r.reauthMethod(); err != nil {
 			return err
 		}
 	}
-	if err = r.read(&head.Frame); err != nil {
+	if head.Notice, err = r.Sessions.TakeFlash(r.w, r.http); err != nil {
 		return err
 	}
-	if developing || r.section == inviteSection { // whose forms offer what the user holds here
-		head.Held = r.here.Permissions
-	}
+	r.fill(&head.Frame)
 	head.Key, head.User, head.BaseURL, head.Outcome = r.newKey(r.user), r.user.User.ID, r.BaseURL, r.outcome
 	if r.here.Workspace.ID != uuid.Nil {
-		head.Workspace, head.Writes = workspaceView(r.here), r.here.Permissions.Has(perm.AccountWriteMembers)
+		head.Membership = r.here
 	}
 	head.Problem, head.Problems, head.ProblemAsk = r.problem, r.problems, r.ask
 	r.Pages.Show(r.w, r.http, cmp.Or(r.status, http.StatusOK), v)
-	return nil
-}
-
-// read fills in a frame with the flash message, and reads the workspaces for it.
-func (r *request) read(frame *ui.Frame) (err error) {
-	if frame.Notice, err = r.Sessions.TakeFlash(r.w, r.http); err != nil {
-		return err
-	}
-	if _, err = r.workspaces(); err != nil {
-		return err
-	}
-	r.fill(frame)
 	return nil
 }
 
@@ -233,14 +225,6 @@ func (r *request) fill(frame *ui.Frame) {
 	frame.Switcher = r.switcher(r.user, frame.Section, r.memberships, open)
 }
 
-// workspaces returns the memberships of the user.
-func (r *request) workspaces() (_ []workspace.Membership, err error) {
-	if r.memberships == nil {
-		r.memberships, err = r.Store.Memberships(r.ctx(), r.user.User.ID)
-	}
-	return r.memberships, err
-}
-
 // refuse makes the next page say that the form was refused, and why. It returns the request.
 func (r *request) refuse(status int, what string, problems ...ui.Problem) *request {
 	r.status, r.problem, r.problems = status, what, problems
@@ -248,8 +232,22 @@ func (r *request) refuse(status int, what string, problems ...ui.Problem) *reque
 }
 
 // reject adds the error of a field.
-func (r *request) reject(problem ui.Problem) {
-	r.status, r.problems = cmp.Or(r.status, http.StatusBadRequest), append(r.problems, problem)
+func (r *request) reject(field, text string) {
+	r.status = cmp.Or(r.status, http.StatusBadRequest)
+	r.problems = append(r.problems, problemOf(field, text))
+}
+
+//go:embed fields.json
+var fieldsJSON []byte
+
+// fields are the fields of the forms. Those from which the user chooses have their error.
+var fields = ui.Words[ui.Problem]("fields.json", fieldsJSON)
+
+// problemOf returns the error of a field of fields.json, which has this text if the table has none.
+func problemOf(field, text string) ui.Problem {
+	problem := fields()[field]
+	problem.Text = cmp.Or(problem.Text, text)
+	return problem
 }
 
 // rejected reports whether a field has an error. The next page then says what was not done.

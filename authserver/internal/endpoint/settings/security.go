@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -49,43 +50,25 @@ func (*securityView) Device(s session.SignIn) string { return session.DeviceName
 const recentEvents = 30
 
 func (s *Settings) showSecurity(r *request) error {
-	view, user := &securityView{This: r.user.SignInID}, r.user.User.ID
-	found, err := s.Store.SignInsOf(r.ctx(), user)
-	if err != nil {
-		return err
-	}
+	user := r.user.User.ID
+	view := &securityView{This: r.user.SignInID, HasApp: read(r, s.Store.Authenticator, user).Active}
 	view.SignIns, view.Browsers = listing[session.SignIn]{
 		Of:        "browsers",
 		Parameter: "browsers",
 		First:     func(s session.SignIn) bool { return s.ID == view.This },
-	}.Select(r, found)
-	tokens, err := s.Store.ActiveTokens(r.ctx(), user)
-	if err != nil {
-		return err
+	}.Select(r, read(r, s.Store.SignInsOf, user))
+	tokens := listing[pat.TokenInWorkspace]{Of: "tokens", Parameter: "tokens"}
+	view.Tokens, view.List = tokens.Select(r, read(r, s.Store.ActiveTokens, user))
+	latest := func(ctx context.Context, user uuid.UUID) ([]audit.Entry, error) {
+		return s.Store.EventsOfUser(ctx, user, recentEvents)
 	}
-	list := listing[pat.TokenInWorkspace]{Of: "tokens", Parameter: "tokens"}
-	view.Tokens, view.List = list.Select(r, tokens)
-	events, err := s.Store.EventsOfUser(r.ctx(), user, recentEvents)
-	if err != nil {
-		return err
-	}
-	for _, e := range events {
+	for _, e := range read(r, latest, user) {
 		view.Events = append(view.Events, eventView(e, &user))
 	}
-	if s.Mails {
-		view.Mails = mail.OptionalKinds()
-		if view.Unwanted, err = s.Store.UnwantedMails(r.ctx(), user); err != nil {
-			return err
-		}
+	if s.Members.Mailed() {
+		view.Mails, view.Unwanted = mail.OptionalKinds(), read(r, s.Store.UnwantedMails, user)
 	}
-	app, err := s.Store.Authenticator(r.ctx(), user)
-	if err != nil {
-		return err
-	}
-	view.HasApp = app.Active
-	if err := r.offerPasskey(&view.Frame); err != nil {
-		return err
-	}
+	r.offerPasskey(&view.Frame)
 	return r.show("security", view)
 }
 
@@ -115,21 +98,6 @@ func (s *Settings) signOutOthers(r *request) error {
 		return r.done(err, "1 other browser was signed out.")
 	}
 	return r.done(err, strconv.FormatInt(ended, 10)+" other browsers were signed out.")
-}
-
-// revokeAnyToken takes id and revokes a token of the user in any workspace, including those where the user may no
-// longer create tokens.
-func (s *Settings) revokeAnyToken(r *request) error {
-	tokens, err := s.Store.ActiveTokens(r.ctx(), r.user.User.ID)
-	if err != nil {
-		return err
-	}
-	for _, t := range tokens {
-		if t.ID == r.id() {
-			return s.revokeToken(r, t.Token)
-		}
-	}
-	return r.done(errTokenOver, "")
 }
 
 // A passwordView is Settings → Security → Password. It never has a password.
@@ -183,13 +151,14 @@ func (s *Settings) changePassword(r *request, view *passwordView) (err error) {
 	view.EndOthers = r.form.Get("end-others") != ""
 	chosen := credential.Secret(r.form.Get("new-password"))
 	if view.HasPassword && r.form.Get("password") == "" {
-		r.reject(currentProblem("Enter your current password."))
+		r.reject("current password", "Enter your current password.")
 	}
 	if note := password.CheckForm(chosen); note != "" {
-		r.reject(newProblem(note))
+		r.reject("new password", note)
 	}
-	if view.Confirm || len(r.problems) > 0 {
-		return s.refusePassword(r, view, http.StatusBadRequest)
+	if r.rejected(passwordKept) || view.Confirm {
+		r.status = http.StatusBadRequest
+		return s.showPassword(r, view)
 	}
 	change := password.Change{
 		UserID:    r.user.User.ID,
@@ -204,19 +173,19 @@ func (s *Settings) changePassword(r *request, view *passwordView) (err error) {
 		}
 	}
 	caller := session.Caller{Email: r.user.User.Email, Address: s.Proxies.ClientAddress(r.http), Known: true}
-	hash, note, err := password.Choose(r.ctx(), s.Passwords, caller, chosen,
-		r.user.User.Name, r.user.User.Email)
+	hash, note, err := password.Choose(r.ctx(), s.Passwords, caller, chosen, r.user.User.Name, r.user.User.Email)
 	if err != nil {
 		return s.refuseBusy(r, view, err)
 	}
 	if note != "" {
-		return s.refusePassword(r, view, http.StatusBadRequest, newProblem(note))
+		return s.showPassword(r.refuse(http.StatusBadRequest, passwordKept, problemOf("new password", note)), view)
 	}
 	change.Hash = hash
 	err = s.Store.ChangePassword(r.ctx(), change, r.accountEvent(audit.UserPasswordChanged,
 		map[string]any{"address": change.Address, "others_ended": change.EndOthers}))
 	if errors.Is(err, session.ErrProofInvalid) {
-		return s.refusePassword(r, view, http.StatusBadRequest, currentProblem(wrongPassword))
+		wrong := problemOf("current password", wrongPassword)
+		return s.showPassword(r.refuse(http.StatusBadRequest, passwordKept, wrong), view)
 	}
 	r.back = securitySection.Path()
 	return r.done(err, "Your password was changed.")
@@ -231,10 +200,12 @@ func (s *Settings) currentPassword(r *request, view *passwordView) (session.Proo
 		err = s.refuseBusy(r, view, err)
 	case result.Limit.Reset > 0:
 		web.SetRateLimited(r.w.Header(), result.Limit.Reset, result.Limit)
-		err = s.refusePassword(r, view, http.StatusTooManyRequests,
-			currentProblem("Too many wrong passwords from your network. Please try again later."))
+		limited := problemOf("current password",
+			"Too many wrong passwords from your network. Please try again later.")
+		err = s.showPassword(r.refuse(http.StatusTooManyRequests, passwordKept, limited), view)
 	case !result.OK || user.ID != r.user.User.ID:
-		err = s.refusePassword(r, view, http.StatusBadRequest, currentProblem(wrongPassword))
+		wrong := problemOf("current password", wrongPassword)
+		err = s.showPassword(r.refuse(http.StatusBadRequest, passwordKept, wrong), view)
 	default:
 		return result.Proof, nil
 	}
@@ -248,22 +219,6 @@ func (s *Settings) refuseBusy(r *request, view *passwordView, err error) error {
 	}
 	web.SetRetryAfter(r.w.Header(), session.BusyFor)
 	return s.showPassword(r.refuse(http.StatusTooManyRequests, tooManySignIns), view)
-}
-
-// refusePassword shows the page with what is wrong.
-func (s *Settings) refusePassword(r *request, view *passwordView, status int, problems ...ui.Problem) error {
-	r.problems = append(r.problems, problems...)
-	r.rejected("Your password was not changed.")
-	r.status = status
-	return s.showPassword(r, view)
-}
-
-func currentProblem(text string) ui.Problem {
-	return ui.ProblemAt("password", "password", "Current password", text)
-}
-
-func newProblem(text string) ui.Problem {
-	return ui.ProblemAt("new-password", "new-password", "New password", text)
 }
 
 // removePassword refuses to remove the last sign-in method.
@@ -288,6 +243,7 @@ func (s *Settings) removePassword(r *request, view *passwordView) error {
 }
 
 const (
+	passwordKept   = "Your password was not changed."
 	confirmFirst   = "Nothing was changed. Confirm your identity first."
 	wrongPassword  = "The password is incorrect."
 	tooManySignIns = "Too many people are signing in right now. Please try again in a few seconds."

@@ -75,18 +75,8 @@ func sectionOf(parent ui.Section, name, title string, needs perm.Permission) ui.
 // Sections returns the sections, in the order of the navigation, and their pages that have no link there.
 func Sections() []ui.Section {
 	return []ui.Section{
-		userSection,
-		membersSection,
-		developersSection,
-		connectorsSection,
-		assistantsSection,
-		appsSection,
-		securitySection,
-		auditSection,
-		inviteSection,
-		applicationsSection,
-		webhooksSection,
-		logSection,
+		userSection, membersSection, developersSection, connectorsSection, assistantsSection, appsSection,
+		securitySection, auditSection, inviteSection, applicationsSection, webhooksSection, logSection,
 	}
 }
 
@@ -109,7 +99,6 @@ type Deps struct {
 	Host      string             // of the pages: authenticator apps show it
 	Issuer    string             // of the deployment's OpenID Connect provider, or ""
 	Resources []string           // resource identifiers that a connector may be registered for
-	Mails     bool               // the deployment sends mail
 	Passkeys  bool               // the deployment offers passkeys
 	Now       func() time.Time
 	Random    io.Reader
@@ -157,10 +146,10 @@ func (s *Settings) Routes() Routes {
 			routes[one.path] = map[string]http.Handler{}
 		}
 		if one.show != nil {
-			routes[one.path]["GET"] = s.page(one.section, one.show)
+			routes[one.path]["GET"] = s.handle(one.section, one.show)
 		}
 		if one.act != nil {
-			routes[one.path]["POST"] = s.submitted(one.section, one.act)
+			routes[one.path]["POST"] = s.handle(one.section, one.act)
 		}
 	}
 	return routes
@@ -182,7 +171,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},
 		{"/settings/security", securitySection, s.showSecurity, nil},
 		{"/settings/security/mails", securitySection, nil, s.chooseMails},
-		{"/settings/security/tokens/revoke", securitySection, nil, s.revokeAnyToken},
+		{"/settings/security/tokens/revoke", securitySection, nil, with((*request).anyToken, s.revokeToken)},
 		{"/settings/security/sign-out", securitySection, nil, s.signOut},
 		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
 		{"/settings/security/password", passwordSection, with(password, s.showPassword), nil},
@@ -245,13 +234,15 @@ func (s *Settings) workspaceRoutes() []route {
 }
 
 // offerPasskey makes a page offer a passkey, if the session's sign-in gets an offer. Pages that show a credential only
-// once must not: the user would lose it by declining.
-func (r *request) offerPasskey(frame *ui.Frame) error {
-	offers, err := r.Sessions.OffersPasskey(r.w, r.http, r.user)
-	if err == nil && offers {
+// once must not: the user would lose it by declining. offerPasskey fails as read does.
+func (r *request) offerPasskey(frame *ui.Frame) {
+	if r.failed != nil {
+		return
+	}
+	var offers bool
+	if offers, r.failed = r.Sessions.OffersPasskey(r.w, r.http, r.user); offers {
 		frame.PasskeyOffer, frame.DeviceName = r.newKey(r.user), r.device()
 	}
-	return err
 }
 
 // declinePasskey takes section: "Not now". It shows the section again.
@@ -265,28 +256,25 @@ func (s *Settings) declinePasskey(r *request) error {
 
 // shownSection returns the section on whose page the form was. The form names it.
 func (r *request) shownSection() ui.Section {
-	if section, found := r.Pages.SectionNamed(r.form.Get("section")); found {
-		return section
+	for _, section := range Sections() {
+		if section.Name == r.form.Get("section") {
+			return section
+		}
 	}
 	return userSection
 }
 
 // chooseWorkspace takes tenant and section. It stores the workspace and shows the section again.
 func (s *Settings) chooseWorkspace(r *request) error {
-	memberships, err := r.workspaces()
-	if err != nil {
-		return err
-	}
-	id, err := web.ParseID(r.form.Get("tenant"))
-	own := func(m workspace.Membership) bool { return m.Workspace.ID == id }
-	if err == nil && slices.ContainsFunc(memberships, own) {
+	id, malformed := web.ParseID(r.form.Get("tenant"))
+	if _, member := r.membership(id.String()); member {
 		if err := s.Sessions.ChooseWorkspace(r.w, r.http, id); err != nil {
 			return err
 		}
 	}
 	section := r.shownSection()
 	path := section.Path()
-	if section.Needs != "" && err == nil {
+	if section.Needs != "" && malformed == nil {
 		path += "?tenant=" + id.String()
 	}
 	ui.Redirect(r.w, path)
@@ -311,7 +299,6 @@ type Accounts interface {
 
 // Users stores what belongs to a user.
 type Users interface {
-	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	SetName(ctx context.Context, id uuid.UUID, name string, event audit.Event) error
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
@@ -373,20 +360,14 @@ type Grants interface {
 // Connections stores the grants of connectors, and the policies that limit them, which are read with the membership
 // (workspace.Workspace).
 type Connections interface {
-	ConnectorPolicyEffect(
-		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-	) (consent.PolicyEffect, error)
+	ConnectorPolicyEffect(ctx context.Context, in uuid.UUID, p workspace.ConnectorPolicy) (consent.PolicyEffect, error)
 	ReplaceConnectorPolicy(
 		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
 	) (consent.PolicyChange, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
-	WorkspaceConnections(
-		ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,
-	) ([]consent.Connection, error)
+	WorkspaceConnections(ctx context.Context, in uuid.UUID, page consent.ConnectionPage) ([]consent.Connection, error)
 	LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error)
-	EndConnection(
-		ctx context.Context, workspaceID, id uuid.UUID, reason grant.Reason, event audit.Event,
-	) ([]grant.Grant, error)
+	EndConnection(ctx context.Context, in, id uuid.UUID, reason grant.Reason, event audit.Event) ([]grant.Grant, error)
 }
 
 // Applications stores OAuth clients and webhook endpoints. The errors are client.ErrUnknown, those of package webhook,

@@ -22,21 +22,11 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
-// A userView is Settings → User.
-type userView struct {
-	page
-	Workspaces []ui.Workspace
-}
-
+// showUser shows Settings → User.
 func (s *Settings) showUser(r *request) error {
-	memberships, err := r.workspaces()
-	if err != nil {
-		return err
-	}
-	view := &userView{page{Form: r.typed(url.Values{"name": {r.user.User.Name}})}, workspaceViews(memberships)}
-	if err := r.offerPasskey(&view.Frame); err != nil {
-		return err
-	}
+	view := &listView[workspace.Membership]{Rows: r.memberships}
+	view.Form = r.typed(url.Values{"name": {r.user.User.Name}})
+	r.offerPasskey(&view.Frame)
 	return r.show("user", view)
 }
 
@@ -44,8 +34,7 @@ func (s *Settings) showUser(r *request) error {
 func (s *Settings) setName(r *request) error {
 	name := strings.TrimSpace(r.form.Get("name"))
 	if note := displayname.Check(name, displayname.MaxLength); note != "" {
-		problem := ui.ProblemAt("name", "name", "Your name", note)
-		return s.showUser(r.refuse(http.StatusBadRequest, "The name was not saved.", problem))
+		return s.showUser(r.refuse(http.StatusBadRequest, "The name was not saved.", problemOf("name", note)))
 	}
 	err := s.Store.SetName(r.ctx(), r.user.User.ID, name, r.accountEvent(audit.UserRenamed, nil))
 	return r.done(err, "Your name was saved.")
@@ -55,21 +44,17 @@ func (s *Settings) setName(r *request) error {
 type emailView struct {
 	page
 	Mails   bool   // the deployment sends mail
-	Email   string // as typed
 	Confirm string // path at which the user must reauthenticate first, or ""
 	Open    *useraccount.EmailChange
 }
 
 func (s *Settings) showEmail(r *request) error {
-	open, err := s.Accounts.OpenEmailChange(r.ctx(), r.user.User.ID)
-	if err != nil {
-		return err
-	}
-	view := &emailView{Mails: s.Mails, Email: r.form.Get("email"), Open: open}
+	open := read(r, s.Accounts.OpenEmailChange, r.user.User.ID)
+	view := &emailView{page: page{Form: r.form}, Mails: s.Members.Mailed(), Open: open}
 	if !r.user.MayChangeFactors(s.Now()) {
 		back := r.section.Path()
-		if view.Email != "" {
-			back += "?email=" + url.QueryEscape(view.Email)
+		if email := r.form.Get("email"); email != "" {
+			back += "?email=" + url.QueryEscape(email)
 		}
 		view.Confirm = "/login/again?return=" + url.QueryEscape(back)
 	}
@@ -78,12 +63,11 @@ func (s *Settings) showEmail(r *request) error {
 
 // changeEmail takes email.
 func (s *Settings) changeEmail(r *request) error {
-	if !s.Mails || !r.user.MayChangeFactors(s.Now()) {
+	if !s.Members.Mailed() || !r.user.MayChangeFactors(s.Now()) {
 		return s.showEmail(r.refuse(http.StatusConflict, "Nothing was changed."))
 	}
 	refuse := func(status int, note string) error {
-		problem := ui.ProblemAt("email", "email", "New e-mail address", note)
-		return s.showEmail(r.refuse(status, "Nothing was changed.", problem))
+		return s.showEmail(r.refuse(status, "Nothing was changed.", problemOf("email", note)))
 	}
 	email, err := membership.ParseEmail(r.form.Get("email"))
 	if refusal, ok := errors.AsType[*membership.Refusal](err); ok {
@@ -130,21 +114,19 @@ func (s *Settings) deleteAccount(r *request, view *deletionView) error {
 		return s.showDeletion(r.refuse(http.StatusConflict, "Nothing was deleted."), view)
 	}
 	if r.form.Get("confirm") != "yes" {
-		problem := ui.ProblemAt("confirm", "confirm", "Confirmation", "Tick this box to delete your account.")
-		return s.showDeletion(r.refuse(http.StatusBadRequest, "Nothing was deleted.", problem), view)
+		return s.showDeletion(r.refuse(http.StatusBadRequest, "Nothing was deleted.", problemOf("confirm", "")), view)
 	}
 	err := s.Accounts.Delete(r.ctx(), r.user.User.ID, r.accountEvent(audit.UserDeleted, nil))
 	if errors.Is(err, membership.ErrLastHolder) { // another manager left after the page was shown
 		return r.done(nil, "Nothing was deleted.")
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.Sessions.End(r.w, r.http)
 	}
-	if err := s.Sessions.End(r.w, r.http); err != nil {
-		return err
+	if err == nil {
+		ui.Redirect(r.w, "/login?"+ui.AccountDeleted+"=1")
 	}
-	ui.Redirect(r.w, "/login?"+ui.AccountDeleted+"=1")
-	return nil
+	return err
 }
 
 // An appsView is Settings → Connected apps, with every grant of the user.
@@ -179,68 +161,44 @@ const (
 	mostAsks   = 10
 )
 
+// showApps groups the live connections by application: the one with the latest approval comes first.
 func (s *Settings) showApps(r *request) error {
-	connections, err := s.Store.ConnectedApps(r.ctx(), r.user.User.ID)
-	if err != nil {
-		return err
-	}
-	view := &appsView{}
-	var live []consent.Connection
-	for _, c := range connections {
-		if c.Live(s.Now()) {
-			live = append(live, c)
-		} else {
+	view, byApp := &appsView{}, map[uuid.UUID][]consent.Connection{}
+	var apps []uuid.UUID
+	for _, c := range read(r, s.Store.ConnectedApps, r.user.User.ID) {
+		if !c.Live(s.Now()) {
 			view.Ended = append(view.Ended, c)
+			continue
 		}
+		if byApp[c.Grant.ClientID] == nil {
+			apps = append(apps, c.Grant.ClientID)
+		}
+		byApp[c.Grant.ClientID] = append(byApp[c.Grant.ClientID], c)
 	}
 	ended := listing[consent.Connection]{Of: "ended approvals", Parameter: "ended", Size: endedShown}
 	view.Ended, view.Former = ended.Select(r, view.Ended)
-	if err := s.addLive(r, view, live); err != nil {
-		return err
+	var live []consent.Connection
+	for _, id := range apps {
+		live = append(live, byApp[id]...)
+	}
+	live, view.List = listing[consent.Connection]{Of: "approvals"}.Select(r, live)
+	for i, c := range live {
+		id := c.Grant.ClientID
+		if i == 0 || live[i-1].Grant.ClientID != id {
+			view.Live = append(view.Live, connectedApp{ID: id, Name: c.Application, All: len(byApp[id])})
+		}
+		app := &view.Live[len(view.Live)-1]
+		app.Approvals = append(app.Approvals, approval{c, r.askForApp(c, i)})
 	}
 	return r.show("apps", view)
 }
 
-// addLive adds the page of live connections that the URL selects.
-func (s *Settings) addLive(r *request, view *appsView, live []consent.Connection) error {
-	live, count := byApplication(live)
-	live, view.List = listing[consent.Connection]{Of: "approvals"}.Select(r, live)
-	for i, c := range live {
-		ask, err := r.askForApp(c, i)
-		if err != nil {
-			return err
-		}
-		id, last := c.Grant.ClientID, len(view.Live)-1
-		if last < 0 || view.Live[last].ID != id {
-			view.Live, last = append(view.Live, connectedApp{ID: id, Name: c.Application, All: count[id]}), last+1
-		}
-		view.Live[last].Approvals = append(view.Live[last].Approvals, approval{c, ask})
-	}
-	return nil
-}
-
-// byApplication groups the connections by application, and returns the number of connections of each application. The
-// application with the latest approval comes first.
-func byApplication(connections []consent.Connection) ([]consent.Connection, map[uuid.UUID]int) {
-	first, count := map[uuid.UUID]int{}, map[uuid.UUID]int{}
-	for i, c := range connections {
-		if _, known := first[c.Grant.ClientID]; !known {
-			first[c.Grant.ClientID] = i
-		}
-		count[c.Grant.ClientID]++
-	}
-	slices.SortStableFunc(connections, func(a, b consent.Connection) int {
-		return first[a.Grant.ClientID] - first[b.Grant.ClientID]
-	})
-	return connections, count
-}
-
 // askForApp returns the button for what the nth connection lacks, or nil if it lacks nothing that an administrator can
 // give.
-func (r *request) askForApp(c consent.Connection, n int) (*ui.Ask, error) {
+func (r *request) askForApp(c consent.Connection, n int) *ui.Ask {
 	missing, off := c.Without(), c.Blocked() == grant.LLMOff
 	if n >= mostAsks || !c.Member || (len(missing) == 0 && !off) {
-		return nil, nil
+		return nil
 	}
 	if off {
 		missing = nil
@@ -249,8 +207,7 @@ func (r *request) askForApp(c consent.Connection, n int) (*ui.Ask, error) {
 		Workspace:   workspace.Workspace{ID: c.Grant.WorkspaceID, Name: c.Workspace},
 		Permissions: c.Held,
 	}
-	ask, err := r.offer(member, missing, c.Application, r.section.Path())
-	return &ask, err
+	return r.offer(member, missing, c.Application, r.section.Path())
 }
 
 // looksStolen reports whether a grant ended because a used code or token was presented.
@@ -295,17 +252,9 @@ func (s *Settings) revokeGrants(r *request, from string, which func(consent.Conn
 	return r.done(nil, notice)
 }
 
-// An assistantsView is Settings → Connect an assistant. It tells a user how.
-type assistantsView struct {
-	page
-	Workspaces []place
-}
-
 // A place is what an assistant can do in one workspace.
 type place struct {
-	workspace.Workspace
-	Manages bool     // the user may change what connectors may do there
-	Enables bool     // the user may switch the LLM integration on
+	workspace.Membership
 	Missing string   // the first module that is off or not set up, of those that the permissions need, or ""
 	Off     bool     // it is off
 	Allowed perm.Set // what the user can let an assistant do
@@ -313,29 +262,23 @@ type place struct {
 	Ask     *ui.Ask  // nil if the LLM integration is on, or the user may switch it on
 }
 
+// Enables reports whether the user may switch the LLM integration on.
+func (p place) Enables() bool {
+	return p.Permissions.HasAll(perm.NewSet(perm.AccountAPIAccess, perm.AccountWriteMembers))
+}
+
 // mostPlacesAsk limits the buttons of the page that ask an administrator.
 const mostPlacesAsk = 20
 
+// showAssistants shows Settings → Connect an assistant. It tells a user how.
 func (s *Settings) showAssistants(r *request) error {
-	memberships, err := r.workspaces()
-	if err != nil {
-		return err
-	}
-	modules, err := s.Store.Modules(r.ctx(), r.user.User.ID)
-	if err != nil {
-		return err
-	}
-	view := &assistantsView{}
-	for i, m := range memberships {
+	view, modules := &listView[place]{}, read(r, s.Store.Modules, r.user.User.ID)
+	for i, m := range r.memberships {
 		one := placeOf(m, s.BaseURL+"/mcp", modules[m.Workspace.ID])
-		if !one.LLMIntegration && !one.Enables && i < mostPlacesAsk {
-			ask, err := r.offer(m, nil, "", r.section.Path())
-			if err != nil {
-				return err
-			}
-			one.Ask = &ask
+		if !m.Workspace.LLMIntegration && !one.Enables() && i < mostPlacesAsk {
+			one.Ask = r.offer(m, nil, "", r.section.Path())
 		}
-		view.Workspaces = append(view.Workspaces, one)
+		view.Rows = append(view.Rows, one)
 	}
 	return r.show("connect", view)
 }
@@ -343,12 +286,7 @@ func (s *Settings) showAssistants(r *request) error {
 // placeOf returns what an assistant can do in a workspace at the address of the MCP endpoint.
 func placeOf(m workspace.Membership, address string, modules map[string]workspace.ModuleState) place {
 	policy := m.Workspace.Connectors
-	out := place{
-		Workspace: m.Workspace,
-		Manages:   m.Permissions.Has(perm.AccountAPIAccess),
-		Allowed:   m.Permissions.Intersect(policy.Permissions).Usable(address),
-	}
-	out.Enables = out.Manages && m.Permissions.Has(perm.AccountWriteMembers)
+	out := place{Membership: m, Allowed: m.Permissions.Intersect(policy.Permissions).Usable(address)}
 	for _, platform := range workspace.Platforms() {
 		if !slices.Contains(policy.Platforms, platform) {
 			out.Refused = append(out.Refused, platform.Name())

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"slices"
@@ -17,43 +16,21 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A webhooksView is the page of the endpoints of one workspace.
-type webhooksView struct {
-	page
-	Webhooks []webhook.Endpoint
-}
-
-// showWebhooks shows the endpoints, and what a form did.
+// showWebhooks shows the endpoints of one workspace, and what a form did.
 func (s *Settings) showWebhooks(r *request) error {
-	endpoints, err := s.Store.Webhooks(r.ctx(), r.here.Workspace.ID)
-	if err != nil {
-		return err
-	}
-	return r.show("webhooks", &webhooksView{Webhooks: endpoints})
-}
-
-// A newWebhookView is the page with the form for a new endpoint.
-type newWebhookView struct {
-	page
-	Subjects []webhook.Subject // those of which the user may read the events
-}
-
-// Chooses reports whether a type of events is ticked.
-func (v *newWebhookView) Chooses(eventType string) bool {
-	return slices.Contains(v.Form["types"], eventType)
+	endpoints := read(r, s.Store.Webhooks, r.here.Workspace.ID)
+	return r.show("webhooks", &listView[webhook.Endpoint]{Rows: endpoints})
 }
 
 // showNewWebhook shows the form, as typed if it was refused, with the types of events that the user may read.
 func (s *Settings) showNewWebhook(r *request) error {
 	unreadable := func(subject webhook.Subject) bool { return !r.here.Permissions.Has(subject.Need) }
-	view := &newWebhookView{page{Form: r.typed(nil)}, slices.DeleteFunc(webhook.Subjects(), unreadable)}
-	view.Title = "Add an endpoint"
+	view := &listView[webhook.Subject]{Rows: slices.DeleteFunc(webhook.Subjects(), unreadable)}
+	view.Form, view.Title = r.typed(nil), "Add an endpoint"
 	return r.show("newwebhook", view)
 }
 
 const notAdded = "The endpoint was not added."
-
-func urlProblem(text string) ui.Problem { return ui.ProblemAt("url", "webhook-url", "URL", text) }
 
 // addWebhook takes url, types and personal.
 func (s *Settings) addWebhook(r *request) error {
@@ -69,10 +46,10 @@ func (s *Settings) addWebhook(r *request) error {
 	if err := s.confirm(r, "webhook", notAdded, s.showNewWebhook); err != nil {
 		return err
 	}
-	secret, sealed, err := s.newWebhookSecret(r, e.ID)
+	secret, sealed, err := r.newWebhookSecret(e.ID)
 	if errors.Is(err, webhook.ErrNotReady) {
-		return s.showNewWebhook(r.refuse(http.StatusServiceUnavailable, notAdded,
-			urlProblem("Webhooks are not available yet: the API has not started. Please try again in a minute.")))
+		return s.showNewWebhook(r.refuse(http.StatusServiceUnavailable, notAdded, problemOf("webhook url",
+			"Webhooks are not available yet: the API has not started. Please try again in a minute.")))
 	}
 	if err != nil {
 		return err
@@ -81,8 +58,8 @@ func (s *Settings) addWebhook(r *request) error {
 	err = s.Store.AddWebhook(r.ctx(), e, sealed, event)
 	switch {
 	case errors.Is(err, webhook.ErrTooMany):
-		return s.showNewWebhook(r.refuse(http.StatusConflict, notAdded,
-			urlProblem("This workspace has 20 endpoints, which is the maximum. Delete one first.")))
+		return s.showNewWebhook(r.refuse(http.StatusConflict, notAdded, problemOf("webhook url",
+			"This workspace has 20 endpoints, which is the maximum. Delete one first.")))
 	case errors.Is(err, webhook.ErrTaken):
 		return s.showWebhooks(r.withOutcome(outcome{What: "endpoint again"}))
 	case err != nil:
@@ -94,34 +71,27 @@ func (s *Settings) addWebhook(r *request) error {
 // checkWebhook rejects the fields of an endpoint that are not valid.
 func (s *Settings) checkWebhook(r *request, e webhook.Endpoint) {
 	if e.URL == "" {
-		r.reject(urlProblem("Enter the URL of your endpoint."))
+		r.reject("webhook url", "Enter the URL of your endpoint.")
 	} else if note := webhook.CheckURL(r.ctx(), s.Network, e.URL); note != "" {
-		r.reject(urlProblem(note))
+		r.reject("webhook url", note)
 	}
-	note := ""
-	switch {
-	case len(e.Types) == 0:
-		note = "Choose at least one kind of event."
-	case webhook.CheckTypes(e.Types) != "" || !r.here.Permissions.HasAll(webhook.Needs(e.Types)):
-		note = "You can only choose events that you may read in this workspace."
-	default:
-		return
+	if len(e.Types) == 0 {
+		r.reject("webhook types", "Choose at least one kind of event.")
+	} else if webhook.CheckTypes(e.Types) != "" || !r.here.Permissions.HasAll(webhook.Needs(e.Types)) {
+		r.reject("webhook types", "You can only choose events that you may read in this workspace.")
 	}
-	r.reject(ui.ProblemAt("types", "webhook-types", "Events", note))
 }
 
 // newWebhookSecret returns a new secret of an endpoint, also sealed for the store. It returns webhook.ErrNotReady until
 // the API has started.
-func (s *Settings) newWebhookSecret(r *request, id uuid.UUID) (credential.Secret, webhook.Sealed, error) {
-	key, err := s.Store.WebhookKey(r.ctx())
-	if err != nil {
-		return "", webhook.Sealed{}, err
+func (r *request) newWebhookSecret(id uuid.UUID) (secret credential.Secret, sealed webhook.Sealed, err error) {
+	key, err := r.Store.WebhookKey(r.ctx())
+	if err == nil {
+		secret, err = webhook.NewSecret(r.Random)
 	}
-	secret, err := webhook.NewSecret(rand.Reader)
-	if err != nil {
-		return "", webhook.Sealed{}, err
+	if err == nil {
+		sealed, err = webhook.Seal(key, id, secret)
 	}
-	sealed, err := webhook.Seal(key, id, secret)
 	return secret, sealed, err
 }
 
@@ -165,12 +135,9 @@ func (s *Settings) showWebhook(r *request) error {
 
 // webhookPage shows an endpoint, and what a form did.
 func (s *Settings) webhookPage(r *request, e webhook.Endpoint) error {
-	deliveries, err := s.Store.WebhookDeliveries(r.ctx(), e.WorkspaceID, e.ID, deliveriesShown)
-	if err != nil {
-		return err
-	}
-	view := &webhookView{Endpoint: e, Deliveries: deliveries}
+	view := &webhookView{Endpoint: e}
 	view.Title = e.URL
+	view.Deliveries, r.failed = s.Store.WebhookDeliveries(r.ctx(), e.WorkspaceID, e.ID, deliveriesShown)
 	return r.show("webhook", view)
 }
 
@@ -276,7 +243,7 @@ func (s *Settings) replaceWebhookSecret(r *request, e webhook.Endpoint) error {
 	if err := s.confirm(r, "secret", "The secret was not replaced.", again); err != nil {
 		return err
 	}
-	secret, sealed, err := s.newWebhookSecret(r, e.ID)
+	secret, sealed, err := r.newWebhookSecret(e.ID)
 	if err != nil {
 		return err
 	}

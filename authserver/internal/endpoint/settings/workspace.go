@@ -23,29 +23,36 @@ import (
 // if the user is not a member, lacks the permission of the section, or signed in without a second factor that the
 // workspace requires.
 func (r *request) enter(id string) error {
-	r.memberships = nil
-	memberships, err := r.workspaces()
-	if err != nil {
-		return err
+	if id == "" && len(r.memberships) > 0 {
+		id = r.defaultWorkspace(r.http, r.memberships).String()
 	}
-	if id == "" && len(memberships) > 0 {
-		id = r.defaultWorkspace(r.http, memberships).String()
+	own, member := r.membership(id)
+	switch {
+	case !member && len(r.memberships) == 0:
+		return r.forbid(ui.MessageOf("no member of any", ""))
+	case !member: // the page does not tell whether the workspace exists
+		return r.forbid(ui.MessageOf("no member", ""))
+	case !own.Permissions.Has(r.section.Needs):
+		return r.noAccess(own)
 	}
-	wanted, malformed := web.ParseID(id)
-	at := slices.IndexFunc(memberships, func(m workspace.Membership) bool { return m.Workspace.ID == wanted })
-	if malformed != nil || at < 0 {
-		return r.noMember()
-	}
-	if !memberships[at].Permissions.Has(r.section.Needs) {
-		return r.noAccess(memberships[at])
-	}
-	r.here = memberships[at]
+	r.here = own
+	wanted := own.Workspace.ID
 	if r.http.Method == http.MethodGet && wanted != r.Sessions.Workspace(r.ctx()) {
 		if err := r.Sessions.ChooseWorkspace(r.w, r.http, wanted); err != nil {
 			return err
 		}
 	}
 	return r.checkSecondFactor()
+}
+
+// membership returns the user's membership of the workspace with the id, and false if there is none.
+func (r *request) membership(id string) (workspace.Membership, bool) {
+	wanted, err := web.ParseID(id)
+	at := slices.IndexFunc(r.memberships, func(m workspace.Membership) bool { return m.Workspace.ID == wanted })
+	if err != nil || at < 0 {
+		return workspace.Membership{}, false
+	}
+	return r.memberships[at], true
 }
 
 // defaultWorkspace returns the workspace of the pages whose URL names none: the one that the user chose in the header
@@ -92,33 +99,25 @@ func (r *request) links(except uuid.UUID) (links []ui.Link) {
 	return links
 }
 
-// noMember writes the page for a workspace that does not exist or that the user is not a member of. It does not tell
-// which.
-func (r *request) noMember() error {
-	if len(r.memberships) == 0 {
-		return r.forbid(ui.MessageOf("no member of any", ""))
-	}
-	return r.forbid(ui.MessageOf("no member", ""))
-}
-
 // noAccess writes the page for a workspace in which the user lacks the permission of the section.
 func (r *request) noAccess(m workspace.Membership) error {
 	needed := perm.NewSet(r.section.Needs)
-	ask, err := r.offer(m, needed, "", "/settings/user")
-	if err != nil {
-		return err
+	ask := r.offer(m, needed, "", userSection.Path())
+	if r.failed != nil {
+		return r.failed
 	}
 	r.here = m
 	message := ui.MessageOf("without "+string(r.section.Needs), m.Workspace.Name)
-	message.List, message.Asks = needed, []ui.Ask{ask}
+	message.List, message.Asks = needed, []ui.Ask{*ask}
 	return r.forbid(message)
 }
 
 // forbid writes a page in the settings, with links to the same page of the workspaces in which the user may open it.
-func (r *request) forbid(message *ui.Message) error {
-	if err := r.read(&message.Frame); err != nil {
+func (r *request) forbid(message *ui.Message) (err error) {
+	if message.Notice, err = r.Sessions.TakeFlash(r.w, r.http); err != nil {
 		return err
 	}
+	r.fill(&message.Frame)
 	back := ui.Link{Href: "/settings/user", Text: "Back to your settings"}
 	message.Links = append([]ui.Link{back}, r.links(uuid.Nil)...)
 	r.Pages.ShowError(r.w, r.http, message)
@@ -127,8 +126,11 @@ func (r *request) forbid(message *ui.Message) error {
 
 // offer returns the button "Ask an administrator" for the permissions that a member lacks. Without permissions, the
 // button asks for the LLM integration. application is the name of the application that needs the access, or "". back
-// is the local path of the page.
-func (r *request) offer(m workspace.Membership, missing perm.Set, application, back string) (ui.Ask, error) {
+// is the local path of the page. offer fails as read does.
+func (r *request) offer(m workspace.Membership, missing perm.Set, application, back string) *ui.Ask {
+	if r.failed != nil {
+		return nil
+	}
 	offer, err := r.Offers.Offer(r.ctx(), membership.AccessRequest{
 		SignInID:       r.user.SignInID,
 		UserID:         r.user.User.ID,
@@ -139,19 +141,18 @@ func (r *request) offer(m workspace.Membership, missing perm.Set, application, b
 		Back:           []byte(back),
 		Issued:         r.Now(),
 	}, m.Permissions)
-	out := ui.Ask{Workspace: m.Workspace.Name, Ticket: offer.Ticket, None: offer.None}
+	r.failed = err
+	out := &ui.Ask{Workspace: m.Workspace.Name, Ticket: offer.Ticket, None: offer.None}
 	for _, one := range offer.People {
 		out.People = append(out.People, ui.Person{Name: one.Name, Email: one.Email})
 	}
-	return out, err
+	return out
 }
 
 // refuseWithout refuses a form that needs a permission to change members, with the button that asks for it.
-func (r *request) refuseWithout(problem string) error {
-	ask, err := r.offer(r.here, perm.NewSet(perm.AccountWriteMembers), "", r.path(r.section))
-	r.refuse(http.StatusForbidden, problem)
-	r.ask = &ask
-	return err
+func (r *request) refuseWithout(problem string) *request {
+	r.ask = r.offer(r.here, perm.NewSet(perm.AccountWriteMembers), "", r.path(r.section))
+	return r.refuse(http.StatusForbidden, problem)
 }
 
 // Switcher returns the form in the header for pages of other packages that belong to a section. It is nil if there is
@@ -175,26 +176,16 @@ func (s *Settings) switcher(
 	for _, m := range memberships {
 		same[m.Workspace.Name]++
 	}
-	workspaces := workspaceViews(memberships)
-	for i, w := range workspaces {
-		workspaces[i].Chosen = memberships[i].Workspace.ID == open
-		if same[w.Name] == 1 {
-			workspaces[i].Organisation = ""
-		}
-	}
-	return &ui.Switcher{Key: s.newKey(user), Section: section, Workspaces: workspaces}
-}
-
-func workspaceViews(memberships []workspace.Membership) []ui.Workspace {
-	var out []ui.Workspace
+	out := &ui.Switcher{Key: s.newKey(user), Section: section}
 	for _, m := range memberships {
-		out = append(out, workspaceView(m))
+		one := ui.Workspace{ID: m.Workspace.ID.String(), Name: m.Workspace.Name}
+		one.Chosen = m.Workspace.ID == open
+		if same[m.Workspace.Name] > 1 {
+			one.Organisation = m.Workspace.Organisation
+		}
+		out.Workspaces = append(out.Workspaces, one)
 	}
 	return out
-}
-
-func workspaceView(m workspace.Membership) ui.Workspace {
-	return ui.Workspace{ID: m.Workspace.ID.String(), Name: m.Workspace.Name, Organisation: m.Workspace.Organisation}
 }
 
 // errAnswered is the error of a request whose response was already written.
@@ -226,7 +217,7 @@ func Unavailable(pages *ui.Pages, sessions *session.Sessions, w http.ResponseWri
 	if strings.HasPrefix(r.URL.Path, "/settings/") && sessions.Sent(r) {
 		frame.Section = sectionAt(r)
 	}
-	pages.UnavailableIn(w, r, frame)
+	pages.Unavailable(w, r, frame)
 }
 
 // NotFound serves the pages that do not exist. A signed-in user sees them with the navigation.
@@ -235,13 +226,13 @@ func (s *Settings) NotFound() http.Handler {
 		current, signedIn, err := s.Sessions.CurrentUser(r.Context())
 		lost := &request{Settings: s, w: w, http: r, user: current}
 		if err == nil && signedIn {
-			_, err = lost.workspaces()
+			lost.memberships, err = s.Store.Memberships(r.Context(), current.User.ID)
 		}
 		if err != nil {
 			lost.finish(err)
-			return
+		} else {
+			lost.showError(ui.MessageOf("page not found", ""))
 		}
-		s.Pages.NotFoundIn(w, r, lost.errorFrame())
 	})
 }
 
@@ -257,15 +248,19 @@ func (r *request) finish(err error) {
 	case errors.Is(err, session.ErrSecondFactor):
 		r.showError(ui.MessageOf("second factor not used", ""))
 		return
+	case errors.Is(err, errBusy):
+		web.SetRetryAfter(r.w.Header(), turnWait)
+		r.showError(ui.MessageOf("too many searches", ""))
+		return
 	}
 	r.Log.ErrorContext(r.ctx(), "settings request failed", "error", err)
 	switch {
 	case !errors.Is(err, store.ErrUnavailable):
-		r.Pages.InternalIn(r.w, r.http, r.errorFrame())
+		r.showError(ui.MessageOf("internal", ""))
 	case r.user.User.ID == uuid.Nil:
 		Unavailable(r.Pages, r.Sessions, r.w, r.http)
 	default:
-		r.Pages.UnavailableIn(r.w, r.http, r.errorFrame())
+		r.Pages.Unavailable(r.w, r.http, r.errorFrame())
 	}
 }
 

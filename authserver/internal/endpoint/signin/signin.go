@@ -329,7 +329,7 @@ func (h *Handler) fail(v *visit, err error) {
 	case v.script:
 		_ = v.refuse(http.StatusInternalServerError, "Something went wrong on our side. Please try again.")
 	case unavailable:
-		h.Pages.Unavailable(v.w, v.r)
+		h.Pages.Unavailable(v.w, v.r, ui.Frame{})
 	default:
 		h.Pages.Internal(v.w, v.r)
 	}

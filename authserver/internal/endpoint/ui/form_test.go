@@ -16,7 +16,7 @@ func unavailable(t *testing.T, r *http.Request) string {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	pages.Unavailable(w, r)
+	pages.Unavailable(w, r, Frame{})
 	if w.Code != http.StatusServiceUnavailable {
 		t.Fatal(w.Code)
 	}
@@ -95,7 +95,7 @@ func TestUnavailable_DoesNotRepeatFormOfAnotherSite(t *testing.T) {
 		"same-site":  posted("same-site", "/settings/user/name", "name=Eve"),
 		"unnamed":    unnamed,
 		"foreign":    foreign,
-		"too long":   posted("same-origin", "/settings/user/name", "name=Eve&x="+strings.Repeat("x", maxRetry)),
+		"too long":   posted("same-origin", "/settings/user/name", "name=Eve&x="+strings.Repeat("x", maxForm)),
 	} {
 		if page := unavailable(t, r); strings.Contains(page, "Eve") || strings.Contains(page, "<form") {
 			t.Errorf("%s: %s", name, page)

@@ -99,16 +99,6 @@ type Section struct {
 // Path returns the path of the page.
 func (s Section) Path() string { return "/settings/" + s.Name }
 
-// SectionNamed returns the section with the name, and false if there is none.
-func (p *Pages) SectionNamed(name string) (Section, bool) {
-	for _, s := range p.sections {
-		if s.Name == name {
-			return s, true
-		}
-	}
-	return Section{}, false
-}
-
 // An Ask is the button with which a user asks the administrators of a workspace for access.
 type Ask struct {
 	Workspace string

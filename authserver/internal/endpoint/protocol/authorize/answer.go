@@ -32,7 +32,7 @@ func (h *Handler) answer(v *visit) error {
 			return err
 		}
 	}
-	h.Pages.Unavailable(v.w, v.r)
+	h.Pages.Unavailable(v.w, v.r, ui.Frame{})
 	return nil
 }
 

@@ -121,7 +121,7 @@ func (h *Handler) finish(v *visit, err error) {
 		v.w.Header().Set("Retry-After", "30")
 		_ = h.refuse(v, messages.SilentDomain)
 	case errors.Is(err, store.ErrUnavailable):
-		h.Pages.Unavailable(v.w, v.r)
+		h.Pages.Unavailable(v.w, v.r, ui.Frame{})
 	default:
 		h.Pages.Internal(v.w, v.r)
 	}
