@@ -15,129 +15,12 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
-	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
-
-// An outcome is what a form for developers did. The page shows it only once, with the credential that the form created.
-type outcome struct {
-	What     string    // chooses the words in part_developers.html
-	ID       uuid.UUID // of the token or application, if it created one, which comes first in its list
-	Name     string
-	Value    string // "" if it cannot be shown, or not again
-	Client   string // client id of the value, or ""
-	Consent  string // where a new application with a secret sends people, or ""
-	Resource string // of a new connector, or ""
-}
-
-// created reports whether the form created what has this id.
-func (r *request) created(id uuid.UUID) bool { return r.outcome != nil && r.outcome.ID == id }
-
-// A reauthMethod is how the user must authenticate before a credential is created.
-type reauthMethod string
-
-const (
-	noReauth    reauthMethod = ""          // the user authenticated recently
-	byPassword  reauthMethod = "password"  // the form asks for the password
-	onOtherPage reauthMethod = "elsewhere" // the password alone is not enough, or there is none
-)
-
-// A reauthField is the password field of a form, or the link to reauthentication, if the user must authenticate.
-type reauthField struct {
-	*page
-	ID string // of the form
-}
-
-// ReauthField returns the field of the form with this id.
-func (p *page) ReauthField(id string) reauthField { return reauthField{p, id} }
-
-// Note returns the error of the field, or "".
-func (f reauthField) Note() string {
-	for _, problem := range f.Problems {
-		if problem.At == passwordField(f.ID) {
-			return problem.Text
-		}
-	}
-	return ""
-}
-
-// passwordField returns the element id of the password field of a form.
-func passwordField(id string) string { return "password-" + id }
-
-// reauthMethod returns how the user must authenticate before a credential is created.
-func (r *request) reauthMethod() (reauthMethod, error) {
-	if r.user.Fresh(r.Now()) {
-		return noReauth, nil
-	}
-	app, err := r.Store.Authenticator(r.ctx(), r.user.User.ID)
-	if err != nil {
-		return noReauth, err
-	}
-	_, hash, _, err := r.Store.UserByID(r.ctx(), r.user.User.ID)
-	if hash == "" || app.Active {
-		return onOtherPage, err
-	}
-	return byPassword, err
-}
-
-// confirm makes sure that no field of a form was rejected and that the user authenticated recently, with the password
-// in the form if need be. If not, it shows the page again, which says what was not done, and returns errAnswered.
-func (s *Settings) confirm(r *request, form, undone string, again handler) error {
-	err := s.reauthenticate(r, form)
-	if err == nil && r.rejected(undone) {
-		return cmp.Or(again(r), errAnswered)
-	}
-	return err
-}
-
-// reauthenticate authenticates the user by password, unless a recent authentication exists, or rejects the password
-// field of the form with this id. If another field was rejected, it only checks whether a password was entered: the
-// page then shows all errors at once.
-func (s *Settings) reauthenticate(r *request, form string) error {
-	valid := len(r.problems) == 0
-	reject := func(status int, text string) error {
-		r.reject("your password", text)
-		r.problems[len(r.problems)-1].At = passwordField(form)
-		r.status = status
-		return nil
-	}
-	method, err := r.reauthMethod()
-	password := credential.Secret(r.form.Get("password"))
-	switch {
-	case err != nil || method == noReauth:
-		return err
-	case method == onOtherPage:
-		return reject(http.StatusBadRequest, "Confirm your identity first.")
-	case password == "":
-		return reject(http.StatusBadRequest, "Enter your password to continue.")
-	case !valid:
-		return nil
-	}
-	_, result, err := s.Passwords.Verify(r.ctx(), r.user.User.Email, password, s.Proxies.ClientAddress(r.http), true)
-	switch {
-	case errors.Is(err, session.ErrBusy):
-		web.SetRetryAfter(r.w.Header(), session.BusyFor)
-		return reject(http.StatusTooManyRequests, tooManySignIns)
-	case err != nil:
-		return err
-	case result.Limit.Reset > 0:
-		web.SetRateLimited(r.w.Header(), result.Limit.Reset, result.Limit)
-		return reject(http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.")
-	case !result.OK:
-		return reject(http.StatusBadRequest, wrongPassword)
-	}
-	err = s.Sessions.Reauthenticated(r.w, r.http, r.user, result.Proof, s.Proxies.ClientAddress(r.http))
-	switch {
-	case errors.Is(err, session.ErrProofInvalid):
-		return reject(http.StatusBadRequest, wrongPassword)
-	case errors.Is(err, session.ErrCodeNeeded): // an app was set up meanwhile
-		return reject(http.StatusBadRequest, "Confirm your identity first.")
-	case err == nil:
-		r.user.AuthenticatedAt = s.Now()
-	}
-	return err
-}
 
 // A replacementView is the page with the form that replaces a token or the secret of an application.
 type replacementView struct {
@@ -310,4 +193,212 @@ func (s *Settings) revokeToken(r *request, token pat.Token) error {
 		err = errTokenOver
 	}
 	return r.done(err, "The token "+token.Name+" was revoked.")
+}
+
+// showApplications shows the OAuth applications of one workspace, and what a form did.
+func (s *Settings) showApplications(r *request) error {
+	view := &listView[client.Client]{}
+	view.Rows, view.List = listing[client.Client]{
+		Of:    "applications",
+		First: func(c client.Client) bool { return r.created(c.ID) },
+		Text: func(c client.Client) []string {
+			return []string{c.Name, c.ID.String(), view.PlatformName(c.Platform), strings.Join(c.Redirects, " ")}
+		},
+	}.Select(r, read(r, s.Store.Clients, r.here.Workspace.ID))
+	return r.show("applications", view)
+}
+
+// A newApplicationView is the page with the form for a new application.
+type newApplicationView struct {
+	page
+	Resources []string
+}
+
+// showNewApplication shows the form, as typed if it was refused.
+func (s *Settings) showNewApplication(r *request) error {
+	fresh := url.Values{"kind": {string(client.Confidential)}, "resource": {s.BaseURL + "/mcp"}} // of assistants
+	view := &newApplicationView{page{Form: r.typed(fresh)}, s.Resources}
+	view.Title = "Register an application"
+	return r.show("newapp", view)
+}
+
+const notRegistered = "The application was not registered."
+
+// register takes kind, name, permissions, redirect_uris, platform, resource and method. It shows the identifier of the
+// client and, only this time, its secret. The form's key names the client, so the same form sent again does not create
+// another.
+func (s *Settings) register(r *request) error {
+	wish := registration(r.form)
+	c, refusals := s.checkApplication(client.Kind(r.form.Get("kind")), wish, r.here.Permissions)
+	for _, refusal := range refusals {
+		r.reject("app "+refusal.Field, whyNotRegistered(refusal, wish))
+	}
+	if err := s.confirm(r, "app", notRegistered, s.showNewApplication); err != nil {
+		return err
+	}
+	c.ID = r.key.Makes
+	c, secret, err := s.Clients.Register(r.ctx(), r.actor(), c, named(c))
+	switch {
+	case errors.Is(err, client.ErrTooMany):
+		return s.showNewApplication(r.refuse(http.StatusConflict, notRegistered, problemOf("app name",
+			"This workspace has 1,000 applications, which is the maximum. Delete one first.")))
+	case errors.Is(err, client.ErrExists):
+		return s.showRegisteredBefore(r)
+	case err != nil:
+		return err
+	}
+	did := outcome{
+		What:     "application",
+		ID:       c.ID,
+		Name:     c.Name,
+		Value:    secret.Reveal(),
+		Client:   c.ID.String(),
+		Resource: c.Resource, // of a connector
+	}
+	if secret != "" {
+		address := url.Values{"client_id": {did.Client}, "redirect_uri": {c.Redirects[0]}, "state": {"STATE"}}
+		did.Consent = s.AppURL + "/oauth/authorize?" + address.Encode()
+	}
+	return s.showApplications(r.withOutcome(did))
+}
+
+// checkApplication returns the client that the form describes, with a refusal for each invalid field. Its kind is the
+// chosen one: a user who asks for a connector never gets a secret.
+func (s *Settings) checkApplication(
+	kind client.Kind, wish client.Registration, held perm.Set,
+) (client.Client, []*client.Refusal) {
+	c, refusals := wish.Check(s.Resources)
+	if kind != client.Confidential && kind != client.Connector {
+		refusals = slices.DeleteFunc(refusals, func(r *client.Refusal) bool {
+			return slices.Contains([]string{"connectorPlatform", "resource", "tokenEndpointAuthMethod"}, r.Field)
+		})
+		refusals = append(refusals, &client.Refusal{Field: "kind"})
+	}
+	about := func(r *client.Refusal) bool { return r.Field == "requiredPermissions" }
+	if !held.HasAll(c.Required) && !slices.ContainsFunc(refusals, about) {
+		refusals = append(refusals, &client.Refusal{
+			Field:   "requiredPermissions",
+			Message: "You can only require permissions that you have in this workspace.",
+		})
+	}
+	at := func(r *client.Refusal) int { return slices.Index(applicationFields, r.Field) }
+	slices.SortStableFunc(refusals, func(a, b *client.Refusal) int { return at(a) - at(b) })
+	return c, refusals
+}
+
+// applicationFields are the fields of the form in its order, by the field names of client.Refusal.
+var applicationFields = []string{
+	"name", "kind", "connectorPlatform", "resource", "tokenEndpointAuthMethod", "redirectUris", "requiredPermissions",
+}
+
+func registration(form url.Values) client.Registration {
+	out := client.Registration{Name: form.Get("name"), Required: form["permissions"]}
+	for _, line := range strings.Split(form.Get("redirect_uris"), "\n") {
+		if uri := spelling.Pasted(line); uri != "" {
+			out.Redirects = append(out.Redirects, uri)
+		}
+	}
+	if form.Get("kind") == string(client.Connector) {
+		out.Connector, out.Platform, out.Resource = true, form.Get("platform"), form.Get("resource")
+	} else {
+		out.AuthMethod = form.Get("method")
+	}
+	return out
+}
+
+// named returns the detail of the events of a client.
+func named(c client.Client) map[string]any { return map[string]any{"name": c.Name} }
+
+// showRegisteredBefore responds to a form that was sent before. The application may have been deleted since.
+func (s *Settings) showRegisteredBefore(r *request) error {
+	_, err := s.Store.Client(r.ctx(), r.key.Makes)
+	if errors.Is(err, client.ErrUnknown) {
+		return s.showApplications(r.withOutcome(outcome{What: "application deleted"}))
+	}
+	if err != nil {
+		return err
+	}
+	return s.showApplications(r.withOutcome(outcome{What: "application again", Client: r.key.Makes.String()}))
+}
+
+// application reads the workspace's client that the form names.
+func (r *request) application() (client.Client, error) {
+	return r.Clients.Own(r.ctx(), r.actor(), r.id())
+}
+
+func (s *Settings) showSecretReplacement(r *request, c client.Client) error {
+	if c.Kind.Traits().Public {
+		ui.Redirect(r.w, r.path(r.section))
+		return nil
+	}
+	return r.showReplacement(c.ID, c.Name, true)
+}
+
+// replaceSecret takes id and expire_old.
+func (s *Settings) replaceSecret(r *request, c client.Client) error {
+	if c.Kind.Traits().Public {
+		return s.showApplications(r.refuse(http.StatusBadRequest,
+			"The secret was not replaced. A connector is a public client and has no secret."))
+	}
+	again := func(r *request) error { return s.showSecretReplacement(r, c) }
+	if err := s.confirm(r, c.ID.String(), "Nothing was created.", again); err != nil {
+		return err
+	}
+	expire := r.form.Get("expire_old") == "yes"
+	secret, err := s.Clients.ReplaceSecret(r.ctx(), r.actor(), c, expire, named(c))
+	if err != nil {
+		return err
+	}
+	did := outcome{What: "secret", ID: c.ID, Name: c.Name, Value: secret.Reveal(), Client: c.ID.String()}
+	if expire {
+		did.What = "secret at once"
+	}
+	return s.showApplications(r.withOutcome(did))
+}
+
+// deleteApplication takes id.
+func (s *Settings) deleteApplication(r *request, c client.Client) error {
+	_, err := s.Clients.Delete(r.ctx(), r.actor(), c.ID, named(c))
+	if errors.Is(err, client.ErrUnknown) {
+		err = nil
+	}
+	return r.done(err, c.Name+" was deleted and disconnected for everyone.")
+}
+
+// whyNotRegistered returns the message for the form's user. The message of client.Refusal is for API clients and names
+// JSON members.
+func whyNotRegistered(r *client.Refusal, wish client.Registration) string {
+	switch r.Field {
+	case "redirectUris":
+		switch {
+		case r.Nth > 0: // empty lines do not count
+			return "Address " + strconv.Itoa(r.Nth) + " of " + strconv.Itoa(len(wish.Redirects)) + ": " + r.Message
+		case len(wish.Redirects) != 1:
+			return "Enter 1 to 20 redirect URIs, one per line."
+		}
+	case "requiredPermissions":
+		return aboutPermissions(r, wish)
+	}
+	return r.Message
+}
+
+func aboutPermissions(r *client.Refusal, wish client.Registration) string {
+	notForConnectors := func(id string) bool {
+		entry, known := perm.Describe(perm.Permission(id))
+		return known && !entry.Connector
+	}
+	switch at := slices.IndexFunc(wish.Required, notForConnectors); {
+	case len(wish.Required) == 0:
+		return "Choose at least one permission."
+	case at >= 0 && wish.Connector:
+		entry, _ := perm.Describe(perm.Permission(wish.Required[at]))
+		return "Connectors cannot have the permission “" + entry.Title + "”. Deselect it."
+	}
+	required := perm.FromStrings(wish.Required)
+	if surplus := required.Without(required.Usable(wish.Resource)); wish.Connector && len(surplus) > 0 {
+		entry, _ := perm.Describe(surplus[0])
+		return wish.Resource + " does not use the permission “" + entry.Title +
+			"”. Deselect it or choose another resource."
+	}
+	return r.Message
 }

@@ -338,3 +338,17 @@ func (r *request) id() uuid.UUID {
 func (r *request) device() string { return session.DeviceName(r.http.UserAgent()) }
 
 func (r *request) address() string { return r.Proxies.ClientAddress(r.http).String() }
+
+// An outcome is what a form for developers did. The page shows it only once, with the credential that the form created.
+type outcome struct {
+	What     string    // chooses the words in part_developers.html
+	ID       uuid.UUID // of the token or application, if it created one, which comes first in its list
+	Name     string
+	Value    string // "" if it cannot be shown, or not again
+	Client   string // client id of the value, or ""
+	Consent  string // where a new application with a secret sends people, or ""
+	Resource string // of a new connector, or ""
+}
+
+// created reports whether the form created what has this id.
+func (r *request) created(id uuid.UUID) bool { return r.outcome != nil && r.outcome.ID == id }

@@ -1,6 +1,7 @@
 // Package settings serves the pages of the settings, and GET / and GET /settings as a 303 to /settings/user. Routes is
 // the table of the pages and their forms. What they have in common is in request.go: the session, the key of the forms,
-// the workspace and its permission, the frame, refusals and notices.
+// the frame, refusals and notices; and in access.go: the workspace and its permission, the recent authentication, and
+// the error pages.
 //
 // Every form has a key that is sealed for the sign-in it was shown to: a form of another session is a 403. Pages of one
 // workspace need a permission there (contract, section 7): account:read:members for the members, and account:api:access

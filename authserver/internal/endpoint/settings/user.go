@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
@@ -127,6 +128,71 @@ func (s *Settings) deleteAccount(r *request, view *deletionView) error {
 		ui.Redirect(r.w, "/login?"+ui.AccountDeleted+"=1")
 	}
 	return err
+}
+
+// An endView shows what ends with a membership, before it ends.
+type endView struct {
+	page
+	Member  membership.Member
+	Leaves  bool   // the user leaves; otherwise another member is removed
+	Ends    string // connections and tokens that end, or ""
+	Invited bool   // the member sent invitations that are still open
+}
+
+// ending returns the connections and tokens that end, in words, or "" if there are none.
+func ending(connections, tokens int) string {
+	var ends []string
+	if connections > 0 {
+		ends = append(ends, ui.Count(connections, "connection"))
+	}
+	if tokens > 0 {
+		ends = append(ends, ui.Count(tokens, "personal access token"))
+	}
+	return strings.Join(ends, " and ")
+}
+
+// showEnd shows what ends with a membership of a workspace.
+func (s *Settings) showEnd(r *request, view *endView, in workspace.Membership) error {
+	open := read(r, s.Store.Invitations, in.Workspace.ID)
+	view.Invited = slices.ContainsFunc(open, func(i membership.Invitation) bool {
+		return i.InviterID == view.Member.UserID && !i.Expired(s.Now())
+	})
+	view.Ends, view.Membership = ending(view.Member.Connections, view.Member.Tokens), in
+	return r.show("memberend", view)
+}
+
+const notMember = "You are not a member of this workspace."
+
+// leave takes tenant and confirm. Each member may leave, and first sees what ends.
+func (s *Settings) leave(r *request) error {
+	r.back = userSection.Path()
+	own, member := r.membership(r.form.Get("tenant"))
+	if !member {
+		return r.done(nil, notMember)
+	}
+	name := own.Workspace.Name
+	if r.form.Get("confirm") == "yes" {
+		actor := r.actor()
+		actor.WorkspaceID = own.Workspace.ID
+		_, err := s.Members.Leave(r.ctx(), actor)
+		if errors.Is(err, membership.ErrLastHolder) {
+			s.Pages.ShowError(r.w, r.http, ui.MessageOf("last holder", name)) // contract, section 7: 409
+			return nil
+		}
+		if errors.Is(err, membership.ErrNoMember) {
+			return r.done(nil, notMember)
+		}
+		return r.done(err, "You left "+name+".")
+	}
+	if r.user.SecondFactor.MustConfirm() {
+		return session.ErrSecondFactor
+	}
+	m, err := s.Store.WorkspaceMember(r.ctx(), own.Workspace.ID, r.user.User.ID)
+	if err != nil {
+		return err
+	}
+	r.section = ui.Section{Name: userSection.Name, Title: "Leave " + name}
+	return s.showEnd(r, &endView{Member: m, Leaves: true}, own)
 }
 
 // An appsView is Settings → Connected apps, with every grant of the user.

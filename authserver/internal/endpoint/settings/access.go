@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -186,6 +188,111 @@ func (s *Settings) switcher(
 		out.Workspaces = append(out.Workspaces, one)
 	}
 	return out
+}
+
+// A reauthMethod is how the user must authenticate before a credential is created.
+type reauthMethod string
+
+const (
+	noReauth    reauthMethod = ""          // the user authenticated recently
+	byPassword  reauthMethod = "password"  // the form asks for the password
+	onOtherPage reauthMethod = "elsewhere" // the password alone is not enough, or there is none
+)
+
+// A reauthField is the password field of a form, or the link to reauthentication, if the user must authenticate.
+type reauthField struct {
+	*page
+	ID string // of the form
+}
+
+// ReauthField returns the field of the form with this id.
+func (p *page) ReauthField(id string) reauthField { return reauthField{p, id} }
+
+// Note returns the error of the field, or "".
+func (f reauthField) Note() string {
+	for _, problem := range f.Problems {
+		if problem.At == passwordField(f.ID) {
+			return problem.Text
+		}
+	}
+	return ""
+}
+
+// passwordField returns the element id of the password field of a form.
+func passwordField(id string) string { return "password-" + id }
+
+// reauthMethod returns how the user must authenticate before a credential is created.
+func (r *request) reauthMethod() (reauthMethod, error) {
+	if r.user.Fresh(r.Now()) {
+		return noReauth, nil
+	}
+	app, err := r.Store.Authenticator(r.ctx(), r.user.User.ID)
+	if err != nil {
+		return noReauth, err
+	}
+	_, hash, _, err := r.Store.UserByID(r.ctx(), r.user.User.ID)
+	if hash == "" || app.Active {
+		return onOtherPage, err
+	}
+	return byPassword, err
+}
+
+// confirm makes sure that no field of a form was rejected and that the user authenticated recently, with the password
+// in the form if need be. If not, it shows the page again, which says what was not done, and returns errAnswered.
+func (s *Settings) confirm(r *request, form, undone string, again handler) error {
+	err := s.reauthenticate(r, form)
+	if err == nil && r.rejected(undone) {
+		return cmp.Or(again(r), errAnswered)
+	}
+	return err
+}
+
+// reauthenticate authenticates the user by password, unless a recent authentication exists, or rejects the password
+// field of the form with this id. If another field was rejected, it only checks whether a password was entered: the
+// page then shows all errors at once.
+func (s *Settings) reauthenticate(r *request, form string) error {
+	valid := len(r.problems) == 0
+	reject := func(status int, text string) error {
+		r.reject("your password", text)
+		r.problems[len(r.problems)-1].At = passwordField(form)
+		r.status = status
+		return nil
+	}
+	method, err := r.reauthMethod()
+	password := credential.Secret(r.form.Get("password"))
+	switch {
+	case err != nil || method == noReauth:
+		return err
+	case method == onOtherPage:
+		return reject(http.StatusBadRequest, "Confirm your identity first.")
+	case password == "":
+		return reject(http.StatusBadRequest, "Enter your password to continue.")
+	case !valid:
+		return nil
+	}
+	_, result, err := s.Passwords.Verify(r.ctx(), r.user.User.Email, password, s.Proxies.ClientAddress(r.http), true)
+	switch {
+	case errors.Is(err, session.ErrBusy):
+		web.SetRetryAfter(r.w.Header(), session.BusyFor)
+		return reject(http.StatusTooManyRequests, tooManySignIns)
+	case err != nil:
+		return err
+	case result.Limit.Reset > 0:
+		web.SetRateLimited(r.w.Header(), result.Limit.Reset, result.Limit)
+		return reject(http.StatusTooManyRequests, "Too many wrong passwords. Please try again later.")
+	case !result.OK:
+		return reject(http.StatusBadRequest, wrongPassword)
+	}
+	err = s.Sessions.Reauthenticated(r.w, r.http, r.user, result.Proof, s.Proxies.ClientAddress(r.http))
+	switch {
+	case errors.Is(err, session.ErrProofInvalid):
+		return reject(http.StatusBadRequest, wrongPassword)
+	case errors.Is(err, session.ErrCodeNeeded): // an app was set up meanwhile
+		return reject(http.StatusBadRequest, "Confirm your identity first.")
+	case err == nil:
+		r.user.AuthenticatedAt = s.Now()
+	}
+	return err
 }
 
 // errAnswered is the error of a request whose response was already written.
