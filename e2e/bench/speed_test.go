@@ -110,7 +110,7 @@ type bench struct {
 
 // withoutGate removes the gate from the list: the same handler and query, with the same load, for any caller.
 func withoutGate() []harness.Fault {
-	const gate, reads = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/reads.go"
+	const gate, reads = "resourceapi/internal/gate/gate.go", "resourceapi/internal/store/postgres/requests.go"
 	return []harness.Fault{
 		{
 			File: gate,

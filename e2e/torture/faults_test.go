@@ -13,12 +13,11 @@ const (
 	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/redis.go"
-	writesFile      = "resourceapi/internal/store/postgres/writes.go"
+	requestsFile    = "resourceapi/internal/store/postgres/requests.go"
 	serveFile       = "shared/net/web/serve.go"
 	scriptFile      = "authserver/internal/store/redis/script.go"
 	rotateFile      = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile    = "authserver/internal/store/redis/lua/exchange.lua"
-	readsFile       = "resourceapi/internal/store/postgres/reads.go"
 	accessFile      = "resourceapi/internal/gate/access.go"
 	tokenFile       = "authserver/internal/endpoint/protocol/token/handler.go"
 	refusalsFile    = "authserver/internal/oauth/engine/refusals.go"
@@ -61,9 +60,9 @@ var replayUnrevoked = harness.Fault{File: grantsFile,
 
 // membershipCached makes resourceapi reuse the first standing that it read for a grant.
 var membershipCached = []harness.Fault{
-	{File: readsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
-	{File: readsFile, Old: "// read sends", New: "var kept sync.Map\n\n// read sends"},
-	{File: readsFile, Old: "	return *answer.standing, answer.found, nil\n",
+	{File: requestsFile, Old: "import (\n", New: "import (\n\t\"sync\"\n"},
+	{File: requestsFile, Old: "// read sends", New: "var kept sync.Map\n\n// read sends"},
+	{File: requestsFile, Old: "	return *answer.standing, answer.found, nil\n",
 		New: `	first, _ := kept.LoadOrStore(one.standing.GrantID, *answer.standing)
 	return first.(standing.Standing), answer.found, nil
 `},
@@ -243,7 +242,7 @@ var drainOff = []harness.Fault{
 // keyInOtherTransaction stores the response of an Idempotency-Key in another transaction than the effect.
 var keyInOtherTransaction = []harness.Fault{
 	{
-		File: writesFile,
+		File: requestsFile,
 		Old:  "			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)\n",
 		New: `			apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {
 				err = inTransaction(ctx, s.pool, func(own *transaction) { made, own.err = effect(ctx, own.Tx) })

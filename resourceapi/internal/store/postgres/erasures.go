@@ -153,6 +153,36 @@ func (t *transaction) lockAddress(workspaceID uuid.UUID, email string) {
 	}
 }
 
+// lockPerson locks an address in its canonical spelling, unless it is empty, and then locks and returns its supporters.
+// Earlier releases stored one supporter for each spelling. The index supporters_as_typed contains only these rows.
+func (t *transaction) lockPerson(workspaceID uuid.UUID, email string) (person []uuid.UUID) {
+	if email == "" {
+		return nil
+	}
+	t.lockAddress(workspaceID, email)
+	person = t.otherSupporters(workspaceID, email)
+	var id uuid.UUID
+	if t.row("find a supporter", "select id from resource.supporters where tenant_id = $1 and email = $2 for update",
+		workspaceID, email).find(&id) {
+		person = append(person, id)
+	}
+	return person
+}
+
+// otherSupporters locks and returns the supporters whose address is stored in another spelling.
+func (t *transaction) otherSupporters(workspaceID uuid.UUID, email string) (others []uuid.UUID) {
+	for _, one := range rowsOf(t, "find a supporter", pgx.RowToStructByNameLax[engage.StoredSupporter], `
+		select id, email from resource.supporters
+		where tenant_id = $1 and email <> $2 and canonical is null
+			and (octet_length(email) <> length(email) or strpos(email, 'xn--') > 0)
+		order by created_at, id for update`, workspaceID, email) {
+		if spelling.Key(*one.Email) == email {
+			others = append(others, one.ID)
+		}
+	}
+	return others
+}
+
 // erasePerson erases supporters, who are locked, and the submissions without a supporter that have the address.
 func (t *transaction) erasePerson(
 	workspaceID uuid.UUID, person []uuid.UUID, email string, by uuid.UUID,

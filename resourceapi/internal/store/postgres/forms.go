@@ -126,3 +126,21 @@ func (e *Engage) Forms(
 	text := "select " + formColumns + " from resource.forms f where f.tenant_id = $1 and f.erased_at is null"
 	return readRange(ctx, e.pool, text, "f", arguments{workspaceID}, r, pgx.RowToStructByName[engage.Form], take)
 }
+
+const supporterSQL = `select p.id, nullif(p.email, '') as email, nullif(p.phone, '') as phone,
+	nullif(p.name, '') as name, p.created_at
+	from resource.supporters p where p.tenant_id = $1 and p.erased_at is null`
+
+// Supporters passes one page of the workspace's supporters, newest first, to take until it returns false.
+func (e *Engage) Supporters(
+	ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.StoredSupporter) bool,
+) (rest.End, error) {
+	scan := pgx.RowToStructByName[engage.StoredSupporter]
+	return readRange(ctx, e.pool, supporterSQL, "p", arguments{workspaceID}, r, scan, take)
+}
+
+// Supporter reads a supporter. It returns engage.ErrNoSupporter, also for one of another workspace.
+func (s *Store) Supporter(ctx context.Context, workspaceID, id uuid.UUID) (engage.StoredSupporter, error) {
+	return oneRow(ctx, s.pool, engage.ErrNoSupporter, pgx.RowToStructByName[engage.StoredSupporter],
+		supporterSQL+" and p.id = $2", workspaceID, id)
+}

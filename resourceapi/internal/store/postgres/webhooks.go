@@ -2,11 +2,19 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -137,4 +145,280 @@ func (t *transaction) recordWebhook(action string, e webhook.Endpoint, by *uuid.
 	}
 	t.exec("record a change of a webhook endpoint", "select account.record_webhook($1, $2, $3, $4, $5, $6, $7)",
 		uuid.Must(uuid.NewV7()), e.WorkspaceID, by, action, e.ID, detail, web.RequestID(t.ctx))
+}
+
+// DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
+func (w *Webhooks) DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error) {
+	return w.workspacesByID(ctx, "select webhook, tenant from account.webhooks_due($1)", limit)
+}
+
+// Target implements delivery.Store.
+func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t delivery.Target, err error) {
+	var permissions []string
+	err = w.pool.QueryRow(ctx, `select `+webhook.Columns+`, w.secret, w.secret_key, w.position, w.failures,
+		w.next_try_at <= now(), coalesce(account.webhook_standing(w.tenant_id, w.id), '{}'),
+		case when w.former_until > now() then w.former_secret end, w.former_secret_key
+		from account.webhooks w where w.tenant_id = $1 and w.id = $2`, workspaceID, id).
+		Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Position, &t.Failures, &t.Ready, &permissions,
+			&t.Former.Secret, &t.Former.Key)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return delivery.Target{}, webhook.ErrNotFound
+	}
+	t.Permissions = perm.FromStrings(permissions)
+	return t, outcome(err)
+}
+
+// Requested implements delivery.Store.
+func (w *Webhooks) Requested(
+	ctx context.Context, workspaceID, id uuid.UUID,
+) (d webhook.Delivery, waits bool, err error) {
+	d, err = oneRow(ctx, w.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
+		from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
+		order by d.created_at limit 1`, workspaceID, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return webhook.Delivery{}, false, nil
+	}
+	return d, err == nil, err
+}
+
+// Event implements delivery.Store.
+func (w *Webhooks) Event(
+	ctx context.Context, workspaceID uuid.UUID, sequence int64,
+) (e delivery.Event, stored bool, err error) {
+	e, err = oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent,
+		"select sequence, type, data, created_at from account.webhook_event($1, $2)", workspaceID, sequence)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return delivery.Event{}, false, nil
+	}
+	return e, err == nil, err
+}
+
+// Next implements delivery.Store.
+func (w *Webhooks) Next(
+	ctx context.Context, t delivery.Target, types []string,
+) (e delivery.Event, found bool, err error) {
+	rows, _ := w.pool.Query(ctx, `select sequence, coalesce(type, ''), data, created_at
+		from account.next_webhook_event($1, $2, $3, $4, $5, $6)`,
+		t.WorkspaceID, t.Position, t.CreatedAt.Add(-delivery.Lateness), types, w.steps.Number, w.steps.Examine)
+	if e, err = pgx.CollectExactlyOneRow(rows, scanEvent); err != nil {
+		return delivery.Event{}, false, outcome(fmt.Errorf("read the next event of a webhook endpoint: %w", err))
+	}
+	return e, e.Type != "", nil
+}
+
+// changeAtPosition changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the
+// changes in SQL, where $4 is the time of the database and args are the parameters from $5 on.
+func (w *Webhooks) changeAtPosition(
+	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, set string,
+	args func(now time.Time) []any,
+) error {
+	return outcome(w.pool.transact(ctx, func(tx *transaction) {
+		now := tx.now()
+		changed := tx.exec("record a webhook delivery", "update account.webhooks set "+set+", tried_at = $4 "+
+			"where tenant_id = $1 and id = $2 and position = $3",
+			append([]any{t.WorkspaceID, t.ID, t.Position, now}, args(now)...)...)
+		if changed > 0 { // else changed or deleted meanwhile
+			tx.addAttempt(t, e, a, now)
+		}
+	}))
+}
+
+// now reads the time of the database. It is a separate statement, because a distributed database accepts times in
+// changes only as parameters.
+func (t *transaction) now() (now time.Time) {
+	t.row("read the time of the database", "select clock_timestamp()").read(&now)
+	return now
+}
+
+// addAttempt adds an attempt to send an event to the log.
+func (t *transaction) addAttempt(to delivery.Target, e delivery.Event, a delivery.Attempt, now time.Time) {
+	t.exec("record a webhook delivery", `insert into account.webhook_deliveries
+		(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
+		values ($1, $2, $3, 'event', $4, $5, $6, nullif($7::integer, 0), nullif($8, ''), $9)`,
+		to.WorkspaceID, uuid.Must(uuid.NewV7()), to.ID, e.Type, e.Sequence, now, a.Status, a.Problem,
+		a.Took.Milliseconds())
+}
+
+// Finish implements delivery.Store.
+func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
+	return outcome(w.pool.transact(ctx, func(t *transaction) {
+		now := t.now()
+		var endpoint uuid.UUID
+		if t.row("record a webhook delivery", `
+			update account.webhook_deliveries
+			set tried_at = $5, status = nullif($2::integer, 0), problem = nullif($3, ''), took_ms = $4
+			where tenant_id = $6 and id = $1 returning webhook_id`,
+			id, a.Status, a.Problem, a.Took.Milliseconds(), now, workspaceID).find(&endpoint) {
+			t.exec("record a webhook delivery", `update account.webhooks set tried_at = $3
+				where tenant_id = $1 and id = $2`, workspaceID, endpoint, now)
+		} // else deleted meanwhile
+	}))
+}
+
+// Accept implements delivery.Store.
+func (w *Webhooks) Accept(ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt) error {
+	return w.changeAtPosition(ctx, t, e, a, "position = $5, failures = 0, failing_since = null, next_try_at = $4",
+		func(time.Time) []any { return []any{e.Sequence} })
+}
+
+// Skip implements delivery.Store.
+func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
+	return w.exec(ctx, "record a webhook delivery", `update account.webhooks set position = $4
+		where tenant_id = $1 and id = $2 and position = $3`, t.WorkspaceID, t.ID, t.Position, sequence)
+}
+
+// Retry implements delivery.Store. The wait ends at the latest when the endpoint is due to be disabled (W5).
+func (w *Webhooks) Retry(
+	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, wait time.Duration,
+) error {
+	return w.changeAtPosition(ctx, t, e, a, "failures = failures + 1, failing_since = $5, next_try_at = $6",
+		func(now time.Time) []any {
+			since := now
+			if t.FailingSince != nil {
+				since = *t.FailingSince
+			}
+			next := now.Add(wait)
+			if end := since.Add(delivery.DisableAfter); end.Before(next) {
+				next = end
+			}
+			return []any{since, next}
+		})
+}
+
+// Disable implements delivery.Store.
+func (w *Webhooks) Disable(
+	ctx context.Context, t delivery.Target, reason webhook.Reason, e delivery.Event, a *delivery.Attempt, mail bool,
+) error {
+	return outcome(w.pool.transact(ctx, func(tx *transaction) {
+		disabled := rowsOf(tx, "disable a webhook endpoint", webhook.Scan, `
+			update account.webhooks w set enabled = false, reason = $3, disabled_at = now(),
+				mail_due = $4, tried_at = now()
+			where w.tenant_id = $5 and w.id = $1 and w.position = $2 and w.enabled returning `+webhook.Columns,
+			t.ID, t.Position, reason, mail, t.WorkspaceID)
+		if len(disabled) == 0 {
+			return // changed or deleted meanwhile
+		}
+		if a != nil {
+			tx.addAttempt(t, e, *a, tx.now())
+		}
+		tx.recordWebhook("webhook.disabled", disabled[0], nil)
+	}))
+}
+
+// PublishWebhookKey makes authserver seal the secrets of new endpoints with the key.
+func (w *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) error {
+	return w.exec(ctx, "record a webhook delivery", `insert into account.webhook_keys (public_key) values ($1)
+		on conflict (public_key) do update set published_at = clock_timestamp()`, publicKey)
+}
+
+// ResealWebhooks replaces secrets that are sealed with another key, in batches. It does not change secrets for which
+// reseal returns an error, and returns the last of these errors.
+func (w *Webhooks) ResealWebhooks(
+	ctx context.Context, publicKey []byte, reseal func(id uuid.UUID, secret webhook.Sealed) (webhook.Sealed, error),
+) (failed error) {
+	type row struct {
+		workspaceID, id uuid.UUID
+		sealed          webhook.Sealed
+	}
+	for after := (row{}); ; {
+		some, err := allRows(ctx, w.pool, func(r pgx.CollectableRow) (found row, err error) {
+			return found, r.Scan(&found.workspaceID, &found.id, &found.sealed.Secret, &found.sealed.Key)
+		}, `select tenant_id, id, secret, secret_key from account.webhooks
+			where secret_key <> $1 and (tenant_id, id) > ($2, $3) order by tenant_id, id limit 100`,
+			publicKey, after.workspaceID, after.id)
+		if err != nil {
+			return outcome(err)
+		}
+		if len(some) == 0 {
+			return failed
+		}
+		for _, one := range some {
+			after = one
+			sealed, err := reseal(one.id, one.sealed)
+			if err != nil {
+				failed = err
+				continue
+			}
+			err = w.exec(ctx, "record a webhook delivery", `update account.webhooks set secret = $3, secret_key = $4
+				where tenant_id = $1 and id = $2 and secret = $5`,
+				one.workspaceID, one.id, sealed.Secret, sealed.Key, one.sealed.Secret)
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// WebhookStates counts the endpoints by state: enabled, failing, disabled.
+func (w *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
+	var enabled, failing, disabled int
+	err := w.pool.QueryRow(ctx, `select count(*) filter (where enabled and failing_since is null),
+		count(*) filter (where enabled and failing_since is not null), count(*) filter (where not enabled)
+		from account.webhooks`).Scan(&enabled, &failing, &disabled)
+	return map[string]int{"enabled": enabled, "failing": failing, "disabled": disabled}, outcome(err)
+}
+
+// PersonalData implements delivery.Store.
+func (w *Webhooks) PersonalData(
+	ctx context.Context, workspaceID uuid.UUID, e delivery.Event,
+) (p delivery.PersonalData, err error) {
+	kind, _, _ := strings.Cut(e.Type, ".")
+	if kind != "submission" && kind != "member" {
+		return p, nil
+	}
+	var subject struct{ ID uuid.UUID }
+	if err := json.Unmarshal(e.Data, &subject); err != nil {
+		return p, fmt.Errorf("read the subject of an event: %w", err)
+	}
+	if kind == "member" {
+		p.Member, err = w.member(ctx, workspaceID, subject.ID)
+		return p, err
+	}
+	p.Submission, p.Supporter, err = w.submission(ctx, workspaceID, subject.ID)
+	return p, err
+}
+
+// submission reads a submission and its supporter, each nil if it is not stored. Both are nil while no member may read
+// them, because the module is off (contract, section 6).
+func (w *Webhooks) submission(
+	ctx context.Context, workspaceID, id uuid.UUID,
+) (*engage.SubmissionRecord, *engage.StoredSupporter, error) {
+	var open bool
+	err := w.pool.QueryRow(ctx, `select exists (
+		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
+	if err != nil || !open {
+		return nil, nil, outcome(err)
+	}
+	s, err := w.Submission(ctx, workspaceID, id)
+	if errors.Is(err, engage.ErrNoSubmission) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Supporter == nil {
+		return new(s.Record()), nil, nil
+	}
+	p, err := w.Supporter(ctx, workspaceID, *s.Supporter)
+	if errors.Is(err, engage.ErrNoSupporter) {
+		return nil, nil, nil // erased meanwhile, with the submission
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return new(s.Record()), &p, nil
+}
+
+// member reads a member of the workspace, or returns nil.
+func (w *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
+	m := delivery.Member{UserID: user}
+	err := w.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
+		Scan(&m.Name, &m.Email)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, outcome(err)
+	}
+	return &m, nil
 }
