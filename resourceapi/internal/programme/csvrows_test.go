@@ -50,7 +50,7 @@ func TestImport_RefusesHugeRowBeforeSplitting(t *testing.T) {
 		"a cell over the bound": {"name\n" + strings.Repeat(",", maxCells) + "\n", 2},
 	} {
 		spent := allocated(func() {
-			rows, wrong := ReadImport(c.text)
+			rows, _, wrong := ReadImport(c.text)
 			if rows != nil || len(wrong) != 1 || wrong[0].Row != c.row || wrong[0].Message == "" {
 				t.Errorf("%s: %d rows, %v", name, len(rows), wrong)
 			}
@@ -59,7 +59,7 @@ func TestImport_RefusesHugeRowBeforeSplitting(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated", name, spent)
 		}
 	}
-	if _, wrong := ReadImport("name\n" + strings.Repeat(",", maxCells-1) + "x\n"); len(wrong) != 1 ||
+	if _, _, wrong := ReadImport("name\n" + strings.Repeat(",", maxCells-1) + "x\n"); len(wrong) != 1 ||
 		!strings.Contains(wrong[0].Message, "Values in this row: 100") {
 		t.Errorf("%v", wrong)
 	}

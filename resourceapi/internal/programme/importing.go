@@ -1,6 +1,7 @@
 package programme
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -59,14 +60,14 @@ func CheckImport(text string) error {
 	return err
 }
 
-// ReadImport returns the programmes of the rows or the errors in the rows, never both (P5).
-func ReadImport(text string) ([]Details, []RowError) {
+// ReadImport returns what the rows do or the errors in the rows, never both (P5). byExternalID reports whether the file
+// has the column externalId: a row with a known one changes its programme in the columns that the file has. Otherwise
+// each row creates a programme.
+func ReadImport(text string) (rows []Upsert, byExternalID bool, wrong []RowError) {
 	reader, columns, err := openImport(text)
 	if err != nil {
-		return nil, []RowError{{Row: 1, Message: "The header is not valid."}}
+		return nil, false, []RowError{{Row: 1, Message: "The header is not valid."}}
 	}
-	var rows []Details
-	var wrong []RowError
 	for len(wrong) < MaxImportErrors {
 		record, err := reader.next()
 		if errors.Is(err, io.EOF) {
@@ -76,17 +77,22 @@ func ReadImport(text string) ([]Details, []RowError) {
 			wrong = append(wrong, RowError{Row: reader.row, Message: message})
 			break
 		}
-		details, problems := readRow(record, columns)
-		details.Row = reader.row
-		rows = append(rows, details)
-		for _, field := range slices.Sorted(maps.Keys(problems)) {
-			wrong = append(wrong, RowError{Row: reader.row, Field: field, Message: problems[field]})
-		}
+		one, problems := readRow(record, columns)
+		one.Row = reader.row
+		rows = append(rows, *one)
+		wrong = appendErrors(wrong, reader.row, problems)
 	}
 	if len(wrong) > 0 {
-		return nil, wrong[:min(len(wrong), MaxImportErrors)]
+		return nil, false, wrong[:min(len(wrong), MaxImportErrors)]
 	}
-	return rows, nil
+	return rows, slices.Contains(columns, FieldExternalID), nil
+}
+
+func appendErrors(all []RowError, row int, problems rest.Problems) []RowError {
+	for _, field := range slices.Sorted(maps.Keys(problems)) {
+		all = append(all, RowError{Row: row, Field: field, Message: problems[field]})
+	}
+	return all
 }
 
 // endOfImport returns the message for a row with which reading ends, or "". rows is how many rows were read before.
@@ -120,9 +126,8 @@ func openImport(text string) (*rowReader, []string, error) {
 			"name,summary,status,startsOn,endsOn,externalId in any order."}
 	}
 	columns = withoutEmptyEnd(columns, 0)
-	known := []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
 	for i, column := range columns {
-		if !slices.Contains(known, column) || slices.Contains(columns[:i], column) {
+		if !slices.Contains(WritableFields, column) || slices.Contains(columns[:i], column) {
 			return nil, nil, rest.Problems{
 				"header": "The columns can only be name,summary,status,startsOn,endsOn,externalId, each once, " +
 					"separated by commas, semicolons or tabs.",
@@ -135,39 +140,42 @@ func openImport(text string) (*rowReader, []string, error) {
 	return reader, columns, nil
 }
 
-func readRow(record, columns []string) (Details, rest.Problems) {
+// readRow returns what a row does. It changes a programme only in the columns of the file. An empty cell has the
+// default value.
+func readRow(record, columns []string) (*Upsert, rest.Problems) {
+	row, problems := &Upsert{New: Details{Status: Draft}}, rest.Problems{}
 	record = withoutEmptyEnd(record, len(columns))
 	if len(record) != len(columns) {
-		return Details{}, rest.Problems{
-			"": fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns)),
-		}
+		problems[""] = fmt.Sprintf("Values in this row: %d; columns in the header: %d.", len(record), len(columns))
+		return row, problems
 	}
-	details, problems := Details{Status: Draft}, rest.Problems{}
 	for i, column := range columns {
 		value := record[i]
-		switch {
-		case column == FieldName:
-			details.Name = value
-		case column == FieldSummary:
-			details.Summary = value
-		case value == "": // an empty cell has the default value
-		case column == FieldExternalID:
-			details.ExternalID = value
-		case column == FieldStatus:
-			details.Status = Status(value)
-		case column == FieldStartsOn, column == FieldEndsOn:
-			day, err := ParseDate(value)
-			if err != nil {
-				problems[column] = DateMessage
-			} else if column == FieldStartsOn {
-				details.StartsOn = &day
-			} else {
-				details.EndsOn = &day
-			}
+		switch column {
+		case FieldName:
+			row.New.Name, row.Change.Name = value, &row.New.Name
+		case FieldSummary:
+			row.New.Summary, row.Change.Summary = value, &row.New.Summary
+		case FieldStatus:
+			row.New.Status, row.Status = cmp.Or(Status(value), Draft), &row.New.Status
+		case FieldStartsOn:
+			row.New.StartsOn, row.Change.StartsOn = readDay(value, column, problems), &row.New.StartsOn
+		case FieldEndsOn:
+			row.New.EndsOn, row.Change.EndsOn = readDay(value, column, problems), &row.New.EndsOn
+		case FieldExternalID:
+			row.New.ExternalID = value
 		}
 	}
-	_ = problems.Join(details.Check())
-	return details, problems
+	_ = problems.Join(row.New.Check())
+	return row, problems
+}
+
+func readDay(value, column string, problems rest.Problems) Date {
+	day, ok := ParseDate(value)
+	if !ok && value != "" {
+		problems[column] = DateMessage
+	}
+	return day
 }
 
 // Bounds of the rows of an import. They are checked before a row is split into cells, because a cell costs the parser
@@ -264,9 +272,6 @@ func withoutEmptyEnd(cells []string, least int) []string {
 	return cells
 }
 
-// FieldExternalID is the name of the id that a programme has in another system.
-const FieldExternalID = "externalId"
-
 // Limits of external ids and batches.
 const (
 	MaxExternalID = 200 // characters
@@ -293,6 +298,7 @@ type Upsert struct {
 	Status *Status // for an existing one, if it was given; the change is a transition (P2)
 	// Check is called with the version of the programme, 0 for a new one, before anything is changed. nil allows all.
 	Check func(version int) error
+	Row   int // in the file of an import, else 0
 }
 
 // A Move is a transition of one programme (P2).
@@ -301,8 +307,8 @@ type Move struct {
 	To Status
 }
 
-// An Upserted is the result of an Upsert or a Move: a programme, or an error if nothing was written.
-type Upserted struct {
+// A Result is what an Upsert or a Move did: the programme, or an error if nothing was written.
+type Result struct {
 	Programme Programme
 	Created   bool
 	Err       error
@@ -310,68 +316,39 @@ type Upserted struct {
 
 // Apply returns the result for the programme that has the external id, or for none if current is nil. The times and
 // the version of the result are not set.
-func (u Upsert) Apply(current *Programme, id uuid.UUID) Upserted {
+func (u Upsert) Apply(current *Programme, id uuid.UUID) Result {
 	version := 0
 	if current != nil {
 		version = current.Version
 	}
 	if u.Check != nil {
 		if err := u.Check(version); err != nil {
-			return Upserted{Err: err}
+			return Result{Err: err}
 		}
 	}
 	if current == nil {
-		return Upserted{Created: true, Programme: New(id, u.New)}
+		return Result{Created: true, Programme: New(id, u.New)}
 	}
 	p, err := u.Change.Apply(*current)
 	if err != nil {
-		return Upserted{Err: err}
+		return Result{Err: err}
 	}
 	if u.Status != nil && *u.Status != p.Status {
 		if !p.Status.CanBecome(*u.Status) {
-			return Upserted{Err: ErrTransition}
+			return Result{Err: ErrTransition}
 		}
 		p.Status = *u.Status
 	}
-	return Upserted{Programme: p}
-}
-
-// ImportUpserts returns what the rows of a file do if the file has the column externalId: a row with a known one
-// changes its programme in the columns that the file has. ok is false if it has no such column.
-func ImportUpserts(text string, rows []Details) (all []Upsert, ok bool) {
-	_, columns, err := openImport(text)
-	if err != nil || !slices.Contains(columns, FieldExternalID) {
-		return nil, false
-	}
-	for _, row := range rows {
-		one := Upsert{New: row, Change: Change{Name: &row.Name}}
-		for _, column := range columns {
-			switch column {
-			case FieldSummary:
-				one.Change.Summary = &row.Summary
-			case FieldStartsOn:
-				one.Change.StartsOn = &DateChange{row.StartsOn}
-			case FieldEndsOn:
-				one.Change.EndsOn = &DateChange{row.EndsOn}
-			case FieldStatus:
-				one.Status = &row.Status
-			}
-		}
-		all = append(all, one)
-	}
-	return all, true
+	return Result{Programme: p}
 }
 
 // RowErrors returns the errors of the rows of an import whose results have one.
-func RowErrors(rows []Details, results []Upserted) []RowError {
-	var wrong []RowError
+func RowErrors(rows []Upsert, results []Result) (wrong []RowError) {
 	for i, one := range results {
 		var problems rest.Problems
 		switch {
 		case errors.As(one.Err, &problems):
-			for _, field := range slices.Sorted(maps.Keys(problems)) {
-				wrong = append(wrong, RowError{Row: rows[i].Row, Field: field, Message: problems[field]})
-			}
+			wrong = appendErrors(wrong, rows[i].Row, problems)
 		case one.Err != nil:
 			wrong = append(wrong, RowError{
 				Row:     rows[i].Row,

@@ -16,7 +16,7 @@ func TestChange_AcceptsStoredInvalidNameUnlessChanged(t *testing.T) {
 		if (Details{Name: name, Status: Draft}).Check() == nil {
 			t.Errorf("%+q is accepted", name)
 		}
-		if rows, wrong := ReadImport("name\n" + name + "\n"); len(wrong) != 1 || wrong[0].Field != FieldName ||
+		if rows, _, wrong := ReadImport("name\n" + name + "\n"); len(wrong) != 1 || wrong[0].Field != FieldName ||
 			rows != nil {
 			t.Errorf("%+q in an import: %v %v", name, rows, wrong)
 		}

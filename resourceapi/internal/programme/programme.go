@@ -14,7 +14,8 @@ package programme
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,15 +43,6 @@ type Programme struct {
 
 // New returns the first version of a programme, without its times.
 func New(id uuid.UUID, d Details) Programme { return Programme{ID: id, Details: d, Version: 1} }
-
-// Same reports whether p and q are the same version of the same programme.
-func (p Programme) Same(q Programme) bool {
-	if !sameDay(p.StartsOn, q.StartsOn) || !sameDay(p.EndsOn, q.EndsOn) {
-		return false
-	}
-	p.StartsOn, p.EndsOn = q.StartsOn, q.EndsOn
-	return p == q
-}
 
 // A Status is the state of a programme.
 type Status string
@@ -114,49 +106,28 @@ type Writer interface {
 	// LockExternalIDs must come before a Replace that gives an external id.
 	LockExternalIDs(ctx context.Context, workspaceID uuid.UUID) error
 	// Upsert runs all, in order. A result with an error wrote nothing; the others are written.
-	Upsert(ctx context.Context, workspaceID uuid.UUID, all []Upsert) ([]Upserted, error)
+	Upsert(ctx context.Context, workspaceID uuid.UUID, all []Upsert) ([]Result, error)
 	// Move runs all transitions, in order. A transition whose result is ErrNotFound or ErrTransition changed nothing.
-	Move(ctx context.Context, workspaceID uuid.UUID, all []Move) ([]Upserted, error)
+	Move(ctx context.Context, workspaceID uuid.UUID, all []Move) ([]Result, error)
 	// AcceptImport stores a file that CheckImport accepted, to be processed later, and returns its id.
 	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)
 }
 
-// A Date is a calendar day, without a time or a time zone.
-type Date struct{ day time.Time }
-
-// ErrDate is returned for a text that is not a day written YYYY-MM-DD.
-var ErrDate = errors.New("not a day written YYYY-MM-DD")
+// A Date is a calendar day, without a time or a time zone, written YYYY-MM-DD so that days compare as texts. "" is no
+// day.
+type Date string
 
 // ParseDate parses YYYY-MM-DD, with years 0001 to 9999.
-func ParseDate(text string) (Date, error) {
+func ParseDate(text string) (Date, bool) {
 	day, err := time.Parse(time.DateOnly, text)
 	if err != nil || day.Year() < 1 {
-		return Date{}, ErrDate
+		return "", false
 	}
-	return Date{day}, nil
+	return DateOf(day), true
 }
 
 // DateOf returns the day of t in UTC.
-func DateOf(t time.Time) Date {
-	year, month, day := t.UTC().Date()
-	return Date{time.Date(year, month, day, 0, 0, 0, 0, time.UTC)}
-}
-
-// Time returns the start of the day in UTC.
-func (d Date) Time() time.Time { return d.day }
-
-// Before reports whether d is an earlier day than other.
-func (d Date) Before(other Date) bool { return d.day.Before(other.day) }
-
-func sameDay(a, b *Date) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.day.Equal(b.day)
-}
-
-// String formats the day as YYYY-MM-DD.
-func (d Date) String() string { return d.day.Format(time.DateOnly) }
+func DateOf(t time.Time) Date { return Date(t.UTC().Format(time.DateOnly)) }
 
 // Limits of the texts, in characters.
 const (
@@ -166,23 +137,32 @@ const (
 
 // Names of the fields in JSON and in the header of an import.
 const (
-	FieldName     = "name"
-	FieldSummary  = "summary"
-	FieldStatus   = "status"
-	FieldStartsOn = "startsOn"
-	FieldEndsOn   = "endsOn"
+	FieldName       = "name"
+	FieldSummary    = "summary"
+	FieldStatus     = "status"
+	FieldStartsOn   = "startsOn"
+	FieldEndsOn     = "endsOn"
+	FieldExternalID = "externalId" // the id that a programme has in another system
 )
+
+// Fields returns the members of a programme in its API form, in order.
+func Fields() []string {
+	return []string{"id", "name", "summary", "status", "startsOn", "endsOn", "createdAt", "updatedAt", FieldExternalID}
+}
+
+// WritableFields are the Fields that the body of a request and the header of an import may have. The service sets the
+// others.
+var WritableFields = []string{FieldName, FieldSummary, FieldStatus, FieldStartsOn, FieldEndsOn, FieldExternalID}
 
 // Details are what describes a programme.
 type Details struct {
 	Name     string
 	Summary  string
 	Status   Status
-	StartsOn *Date
-	EndsOn   *Date
+	StartsOn Date
+	EndsOn   Date
 	// ExternalID is the id that the programme has in another system, or "". It is unique in the workspace.
 	ExternalID string
-	Row        int // in the file of an import, else 0
 }
 
 // Check returns rest.Problems, or nil. It enforces P1.
@@ -200,8 +180,8 @@ func (d Details) Check() error {
 	return problems.OrNil()
 }
 
-func checkDays(startsOn, endsOn *Date) string {
-	if startsOn != nil && endsOn != nil && endsOn.Before(*startsOn) {
+func checkDays(startsOn, endsOn Date) string {
+	if startsOn != "" && endsOn != "" && endsOn < startsOn {
 		return "A programme cannot end before it starts."
 	}
 	return ""
@@ -229,14 +209,11 @@ func checkSummary(summary string) string {
 type Change struct {
 	Name     *string
 	Summary  *string
-	StartsOn *DateChange
-	EndsOn   *DateChange
-	// ExternalID is not nil if it changes; "" removes it.
+	StartsOn *Date // "" removes it, as for EndsOn and ExternalID
+	EndsOn   *Date
+
 	ExternalID *string
 }
-
-// A DateChange sets a day, or removes it if Day is nil.
-type DateChange struct{ Day *Date }
 
 // Check returns the rest.Problems that can be found without the programme, or nil.
 func (c Change) Check() error { return c.problems().OrNil() }
@@ -258,24 +235,20 @@ func (c Change) problems() rest.Problems {
 // Apply returns the changed programme, or rest.Problems. Unchanged fields are not checked: an older release may have
 // stored a name that Check would refuse.
 func (c Change) Apply(p Programme) (Programme, error) {
-	if c.Name != nil {
-		p.Name = *c.Name
-	}
-	if c.Summary != nil {
-		p.Summary = *c.Summary
-	}
-	if c.StartsOn != nil {
-		p.StartsOn = c.StartsOn.Day
-	}
-	if c.EndsOn != nil {
-		p.EndsOn = c.EndsOn.Day
-	}
-	if c.ExternalID != nil {
-		p.ExternalID = *c.ExternalID
-	}
+	set(&p.Name, c.Name)
+	set(&p.Summary, c.Summary)
+	set(&p.StartsOn, c.StartsOn)
+	set(&p.EndsOn, c.EndsOn)
+	set(&p.ExternalID, c.ExternalID)
 	problems := c.problems()
 	problems.Note(FieldEndsOn, checkDays(p.StartsOn, p.EndsOn))
 	return p, problems.OrNil()
+}
+
+func set[T any](field, changed *T) {
+	if changed != nil {
+		*field = *changed
+	}
 }
 
 // AppendRecord appends a programme in its API form (contract, section 6): id, name, summary, status, startsOn and
@@ -309,13 +282,11 @@ func AppendRecord(b []byte, p Programme) []byte {
 	return append(b, '}')
 }
 
-func appendDay(b []byte, d *Date) []byte {
-	if d == nil {
+func appendDay(b []byte, d Date) []byte {
+	if d == "" {
 		return append(b, "null"...)
 	}
-	b = append(b, '"')
-	b = d.Time().AppendFormat(b, time.DateOnly)
-	return append(b, '"')
+	return appendText(b, string(d))
 }
 
 // appendText appends printable ASCII directly, which most text is, and leaves other text to package web.
@@ -329,4 +300,135 @@ func appendText(b []byte, text string) []byte {
 	b = append(b, '"')
 	b = append(b, text...)
 	return append(b, '"')
+}
+
+// MaxSearch is the maximum length of a search text, in characters.
+const MaxSearch = 400
+
+// A Query selects one page of a workspace's programmes, newest first.
+type Query struct {
+	WorkspaceID uuid.UUID
+	Filter      Filter
+	After       *rest.Position // nil for the first page
+	Limit       int            // 1 to rest.MaxLimit
+	Fields      []string       // members of the records to return; nil for all
+	// Into returns the Sink of the page. It may be called more than once and concurrently, because a page may be read
+	// twice in parallel.
+	Into func() Sink
+}
+
+// A Sink receives the programmes of a page as they are read.
+type Sink interface {
+	// Take reports whether there was room. A programme without room begins the next page.
+	Take(Programme) bool
+}
+
+// A Filter narrows the list. The zero value matches every programme.
+type Filter struct {
+	Status       Status
+	Search       string    // part of name or summary, case-insensitive; empty matches all
+	ExternalID   string    // empty matches all
+	UpdatedSince time.Time // created or changed at this time or later; zero matches all
+}
+
+// A Page is the result of a Query.
+type Page struct {
+	Sink     Sink // received the programmes
+	rest.End      // End.Until serves P6
+}
+
+// Parameters returns the names of the query parameters of the list.
+func Parameters() []string {
+	return []string{"cursor", "limit", "fields", "status", "q", "updatedSince", "externalId"}
+}
+
+// ReadQuery parses the Parameters in the query string of GET /v1/programmes/programmes, each at most once. Other
+// parameters are ignored. It returns rest.Problems (spec 4.1; contract, section 6).
+func ReadQuery(raw string, workspaceID uuid.UUID, cursors *rest.Cursors) (Query, error) {
+	p := rest.ReadParameters(raw, Parameters()...)
+	query := Query{WorkspaceID: workspaceID, Limit: p.Limit(), Fields: p.Fields(Fields())}
+	if text, given := p.Text("status"); given {
+		status, ok := ParseStatus(text)
+		if !ok {
+			p.Problems["status"] = StatusMessage
+		}
+		query.Filter.Status = status
+	}
+	if text, _ := p.Text("q"); !utf8.ValidString(text) || strings.ContainsRune(text, 0) ||
+		utf8.RuneCountInString(text) > MaxSearch {
+		p.Problems["q"] = "Must be text of at most 400 characters."
+	} else {
+		query.Filter.Search = text
+	}
+	query.Filter.UpdatedSince = p.Time("updatedSince")
+	if text, given := p.Text(FieldExternalID); given {
+		p.Problems.Note(FieldExternalID, CheckExternalID(text))
+		query.Filter.ExternalID = text
+	}
+	// A cursor is bound to its filters, so it is opened only if they are valid.
+	if text, given := p.Text("cursor"); given && len(p.Problems) == 0 {
+		position, ok := OpenCursor(cursors, text, workspaceID, query.Filter)
+		if !ok {
+			p.Problems["cursor"] = "Must be a meta.nextCursor of the same list, with the same workspace and filters."
+		}
+		query.After = &position
+	}
+	return query, p.Problems.OrNil()
+}
+
+// CursorPurpose is the purpose of the Cursors of the list of programmes.
+const CursorPurpose = "programmes cursor"
+
+// cursorLength is the length of the content: the hash of the list, the time in microseconds, the id. In a list with
+// UpdatedSince, Position.Until in microseconds follows.
+const (
+	listLength   = sha256.Size
+	cursorLength = listLength + rest.PositionLength
+	maxCursor    = 256 // characters of the sealed text; longer ones are not opened
+)
+
+// SealCursor returns the cursor that continues the list after position.
+func SealCursor(c *rest.Cursors, position rest.Position, workspaceID uuid.UUID, filter Filter) string {
+	name := listOf(workspaceID, filter)
+	content := position.Append(name[:])
+	if !filter.UpdatedSince.IsZero() {
+		content = binary.BigEndian.AppendUint64(content, uint64(position.Until.UnixMicro()))
+	}
+	return c.Seal(content)
+}
+
+// OpenCursor returns the position, and false if the cursor was not sealed here for this list (P4).
+func OpenCursor(
+	c *rest.Cursors, text string, workspaceID uuid.UUID, filter Filter,
+) (position rest.Position, ok bool) {
+	if len(text) > maxCursor {
+		return position, false
+	}
+	length := cursorLength
+	if !filter.UpdatedSince.IsZero() {
+		length += 8
+	}
+	content, err := c.Open(text)
+	if err != nil || len(content) != length ||
+		listOf(workspaceID, filter) != [listLength]byte(content[:listLength]) {
+		return position, false
+	}
+	position = rest.ParsePosition(content[listLength:])
+	if length > cursorLength {
+		position.Until = rest.ParseMicros(content[cursorLength:])
+	}
+	return position, true
+}
+
+// listOf hashes the workspace and filters of a list. Neither the status nor a search contains a zero byte, so
+// different lists have different names.
+func listOf(workspaceID uuid.UUID, filter Filter) [listLength]byte {
+	name := string(workspaceID[:]) + string(filter.Status) + "\x00" + filter.Search
+	if !filter.UpdatedSince.IsZero() {
+		name += "\x00" + filter.UpdatedSince.UTC().Format(time.RFC3339Nano)
+	}
+	if filter.ExternalID != "" {
+		name += "\x00external id\x00" + filter.ExternalID
+	}
+	return sha256.Sum256([]byte(name))
 }

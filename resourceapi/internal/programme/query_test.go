@@ -32,28 +32,28 @@ func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 	filter := Filter{Status: Active, Search: "homes"}
 	want := rest.Position{CreatedAt: time.Date(2026, 3, 1, 9, 0, 0, 123456000, time.UTC), ID: other}
 	text := SealCursor(cursors, want, workspaceID, filter)
-	if got, err := OpenCursor(cursors, text, workspaceID, filter); err != nil || got != want {
-		t.Errorf("%v, %v", got, err)
+	if got, ok := OpenCursor(cursors, text, workspaceID, filter); !ok || got != want {
+		t.Errorf("%v, %v", got, ok)
 	}
 	before := rest.Position{CreatedAt: time.Date(1969, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: other}
 	early := SealCursor(cursors, before, workspaceID, filter)
-	if got, err := OpenCursor(cursors, early, workspaceID, filter); err != nil || got != before {
-		t.Errorf("before 1970: %v, %v", got, err)
+	if got, ok := OpenCursor(cursors, early, workspaceID, filter); !ok || got != before {
+		t.Errorf("before 1970: %v, %v", got, ok)
 	}
-	for name, open := range map[string]func() (rest.Position, error){
-		"another workspace": func() (rest.Position, error) { return OpenCursor(cursors, text, other, filter) },
-		"another status": func() (rest.Position, error) {
+	for name, open := range map[string]func() (rest.Position, bool){
+		"another workspace": func() (rest.Position, bool) { return OpenCursor(cursors, text, other, filter) },
+		"another status": func() (rest.Position, bool) {
 			return OpenCursor(cursors, text, workspaceID, Filter{Status: Draft, Search: "homes"})
 		},
-		"another search": func() (rest.Position, error) {
+		"another search": func() (rest.Position, bool) {
 			return OpenCursor(cursors, text, workspaceID, Filter{Status: Active, Search: "home"})
 		},
-		"no filter": func() (rest.Position, error) { return OpenCursor(cursors, text, workspaceID, Filter{}) },
-		"another key": func() (rest.Position, error) {
+		"no filter": func() (rest.Position, bool) { return OpenCursor(cursors, text, workspaceID, Filter{}) },
+		"another key": func() (rest.Position, bool) {
 			return OpenCursor(newCursors(t, 'b'), text, workspaceID, filter)
 		},
 	} {
-		if _, err := open(); err == nil {
+		if _, ok := open(); ok {
 			t.Errorf("%s: opened", name)
 		}
 	}
@@ -131,12 +131,11 @@ func FuzzCursor(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, err := OpenCursor(cursors, text, workspaceID, Filter{}); err == nil && got != sealed ||
-			err != nil && !errors.Is(err, ErrCursor) {
-			t.Errorf("%q opened: %v, %v", text, got, err)
+		if got, ok := OpenCursor(cursors, text, workspaceID, Filter{}); ok && got != sealed {
+			t.Errorf("%q opened: %v", text, got)
 		}
-		if got, err := OpenCursor(cursors, text, other, Filter{}); !errors.Is(err, ErrCursor) {
-			t.Errorf("%q opened for another workspace: %v, %v", text, got, err)
+		if got, ok := OpenCursor(cursors, text, other, Filter{}); ok {
+			t.Errorf("%q opened for another workspace: %v", text, got)
 		}
 	})
 }

@@ -161,16 +161,6 @@ func (e *Endpoint) imports() gate.Records[programme.Import, programme.Import] {
 var refusals = rest.Refusals{{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed,
 	"The programme has changed since you read it. Read it again and repeat your change.")}}
 
-// members are the members of a programme in a request.
-var members = []string{
-	programme.FieldName,
-	programme.FieldSummary,
-	programme.FieldStatus,
-	programme.FieldStartsOn,
-	programme.FieldEndsOn,
-	programme.FieldExternalID,
-}
-
 // readMembers reads the members other than status. Omitted ones are nil; null removes a date or an external id.
 func readMembers(o rest.Object, problems rest.Problems) programme.Change {
 	return programme.Change{
@@ -184,7 +174,7 @@ func readMembers(o rest.Object, problems rest.Problems) programme.Change {
 
 // readDetails reads the body of POST: name and, optionally, the other members. The default of status is draft.
 func readDetails(o rest.Object) (programme.Details, error) {
-	problems := rest.UnknownMembers(o, members...)
+	problems := rest.UnknownMembers(o, programme.WritableFields...)
 	p, _ := readMembers(o, problems).Apply(programme.Programme{}) // Details.Check finds its problems
 	details := p.Details
 	details.Status = programme.Draft
@@ -196,7 +186,7 @@ func readDetails(o rest.Object) (programme.Details, error) {
 
 // readChange reads the body of PATCH.
 func readChange(o rest.Object) (programme.Change, error) {
-	problems := rest.UnknownMembers(o, members...)
+	problems := rest.UnknownMembers(o, programme.WritableFields...)
 	if o.Has(programme.FieldStatus) {
 		problems[programme.FieldStatus] = "Change the status with a transition: POST to …/transitions."
 	}
@@ -239,20 +229,20 @@ func readExternalID(o rest.Object, problems rest.Problems) *string {
 	return id
 }
 
-func readDate(o rest.Object, field string, problems rest.Problems) *programme.DateChange {
+func readDate(o rest.Object, field string, problems rest.Problems) *programme.Date {
 	if !o.Has(field) {
 		return nil
 	}
 	if o.Null(field) {
-		return &programme.DateChange{}
+		return new(programme.Date)
 	}
 	text, isText := o.Text(field)
-	day, err := programme.ParseDate(text)
-	if !isText || err != nil {
+	day, ok := programme.ParseDate(text)
+	if !isText || !ok {
 		problems[field] = programme.DateMessage
 		return nil
 	}
-	return &programme.DateChange{Day: &day}
+	return &day
 }
 
 // readUpsert reads the members of POST. For an existing programme they are a change: omitted ones stay unchanged.

@@ -174,7 +174,7 @@ type itemResult struct {
 // read reads an item, and run does the valid ones together.
 func decodeItems[T any](
 	read func(rest.Object) (T, error),
-	run func(programme.Writer, context.Context, uuid.UUID, []T) ([]programme.Upserted, error),
+	run func(programme.Writer, context.Context, uuid.UUID, []T) ([]programme.Result, error),
 ) gate.Decoder[programme.Writer] {
 	return func(r *gate.WriteRequest) effect {
 		items, err := readItems(r.Object("application/json"))
@@ -210,10 +210,10 @@ func readItem[T any](item json.RawMessage, read func(rest.Object) (T, error)) (o
 
 // answerItems returns the results of a batch in the order of its items. all has the results of the items without an
 // error in failures.
-func answerItems(failures []error, all []programme.Upserted) (rest.Answer, error) {
+func answerItems(failures []error, all []programme.Result) (rest.Answer, error) {
 	results := make([]itemResult, len(failures))
 	for i, failure := range failures {
-		one := programme.Upserted{Err: failure}
+		one := programme.Result{Err: failure}
 		if failure == nil {
 			one, all = all[0], all[1:]
 		}
@@ -232,7 +232,7 @@ func readItems(object rest.Object) ([]json.RawMessage, error) {
 	return items, problems.OrNil()
 }
 
-func resultOf(one programme.Upserted) itemResult {
+func resultOf(one programme.Result) itemResult {
 	if one.Err != nil {
 		refusal := apierr.Of(refusals.Of(one.Err))
 		return itemResult{Status: refusal.Status(), Error: new(refusal.Detail())}

@@ -61,7 +61,7 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 }
 
 // insertFunc adds programmes to a list.
-type insertFunc func(t *transaction, workspaceID uuid.UUID, all []programme.Details)
+type insertFunc func(t *transaction, workspaceID uuid.UUID, all []programme.Upsert)
 
 // processOne processes an import of one of the workspaces within workTimeout. taken is nil if there is none.
 func (s *Store) processOne(
@@ -120,11 +120,11 @@ func causedByImport(cause error) bool {
 func (t *transaction) processImport(taken waitingImport, insertLong insertFunc) {
 	t.exec("give an import its time",
 		"select set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)")
-	rows, wrong := programme.ReadImport(taken.content)
-	if all, ok := programme.ImportUpserts(taken.content, rows); ok {
+	rows, byExternalID, wrong := programme.ReadImport(taken.content)
+	if byExternalID {
 		// The rows are written before the result, because the programmes decide whether they are valid.
-		results := t.upsert(taken.workspaceID, all, true)
-		t.finishImport(taken, len(rows), append(wrong, programme.RowErrors(rows, results)...))
+		results := t.upsert(taken.workspaceID, rows, true)
+		t.finishImport(taken, len(rows), programme.RowErrors(rows, results))
 		return
 	}
 	t.finishImport(taken, len(rows), wrong)
@@ -152,15 +152,15 @@ func (t *transaction) finishImport(taken waitingImport, rows int, wrong []progra
 }
 
 // insertLocked locks the list and adds all.
-func insertLocked(t *transaction, workspaceID uuid.UUID, all []programme.Details) {
+func insertLocked(t *transaction, workspaceID uuid.UUID, all []programme.Upsert) {
 	t.insertProgrammes(workspaceID, all, t.nextMoment(workspaceID, programmesList, len(all)))
 }
 
 // insertProgrammes adds all in one statement. Each has a distinct time; the last row has the newest, which is last.
-func (t *transaction) insertProgrammes(workspaceID uuid.UUID, all []programme.Details, last time.Time) {
+func (t *transaction) insertProgrammes(workspaceID uuid.UUID, all []programme.Upsert, last time.Time) {
 	created := make([]*programme.Programme, len(all))
-	for i, details := range all {
-		created[i] = new(programme.New(uuid.Must(uuid.NewV7()), details))
+	for i, one := range all {
+		created[i] = new(programme.New(uuid.Must(uuid.NewV7()), one.New))
 	}
 	t.writeProgrammes(workspaceID, created, nil, last)
 }
@@ -236,7 +236,7 @@ const (
 var errOvertaken = errors.New("a write has overtaken the import")
 
 // insertAhead adds all and locks the list afterwards. The error of the transaction may be errOvertaken.
-func (s *Store) insertAhead(t *transaction, workspaceID uuid.UUID, all []programme.Details) {
+func (s *Store) insertAhead(t *transaction, workspaceID uuid.UUID, all []programme.Upsert) {
 	rows := time.Duration(len(all))
 	while := min(max(firstPace, time.Duration(s.importPace.Load()))*rows, maxAhead)
 	first := t.timeAhead(workspaceID, while+leadTime)

@@ -84,20 +84,12 @@ func limitedSQL(text, rows string) string {
 var likeLiteral = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
 func scanPage(rows pgx.Rows, query programme.Query) (page programme.Page, err error) {
-	take := func(p programme.Programme) bool {
-		page.Programmes = append(page.Programmes, p)
-		return true
-	}
-	if query.Into != nil {
-		page.Sink = query.Into()
-		take = page.Sink.Take
-	}
 	scan := scanProgramme
 	if !query.Filter.UpdatedSince.IsZero() {
 		scan = func(row pgx.CollectableRow) (programme.Programme, error) { return programmeOf(row, &page.Until) }
 	}
-	page.More, err = takeRows(rows, query.Limit, scan, take)
-	if err != nil {
+	page.Sink = query.Into()
+	if page.More, err = takeRows(rows, query.Limit, scan, page.Sink.Take); err != nil {
 		return programme.Page{}, fmt.Errorf("read a page of programmes: %w", err)
 	}
 	return page, nil

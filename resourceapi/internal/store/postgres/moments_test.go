@@ -93,13 +93,31 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	}
 }
 
+// A list is the Sink of a page.
+type list []programme.Programme
+
+func newList() programme.Sink { return new(list) }
+
+// Take implements programme.Sink.
+func (l *list) Take(p programme.Programme) bool {
+	*l = append(*l, p)
+	return true
+}
+
+func listed(page programme.Page) []programme.Programme {
+	if found, ok := page.Sink.(*list); ok {
+		return *found
+	}
+	return nil
+}
+
 // importOne adds a programme like an import.
 func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programme.Programme, error) {
 	err := inTransaction(context.Background(), store.pool, func(t *transaction) {
-		insert(t, workspaceID, []programme.Details{{Name: "Imported", Status: programme.Draft}})
+		insert(t, workspaceID, []programme.Upsert{{New: programme.Details{Name: "Imported", Status: programme.Draft}}})
 	})
-	page, _ := store.Page(context.Background(), programme.Query{WorkspaceID: workspaceID, Limit: 1})
-	return page.Programmes[0], err
+	page, _ := store.Page(context.Background(), programme.Query{WorkspaceID: workspaceID, Limit: 1, Into: newList})
+	return listed(page)[0], err
 }
 
 // awaitLock waits until a session of the database waits for a lock.
@@ -159,12 +177,12 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	store := open(t, w)
-	rows := make([]programme.Details, 150)
+	rows := make([]programme.Upsert, 150)
 	for i := range rows {
-		rows[i] = programme.Details{Name: fmt.Sprint(i), Status: programme.Draft}
+		rows[i].New = programme.Details{Name: fmt.Sprint(i), Status: programme.Draft}
 	}
 	day := programme.DateOf(time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC))
-	rows[7].StartsOn, rows[7].Summary = &day, "Summary"
+	rows[7].New.StartsOn, rows[7].New.Summary = day, "Summary"
 	for name, insert := range map[string]insertFunc{"short": insertLocked, "long": store.insertAhead} {
 		t.Run(name, func(t *testing.T) {
 			workspaceID := w.Workspace()
@@ -176,17 +194,17 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 200})
-			if err != nil || len(page.Programmes) != 151 || !page.Programmes[150].Same(before) {
-				t.Fatalf("%d %v", len(page.Programmes), err)
+			page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 200, Into: newList})
+			if err != nil || len(listed(page)) != 151 || listed(page)[150] != before {
+				t.Fatalf("%d %v", len(listed(page)), err)
 			}
-			for i, p := range page.Programmes[:150] {
-				if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(page.Programmes[i+1].CreatedAt) ||
+			for i, p := range listed(page)[:150] {
+				if p.Name != fmt.Sprint(149-i) || !p.CreatedAt.After(listed(page)[i+1].CreatedAt) ||
 					!p.UpdatedAt.Equal(p.CreatedAt) {
 					t.Errorf("%d: %+v", i, p)
 				}
 			}
-			if p := page.Programmes[149-7]; p.StartsOn == nil || *p.StartsOn != day || p.EndsOn != nil ||
+			if p := listed(page)[149-7]; p.StartsOn != day || p.EndsOn != "" ||
 				p.Summary != "Summary" {
 				t.Errorf("%+v", p)
 			}
@@ -237,10 +255,11 @@ func TestUpdatedSince_UsesIndexes(t *testing.T) {
 				Limit:       50,
 				After:       c.after,
 				Filter:      programme.Filter{UpdatedSince: at(c.since)},
+				Into:        newList,
 			}
 			page, err := store.Page(t.Context(), query)
-			if err != nil || len(page.Programmes) != c.found {
-				t.Errorf("%d programmes, %v", len(page.Programmes), err)
+			if err != nil || len(listed(page)) != c.found {
+				t.Errorf("%d programmes, %v", len(listed(page)), err)
 			}
 			text, args := pageSQL(query)
 			for which, plan := range map[string]string{

@@ -29,18 +29,11 @@ func programmeOf(row pgx.CollectableRow, further ...any) (programme.Programme, e
 	return p, err
 }
 
-func dateOf(t *time.Time) *programme.Date {
+func dateOf(t *time.Time) programme.Date {
 	if t == nil {
-		return nil
+		return ""
 	}
-	return new(programme.DateOf(*t))
-}
-
-func timeOf(d *programme.Date) *time.Time {
-	if d == nil {
-		return nil
-	}
-	return new(d.Time())
+	return programme.DateOf(*t)
 }
 
 // Programme reads a programme. It returns programme.ErrNotFound, also for a programme of another workspace.
@@ -79,7 +72,7 @@ func (w *writing) Replace(
 		return programme.Programme{}, t.err
 	}
 	after, err := edit(before)
-	if err != nil || after.Same(before) {
+	if err != nil || after == before {
 		return after, err
 	}
 	if after.ExternalID != before.ExternalID {
@@ -164,7 +157,7 @@ func (t *transaction) lockProgrammes(workspaceID uuid.UUID, column string, value
 // Upsert implements programme.Writer.
 func (w *writing) Upsert(
 	ctx context.Context, workspaceID uuid.UUID, all []programme.Upsert,
-) ([]programme.Upserted, error) {
+) ([]programme.Result, error) {
 	t := w.transaction(ctx)
 	results := t.upsert(workspaceID, all, false)
 	return results, t.err
@@ -172,7 +165,7 @@ func (w *writing) Upsert(
 
 // upsert reads the programmes that have the external ids of all, and writes the results in two statements. An item can
 // change what an earlier one created. If whole is set, nothing is written if any item has an error.
-func (t *transaction) upsert(workspaceID uuid.UUID, all []programme.Upsert, whole bool) []programme.Upserted {
+func (t *transaction) upsert(workspaceID uuid.UUID, all []programme.Upsert, whole bool) []programme.Result {
 	current := t.lockExternal(workspaceID, all)
 	p := newPlan()
 	for _, one := range all {
@@ -210,7 +203,7 @@ func (t *transaction) lockExternal(workspaceID uuid.UUID, all []programme.Upsert
 }
 
 // Move implements programme.Writer. It locks the programmes in the order of their ids, as upsert does.
-func (w *writing) Move(ctx context.Context, workspaceID uuid.UUID, all []programme.Move) ([]programme.Upserted, error) {
+func (w *writing) Move(ctx context.Context, workspaceID uuid.UUID, all []programme.Move) ([]programme.Result, error) {
 	ids := make([]uuid.UUID, len(all))
 	for i, one := range all {
 		ids[i] = one.ID
@@ -229,7 +222,7 @@ func (w *writing) Move(ctx context.Context, workspaceID uuid.UUID, all []program
 
 // A plan is what a batch writes.
 type plan struct {
-	results          []programme.Upserted
+	results          []programme.Result
 	created, changed []*programme.Programme // in the order of the batch, each once
 	final            map[uuid.UUID]*programme.Programme
 	failed           bool
@@ -238,7 +231,7 @@ type plan struct {
 func newPlan() *plan { return &plan{final: map[uuid.UUID]*programme.Programme{}} }
 
 // upsert adds an item to the plan. current are the programmes by external id after the earlier items.
-func (p *plan) upsert(one programme.Upsert, current map[string]*programme.Programme) programme.Upserted {
+func (p *plan) upsert(one programme.Upsert, current map[string]*programme.Programme) programme.Result {
 	before := current[one.New.ExternalID] // nil for an item without an external id
 	result := one.Apply(before, uuid.Must(uuid.NewV7()))
 	switch {
@@ -250,7 +243,7 @@ func (p *plan) upsert(one programme.Upsert, current map[string]*programme.Progra
 		if made.ExternalID != "" {
 			current[made.ExternalID] = &made
 		}
-	case !result.Programme.Same(*before):
+	case result.Programme != *before:
 		if p.change(before) {
 			result.Programme.Version++
 		}
@@ -260,16 +253,16 @@ func (p *plan) upsert(one programme.Upsert, current map[string]*programme.Progra
 }
 
 // move adds the transition of a programme to the plan. before is nil if there is no such programme.
-func (p *plan) move(before *programme.Programme, to programme.Status) programme.Upserted {
+func (p *plan) move(before *programme.Programme, to programme.Status) programme.Result {
 	switch {
 	case before == nil:
-		return programme.Upserted{Err: programme.ErrNotFound}
+		return programme.Result{Err: programme.ErrNotFound}
 	case !before.Status.CanBecome(to):
-		return programme.Upserted{Err: programme.ErrTransition}
+		return programme.Result{Err: programme.ErrTransition}
 	}
 	p.change(before)
 	before.Status = to
-	return programme.Upserted{Programme: *before}
+	return programme.Result{Programme: *before}
 }
 
 // change adds a programme to those that change, unless the plan writes it already.
@@ -318,15 +311,16 @@ func (t *transaction) execRows(what string, workspaceID uuid.UUID, all []*progra
 	n := len(all)
 	ids, at := make([]uuid.UUID, n), make([]time.Time, n)
 	names, summaries, states, external := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	startsOn, endsOn := make([]*time.Time, n), make([]*time.Time, n)
+	startsOn, endsOn := make([]string, n), make([]string, n)
 	for i, one := range all {
 		ids[i], at[i], names[i], summaries[i] = one.ID, one.UpdatedAt, one.Name, one.Summary
 		states[i], external[i] = string(one.Status), one.ExternalID
-		startsOn[i], endsOn[i] = timeOf(one.StartsOn), timeOf(one.EndsOn)
+		startsOn[i], endsOn[i] = string(one.StartsOn), string(one.EndsOn)
 	}
 	t.exec(what, `
-		with new as (select id, name, summary, status, starts_on, ends_on, nullif(external_id, '') as external_id, at
-			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::date[], $7::date[], $8::text[],
+		with new as (select id, name, summary, status, nullif(starts_on, '')::date as starts_on,
+				nullif(ends_on, '')::date as ends_on, nullif(external_id, '') as external_id, at
+			from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
 				$9::timestamptz[]) as new (id, name, summary, status, starts_on, ends_on, external_id, at))`+
 		sql, workspaceID, ids, names, summaries, states, startsOn, endsOn, external, at)
 }

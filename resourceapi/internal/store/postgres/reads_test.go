@@ -77,12 +77,12 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 				s, page, err := store.StandingAndPage(
 					t.Context(),
 					question,
-					programme.Query{WorkspaceID: workspaceID, Limit: 2},
+					programme.Query{WorkspaceID: workspaceID, Limit: 2, Into: newList},
 				)
 				own("a page", s, err)
-				if len(page.Programmes) != min(count, 2) || page.More != (count > 2) ||
+				if len(listed(page)) != min(count, 2) || page.More != (count > 2) ||
 					slices.ContainsFunc(
-						page.Programmes,
+						listed(page),
 						func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) },
 					) {
 					t.Errorf("of %v: %+v", ids, page)
@@ -100,9 +100,9 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 				_, page, err = store.StandingAndPage(
 					t.Context(),
 					standing.Query{GrantID: uuid.New()},
-					programme.Query{WorkspaceID: workspaceID, Limit: 2},
+					programme.Query{WorkspaceID: workspaceID, Limit: 2, Into: newList},
 				)
-				if !errors.Is(err, standing.ErrUnknown) || page.Programmes != nil {
+				if !errors.Is(err, standing.ErrUnknown) || page.Sink != nil {
 					t.Errorf("unknown credential: %+v %v", page, err)
 				}
 			}
@@ -161,9 +161,10 @@ func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{
 				WorkspaceID: workspaceID,
 				Limit:       5,
+				Into:        newList,
 			}); err != nil ||
 				s.UserID != user ||
-				len(page.Programmes) != 1 ||
+				len(listed(page)) != 1 ||
 				!met.Load() {
 				t.Errorf("in a batch with one that %s: %+v %+v %v", name, s, page, err)
 			}

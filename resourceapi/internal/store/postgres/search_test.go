@@ -38,10 +38,15 @@ func TestSearch_UsesIndex(t *testing.T) {
 	}
 	page, err := store.Page(
 		t.Context(),
-		programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 19999"}},
+		programme.Query{
+			WorkspaceID: workspaceID,
+			Limit:       50,
+			Filter:      programme.Filter{Search: "programme 19999"},
+			Into:        newList,
+		},
 	)
-	if err != nil || len(page.Programmes) != 1 {
-		t.Errorf("%d programmes, %v", len(page.Programmes), err)
+	if err != nil || len(listed(page)) != 1 {
+		t.Errorf("%d programmes, %v", len(listed(page)), err)
 	}
 }
 
@@ -92,10 +97,15 @@ func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 	w.Programmes(workspaceID, 3)
 	page, err := store.Page(
 		t.Context(),
-		programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: "programme 2"}},
+		programme.Query{
+			WorkspaceID: workspaceID,
+			Limit:       50,
+			Filter:      programme.Filter{Search: "programme 2"},
+			Into:        newList,
+		},
 	)
-	if err != nil || len(page.Programmes) != 1 {
-		t.Errorf("%d programmes, %v", len(page.Programmes), err)
+	if err != nil || len(listed(page)) != 1 {
+		t.Errorf("%d programmes, %v", len(listed(page)), err)
 	}
 }
 

@@ -285,8 +285,8 @@ func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
 	}
 	workspaceID := w.Workspace()
 	w.Programmes(workspaceID, 1)
-	page, err := open(t, w).Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 5})
-	if err != nil || len(page.Programmes) != 1 || page.Programmes[0].Version != 1 {
+	page, err := open(t, w).Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 5, Into: newList})
+	if err != nil || len(listed(page)) != 1 || listed(page)[0].Version != 1 {
 		t.Errorf("%+v, %v", page, err)
 	}
 	if applied, err := Migrate(t.Context(), w.Database.Owner); err != nil || len(applied) > 0 {
