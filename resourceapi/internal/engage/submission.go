@@ -35,30 +35,19 @@ const (
 	ReasonFailed = "We tried several times but could not process your answers. Please send them again."
 )
 
-// A Submission is one submission of a form.
+// A Submission is one submission of a form, while it is accepted and processed.
 type Submission struct {
-	ID          uuid.UUID
-	Form        uuid.UUID
-	WorkspaceID uuid.UUID
-	Token       uuid.UUID // id of its submission token
-	Answers     Answers
-	// StoredAnswers is the answers as stored; a list, which only passes them on, sets it instead of Answers
-	StoredAnswers json.RawMessage
+	ID            uuid.UUID
+	Form          uuid.UUID
+	WorkspaceID   uuid.UUID
+	Token         uuid.UUID // id of its submission token
+	Answers       Answers
+	StoredAnswers json.RawMessage // the answers as stored, which may not be valid
 	Consents      []ConsentAnswer
 	Trapped       bool // the hidden field was filled in
 	Status        Status
 	Reasons       []string
-	Supporter     *uuid.UUID
 	CreatedAt     time.Time
-	FinishedAt    *time.Time
-}
-
-// UpdatedAt returns when the submission was processed or rejected or, before that, when it was accepted (E5).
-func (s Submission) UpdatedAt() time.Time {
-	if s.FinishedAt != nil {
-		return *s.FinishedAt
-	}
-	return s.CreatedAt
 }
 
 // Writer changes records within one transaction.
@@ -113,32 +102,17 @@ func SupporterOf(fields []Field, answers Answers) Supporter {
 	return s
 }
 
-// A SubmissionRecord is a submission as returned to its workspace.
+// A SubmissionRecord is a submission as stored and as returned to its workspace.
 type SubmissionRecord struct {
 	ID          uuid.UUID       `json:"id"`
 	Status      Status          `json:"status"`
 	Reasons     []string        `json:"reasons"`
-	Answers     json.RawMessage `json:"answers"`
+	Answers     json.RawMessage `json:"answers"` // as stored
 	Consents    []ConsentAnswer `json:"consents"`
 	SupporterID *uuid.UUID      `json:"supporterId"`
 	CreatedAt   rest.Time       `json:"createdAt"`
-	UpdatedAt   rest.Time       `json:"updatedAt"`
+	UpdatedAt   rest.Time       `json:"updatedAt"` // FinishedAt or, before that, CreatedAt (E5)
 	FinishedAt  *rest.Time      `json:"finishedAt"`
-}
-
-// Record returns the submission as returned to its workspace.
-func (s Submission) Record() SubmissionRecord {
-	return SubmissionRecord{
-		ID:          s.ID,
-		Status:      s.Status,
-		Reasons:     s.Reasons,
-		Answers:     s.StoredAnswers,
-		Consents:    s.Consents,
-		SupporterID: s.Supporter,
-		CreatedAt:   rest.Time(s.CreatedAt),
-		UpdatedAt:   rest.Time(s.UpdatedAt()),
-		FinishedAt:  rest.TimePointer(s.FinishedAt),
-	}
 }
 
 // MaxErasedAtOnce is the number of submissions up to which a request erases them itself. A worker erases more of them

@@ -39,9 +39,9 @@ type Store interface {
 	// Forms, Submissions and Supporters pass the records of a page to take until it returns false.
 	Forms(ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.Form) bool) (rest.End, error)
 	Submissions(
-		ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
+		ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.SubmissionRecord) bool,
 	) (rest.End, error)
-	Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
+	Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.SubmissionRecord, error)
 	Supporters(
 		ctx context.Context, workspaceID uuid.UUID, r rest.Range, take func(engage.StoredSupporter) bool,
 	) (rest.End, error)
@@ -112,11 +112,11 @@ func (e *Endpoint) forms() gate.Records[engage.Form, engage.Form] {
 }
 
 // submissions serves the submissions of a form.
-func (e *Endpoint) submissions() gate.Records[engage.Submission, engage.SubmissionRecord] {
-	return gate.Records[engage.Submission, engage.SubmissionRecord]{
+func (e *Endpoint) submissions() gate.Records[engage.SubmissionRecord, engage.SubmissionRecord] {
+	return gate.Records[engage.SubmissionRecord, engage.SubmissionRecord]{
 		Module: e.module(),
 		Need:   perm.EngageReadSubmissions,
-		Record: engage.Submission.Record,
+		Record: gate.Itself[engage.SubmissionRecord],
 		Name:   "submissions",
 		Owner:  engage.ErrNotFound,
 		// The form belongs to the caller's workspace, so its submissions do too.
@@ -124,9 +124,11 @@ func (e *Endpoint) submissions() gate.Records[engage.Submission, engage.Submissi
 			_, err := e.Store.Form(ctx, workspaceID, form)
 			return err
 		},
-		Filters:  rest.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
-		PageOf:   e.Store.Submissions,
-		Position: func(s engage.Submission) rest.Position { return rest.Position{CreatedAt: s.CreatedAt, ID: s.ID} },
+		Filters: rest.Filters{Updated: true, Statuses: engage.Statuses(), Created: true},
+		PageOf:  e.Store.Submissions,
+		Position: func(s engage.SubmissionRecord) rest.Position {
+			return rest.Position{CreatedAt: time.Time(s.CreatedAt), ID: s.ID}
+		},
 		NotFound: engage.ErrNoSubmission,
 		Read:     e.Store.Submission,
 	}
@@ -273,14 +275,15 @@ func (e *Endpoint) readPart(
 		var end rest.End
 		failed := caller.ReadInTurn(ctx, func() (failed error) {
 			after := wanted.After
-			end, failed = e.Store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, func(s engage.Submission) bool {
+			take := func(s engage.SubmissionRecord) bool {
 				if len(*part) >= most {
 					return false
 				}
 				*part, err = format.append(*part, form.Fields, s)
-				after = &rest.Position{CreatedAt: s.CreatedAt, ID: s.ID}
+				after = &rest.Position{CreatedAt: time.Time(s.CreatedAt), ID: s.ID}
 				return err == nil
-			})
+			}
+			end, failed = e.Store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, take)
 			wanted.After = after
 			return failed
 		})
@@ -297,7 +300,7 @@ type exportFormat struct {
 	extension   string // also the value of the parameter format
 	contentType string
 	header      func(fields []engage.Field) []byte
-	append      func(b []byte, fields []engage.Field, s engage.Submission) ([]byte, error)
+	append      func(b []byte, fields []engage.Field, s engage.SubmissionRecord) ([]byte, error)
 }
 
 // exportFormats are the formats of an export: one submission per row (RFC 4180), with a column for each field of the
@@ -321,8 +324,8 @@ func readFormat(raw string) (exportFormat, error) {
 	return exportFormats[at], nil
 }
 
-func appendLine(b []byte, _ []engage.Field, s engage.Submission) ([]byte, error) {
-	content, err := web.EncodeJSON(s.Record())
+func appendLine(b []byte, _ []engage.Field, s engage.SubmissionRecord) ([]byte, error) {
+	content, err := web.EncodeJSON(s)
 	return append(append(b, content...), '\n'), err
 }
 
@@ -335,25 +338,25 @@ func csvHeader(fields []engage.Field) []byte {
 	return b
 }
 
-func appendCSV(b []byte, fields []engage.Field, s engage.Submission) ([]byte, error) {
-	answers, err := engage.CellsOf(fields, s.StoredAnswers)
+func appendCSV(b []byte, fields []engage.Field, s engage.SubmissionRecord) ([]byte, error) {
+	answers, err := engage.CellsOf(fields, s.Answers)
 	if err != nil {
 		return b, err
 	}
 	supporter, finished := "", ""
-	if s.Supporter != nil {
-		supporter = s.Supporter.String()
+	if s.SupporterID != nil {
+		supporter = s.SupporterID.String()
 	}
 	if s.FinishedAt != nil {
-		finished = rest.FormatTime(*s.FinishedAt)
+		finished = rest.FormatTime(time.Time(*s.FinishedAt))
 	}
 	return appendRow(b, append([]string{
 		s.ID.String(),
 		string(s.Status),
 		spreadsheet.Cell(strings.Join(s.Reasons, " ")),
 		supporter,
-		rest.FormatTime(s.CreatedAt),
-		rest.FormatTime(s.UpdatedAt()),
+		rest.FormatTime(time.Time(s.CreatedAt)),
+		rest.FormatTime(time.Time(s.UpdatedAt)),
 		finished,
 	}, answers...))
 }

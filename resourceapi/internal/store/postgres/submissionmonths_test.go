@@ -199,9 +199,9 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 			var found []uuid.UUID
 			r := rest.Range{Limit: limit, Filter: filter}
 			for more := true; more; {
-				var last engage.Submission
+				var last engage.SubmissionRecord
 				end, err := store.Engage(nil).Submissions(t.Context(), workspaceID, form, r,
-					func(s engage.Submission) bool {
+					func(s engage.SubmissionRecord) bool {
 						last, found = s, append(found, s.ID)
 						return true
 					})
@@ -212,7 +212,8 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 				if r.After != nil {
 					until = r.After.Until
 				}
-				more, r.After = end.More, &rest.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: until}
+				more = end.More
+				r.After = &rest.Position{CreatedAt: time.Time(last.CreatedAt), ID: last.ID, Until: until}
 			}
 			if !slices.Equal(found, want) {
 				t.Errorf("%s, in pages of %d: %d submissions, want %d", name, limit, len(found), len(want))
@@ -292,7 +293,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 		{"process", 2, func() error { return e.Process(t.Context(), workspaceID, id) }},
 		{"first page", 2 + future, func() error {
 			_, err := e.Submissions(t.Context(), workspaceID, form, rest.Range{Limit: 20},
-				func(engage.Submission) bool { return true })
+				func(engage.SubmissionRecord) bool { return true })
 			return err
 		}},
 	} {
@@ -388,7 +389,7 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	changed := func() (ids []uuid.UUID) {
 		since := rest.Filter{UpdatedSince: time.Now().Add(-time.Hour)}
 		_, err := e.Submissions(t.Context(), workspaceID, form, rest.Range{Limit: 20, Filter: since},
-			func(s engage.Submission) bool {
+			func(s engage.SubmissionRecord) bool {
 				ids = append(ids, s.ID)
 				return true
 			})

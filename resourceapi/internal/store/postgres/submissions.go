@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,21 +72,23 @@ func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID
 	return s, err
 }
 
-const submissionColumns = "id, form_id, status, reasons, answers, consents, supporter_id, created_at, finished_at"
+const submissionColumns = "id, status, reasons, answers, consents, supporter_id, created_at, finished_at"
 
-func scanSubmission(row pgx.CollectableRow) (engage.Submission, error) { return submissionOf(row) }
+func scanSubmission(row pgx.CollectableRow) (engage.SubmissionRecord, error) {
+	return submissionOf(row)
+}
 
 // submissionOf reads a row of submissionColumns followed by further columns.
-func submissionOf(row pgx.CollectableRow, further ...any) (engage.Submission, error) {
-	var s engage.Submission
-	columns := []any{&s.ID, &s.Form, &s.Status, &s.Reasons, (*[]byte)(&s.StoredAnswers), &s.Consents, &s.Supporter,
-		&s.CreatedAt, &s.FinishedAt}
-	err := row.Scan(append(columns, further...)...)
+func submissionOf(row pgx.CollectableRow, further ...any) (s engage.SubmissionRecord, err error) {
+	columns := []any{&s.ID, &s.Status, &s.Reasons, (*[]byte)(&s.Answers), &s.Consents, &s.SupporterID, &s.CreatedAt,
+		&s.FinishedAt}
+	err = row.Scan(append(columns, further...)...)
+	s.UpdatedAt = *cmp.Or(s.FinishedAt, &s.CreatedAt)
 	return s, err
 }
 
 // Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
-func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (found engage.Submission, err error) {
+func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (found engage.SubmissionRecord, err error) {
 	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2" + notErased
 	for _, months := range monthsOf(id) {
 		found, err = oneRow(ctx, s.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
@@ -312,7 +315,7 @@ func monthsOf(id uuid.UUID) []string {
 // Submissions passes one page of a form's submissions, newest first, to take until it returns false. It reads the
 // latest month and the month before it, and older months only if these have too few submissions.
 func (e *Engage) Submissions(
-	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
+	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.SubmissionRecord) bool,
 ) (rest.End, error) {
 	if !r.UpdatedSince.IsZero() {
 		return e.changedSubmissions(ctx, workspaceID, form, r, take)
@@ -323,7 +326,7 @@ func (e *Engage) Submissions(
 		part.Limit -= taken
 		text := "select " + submissionColumns +
 			" from resource.submissions s where s.tenant_id = $1 and s.form_id = $2" + notErased
-		count := func(s engage.Submission) bool {
+		count := func(s engage.SubmissionRecord) bool {
 			taken++
 			return take(s)
 		}
@@ -356,7 +359,7 @@ const endedLate = `exists (select 1 from resource.list_locks
 // changedSubmissions is Submissions for a range with UpdatedSince. It reads the months of submissions that ended since
 // then, unless one of them ended late: then it reads all months.
 func (e *Engage) changedSubmissions(
-	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.Submission) bool,
+	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.SubmissionRecord) bool,
 ) (rest.End, error) {
 	c := changesSQL{
 		table:         "resource.submissions",
@@ -378,7 +381,7 @@ func (e *Engage) changedSubmissions(
 	taken := false
 	read := func() (end rest.End, err error) {
 		rows, _ := e.pool.Query(ctx, c.String(), args...) // the rows have the error
-		end.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.Submission, error) {
+		end.More, err = takeRows(rows, r.Limit, func(row pgx.CollectableRow) (engage.SubmissionRecord, error) {
 			taken = true
 			return submissionOf(row, &end.Until)
 		}, take)

@@ -396,17 +396,17 @@ func (w *Webhooks) submission(
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.Supporter == nil {
-		return new(s.Record()), nil, nil
+	if s.SupporterID == nil {
+		return &s, nil, nil
 	}
-	p, err := w.Supporter(ctx, workspaceID, *s.Supporter)
+	p, err := w.Supporter(ctx, workspaceID, *s.SupporterID)
 	if errors.Is(err, engage.ErrNoSupporter) {
 		return nil, nil, nil // erased meanwhile, with the submission
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return new(s.Record()), &p, nil
+	return &s, &p, nil
 }
 
 // member reads a member of the workspace, or returns nil.
