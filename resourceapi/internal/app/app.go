@@ -169,11 +169,12 @@ func works(
 	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, p.keys, log)
 	expired := p.store.Retention(retention.Days(c.ImportsDays), retention.Days(c.SupportersDays))
 	deleted := server.CountDeleted(p.watch.Registry)
-	processing = []func(context.Context){process, worker.Erase(p.store.ProcessErasure, log)}
+	erase := worker.Poll("erasures", worker.ErasuresEvery, p.store.ProcessErasure, log)
+	processing = []func(context.Context){process, erase}
 	serving = []func(context.Context){
 		p.tokens.Run,
 		master.Run,
-		worker.Import(p.store.ProcessImport, log),
+		worker.Poll("imports", worker.ImportsEvery, p.store.ProcessImport, log),
 		hooks.publishKey,
 		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
 	}

@@ -59,16 +59,12 @@ func newEngage(p parts, webhooks worker.Webhooks) (all []routes, process func(co
 		return nil, nil, err
 	}
 	store := p.store.Engage(queue)
-	processor, err := worker.New(p.store.JobDriver(), worker.Deps{
-		Schema:      postgres.JobSchema,
-		Submissions: store,
-		Webhooks:    webhooks,
-		Events:      store,
-		Log:         p.log,
+	processor := worker.New(p.store.JobDriver(), worker.Deps{
+		Schema:   postgres.JobSchema,
+		Store:    store,
+		Webhooks: webhooks,
+		Log:      p.log,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
 	forms := &forms.Endpoint{
 		BaseURL:      p.config.BaseURL,
 		Gate:         p.gate,

@@ -2,7 +2,7 @@
 // webhook endpoints.
 //
 // The transaction that accepts a submission adds its job to a queue (River, in the same database), and any process
-// may run it. A job may run more than once, for example after a crash; Submissions.Process has one effect anyway (E5
+// may run it. A job may run more than once, for example after a crash; Store.Process has one effect anyway (E5
 // of package engage). No job is lost: a job whose process died is restarted after a minute, and a failed one is retried
 // with growing delays, until its submission is rejected. A sweep adds jobs that are missing.
 package worker
@@ -83,8 +83,9 @@ func priority(waiting int) int {
 	return 4
 }
 
-// Submissions finishes submissions.
-type Submissions interface {
+// Store finishes submissions, and assigns sequences to events. Reading events assigns them too, one step for each
+// request.
+type Store interface {
 	// Process may be called any number of times and has one effect. A zero workspaceID stands for any workspace.
 	Process(ctx context.Context, workspaceID, submission uuid.UUID) error
 	// Reject rejects a submission that is not finished.
@@ -92,61 +93,64 @@ type Submissions interface {
 	// Accepted returns the workspaces of the oldest submissions that have waited for at least the given time, by the
 	// ids of the submissions. It returns at most limit of them.
 	Accepted(ctx context.Context, waiting time.Duration, limit int) (map[uuid.UUID]uuid.UUID, error)
+	// WorkspacesBehind returns up to limit workspaces with events that may have no sequence after the last step.
+	WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, error)
+	// NumberEvents assigns sequences to a bounded number of events, and reports whether others may be left.
+	NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error)
 }
 
 // A Worker runs jobs.
 type Worker[Tx any] struct {
 	Deps
-	make func() (*river.Client[Tx], error)
+	driver  riverdriver.Driver[Tx]
+	workers *river.Workers
 }
 
 // Deps are the dependencies of a Worker.
 type Deps struct {
-	Schema      string // of the queue's tables
-	Submissions Submissions
-	Webhooks    Webhooks
-	Events      Events
-	Log         *slog.Logger
+	Schema   string // of the queue's tables
+	Store    Store
+	Webhooks Webhooks
+	Log      *slog.Logger
 }
 
 // New returns a worker that starts with Run.
-func New[Tx any](driver riverdriver.Driver[Tx], d Deps) (*Worker[Tx], error) {
-	workers := river.NewWorkers()
+func New[Tx any](driver riverdriver.Driver[Tx], d Deps) *Worker[Tx] {
+	w := &Worker[Tx]{d, driver, river.NewWorkers()}
 	turns := inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxPerWorkspace, AtOnce: maxPerWorkspace})
-	err := errors.Join(river.AddWorkerSafely(workers, &processor{submissions: d.Submissions}),
-		river.AddWorkerSafely(workers, &deliveries{webhooks: d.Webhooks, turns: turns}))
-	if err != nil {
-		return nil, fmt.Errorf("make the worker: %w", err)
-	}
-	return &Worker[Tx]{d, func() (*river.Client[Tx], error) {
-		return river.NewClient(driver, &river.Config{
-			Schema:  d.Schema,
-			Workers: workers,
-			Logger:  d.Log,
-			Queues: map[string]river.QueueConfig{
-				river.QueueDefault: {MaxWorkers: atOnce},
-				webhookQueue:       {MaxWorkers: webhookConcurrency},
-			},
-			FetchPollInterval:    pollEvery,
-			JobTimeout:           longest,
-			RescueStuckJobsAfter: abandoned,
-			ReindexerIndexNames:  []string{}, // the indexes belong to the database owner, who maintains them
-		})
-	}}, nil
+	river.AddWorker(w.workers, river.WorkFunc(w.process))
+	river.AddWorker(w.workers, &deliveries{webhooks: d.Webhooks, turns: turns})
+	return w
+}
+
+func (w *Worker[Tx]) newClient() (*river.Client[Tx], error) {
+	return river.NewClient(w.driver, &river.Config{
+		Schema:  w.Schema,
+		Workers: w.workers,
+		Logger:  w.Log,
+		Queues: map[string]river.QueueConfig{
+			river.QueueDefault: {MaxWorkers: atOnce},
+			webhookQueue:       {MaxWorkers: webhookConcurrency},
+		},
+		FetchPollInterval:    pollEvery,
+		JobTimeout:           longest,
+		RescueStuckJobsAfter: abandoned,
+		ReindexerIndexNames:  []string{}, // the indexes belong to the database owner, who maintains them
+	})
 }
 
 // Run works until ctx ends, then completes the jobs in progress.
 func (w *Worker[Tx]) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		client, err := w.make()
+		client, err := w.newClient()
 		if err == nil {
 			err = client.Start(context.WithoutCancel(ctx))
 		}
 		if err == nil {
 			var group sync.WaitGroup
-			group.Go(func() { addMissingJobs(ctx, client, w.Submissions, w.Log) })
-			group.Go(func() { numberEvents(ctx, w.Events, w.Log) })
-			addDueWebhooks(ctx, client, w.Webhooks, w.Log)
+			group.Go(func() { w.addMissingJobs(ctx, client) })
+			group.Go(func() { w.numberEvents(ctx) })
+			w.addDueWebhooks(ctx, client)
 			group.Wait()
 			w.stop(ctx, client)
 			return
@@ -164,50 +168,32 @@ func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
 	}
 }
 
-// processor is called by River for each job.
-type processor struct {
-	river.WorkerDefaults[job]
-	submissions Submissions
-}
-
-// Work runs one job. If it returns an error, River retries later.
-func (p *processor) Work(ctx context.Context, j *river.Job[job]) error {
-	err := p.submissions.Process(ctx, j.Args.Workspace, j.Args.Submission)
+// process runs the job of a submission. If it returns an error, River retries later.
+func (w *Worker[Tx]) process(ctx context.Context, j *river.Job[job]) error {
+	err := w.Store.Process(ctx, j.Args.Workspace, j.Args.Submission)
 	if err == nil || j.Attempt < tries {
 		return err
 	}
-	rejecting := p.submissions.Reject(ctx, j.Args.Workspace, j.Args.Submission, engage.ReasonFailed)
+	rejecting := w.Store.Reject(ctx, j.Args.Workspace, j.Args.Submission, engage.ReasonFailed)
 	if rejecting != nil {
 		return errors.Join(err, rejecting)
 	}
 	return river.JobCancel(err)
 }
 
-// How often a process looks for imports and for erasures of all instances, and how long it pauses after a failure of
-// the store.
+// How often a process looks for accepted imports and for accepted erasures of all instances (contract, sections 6 and
+// 6a), and how long it pauses after a failure of the store.
 const (
-	importsEvery  = 250 * time.Millisecond
-	erasuresEvery = time.Second
+	ImportsEvery  = 250 * time.Millisecond
+	ErasuresEvery = time.Second
 	pollRest      = 5 * time.Second
 )
 
-// Import returns work that turns accepted imports into programmes. process takes one waiting import of the workspace
-// whose turn it is (contract, section 6), and reports whether there was one.
-func Import(process func(context.Context) (found bool, err error), log *slog.Logger) func(context.Context) {
-	return poll("imports", process, importsEvery, log)
-}
-
-// Erase returns work that deletes the submissions of accepted erasures. process deletes a batch of an erasure,
-// alternating between erasures (contract, section 6a), and reports whether there was one.
-func Erase(process func(context.Context) (found bool, err error), log *slog.Logger) func(context.Context) {
-	return poll("erasures", process, erasuresEvery, log)
-}
-
-// poll returns work that does one piece after another until its context ends, and looks for more when there was none.
-// It completes the piece in progress. The store takes and does a piece in one transaction, so a piece whose process
-// dies is taken again.
-func poll(
-	what string, next func(context.Context) (found bool, err error), every time.Duration, log *slog.Logger,
+// Poll returns work that does one piece after another until its context ends, and looks for more when there was none.
+// next does a piece, in turn for all workspaces, and reports whether there was one. Poll completes the piece in
+// progress. The store takes and does a piece in one transaction, so a piece whose process dies is taken again.
+func Poll(
+	what string, every time.Duration, next func(context.Context) (found bool, err error), log *slog.Logger,
 ) func(context.Context) {
 	return func(ctx context.Context) {
 		for ctx.Err() == nil {
@@ -236,16 +222,16 @@ const (
 // addMissingJobs adds a job for each waiting submission that has none, until ctx ends. A submission gets its job when
 // it is accepted. In a distributed database, two nodes store them: a worker may take the job before it can see the
 // submission, and finish the job without effect. A submission with an unfinished job gets no other job.
-func addMissingJobs[Tx any](ctx context.Context, client *river.Client[Tx], submissions Submissions, log *slog.Logger) {
+func (w *Worker[Tx]) addMissingJobs(ctx context.Context, client *river.Client[Tx]) {
 	for server.Pause(ctx, sweepInterval); ctx.Err() == nil; server.Pause(ctx, sweepInterval) {
-		if err := sweep(ctx, client, submissions); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "cannot look for submissions without a job; retrying", "cause", err)
+		if err := sweep(ctx, client, w.Store); err != nil && ctx.Err() == nil {
+			w.Log.WarnContext(ctx, "cannot look for submissions without a job; retrying", "cause", err)
 		}
 	}
 }
 
-func sweep[Tx any](ctx context.Context, client *river.Client[Tx], submissions Submissions) error {
-	waiting, err := submissions.Accepted(ctx, sweepAfter, maxSwept)
+func sweep[Tx any](ctx context.Context, client *river.Client[Tx], store Store) error {
+	waiting, err := store.Accepted(ctx, sweepAfter, maxSwept)
 	if err != nil {
 		return err
 	}
@@ -278,44 +264,32 @@ const (
 	restPerStep = 3
 )
 
-// Events assigns sequences to events. Reading events does it too, one step for each request.
-type Events interface {
-	// WorkspacesBehind returns up to limit workspaces with events that may have no sequence after the last step.
-	WorkspacesBehind(ctx context.Context, limit int) ([]uuid.UUID, error)
-	// NumberEvents assigns sequences to a bounded number of events, and reports whether others may be left.
-	NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error)
-}
-
 // numberEvents assigns sequences to events until ctx ends: one step for each workspace that is behind, then the next.
-func numberEvents(ctx context.Context, events Events, log *slog.Logger) {
-	failing := func(err error) { log.ErrorContext(ctx, "events not numbered; retrying", "cause", err) }
+func (w *Worker[Tx]) numberEvents(ctx context.Context) {
+	failing := func(err error) { w.Log.ErrorContext(ctx, "events not numbered; retrying", "cause", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		return behindInterval, numberBacklogs(ctx, events)
+		for ctx.Err() == nil {
+			behind, err := w.Store.WorkspacesBehind(ctx, maxBehind)
+			if err == nil && len(behind) > 0 {
+				err = numberInTurn(ctx, w.Store, behind)
+			}
+			if err != nil || len(behind) == 0 {
+				return behindInterval, err
+			}
+		}
+		return 0, nil
 	})
-}
-
-func numberBacklogs(ctx context.Context, events Events) error {
-	for ctx.Err() == nil {
-		behind, err := events.WorkspacesBehind(ctx, maxBehind)
-		if err != nil || len(behind) == 0 {
-			return err
-		}
-		if err := numberInTurn(ctx, events, behind); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // numberInTurn numbers events of the workspaces in turn, until none of them is behind or behindInterval is over: then
 // other workspaces may be behind as well.
-func numberInTurn(ctx context.Context, events Events, behind []uuid.UUID) error {
+func numberInTurn(ctx context.Context, store Store, behind []uuid.UUID) error {
 	var failures []error
 	for end := time.Now().Add(behindInterval); len(behind) > 0 && ctx.Err() == nil && time.Now().Before(end); {
 		var left []uuid.UUID
 		for _, workspaceID := range behind {
 			began := time.Now()
-			more, err := events.NumberEvents(ctx, workspaceID)
+			more, err := store.NumberEvents(ctx, workspaceID)
 			if err != nil {
 				failures = append(failures, err)
 			} else if more {
@@ -373,21 +347,17 @@ var unfinished = river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
 
 // addDueWebhooks adds a job for each endpoint with pending deliveries, until ctx ends. The state of deliveries is
 // stored with the endpoints, so a job that is lost is added again.
-func addDueWebhooks[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks, log *slog.Logger) {
-	failing := func(err error) { log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
+func (w *Worker[Tx]) addDueWebhooks(ctx context.Context, client *river.Client[Tx]) {
+	failing := func(err error) { w.Log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
 	server.Pause(ctx, webhookPollInterval)
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		return webhookPollInterval, addDue(ctx, client, webhooks)
-	})
-}
-
-func addDue[Tx any](ctx context.Context, client *river.Client[Tx], webhooks Webhooks) error {
-	due, err := webhooks.DueWebhooks(ctx, maxWebhookJobs)
-	if err != nil {
-		return err
-	}
-	return insertEach(ctx, client, due, func(endpoint, workspaceID uuid.UUID) river.JobArgs {
-		return webhookJob{endpoint, workspaceID}
+		due, err := w.Webhooks.DueWebhooks(ctx, maxWebhookJobs)
+		if err == nil {
+			err = insertEach(ctx, client, due, func(endpoint, workspaceID uuid.UUID) river.JobArgs {
+				return webhookJob{endpoint, workspaceID}
+			})
+		}
+		return webhookPollInterval, err
 	})
 }
 

@@ -123,9 +123,7 @@ func (w *writing) EraseSupporter(ctx context.Context, workspaceID, id, by uuid.U
 	found := t.row("find a supporter", `select coalesce(email, '') from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null`, workspaceID, id).find(&email)
 	t.require(found, engage.ErrNoSupporter)
-	if email != "" {
-		email = spelling.Key(email)
-	}
+	email = spelling.Key(email)
 	person := t.lockPerson(workspaceID, email)
 	locked := t.exec("lock a supporter", `select from resource.supporters
 		where tenant_id = $1 and id = $2 and erased_at is null for update`, workspaceID, id)

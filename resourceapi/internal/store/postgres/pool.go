@@ -368,13 +368,9 @@ func unavailable(err error) bool {
 	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return temporary(fault.Code) || lostNode(fault)
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	_, lost := errors.AsType[net.Error](err)
+	return refused || lost || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
 
