@@ -189,11 +189,11 @@ func (p parts) watchStores() error {
 	server.WatchPostgres(p.watch.Registry, "requests", p.store.PoolStat)
 	server.WatchPostgres(p.watch.Registry, "searches", p.store.SearchPoolStat)
 	watchQueue(p.watch.Registry, p.store, p.log)
-	if !p.limits.AreShared() {
+	if p.limits.Client == nil {
 		return nil
 	}
-	server.WatchRedis(p.watch.Registry, p.limits)
-	return p.limits.Watch(p.watch.Commands)
+	server.WatchRedis(p.watch.Registry, p.limits.Client)
+	return p.watch.Commands(p.limits.Client)
 }
 
 // newAssistants builds the MCP endpoint. Its gate makes the same checks as the API's, with the same stores.
@@ -309,8 +309,9 @@ func withSecurityHeaders(next http.Handler) http.Handler {
 // authorization server in turn waits only for its stores.
 func partsOfAPI(store *postgres.Store, keys *gate.Keys, limits *redis.Limits) server.Parts {
 	parts := append(partsOfWorker(store), server.Part{Name: "keys", Check: keys.Ready, Required: true})
-	if limits.AreShared() {
-		parts = append(parts, server.Part{Name: "redis", Check: limits.Ping})
+	if limits.Client != nil {
+		ping := func(ctx context.Context) error { return limits.Client.Ping(ctx).Err() }
+		parts = append(parts, server.Part{Name: "redis", Check: ping})
 	}
 	return parts
 }

@@ -31,7 +31,8 @@ var countLua string
 
 // Limits limits the number of events per minute. It is safe for concurrent use.
 type Limits struct {
-	client   goredis.UniversalClient // nil without Redis: this process counts by itself
+	Client goredis.UniversalClient // nil without Redis: this process counts by itself
+
 	script   *goredis.Script
 	local    *localLimits
 	within   time.Duration // limit of one call
@@ -52,44 +53,30 @@ func Connect(address credential.Source, wait time.Duration, log *slog.Logger, no
 	if address() == "" {
 		return l, nil
 	}
-	var err error
+	l.script = goredis.NewScript(countLua)
 	limits := redisurl.Limits{
 		Dial:        l.within,
 		Call:        l.within,
 		Pool:        l.within,
 		Connections: connections,
 	}
-	if l.client, err = redisurl.OpenFromSource(address, limits); err != nil {
-		return nil, err
-	}
-	l.script = goredis.NewScript(countLua)
-	return l, nil
+	var err error
+	l.Client, err = redisurl.OpenFromSource(address, limits)
+	return l, err
 }
-
-// Watch passes the client to watch. It must not be called without Redis.
-func (l *Limits) Watch(watch func(goredis.UniversalClient) error) error { return watch(l.client) }
-
-// PoolStats returns statistics of the connections. It must not be called without Redis.
-func (l *Limits) PoolStats() *goredis.PoolStats { return l.client.PoolStats() }
-
-// AreShared reports whether Redis is configured.
-func (l *Limits) AreShared() bool { return l.client != nil }
-
-// Ping checks whether Redis responds. It must not be called without Redis.
-func (l *Limits) Ping(ctx context.Context) error { return l.client.Ping(ctx).Err() }
 
 // Close closes the connections.
 func (l *Limits) Close() error {
-	if l.client == nil {
+	if l.Client == nil {
 		return nil
 	}
-	return l.client.Close()
+	return l.Client.Close()
 }
 
 // Count counts one more event under the key and returns 0. If there were already most events in the last minute, it
 // does not count the event and returns how long to wait until there is room.
 func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration {
-	if l.client == nil || l.now().UnixNano() < l.askAgain.Load() {
+	if l.Client == nil || l.now().UnixNano() < l.askAgain.Load() {
 		return l.local.count(key, most)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*l.within)
@@ -107,7 +94,7 @@ func (l *Limits) Count(ctx context.Context, key string, most int) time.Duration 
 // redis_rate, admits up to twice as many events in the first minute, and a fixed window does so around its end. So
 // the events of the last minute are stored, at most as many as are allowed.
 func (l *Limits) shared(ctx context.Context, key string, most int) (time.Duration, error) {
-	milliseconds, err := l.script.Run(ctx, l.client, []string{"events:" + key}, most, window.Milliseconds()).Int64()
+	milliseconds, err := l.script.Run(ctx, l.Client, []string{"events:" + key}, most, window.Milliseconds()).Int64()
 	return time.Duration(milliseconds) * time.Millisecond, err
 }
 

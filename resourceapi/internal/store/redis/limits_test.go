@@ -31,13 +31,13 @@ func TestLimits_SharedLimitHoldsForAnyMinute(t *testing.T) {
 	}
 	age := func(by time.Duration) {
 		t.Helper()
-		events, err := one.client.ZRangeWithScores(ctx, "events:a", 0, -1).Result()
+		events, err := one.Client.ZRangeWithScores(ctx, "events:a", 0, -1).Result()
 		if err != nil || len(events) == 0 {
 			t.Fatal(len(events), err)
 		}
 		for _, event := range events {
 			member := event.Member.(string)
-			if err := one.client.ZIncrBy(ctx, "events:a", -float64(by.Milliseconds()), member).Err(); err != nil {
+			if err := one.Client.ZIncrBy(ctx, "events:a", -float64(by.Milliseconds()), member).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestLimits_SharedLimitHoldsForAnyMinute(t *testing.T) {
 	if wait := one.Count(ctx, "b", 4); wait != 0 {
 		t.Error(wait)
 	}
-	if left := one.client.PTTL(ctx, "events:a").Val(); left <= 0 || left > time.Minute {
+	if left := one.Client.PTTL(ctx, "events:a").Val(); left <= 0 || left > time.Minute {
 		t.Errorf("expires in %s", left)
 	}
 }
