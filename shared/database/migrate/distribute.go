@@ -3,6 +3,7 @@ package migrate
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Distribution says which tables of a schema move to the nodes of a Citus cluster, and how.
+// A Distribution says which tables of a schema move to the nodes of a Citus cluster, and how. Each service has its own
+// in distribution.json.
 type Distribution struct {
 	// Reference are the tables that are copied to each node.
 	Reference []string
@@ -39,12 +41,17 @@ type Constraint struct{ Table, Name, Definition string }
 var ErrNoCitus = errors.New("the database is not in a Citus cluster: install the extension citus on each node, " +
 	"run create extension citus on each, and add the nodes on the first one (deploy/citus/README.md)")
 
-// distributionLock is the key of the advisory lock of Apply, an arbitrary number.
+// distributionLock is the key of the advisory lock of Distribute, an arbitrary number.
 const distributionLock = 0x63697475
 
-// Apply distributes the tables that are not distributed yet, and reports each step to out. It connects as the owner of
-// the database. Services may run meanwhile. Apply can be repeated after a failure at any step.
-func (d Distribution) Apply(ctx context.Context, url string, out io.Writer) error {
+// Distribute distributes the tables of definition, a Distribution in JSON, that are not distributed yet, and reports
+// each step to out. It connects as the owner of the database. Services may run meanwhile. Distribute can be repeated
+// after a failure at any step.
+func Distribute(ctx context.Context, url string, definition []byte, out io.Writer) error {
+	var d Distribution
+	if err := json.Unmarshal(definition, &d); err != nil {
+		return fmt.Errorf("read distribution.json: %w", err)
+	}
 	return AsOwner(ctx, url, "distribute the tables", func(owner *Owner) {
 		work := &distributing{Distribution: d, Owner: owner, out: out}
 		work.prepare()
@@ -71,7 +78,7 @@ func HasCitus(ctx context.Context, url string) (has bool, err error) {
 	return has, err
 }
 
-// distributing is a run of Apply.
+// distributing is a run of Distribute.
 type distributing struct {
 	Distribution
 	*Owner

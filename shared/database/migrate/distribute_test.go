@@ -10,7 +10,7 @@ import (
 func TestApply_NeedsCitus(t *testing.T) {
 	url, _ := freshDatabase(t)
 	var said strings.Builder
-	err := Distribution{Reference: []string{"account.tenants"}}.Apply(t.Context(), url, &said)
+	err := Distribute(t.Context(), url, []byte(`{"Reference": ["account.tenants"]}`), &said)
 	if !errors.Is(err, ErrNoCitus) || said.String() != "" {
 		t.Errorf("%v, %q", err, said.String())
 	}

@@ -396,14 +396,9 @@ func (s State) Err() error {
 	return s
 }
 
-// An Asker queries the database as the service itself, which may read the table of versions.
-type Asker interface {
-	Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error)
-}
-
 // Missing returns the names of the migrations that the database lacks. A newer database lacks none: the
 // previous program can run on it.
-func (m Migrations) Missing(ctx context.Context, database Asker) ([]string, error) {
+func (m Migrations) Missing(ctx context.Context, database querier) ([]string, error) {
 	known, err := m.known()
 	if err != nil {
 		return nil, err
@@ -415,8 +410,13 @@ func (m Migrations) Missing(ctx context.Context, database Asker) ([]string, erro
 	return Compare(known, applied).Missing, nil
 }
 
+// A querier queries the database as its owner, or as the service itself, which may read the table of versions.
+type querier interface {
+	Query(ctx context.Context, sql string, arguments ...any) (pgx.Rows, error)
+}
+
 // applied returns the numbers of the migrations that the database has.
-func (m Migrations) applied(ctx context.Context, database Asker) ([]int64, error) {
+func (m Migrations) applied(ctx context.Context, database querier) ([]int64, error) {
 	table := pgx.Identifier{m.Table}.Sanitize()
 	rows, _ := database.Query(ctx,
 		"select version_id from "+table+" where is_applied and version_id > 0 order by version_id")

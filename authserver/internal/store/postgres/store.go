@@ -8,7 +8,6 @@ package postgres
 import (
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -378,9 +377,5 @@ func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error
 	if _, err := FinishUpgrade(ctx, url); err != nil {
 		return err
 	}
-	var tables migrate.Distribution
-	if err := json.Unmarshal(distributionJSON, &tables); err != nil {
-		return fmt.Errorf("read distribution.json: %w", err)
-	}
-	return tables.Apply(ctx, url.Reveal(), out)
+	return migrate.Distribute(ctx, url.Reveal(), distributionJSON, out)
 }
