@@ -188,15 +188,15 @@ func (e eventRow) Concerns() string {
 	return "(" + e.Person + ")"
 }
 
-// Of returns the application and the user of the event.
-func (e eventRow) Of() string {
+// ApplicationAndUser names the application of the event and the user whom it concerns, unless the user acted.
+func (e eventRow) ApplicationAndUser() string {
 	return strings.TrimSpace(cmp.Or(e.Application, "an application") + " " + e.Concerns())
 }
 
 // Revocation says why the access of an application ended.
 func (e eventRow) Revocation() string {
 	ending := e.ending()
-	words := grant.Reason(e.Text("reason")).Explain(e.Of(), nil, ending)
+	words := grant.Reason(e.Text("reason")).Explain(e.ApplicationAndUser(), nil, ending)
 	if ending != nil {
 		words += " To use it again, connect it again with the same choices."
 	}
