@@ -95,8 +95,8 @@ type Target struct {
 
 // Events reads the events of workspaces.
 type Events interface {
-	// Event returns an event of the workspace, and false if it is no longer stored.
-	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (e Event, stored bool, err error)
+	// Event returns an event of the workspace, or nil if it is no longer stored.
+	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (*Event, error)
 	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence, up
 	// to which there is no such event. If it equals the position, there are no more events.
 	Next(ctx context.Context, t Target, types []string) (e Event, found bool, err error)
@@ -108,8 +108,8 @@ type Events interface {
 type Store interface {
 	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
 	Target(ctx context.Context, workspaceID, id uuid.UUID) (Target, error)
-	// Requested returns the oldest pending delivery of an endpoint that a user requested.
-	Requested(ctx context.Context, workspaceID, id uuid.UUID) (d webhook.Delivery, waits bool, err error)
+	// Requested returns the oldest pending delivery of an endpoint that a user requested, or nil.
+	Requested(ctx context.Context, workspaceID, id uuid.UUID) (*webhook.Delivery, error)
 	// Finish records the result of a requested delivery.
 	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
 	// Accept moves the position to the event.
@@ -166,12 +166,12 @@ func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) erro
 // deliverNext makes one delivery. It reports whether more may be pending. It reads the endpoint again after it has
 // selected an event, so that the current settings and permissions decide whether the event is sent (W3).
 func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) (more bool, err error) {
-	requested, waits, err := d.Store.Requested(ctx, workspaceID, id)
+	requested, err := d.Store.Requested(ctx, workspaceID, id)
 	if err != nil {
 		return false, err
 	}
-	if waits {
-		return true, d.deliverRequested(ctx, workspaceID, id, requested)
+	if requested != nil {
+		return true, d.deliverRequested(ctx, workspaceID, id, *requested)
 	}
 	t, err := d.Store.Target(ctx, workspaceID, id)
 	if err != nil {
@@ -233,10 +233,9 @@ func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e Event) (more b
 func (d *Deliverer) deliverRequested(
 	ctx context.Context, workspaceID, id uuid.UUID, requested webhook.Delivery,
 ) (err error) {
-	var e Event
-	stored := false
+	var e *Event
 	if requested.Sequence != nil {
-		if e, stored, err = d.Events.Event(ctx, workspaceID, *requested.Sequence); err != nil {
+		if e, err = d.Events.Event(ctx, workspaceID, *requested.Sequence); err != nil {
 			return err
 		}
 	}
@@ -244,7 +243,7 @@ func (d *Deliverer) deliverRequested(
 	if err != nil {
 		return err
 	}
-	m, problem, err := d.requestedMessage(ctx, t, requested, e, stored)
+	m, problem, err := d.requestedMessage(ctx, t, requested, e)
 	if err != nil {
 		return err
 	}
@@ -258,10 +257,10 @@ func (d *Deliverer) deliverRequested(
 	return d.Store.Finish(ctx, t.WorkspaceID, requested.ID, a)
 }
 
-// requestedMessage returns the message of a requested delivery, or the reason why there is none. stored reports whether
-// its event is still stored.
+// requestedMessage returns the message of a requested delivery, or the reason why there is none. e is nil if its event
+// is no longer stored.
 func (d *Deliverer) requestedMessage(
-	ctx context.Context, t Target, requested webhook.Delivery, e Event, stored bool,
+	ctx context.Context, t Target, requested webhook.Delivery, e *Event,
 ) (m message, problem string, err error) {
 	if requested.Sequence == nil {
 		data, err := json.Marshal(map[string]uuid.UUID{"id": t.ID})
@@ -276,10 +275,10 @@ func (d *Deliverer) requestedMessage(
 		len(webhook.Readable([]string{requested.Type}, t.Permissions)) == 0 {
 		return message{}, "The user of the endpoint may not read this event any more.", nil
 	}
-	if !stored {
+	if e == nil {
 		return message{}, "The event is older than 30 days and no longer stored.", nil
 	}
-	m, err = d.eventMessage(ctx, t, e)
+	m, err = d.eventMessage(ctx, t, *e)
 	return m, "", err
 }
 
@@ -324,9 +323,6 @@ func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, err
 // factor of four, from 5 seconds to 6 hours, with a random difference of up to a tenth, so that the endpoints of one
 // host are not all called at the same time.
 func waitAfter(failures int) time.Duration {
-	wait := longestWait
-	if failures < 8 {
-		wait = min(firstWait<<(2*failures), longestWait)
-	}
+	wait := min(firstWait<<(2*min(failures, 8)), longestWait)
 	return wait - wait/10 + rand.N(wait/5)
 }

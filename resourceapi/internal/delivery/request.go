@@ -181,19 +181,18 @@ type Member struct {
 
 // addTo adds the personal data to the data of an event.
 func (p PersonalData) addTo(data json.RawMessage) (json.RawMessage, error) {
-	added, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encode the personal data of an event: %w", err)
-	}
 	all := map[string]json.RawMessage{}
+	added, err := json.Marshal(p)
 	for _, part := range []json.RawMessage{data, added} {
-		if err := json.Unmarshal(part, &all); err != nil {
-			return nil, fmt.Errorf("add personal data to an event: %w", err)
+		if err == nil {
+			err = json.Unmarshal(part, &all)
 		}
 	}
-	data, err = json.Marshal(all)
+	if err == nil {
+		data, err = json.Marshal(all)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("encode the data of an event: %w", err)
+		return nil, fmt.Errorf("add personal data to an event: %w", err)
 	}
 	return data, nil
 }

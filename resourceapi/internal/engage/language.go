@@ -1,6 +1,7 @@
 package engage
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -142,10 +143,7 @@ func emptyTexts(value reflect.Value, under string) []string {
 
 // LanguageOf returns the language with the name, or the default language if there is none.
 func LanguageOf(name string) *Language {
-	if language := languages[name]; language != nil {
-		return language
-	}
-	return languages[DefaultLanguage]
+	return cmp.Or(languages[name], languages[DefaultLanguage])
 }
 
 // KnownLanguage reports whether there is a language with the name.

@@ -1,6 +1,7 @@
 package engage
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -160,19 +161,10 @@ type Tokens struct{ submissions, statuses, answers *seal.Box }
 
 // NewTokens derives the token keys from the service's keys.
 func NewTokens(keys seal.Keys) (*Tokens, error) {
-	submissions, err := seal.NewBox(keys, "engage submission token")
-	if err != nil {
-		return nil, err
-	}
-	statuses, err := seal.NewBox(keys, "engage status token")
-	if err != nil {
-		return nil, err
-	}
-	answers, err := seal.NewBox(keys, "engage stored answer")
-	if err != nil {
-		return nil, err
-	}
-	return &Tokens{submissions, statuses, answers}, nil
+	submissions, err1 := seal.NewBox(keys, "engage submission token")
+	statuses, err2 := seal.NewBox(keys, "engage status token")
+	answers, err3 := seal.NewBox(keys, "engage stored answer")
+	return &Tokens{submissions, statuses, answers}, cmp.Or(err1, err2, err3)
 }
 
 // A SubmissionToken permits one submission to one form (E3).
@@ -225,9 +217,7 @@ func (t *Tokens) OpenAnswer(stored []byte) ([]byte, error) {
 const tokenLength = 16 + 8 + 16
 
 func sealToken(box *seal.Box, about uuid.UUID, made time.Time, id uuid.UUID) string {
-	content := make([]byte, 0, tokenLength)
-	content = append(content, about[:]...)
-	content = binary.BigEndian.AppendUint64(content, uint64(made.UnixMilli()))
+	content := binary.BigEndian.AppendUint64(about[:], uint64(made.UnixMilli()))
 	return box.Seal(append(content, id[:]...))
 }
 

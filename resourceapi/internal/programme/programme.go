@@ -61,18 +61,11 @@ func ParseStatus(text string) (Status, bool) {
 	return s, slices.Contains([]Status{Draft, Active, Completed, Archived}, s)
 }
 
-// CanBecome reports whether a programme may move from status s to the other (P2).
-func (s Status) CanBecome(to Status) bool {
-	switch s {
-	case Draft:
-		return to == Active || to == Archived
-	case Active:
-		return to == Completed
-	case Completed:
-		return to == Archived
-	}
-	return false
-}
+// transitions are the statuses to which each status may change (P2).
+var transitions = map[Status][]Status{Draft: {Active, Archived}, Active: {Completed}, Completed: {Archived}}
+
+// CanBecome reports whether a programme may move from status s to the other.
+func (s Status) CanBecome(to Status) bool { return slices.Contains(transitions[s], to) }
 
 // Errors other than rest.Problems.
 var (
@@ -260,24 +253,16 @@ func set[T any](field, changed *T) {
 func AppendRecord(b []byte, p Programme) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, p.ID.String()...)
-	b = append(b, `","name":`...)
-	b = appendText(b, p.Name)
-	b = append(b, `,"summary":`...)
-	b = appendText(b, p.Summary)
-	b = append(b, `,"status":`...)
-	b = appendText(b, string(p.Status))
-	b = append(b, `,"startsOn":`...)
-	b = appendDay(b, p.StartsOn)
-	b = append(b, `,"endsOn":`...)
-	b = appendDay(b, p.EndsOn)
-	b = append(b, `,"createdAt":"`...)
-	b = rest.AppendTime(b, p.CreatedAt)
-	b = append(b, `","updatedAt":"`...)
-	b = rest.AppendTime(b, p.UpdatedAt)
+	b = appendText(append(b, `","name":`...), p.Name)
+	b = appendText(append(b, `,"summary":`...), p.Summary)
+	b = appendText(append(b, `,"status":`...), string(p.Status))
+	b = appendDay(append(b, `,"startsOn":`...), p.StartsOn)
+	b = appendDay(append(b, `,"endsOn":`...), p.EndsOn)
+	b = rest.AppendTime(append(b, `,"createdAt":"`...), p.CreatedAt)
+	b = rest.AppendTime(append(b, `","updatedAt":"`...), p.UpdatedAt)
 	b = append(b, '"')
 	if p.ExternalID != "" {
-		b = append(b, `,"externalId":`...)
-		b = appendText(b, p.ExternalID)
+		b = appendText(append(b, `,"externalId":`...), p.ExternalID)
 	}
 	return append(b, '}')
 }

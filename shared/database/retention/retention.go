@@ -202,8 +202,8 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	if err == nil {
 		parts, err = s.parts(ctx, k, until)
 	}
-	if err == nil {
-		deleted, err = s.dropTables(ctx, k.Drop, until, end)
+	if err == nil && k.Drop != "" {
+		deleted, _, err = s.repeat(ctx, k.Drop, []any{until}, end, func(n *int64) bool { return n == nil })
 	}
 	if err != nil {
 		return deleted, false, fmt.Errorf("delete %s: %w", k.Name, err)
@@ -214,7 +214,7 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	var failures []error
 	for _, args := range parts {
-		n, all, err := s.deletePart(ctx, k.Delete, args, end)
+		n, all, err := s.repeat(ctx, k.Delete, args, end, func(n *int64) bool { return n == nil || *n < batch })
 		deleted += n
 		complete = complete && all
 		if err != nil {
@@ -225,21 +225,6 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 		}
 	}
 	return deleted, complete && len(failures) == 0, errors.Join(failures...)
-}
-
-// dropTables repeats a Drop, each time in a transaction, until there is no table or until end.
-func (s *Store) dropTables(ctx context.Context, text string, until, end time.Time) (deleted int64, err error) {
-	for text != "" && time.Now().Before(end) {
-		var n *int64
-		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, text, until).Scan(&n)
-		})
-		if err != nil || n == nil {
-			return deleted, err
-		}
-		deleted += *n
-	}
-	return deleted, nil
 }
 
 // parts returns the arguments of Delete: for each workspace, or once if the kind has no workspaces.
@@ -266,20 +251,23 @@ func (s *Store) parts(ctx context.Context, k Kind, until time.Time) (all [][]any
 	return all, err
 }
 
-// deletePart repeats a Delete with the same arguments until it deletes fewer than batch records, or until end.
-func (s *Store) deletePart(
-	ctx context.Context, text string, args []any, end time.Time,
+// repeat repeats a statement that deletes records and selects their number, each time in a transaction, until last is
+// true for the number or until end. complete is true if last was.
+func (s *Store) repeat(
+	ctx context.Context, text string, args []any, end time.Time, last func(*int64) bool,
 ) (deleted int64, complete bool, err error) {
 	for time.Now().Before(end) {
-		var n int64
+		var n *int64
 		err := s.withTimeout(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, text, args...).Scan(&n)
 		})
 		if err != nil {
 			return deleted, false, err
 		}
-		deleted += n
-		if n < batch {
+		if n != nil {
+			deleted += *n
+		}
+		if last(n) {
 			return deleted, true, nil
 		}
 		select {

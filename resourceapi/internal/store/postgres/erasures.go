@@ -41,12 +41,6 @@ var notErased = `
 		and running.accepted_at >= created_at and ` +
 	hasAddress("answers", "running.addresses") + `))`
 
-// Conditions, with the parameter subjects, for the submissions of a form and of a supporter.
-const (
-	formSubmissions      = "form_id = any($2)"
-	supporterSubmissions = "supporter_id = any($2)"
-)
-
 // An erasureRow is an erasure of a form or a supporter, as stored.
 type erasureRow struct {
 	ID, TenantID uuid.UUID
@@ -60,12 +54,12 @@ type erasureRow struct {
 	SearchedID   uuid.UUID
 }
 
-// of returns the table of what is erased, and the condition for its submissions.
-func (e *erasureRow) of() (table, submissions string) {
+// target returns the table of what is erased, and the condition for its submissions. $2 are the Subjects.
+func (e *erasureRow) target() (table, submissions string) {
 	if e.Kind == engage.ErasedForm {
-		return "resource.forms", formSubmissions
+		return "resource.forms", "form_id = any($2)"
 	}
-	return "resource.supporters", supporterSubmissions
+	return "resource.supporters", "supporter_id = any($2)"
 }
 
 // recordErasure adds an event to the audit log of the workspace, without what was erased.
@@ -238,7 +232,7 @@ func hasAddress(answers, addresses string) string {
 
 // countUpTo counts the submissions of an erasure, up to one more than a request erases.
 func (t *transaction) countUpTo(e erasureRow) (submissions int) {
-	_, which := e.of()
+	_, which := e.target()
 	t.row("count the submissions to erase", `select count(*) from (
 		select from resource.submissions where tenant_id = $1 and `+which+` limit $3) counted`,
 		e.TenantID, e.Subjects, engage.MaxErasedAtOnce+1).read(&submissions)
@@ -279,17 +273,12 @@ func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
 	for i := 0; err == nil && !found && i < len(waiting); i++ {
 		err = inTransaction(ctx, s.pool, func(t *transaction) { found = t.processErasure(waiting[i]) })
 		if err != nil {
-			err = errors.Join(err, s.postponeErasure(ctx, waiting[i]))
+			// It goes behind the others, on a connection of its own: the time of the batch may be over.
+			err = errors.Join(err, s.exec(ctx, "postpone an erasure", `update resource.erasures set worked_at = now()
+				where tenant_id = $1 and id = $2`, waiting[i].TenantID, waiting[i].ID))
 		}
 	}
 	return found, outcome(err)
-}
-
-// postponeErasure puts an erasure whose batch failed behind the others. The time of the batch may be over.
-func (s *Store) postponeErasure(ctx context.Context, e erasureRow) error {
-	_, err := s.pool.Exec(ctx, "update resource.erasures set worked_at = now() where tenant_id = $1 and id = $2",
-		e.TenantID, e.ID)
-	return err
 }
 
 // processErasure deletes the next batch of an erasure, and ends the erasure with the last one. It returns false if
@@ -318,7 +307,7 @@ func (t *transaction) processErasure(waiting erasureRow) (found bool) {
 // deleteNext deletes the next batch and reports whether nothing is left. It locks the form or the supporters, so that
 // no submission is added to it meanwhile.
 func (t *transaction) deleteNext(e *erasureRow) (last bool) {
-	table, _ := e.of()
+	table, _ := e.target()
 	t.exec("lock what is erased", "select from "+table+" where tenant_id = $1 and id = any($2) order by id for update",
 		e.TenantID, e.Subjects)
 	if deleted := t.deleteBatch(e, erasedAtOnce); deleted == erasedAtOnce || len(e.Addresses) == 0 {
@@ -329,7 +318,7 @@ func (t *transaction) deleteNext(e *erasureRow) (last bool) {
 
 // deleteBatch deletes up to limit submissions, adds their number to e.Deleted, and returns it.
 func (t *transaction) deleteBatch(e *erasureRow, limit int) (deleted int) {
-	_, which := e.of()
+	_, which := e.target()
 	deleted = int(t.exec("erase submissions", `
 		with due as materialized (
 			select id, created_at from resource.submissions where tenant_id = $1 and `+which+`
@@ -368,7 +357,7 @@ func (t *transaction) deleteWithAddress(e *erasureRow) (last bool) {
 
 // finishErasure deletes the form or the supporters, of which no submission is left, and records the erasure.
 func (t *transaction) finishErasure(e erasureRow) (engage.Erasure, error) {
-	table, _ := e.of()
+	table, _ := e.target()
 	t.exec("erase a "+e.Kind, "delete from "+table+" where tenant_id = $1 and id = any($2)", e.TenantID, e.Subjects)
 	subject := uuid.Nil // of an address without a supporter
 	if len(e.Subjects) > 0 {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -50,20 +49,12 @@ func (w *writing) CreateForm(ctx context.Context, f engage.Form, by uuid.UUID) (
 		insert into resource.forms as f
 			(id, tenant_id, embed_key, title, fields, allowed_origins, created_by, disabled_at, created_at,
 			retention_months, introduction, thank_you, lang)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+		values ($1, $2, $3, $4, $5, $6, $7, case when $8 then null else $9::timestamptz end, $9, $10, $11, $12, $13)
 		returning `+formColumns,
 		f.ID, f.WorkspaceID, f.EmbedKey, f.Title, f.Fields, f.AllowedOrigins,
-		uuid.NullUUID{UUID: by, Valid: by != uuid.Nil}, unless(f.Enabled, at), at,
+		uuid.NullUUID{UUID: by, Valid: by != uuid.Nil}, f.Enabled, at,
 		f.RetentionMonths, f.Introduction, f.ThankYou, f.Lang)
 	return created, t.err
-}
-
-// unless returns nil if the condition is true, otherwise the time.
-func unless(condition bool, at time.Time) *time.Time {
-	if condition {
-		return nil
-	}
-	return &at
 }
 
 // ReplaceForm implements engage.Writer. It locks the row, so that only one of two edits of the same version succeeds.
@@ -96,12 +87,8 @@ func (w *writing) ReplaceForm(
 
 // form runs a statement that returns formColumns of one row. The error of the transaction is engage.ErrNotFound if
 // there is none.
-func (t *transaction) form(what, sql string, args ...any) (f engage.Form) {
-	if all := rowsOf(t, what, pgx.RowToStructByName[engage.Form], sql, args...); len(all) > 0 {
-		return all[0]
-	}
-	t.fail(what, engage.ErrNotFound)
-	return f
+func (t *transaction) form(what, sql string, args ...any) engage.Form {
+	return oneOf(t, what, engage.ErrNotFound, pgx.RowToStructByName[engage.Form], sql, args...)
 }
 
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round

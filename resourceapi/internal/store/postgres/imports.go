@@ -171,12 +171,16 @@ type waitingImport struct {
 	content         string
 }
 
-// takeImport locks an import of the first of the workspaces that has one, until the transaction ends. It returns nil if
-// there is none that is not locked by another worker.
+// takeImport locks the turn and an import of the first of the workspaces that has one, until the transaction ends. It
+// returns nil if there is none of which another worker has neither.
 func (t *transaction) takeImport(workspaces []uuid.UUID) *waitingImport {
 	for _, workspaceID := range workspaces {
 		taken := &waitingImport{workspaceID: workspaceID}
-		if t.takeTurn(workspaceID) && t.row("take an import", `
+		turns := t.exec("take the turn of a workspace", `
+			update resource.import_turns set last_at = now()
+			where tenant_id = (
+				select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
+		if turns == 1 && t.row("take an import", `
 			select id, content from resource.imports where tenant_id = $1 and status = 'accepted' and try_at <= now()
 			order by try_at limit 1 for update skip locked`, workspaceID).find(&taken.id, &taken.content) {
 			return taken
@@ -207,15 +211,6 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 		)
 		select w.tenant_id from waiting w left join resource.import_turns t on t.tenant_id = w.tenant_id
 		where w.try_at <= now() order by t.last_at nulls first, w.try_at limit 32`)
-}
-
-// takeTurn reports whether no other worker has an import of the workspace, and locks the workspace's turn until the
-// transaction ends.
-func (t *transaction) takeTurn(workspaceID uuid.UUID) bool {
-	return t.exec("take the turn of a workspace", `
-		update resource.import_turns set last_at = now()
-		where tenant_id = (
-			select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID) == 1
 }
 
 // Inserting thousands of programmes takes seconds, mostly for the search index, and a locked list stays locked until

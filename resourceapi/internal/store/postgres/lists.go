@@ -164,34 +164,33 @@ func takeRows[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T], take func(
 // the client sees.
 type changesSQL struct {
 	table, columns string
-	whose          string // condition that selects the list, with parameters
-	changedAt      string // column with the time of the last change
-	wasChanged     string // condition of the records in the change index
-	updatedAt      string // expression of updatedAt as callers see it
-	filter         string // further conditions, each preceded by "and "
-	// conditions for the months of records that were created, and changed, since the time; each preceded by "and "
-	createdMonths, changedMonths string
-	since, limit                 string // parameters
-	after, until                 string // parameters of the position before the page; empty for the first page
+	// conditions that select the list, with parameters: its records, and those in the change index; each only in the
+	// months of what was created, or changed, since the time
+	created, changed string
+	changedAt        string // column with the time of the last change
+	updatedAt        string // expression of updatedAt as callers see it
+	filter           string // further conditions, each preceded by "and "
+	since, limit     string // parameters
+	after, until     string // parameters of the position before the page; empty for the first page
 }
 
 const changesText = `
 with recent as materialized (
   select {columns} from {table}
-  where {whose} and created_at >= {since}{createdMonths}{further} order by created_at desc, id desc limit {limit}
+  where {created} and created_at >= {since}{further} order by created_at desc, id desc limit {limit}
 )
 select page.*, {newest} from (
   select * from recent
   union all
   (select {columns} from {table}
-   where {whose} and {wasChanged} and {changedAt} >= {since} and created_at < {since}{changedMonths}{further}
+   where {changed} and {changedAt} >= {since} and created_at < {since}{further}
      and (select count(*) from recent) < {limit}
    order by created_at + interval '0' desc, id desc limit {limit})
 ) page order by created_at desc, id desc limit {limit}`
 
 const newestText = `greatest(
-  (select max(created_at) from {table} where {whose}{createdMonths}),
-  (select max({changedAt}) from {table} where {whose} and {wasChanged}{changedMonths}))`
+  (select max(created_at) from {table} where {created}),
+  (select max({changedAt}) from {table} where {changed}))`
 
 func (c changesSQL) String() string {
 	further, newest := c.filter, newestText
@@ -200,23 +199,23 @@ func (c changesSQL) String() string {
 		newest = c.until + "::timestamptz"
 	}
 	text := strings.Replace(changesText, "{newest}", newest, 1)
-	return strings.NewReplacer("{columns}", c.columns, "{table}", c.table, "{whose}", c.whose, "{changedAt}",
-		c.changedAt, "{wasChanged}", c.wasChanged, "{further}", further, "{createdMonths}", c.createdMonths,
-		"{changedMonths}", c.changedMonths, "{since}", c.since, "{limit}", c.limit).Replace(text)
+	return strings.NewReplacer("{columns}", c.columns, "{table}", c.table, "{created}", c.created, "{changed}",
+		c.changed, "{changedAt}", c.changedAt, "{further}", further, "{since}", c.since, "{limit}", c.limit).
+		Replace(text)
 }
 
 // changedSQL is pageSQL for a list with UpdatedSince.
 func changedSQL(query programme.Query) (string, []any) {
 	args := arguments{query.WorkspaceID}
 	c := changesSQL{
-		table:      "resource.programmes",
-		columns:    programmeColumns,
-		whose:      "tenant_id = $1",
-		changedAt:  "updated_at",
-		wasChanged: "updated_at > created_at",
-		updatedAt:  "updated_at",
-		since:      args.add(query.Filter.UpdatedSince),
-		limit:      args.add(query.Limit + 1),
+		table:     "resource.programmes",
+		columns:   programmeColumns,
+		created:   "tenant_id = $1",
+		changed:   "tenant_id = $1 and updated_at > created_at",
+		changedAt: "updated_at",
+		updatedAt: "updated_at",
+		since:     args.add(query.Filter.UpdatedSince),
+		limit:     args.add(query.Limit + 1),
 	}
 	c.filter = programmeFilterSQL(query.Filter, &args)
 	if query.After != nil {
@@ -315,14 +314,13 @@ var ErrNoTrigrams = errors.New("the extension pg_trgm is missing and could not b
 // may call it at once; one does the work. url must be the database owner's.
 func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 	err = migrate.AsOwner(ctx, url, "", func(owner *migrate.Owner) {
-		owner.Fail(lockIndex(ctx, owner.Conn))
+		lockIndex(ctx, owner)
 		var valid bool
 		owner.Read(&valid, "select indisvalid from pg_index where indexrelid = to_regclass($1)", searchIndex)
 		if valid || owner.Err() != nil {
 			return
 		}
-		operators, err := trigrams(ctx, owner.Conn)
-		owner.Fail(err)
+		operators := trigrams(ctx, owner)
 		owner.Do(
 			"set lock_timeout = '5min'",                      // the next ones wait for old transactions and block none
 			"drop index concurrently if exists "+searchIndex, // an invalid index left by an interrupted attempt
@@ -341,15 +339,13 @@ func IndexSearches(ctx context.Context, url string) (created bool, err error) {
 
 // lockIndex polls for the lock: a statement that waits for it would block the creation of the index, which waits for
 // the end of every older statement.
-func lockIndex(ctx context.Context, owner *pgx.Conn) error {
-	for {
-		var taken bool
-		if err := owner.QueryRow(ctx, "select pg_try_advisory_lock($1)", indexLock).Scan(&taken); err != nil || taken {
-			return err
+func lockIndex(ctx context.Context, owner *migrate.Owner) {
+	for taken := false; owner.Err() == nil; {
+		if owner.Read(&taken, "select pg_try_advisory_lock($1)", indexLock); taken {
+			return
 		}
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-ctx.Done(): // the next statement fails
 		case <-time.After(time.Second):
 		}
 	}
@@ -357,22 +353,15 @@ func lockIndex(ctx context.Context, owner *pgx.Conn) error {
 
 // trigrams returns the operator class of pg_trgm with the schema of the extension, and creates the extension if it is
 // missing.
-func trigrams(ctx context.Context, owner *pgx.Conn) (string, error) {
-	schema := func() (name string, err error) {
-		err = owner.QueryRow(ctx, `
-			select n.nspname from pg_extension e join pg_namespace n on n.oid = e.extnamespace
-			where e.extname = 'pg_trgm'`).Scan(&name)
-		return name, err
-	}
-	name, err := schema()
-	if errors.Is(err, pgx.ErrNoRows) {
-		if _, err = owner.Exec(ctx, "create extension pg_trgm with schema resource"); err != nil {
-			return "", fmt.Errorf("%w: %w", ErrNoTrigrams, err)
+func trigrams(ctx context.Context, owner *migrate.Owner) string {
+	const schema = `select n.nspname from pg_extension e join pg_namespace n on n.oid = e.extnamespace
+		where e.extname = 'pg_trgm'`
+	var name string
+	if !owner.Read(&name, schema) && owner.Err() == nil {
+		if _, err := owner.Exec(ctx, "create extension pg_trgm with schema resource"); err != nil {
+			owner.Fail(fmt.Errorf("%w: %w", ErrNoTrigrams, err))
 		}
-		name, err = schema()
+		owner.Read(&name, schema)
 	}
-	if err != nil {
-		return "", fmt.Errorf("look for pg_trgm: %w", err)
-	}
-	return pgx.Identifier{name, "gin_trgm_ops"}.Sanitize(), nil
+	return pgx.Identifier{name, "gin_trgm_ops"}.Sanitize()
 }

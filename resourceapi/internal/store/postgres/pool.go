@@ -182,6 +182,15 @@ func (r row) read(targets ...any) {
 	}
 }
 
+// oneOf returns the row of a query in a transaction. The error of the transaction is missing if there is none.
+func oneOf[T any](t *transaction, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any) (one T) {
+	if all := rowsOf(t, what, scan, sql, args...); len(all) > 0 {
+		return all[0]
+	}
+	t.fail("", missing)
+	return one
+}
+
 // rowsOf returns the rows of a query in a transaction.
 func rowsOf[T any](t *transaction, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T) {
 	if t.err == nil {
@@ -208,6 +217,17 @@ func oneRow[T any](
 		err = missing
 	}
 	return one, outcome(err)
+}
+
+// optional returns the row of oneRow, or nil if the error is pgx.ErrNoRows.
+func optional[T any](one T, err error) (*T, error) {
+	if err == nil {
+		return &one, nil
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return nil, err
 }
 
 // allRows runs a statement and returns its rows.

@@ -42,13 +42,8 @@ func (s *Store) Programme(ctx context.Context, workspaceID, id uuid.UUID) (progr
 }
 
 // lockProgramme locks and returns a programme. The error of the transaction is programme.ErrNotFound if there is none.
-func (t *transaction) lockProgramme(workspaceID, id uuid.UUID) (p programme.Programme) {
-	found := rowsOf(t, "", scanProgramme, programmeSQL+" for update", workspaceID, id)
-	if len(found) == 0 {
-		t.fail("", programme.ErrNotFound)
-		return p
-	}
-	return found[0]
+func (t *transaction) lockProgramme(workspaceID, id uuid.UUID) programme.Programme {
+	return oneOf(t, "", programme.ErrNotFound, scanProgramme, programmeSQL+" for update", workspaceID, id)
 }
 
 // Create adds a programme whose details were checked.
@@ -114,9 +109,6 @@ func (t *transaction) nextMoment(workspaceID uuid.UUID, list string, records int
 	t.row("lock the list of "+list, "select resource.next_moment($1, $2, $3)", workspaceID, list, records).read(&at)
 	return at
 }
-
-// submissionsList returns the name of the list of the form's submissions.
-func submissionsList(form uuid.UUID) string { return form.String() }
 
 // lockExternalIDs makes the transaction the only one that gives external ids in the workspace. Each one that gives any
 // takes this lock before it locks programmes and, last, the list. So it sees every external id that is given, and never

@@ -133,11 +133,7 @@ func (s *Store) StandingAndProgramme(
 	ctx context.Context, q standing.Query, workspaceID, id uuid.UUID,
 ) (standing.Standing, *programme.Programme, error) {
 	return readAs(ctx, s, q, programmeSQL, []any{workspaceID, id}, func(rows pgx.Rows) (*programme.Programme, error) {
-		found, err := pgx.CollectRows(rows, scanProgramme) // at most one
-		if len(found) == 0 {
-			return nil, err
-		}
-		return &found[0], err
+		return optional(pgx.CollectExactlyOneRow(rows, scanProgramme))
 	})
 }
 

@@ -33,7 +33,7 @@ func (w *writing) Accept(ctx context.Context, s engage.Submission) error {
 		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
 		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",
 		s.WorkspaceID, maxCounted).read(&waiting)
-	at := t.nextMoment(s.WorkspaceID, submissionsList(s.Form), 1)
+	at := t.nextMoment(s.WorkspaceID, s.Form.String(), 1)
 	if t.err != nil {
 		return t.err
 	}
@@ -55,7 +55,7 @@ func (w *writing) Accept(ctx context.Context, s engage.Submission) error {
 
 // SubmissionStatus reads the status of a submission, or returns engage.ErrNotFound. If workspaceID is zero, as in a
 // status token of an earlier release, it searches all workspaces.
-func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (s engage.Submission, err error) {
+func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error) {
 	const status = "select s.id, s.tenant_id as workspace_id, s.form_id as form, s.status, s.reasons "
 	text, args := status+"from resource.submissions s where s.tenant_id = $1 and s.id = $2"+notErased,
 		[]any{workspaceID, id}
@@ -63,13 +63,20 @@ func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID
 		text, args = status+"from resource.submissions s where s.id = $1", []any{id}
 	}
 	scan := pgx.RowToStructByNameLax[engage.Submission]
+	return oneSubmission(ctx, e.pool, id, engage.ErrNotFound, scan, text, args...)
+}
+
+// oneSubmission is oneRow for a statement about the submission with the id, which ends in a condition.
+func oneSubmission[T any](
+	ctx context.Context, db *database, id uuid.UUID, missing error, scan pgx.RowToFunc[T], text string, args ...any,
+) (one T, err error) {
 	for _, months := range monthsOf(id) {
-		s, err = oneRow(ctx, e.pool, engage.ErrNotFound, scan, text+months, args...)
-		if !errors.Is(err, engage.ErrNotFound) {
+		one, err = oneRow(ctx, db, missing, scan, text+months, args...)
+		if !errors.Is(err, missing) {
 			break
 		}
 	}
-	return s, err
+	return one, err
 }
 
 const submissionColumns = "id, status, reasons, answers, consents, supporter_id, created_at, finished_at"
@@ -88,15 +95,9 @@ func submissionOf(row pgx.CollectableRow, further ...any) (s engage.SubmissionRe
 }
 
 // Submission reads a submission. It returns engage.ErrNoSubmission, also for one of another workspace.
-func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (found engage.SubmissionRecord, err error) {
+func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (engage.SubmissionRecord, error) {
 	text := "select " + submissionColumns + " from resource.submissions where tenant_id = $1 and id = $2" + notErased
-	for _, months := range monthsOf(id) {
-		found, err = oneRow(ctx, s.pool, engage.ErrNoSubmission, scanSubmission, text+months, workspaceID, id)
-		if !errors.Is(err, engage.ErrNoSubmission) {
-			break
-		}
-	}
-	return found, err
+	return oneSubmission(ctx, s.pool, id, engage.ErrNoSubmission, scanSubmission, text, workspaceID, id)
 }
 
 // Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
@@ -123,18 +124,16 @@ func (e *Engage) end(
 ) error {
 	ctx, cancel := bounded(ctx, workTimeout)
 	defer cancel()
-	for _, months := range monthsOf(id) {
-		if workspaceID != uuid.Nil {
-			break
-		}
-		text := "select tenant_id from resource.submissions where id = $1 and status = 'accepted'" + months
-		err := e.pool.QueryRow(ctx, text, id).Scan(&workspaceID)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return outcome(fmt.Errorf("find the workspace of a submission: %w", err))
-		}
-	}
 	if workspaceID == uuid.Nil {
-		return nil // already finished by another run
+		found, err := optional(oneSubmission(ctx, e.pool, id, pgx.ErrNoRows, pgx.RowTo[uuid.UUID],
+			"select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id))
+		if err != nil {
+			return fmt.Errorf("find the workspace of a submission: %w", err)
+		}
+		if found == nil {
+			return nil // already finished by another run
+		}
+		workspaceID = *found
 	}
 	return e.inTurn(ctx, workspaceID, func() error {
 		return inTransaction(ctx, e.pool, func(t *transaction) { work(t, workspaceID, id) })
@@ -204,7 +203,7 @@ func (t *transaction) ensureSupporter(workspaceID uuid.UUID, s engage.Supporter)
 
 // finish ends a submission, which has no supporter and no reasons yet.
 func (t *transaction) finish(s *engage.Submission, status engage.Status, supporter *uuid.UUID, reasons ...string) {
-	at := t.nextMoment(s.WorkspaceID, submissionsList(s.Form), 1)
+	at := t.nextMoment(s.WorkspaceID, s.Form.String(), 1)
 	t.exec("finish a submission", `
 		update resource.submissions set status = $4, supporter_id = $5, reasons = $6, finished_at = $7
 		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
@@ -361,16 +360,16 @@ const endedLate = `exists (select 1 from resource.list_locks
 func (e *Engage) changedSubmissions(
 	ctx context.Context, workspaceID, form uuid.UUID, r rest.Range, take func(engage.SubmissionRecord) bool,
 ) (rest.End, error) {
+	const whose = "tenant_id = $1 and form_id = $2"
+	const changed = whose + " and finished_at is not null"
 	c := changesSQL{
-		table:         "resource.submissions",
-		columns:       submissionColumns,
-		whose:         "tenant_id = $1 and form_id = $2",
-		changedAt:     "finished_at",
-		wasChanged:    "finished_at is not null",
-		updatedAt:     "coalesce(finished_at, created_at)",
-		createdMonths: inMonths(r.UpdatedSince, time.Time{}),
-		since:         "$3",
-		limit:         "$4",
+		table:     "resource.submissions",
+		columns:   submissionColumns,
+		created:   whose + inMonths(r.UpdatedSince, time.Time{}),
+		changedAt: "finished_at",
+		updatedAt: "coalesce(finished_at, created_at)",
+		since:     "$3",
+		limit:     "$4",
 	}
 	args := arguments{workspaceID, form, r.UpdatedSince, r.Limit + 1}
 	filter := filterSQL(r.Filter, "", args.add) + notErased
@@ -387,7 +386,7 @@ func (e *Engage) changedSubmissions(
 		}, take)
 		return end, outcome(err)
 	}
-	c.filter, c.changedMonths = filter+" and not "+endedLate, inMonths(r.UpdatedSince.Add(-lateAfter), time.Time{})
+	c.filter, c.changed = filter+" and not "+endedLate, changed+inMonths(r.UpdatedSince.Add(-lateAfter), time.Time{})
 	end, err := read()
 	if err != nil || taken {
 		return end, err
@@ -396,6 +395,6 @@ func (e *Engage) changedSubmissions(
 	if err := e.pool.QueryRow(ctx, "select "+endedLate, args[:3]...).Scan(&late); err != nil || !late {
 		return end, outcome(err)
 	}
-	c.filter, c.changedMonths = filter, ""
+	c.filter, c.changed = filter, changed
 	return read()
 }

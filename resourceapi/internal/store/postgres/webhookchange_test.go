@@ -26,7 +26,7 @@ type changingStore struct {
 	change func()
 }
 
-// Next implements delivery.Store.
+// Next implements delivery.Events.
 func (s changingStore) Next(
 	ctx context.Context, t delivery.Target, types []string,
 ) (e delivery.Event, found bool, err error) {
@@ -36,10 +36,8 @@ func (s changingStore) Next(
 	return e, found, err
 }
 
-// Event implements delivery.Store.
-func (s changingStore) Event(
-	ctx context.Context, workspaceID uuid.UUID, sequence int64,
-) (e delivery.Event, stored bool, err error) {
+// Event implements delivery.Events.
+func (s changingStore) Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (*delivery.Event, error) {
 	defer s.change()
 	return s.Webhooks.Event(ctx, workspaceID, sequence)
 }

@@ -122,12 +122,8 @@ func (w *writing) requested(ctx context.Context, workspaceID, id uuid.UUID, err 
 	text := "select " + webhook.DeliveryColumns +
 		" from account.webhook_deliveries d where d.tenant_id = $1 and d.id = $2"
 	t := w.transaction(ctx)
-	found := rowsOf(t, "", webhook.ScanDelivery, text, workspaceID, id)
-	if len(found) == 0 {
-		t.fail("", webhook.ErrNotFound)
-		return webhook.Delivery{}, t.err
-	}
-	return found[0], nil
+	found := oneOf(t, "", webhook.ErrNotFound, webhook.ScanDelivery, text, workspaceID, id)
+	return found, t.err
 }
 
 // recordWebhook adds an event to the audit log of the workspace. by is nil if the service acted. The event contains
@@ -169,28 +165,16 @@ func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (t del
 }
 
 // Requested implements delivery.Store.
-func (w *Webhooks) Requested(
-	ctx context.Context, workspaceID, id uuid.UUID,
-) (d webhook.Delivery, waits bool, err error) {
-	d, err = oneRow(ctx, w.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
+func (w *Webhooks) Requested(ctx context.Context, workspaceID, id uuid.UUID) (*webhook.Delivery, error) {
+	return optional(oneRow(ctx, w.pool, pgx.ErrNoRows, webhook.ScanDelivery, "select "+webhook.DeliveryColumns+`
 		from account.webhook_deliveries d where d.tenant_id = $1 and d.webhook_id = $2 and d.tried_at is null
-		order by d.created_at limit 1`, workspaceID, id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return webhook.Delivery{}, false, nil
-	}
-	return d, err == nil, err
+		order by d.created_at limit 1`, workspaceID, id))
 }
 
 // Event implements delivery.Store.
-func (w *Webhooks) Event(
-	ctx context.Context, workspaceID uuid.UUID, sequence int64,
-) (e delivery.Event, stored bool, err error) {
-	e, err = oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent,
-		"select sequence, type, data, created_at from account.webhook_event($1, $2)", workspaceID, sequence)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return delivery.Event{}, false, nil
-	}
-	return e, err == nil, err
+func (w *Webhooks) Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (*delivery.Event, error) {
+	return optional(oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent,
+		"select sequence, type, data, created_at from account.webhook_event($1, $2)", workspaceID, sequence))
 }
 
 // Next implements delivery.Store.
@@ -317,15 +301,14 @@ func (w *Webhooks) ResealWebhooks(
 	ctx context.Context, publicKey []byte, reseal func(id uuid.UUID, secret webhook.Sealed) (webhook.Sealed, error),
 ) (failed error) {
 	type row struct {
-		workspaceID, id uuid.UUID
-		sealed          webhook.Sealed
+		TenantID, ID uuid.UUID
+		webhook.Sealed
 	}
 	for after := (row{}); ; {
-		some, err := allRows(ctx, w.pool, func(r pgx.CollectableRow) (found row, err error) {
-			return found, r.Scan(&found.workspaceID, &found.id, &found.sealed.Secret, &found.sealed.Key)
-		}, `select tenant_id, id, secret, secret_key from account.webhooks
+		some, err := allRows(ctx, w.pool, pgx.RowToStructByName[row], `
+			select tenant_id, id, secret, secret_key as key from account.webhooks
 			where secret_key <> $1 and (tenant_id, id) > ($2, $3) order by tenant_id, id limit 100`,
-			publicKey, after.workspaceID, after.id)
+			publicKey, after.TenantID, after.ID)
 		if err != nil {
 			return outcome(err)
 		}
@@ -334,14 +317,14 @@ func (w *Webhooks) ResealWebhooks(
 		}
 		for _, one := range some {
 			after = one
-			sealed, err := reseal(one.id, one.sealed)
+			sealed, err := reseal(one.ID, one.Sealed)
 			if err != nil {
 				failed = err
 				continue
 			}
 			err = w.exec(ctx, "record a webhook delivery", `update account.webhooks set secret = $3, secret_key = $4
 				where tenant_id = $1 and id = $2 and secret = $5`,
-				one.workspaceID, one.id, sealed.Secret, sealed.Key, one.sealed.Secret)
+				one.TenantID, one.ID, sealed.Secret, sealed.Key, one.Secret)
 			if err != nil {
 				return err
 			}
@@ -358,7 +341,7 @@ func (w *Webhooks) WebhookStates(ctx context.Context) (map[string]int, error) {
 	return map[string]int{"enabled": enabled, "failing": failing, "disabled": disabled}, outcome(err)
 }
 
-// PersonalData implements delivery.Store.
+// PersonalData implements delivery.Events.
 func (w *Webhooks) PersonalData(
 	ctx context.Context, workspaceID uuid.UUID, e delivery.Event,
 ) (p delivery.PersonalData, err error) {
@@ -371,54 +354,33 @@ func (w *Webhooks) PersonalData(
 		return p, fmt.Errorf("read the subject of an event: %w", err)
 	}
 	if kind == "member" {
-		p.Member, err = w.member(ctx, workspaceID, subject.ID)
+		p.Member, err = optional(oneRow(ctx, w.pool, pgx.ErrNoRows, pgx.RowToStructByName[delivery.Member],
+			"select $2::uuid as user_id, name, email from account.webhook_member($1, $2)", workspaceID, subject.ID))
 		return p, err
 	}
-	p.Submission, p.Supporter, err = w.submission(ctx, workspaceID, subject.ID)
+	p, err = w.submissionAndSupporter(ctx, workspaceID, subject.ID)
+	if errors.Is(err, engage.ErrNoSubmission) || errors.Is(err, engage.ErrNoSupporter) {
+		return delivery.PersonalData{}, nil // a supporter is erased with the submission
+	}
 	return p, err
 }
 
-// submission reads a submission and its supporter, each nil if it is not stored. Both are nil while no member may read
-// them, because the module is off (contract, section 6).
-func (w *Webhooks) submission(
+// submissionAndSupporter reads a submission and its supporter. Both are nil while no member may read them, because the
+// module is off (contract, section 6).
+func (w *Webhooks) submissionAndSupporter(
 	ctx context.Context, workspaceID, id uuid.UUID,
-) (*engage.SubmissionRecord, *engage.StoredSupporter, error) {
-	var open bool
-	err := w.pool.QueryRow(ctx, `select exists (
-		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID).Scan(&open)
+) (p delivery.PersonalData, err error) {
+	open, err := oneRow(ctx, w.pool, pgx.ErrNoRows, pgx.RowTo[bool], `select exists (
+		select from account.module_state($1, 'engage') m where m.enabled and m.provisioned)`, workspaceID)
 	if err != nil || !open {
-		return nil, nil, outcome(err)
+		return p, err
 	}
-	s, err := w.Submission(ctx, workspaceID, id)
-	if errors.Is(err, engage.ErrNoSubmission) {
-		return nil, nil, nil
+	submission, err := w.Submission(ctx, workspaceID, id)
+	p.Submission = &submission
+	if err != nil || submission.SupporterID == nil {
+		return p, err
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.SupporterID == nil {
-		return &s, nil, nil
-	}
-	p, err := w.Supporter(ctx, workspaceID, *s.SupporterID)
-	if errors.Is(err, engage.ErrNoSupporter) {
-		return nil, nil, nil // erased meanwhile, with the submission
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return &s, &p, nil
-}
-
-// member reads a member of the workspace, or returns nil.
-func (w *Webhooks) member(ctx context.Context, workspaceID, user uuid.UUID) (*delivery.Member, error) {
-	m := delivery.Member{UserID: user}
-	err := w.pool.QueryRow(ctx, "select name, email from account.webhook_member($1, $2)", workspaceID, user).
-		Scan(&m.Name, &m.Email)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, nil
-	case err != nil:
-		return nil, outcome(err)
-	}
-	return &m, nil
+	supporter, err := w.Supporter(ctx, workspaceID, *submission.SupporterID)
+	p.Supporter = &supporter
+	return p, err
 }
