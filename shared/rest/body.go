@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,4 +241,157 @@ func shorten(name string) string {
 		return string([]rune(name)[:maxName]) + "…"
 	}
 	return name
+}
+
+// The version of a record is its entity tag, which a read returns in ETag. A change with the tag in If-Match is
+// refused if the record was changed in between (RFC 9110, section 13.1.1; contract, section 6). A read with the tag
+// in If-None-Match returns 304 if nothing changed (section 13.1.2). An intermediary that compresses a response may make
+// its tag weak, so a weak tag is the same as the strong one in both headers (contract, section 6a).
+
+// Tag returns the entity tag of a version (RFC 9110, section 8.8.3).
+func Tag(version int) string { return fmt.Sprintf(`"%d"`, version) }
+
+// ErrStale is returned for a record at a version that the conditions exclude: it was changed since the caller read it.
+var ErrStale = errors.New("the record was changed since it was read")
+
+// Conditions are the preconditions of a request. The zero value has none.
+type Conditions struct{ match, noneMatch *tags }
+
+// tags are the tags of one header: any tag (*) or the listed ones.
+type tags struct {
+	any    bool
+	listed []string
+}
+
+// ReadConditions reads If-Match and If-None-Match. The error is an *apierr.Error.
+func ReadConditions(h http.Header) (c Conditions, err error) {
+	if c.match, err = readTags(h, "If-Match"); err == nil {
+		c.noneMatch, err = readTags(h, "If-None-Match")
+	}
+	return c, err
+}
+
+// readTags reads the tags of a header, weak ones as strong ones, or returns nil without the header. Empty elements are
+// ignored, and tags may contain commas (sections 5.6.1.2 and 8.8.3).
+func readTags(h http.Header, name string) (*tags, error) {
+	values, given := h.Values(name), &tags{}
+	if len(values) == 0 {
+		return nil, nil
+	}
+	text := strings.Trim(strings.Join(values, ","), " \t")
+	if text == "*" {
+		return &tags{any: true}, nil
+	}
+	refusal := apierr.New(apierr.Invalid, name+` must be * or the ETag of a version, with its quotes, such as "3".`)
+	for text = strings.Trim(text, " \t,"); text != ""; text = strings.TrimLeft(text, " \t,") {
+		opaque := strings.TrimPrefix(text, "W/")
+		if !strings.HasPrefix(opaque, `"`) {
+			return nil, refusal
+		}
+		inside, rest, closed := strings.Cut(opaque[1:], `"`)
+		after := strings.TrimLeft(rest, " \t")
+		if !closed || (after != "" && after[0] != ',') {
+			return nil, refusal
+		}
+		given.listed = append(given.listed, `"`+inside+`"`)
+		text = after
+	}
+	if len(given.listed) == 0 {
+		return nil, refusal
+	}
+	return given, nil
+}
+
+// CheckChange returns ErrStale unless the conditions allow a change of the version.
+func (c Conditions) CheckChange(version int) error {
+	if !c.matches(version) || c.seen(version) {
+		return ErrStale
+	}
+	return nil
+}
+
+// ServeRead sets the entity tag of the version and calls serve to write the record. It writes 304 instead if the
+// caller has the version, and returns ErrStale if If-Match excludes it.
+func (c Conditions) ServeRead(w http.ResponseWriter, version int, serve func()) error {
+	if !c.matches(version) {
+		return ErrStale
+	}
+	w.Header().Set("ETag", Tag(version))
+	if c.seen(version) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	serve()
+	return nil
+}
+
+// matches reports whether the version satisfies If-Match.
+func (c Conditions) matches(version int) bool {
+	return c.match == nil || c.match.any || slices.Contains(c.match.listed, Tag(version))
+}
+
+// seen reports whether If-None-Match names the version. Then a read need not return the record, and a change must be
+// refused.
+func (c Conditions) seen(version int) bool {
+	return c.noneMatch != nil && (c.noneMatch.any || slices.Contains(c.noneMatch.listed, Tag(version)))
+}
+
+// TimeLayout is the format of a time: RFC 3339 in UTC with six decimals, so that times also compare as text. Times must
+// be in UTC.
+const TimeLayout = "2006-01-02T15:04:05.000000Z07:00"
+
+// A Time marshals in the format of FormatTime.
+type Time time.Time
+
+// MarshalJSON implements json.Marshaler.
+func (t Time) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, len(TimeLayout)+2), '"')
+	return append(AppendTime(b, time.Time(t)), '"'), nil
+}
+
+// Scan implements sql.Scanner, for a time that is never null.
+func (t *Time) Scan(value any) error {
+	at, ok := value.(time.Time)
+	if !ok {
+		return fmt.Errorf("%T is not a time", value)
+	}
+	*t = Time(at)
+	return nil
+}
+
+// TimePointer returns t as a *Time, or nil if t is nil.
+func TimePointer(t *time.Time) *Time { return (*Time)(t) }
+
+// FormatTime returns t in the JSON format.
+func FormatTime(t time.Time) string { return string(AppendTime(nil, t)) }
+
+// AppendTime appends the result of FormatTime.
+func AppendTime(b []byte, t time.Time) []byte { return t.UTC().AppendFormat(b, TimeLayout) }
+
+// ErrNotTime reports that a text is not an RFC 3339 time.
+var ErrNotTime = errors.New("not a time as RFC 3339 writes it")
+
+// TimeMessage explains ErrNotTime to a caller.
+const TimeMessage = "Must be an RFC 3339 time, such as 2026-11-01T09:00:00.123456Z. In a query, encode the + of an " +
+	"offset as %2B."
+
+// timeShape is stricter than time.Parse.
+var timeShape = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
+
+// ParseTime parses an RFC 3339 time. It rounds up to microseconds, so that no stored time before the given one is
+// at or after the returned one. It never returns the zero time, which means none.
+func ParseTime(text string) (time.Time, error) {
+	text = strings.ToUpper(text) // t and z are allowed
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || !timeShape.MatchString(text) {
+		return time.Time{}, ErrNotTime
+	}
+	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}, ErrNotTime
+	}
+	whole := t.Truncate(time.Microsecond)
+	if whole.Before(t) || whole.IsZero() {
+		whole = whole.Add(time.Microsecond)
+	}
+	return whole, nil
 }

@@ -1,12 +1,88 @@
 package rest
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
+
+// Cursors seals and opens the cursors that continue lists. It is safe for concurrent use.
+type Cursors struct{ *seal.Box }
+
+// NewCursors derives the key of the cursors from the service's keys. Cursors of another purpose cannot be opened.
+func NewCursors(keys seal.Keys, purpose string) (*Cursors, error) {
+	box, err := seal.NewBox(keys, purpose)
+	if err != nil {
+		return nil, err
+	}
+	return &Cursors{box}, nil
+}
+
+// otherCursor is the message for a text that is not a cursor of the list.
+const otherCursor = "Must be a meta.nextCursor of the same list."
+
+// A Position is the position of a record in its list.
+type Position struct {
+	CreatedAt time.Time
+	ID        uuid.UUID
+	Until     time.Time // the End.Until of the first page
+}
+
+// PositionLength is the number of bytes that Append appends.
+const PositionLength = 8 + 16
+
+// Append appends the time, in microseconds, and the id.
+func (p Position) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(p.CreatedAt.UnixMicro()))
+	return append(b, p.ID[:]...)
+}
+
+// ParsePosition returns the position that Append appended.
+func ParsePosition(content []byte) Position {
+	return Position{CreatedAt: ParseMicros(content), ID: uuid.UUID(content[8:PositionLength])}
+}
+
+// ParseMicros returns the time in the first 8 bytes of content.
+func ParseMicros(content []byte) time.Time {
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(content))).UTC()
+}
+
+// SealPosition returns the cursor that continues the list after the position. list names the list and its workspace.
+func (c *Cursors) SealPosition(list string, position Position) string {
+	content := position.Append(nil)
+	if !position.Until.IsZero() { // in a list with UpdatedSince
+		list = FormatTime(position.Until) + " " + list
+	}
+	return c.Seal(append(content, list...))
+}
+
+func (c *Cursors) open(r Range, text string) (position Position, ok bool) {
+	content, err := c.Open(text)
+	if err != nil || len(content) < PositionLength {
+		return Position{}, false
+	}
+	position, list := ParsePosition(content), string(content[PositionLength:])
+	if !r.UpdatedSince.IsZero() {
+		until, name, _ := strings.Cut(list, " ")
+		if position.Until, err = time.Parse(TimeLayout, until); err != nil {
+			return Position{}, false
+		}
+		list = name
+	}
+	return position, list == r.List
+}
 
 // MaxPageBytes is the maximum length of a list response (contract, section 6).
 const MaxPageBytes = 4_000_000
@@ -148,4 +224,96 @@ func (p *Page[T]) Write(w http.ResponseWriter, next string) {
 		}
 	}
 	*p = Page[T]{}
+}
+
+// A Collection describes a list of records of type T, which are shown as R. It is short, as a workspace has at most
+// thousands of members, applications or open invitations. So the store returns it as a whole, and a page is cut out
+// of it.
+type Collection[T, R any] struct {
+	// Name identifies the list in its cursors. Each list has its own.
+	Name string
+	// Omitted are members of R that lists never have.
+	Omitted []string
+	// Key returns the position of a record, which no other has. The list is in the order of the keys, byte by byte.
+	Key func(T) string
+	// Show returns the records of a page in their API form.
+	Show func(page []T) ([]R, error)
+}
+
+// Each returns a Show that converts each record separately.
+func Each[T, R any](show func(T) R) func([]T) ([]R, error) {
+	return func(page []T) ([]R, error) {
+		shown := make([]R, 0, len(page))
+		for _, one := range page {
+			shown = append(shown, show(one))
+		}
+		return shown, nil
+	}
+}
+
+// NewestFirst returns the key of a record for a list that has the newest records first, ties by id.
+func NewestFirst(created time.Time, id uuid.UUID) string {
+	return fmt.Sprintf("%019d %s", math.MaxInt64-created.UnixMicro(), id)
+}
+
+// maxCursor is the length in characters above which a cursor is not opened.
+const maxCursor = 2048
+
+// Write writes the page of all that the query selects. Its error is an *apierr.Error.
+func (l Collection[T, R]) Write(
+	w http.ResponseWriter, r *http.Request, c *Cursors, workspaceID uuid.UUID, all []T,
+) error {
+	p := ReadParameters(r.URL.RawQuery, "limit", "cursor", "fields")
+	limit := p.Limit()
+	fields := p.Fields(slices.DeleteFunc(FieldsOf[R](), func(name string) bool {
+		return slices.Contains(l.Omitted, name)
+	}))
+	name := l.Name + " of " + workspaceID.String() + "\x00"
+	text, continues := p.Text("cursor")
+	after, opened := c.openKey(text, name)
+	if continues && !opened {
+		p.Problems["cursor"] = otherCursor
+	}
+	for _, name := range []string{"limit", "cursor", "fields"} {
+		if message, invalid := p.Problems[name]; invalid {
+			return apierr.New(apierr.Invalid, name+": "+message) // the flat shape has no fields
+		}
+	}
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(l.Key(a), l.Key(b)) })
+	if continues {
+		all = slices.DeleteFunc(all, func(one T) bool { return l.Key(one) <= after })
+	}
+	read := all[:min(limit, len(all))]
+	shown, err := l.Show(read)
+	if err != nil {
+		return err
+	}
+	page := NewJSONPage(func(one R) R { return one }).Only(fields)
+	for i, one := range shown {
+		if !page.Take(one) {
+			read = read[:i]
+			break
+		}
+	}
+	if err := page.Err(); err != nil {
+		return fmt.Errorf("encode a record: %w", err)
+	}
+	next := ""
+	if len(all) > len(read) {
+		next = c.Seal([]byte(name + l.Key(read[len(read)-1])))
+	}
+	page.Write(w, next)
+	return nil
+}
+
+// openKey returns the key that the cursor of the list holds.
+func (c *Cursors) openKey(text, list string) (key string, ok bool) {
+	if len(text) > maxCursor {
+		return "", false
+	}
+	content, err := c.Open(text)
+	if err != nil {
+		return "", false
+	}
+	return strings.CutPrefix(string(content), list)
 }

@@ -1,22 +1,21 @@
 // Package rest reads and answers the requests of a JSON API, for both services: bodies, query parameters, cursors,
 // pages, preconditions, idempotent writes and refusals (spec 2.4; contract, sections 6 and 6a).
 //
-//	rest.go          bearer tokens, refusals, deprecated operations
-//	body.go          bodies
-//	query.go         query parameters and filters
-//	cursor.go        cursors
-//	page.go          pages that are encoded while their rows are read
-//	collection.go    pages of lists that are short enough to be read as a whole
-//	precondition.go  conditional requests
-//	idempotency.go   writes that clients can repeat
-//	table.go         the stored responses to such writes, in Postgres
-//	time.go          times
+//	rest.go         bearer tokens, refusals, deprecated operations, query parameters
+//	body.go         bodies, conditional requests, times
+//	page.go         cursors; pages that are encoded while their rows are read, and pages of short lists
+//	idempotency.go  writes that clients can repeat, and the answers to them, in Postgres
 package rest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,4 +152,222 @@ func (d Deprecations) Announce(h http.Header, method, path string) {
 		h.Set("Sunset", one.Sunset.UTC().Format(http.TimeFormat))
 		h.Add("Link", "<"+one.Link+`>; rel="deprecation"; type="text/html"`)
 	}
+}
+
+// Page sizes of every list (spec 8).
+const (
+	DefaultLimit = 50
+	MaxLimit     = 200
+)
+
+// Parameters are the query parameters of a request, and the problems with them.
+type Parameters struct {
+	values   map[string]string
+	Problems Problems
+}
+
+// ReadParameters reads the named parameters of a query string. net/url drops what it cannot parse, which would remove
+// an invalid filter; here that is a problem, and so is a repeated name.
+func ReadParameters(raw string, names ...string) Parameters {
+	p := Parameters{values: map[string]string{}, Problems: Problems{}}
+	for pair := range strings.SplitSeq(raw, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(key)
+		if err != nil || !slices.Contains(names, name) {
+			continue
+		}
+		text, err := url.QueryUnescape(value)
+		if err != nil {
+			p.Problems[name] = "Must be URL-encoded."
+		}
+		if _, twice := p.values[name]; twice {
+			p.Problems[name] = "Must be sent only once."
+		}
+		p.values[name] = text
+	}
+	return p
+}
+
+// Text returns a parameter, and whether it was sent.
+func (p Parameters) Text(name string) (text string, given bool) {
+	text, given = p.values[name]
+	return text, given
+}
+
+// Time returns a parameter that is a time, or the zero time without it.
+func (p Parameters) Time(name string) time.Time {
+	text, given := p.values[name]
+	if !given {
+		return time.Time{}
+	}
+	t, err := ParseTime(text)
+	if err != nil {
+		p.Problems[name] = TimeMessage
+	}
+	return t
+}
+
+// Limit returns the parameter limit, or DefaultLimit without it.
+func (p Parameters) Limit() int {
+	text, given := p.values["limit"]
+	if !given {
+		return DefaultLimit
+	}
+	limit, _ := strconv.ParseUint(text, 10, 64) // the largest number for larger ones
+	if limit == 0 || strings.Trim(text, "0123456789") != "" {
+		p.Problems["limit"] = "Must be an integer of at least 1. Values over 200 count as 200."
+	}
+	return int(min(limit, MaxLimit))
+}
+
+// Fields returns the members of the records that the parameter fields asks for, in the order of known, or nil for all.
+func (p Parameters) Fields(known []string) []string {
+	text, given := p.values["fields"]
+	if !given {
+		return nil
+	}
+	asked := strings.Split(text, ",")
+	for _, name := range asked {
+		if !slices.Contains(known, name) {
+			p.Problems["fields"] = "Unknown field " + strconv.QuoteToGraphic(shorten(name)) + ". The fields are: " +
+				strings.Join(known, ", ") + "."
+			return nil
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !slices.Contains(asked, name) })
+}
+
+// FieldsOf returns the names of the JSON members of a struct, in order. Fields with the tag json:"-" are left out.
+func FieldsOf[T any]() []string {
+	var names []string
+	for field := range reflect.TypeFor[T]().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Project appends the JSON object record with the members that are in fields alone.
+func Project(b, record []byte, fields []string) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(record, &members); err != nil {
+		return b, err
+	}
+	b = append(b, '{')
+	for _, name := range fields {
+		value, has := members[name]
+		if !has {
+			continue
+		}
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = strconv.AppendQuote(b, name)
+		b = append(append(b, ':'), value...)
+	}
+	return append(b, '}'), nil
+}
+
+// Filters are the filters that a list supports.
+type Filters struct {
+	Updated  bool     // updatedSince
+	Statuses []string // values of status; none if empty
+	Created  bool     // createdSince and createdBefore
+}
+
+// Names returns the query parameters of the filters.
+func (f Filters) Names() []string {
+	var names []string
+	if f.Updated {
+		names = append(names, "updatedSince")
+	}
+	if len(f.Statuses) > 0 {
+		names = append(names, "status")
+	}
+	if f.Created {
+		names = append(names, "createdSince", "createdBefore")
+	}
+	return names
+}
+
+func (f Filters) read(p Parameters) Filter {
+	status, given := p.Text("status")
+	if given && !slices.Contains(f.Statuses, status) {
+		p.Problems["status"] = "Must be one of: " + strings.Join(f.Statuses, ", ") + "."
+	}
+	return Filter{
+		UpdatedSince:  p.Time("updatedSince"),
+		Status:        status,
+		CreatedSince:  p.Time("createdSince"),
+		CreatedBefore: p.Time("createdBefore"),
+	}
+}
+
+// A Filter narrows a list. The zero value matches every record.
+type Filter struct {
+	UpdatedSince  time.Time // created or changed at this time or later
+	Status        string
+	CreatedSince  time.Time // created at this time or later
+	CreatedBefore time.Time
+}
+
+// suffix returns text that is added to the name of the list in a cursor. A cursor is valid only with the same filter.
+func (f Filter) suffix() string {
+	suffix := ""
+	if !f.UpdatedSince.IsZero() {
+		suffix += " since " + FormatTime(f.UpdatedSince)
+	}
+	if f.Status != "" {
+		suffix += " with status " + f.Status
+	}
+	if !f.CreatedSince.IsZero() {
+		suffix += " created since " + FormatTime(f.CreatedSince)
+	}
+	if !f.CreatedBefore.IsZero() {
+		suffix += " created before " + FormatTime(f.CreatedBefore)
+	}
+	return suffix
+}
+
+// ReadFilter parses the filters of a query string. The error is a Problems.
+func ReadFilter(raw string, filters Filters) (Filter, error) {
+	p := ReadParameters(raw, filters.Names()...)
+	f := filters.read(p)
+	return f, p.Problems.OrNil()
+}
+
+// A Range selects one page of a list that is in the order of creation, newest first, ties by id (spec 2.4; contract,
+// section 6).
+type Range struct {
+	List   string    // name of the list, its filter included; passed to Cursors.SealPosition
+	After  *Position // nil for the first page
+	Limit  int       // 1 to MaxLimit
+	Fields []string  // members of the records to return; nil for all
+	Filter
+}
+
+// An End describes one page without its records.
+type End struct {
+	More bool // more may follow
+	// Until is the newest time that could be read with the first page of a list with UpdatedSince, and zero in other
+	// lists. Later changes are left out of the following pages.
+	Until time.Time
+}
+
+// ReadRange parses cursor, limit, fields and the filters in a query string. Each may appear at most once; other
+// parameters are ignored. fields are the members of the records. The error is a Problems.
+func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filters) (Range, error) {
+	p := ReadParameters(raw, append([]string{"cursor", "limit", "fields"}, filters.Names()...)...)
+	r := Range{List: list, Limit: p.Limit(), Fields: p.Fields(fields), Filter: filters.read(p)}
+	r.List += r.suffix()
+	// A cursor is bound to its filter, so it is opened only if the filter is valid.
+	if text, given := p.Text("cursor"); given && len(p.Problems) == 0 {
+		position, opened := cursors.open(r, text)
+		if !opened {
+			p.Problems["cursor"] = otherCursor
+		}
+		r.After = &position
+	}
+	return r, p.Problems.OrNil()
 }
