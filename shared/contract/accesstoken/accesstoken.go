@@ -32,17 +32,17 @@ const Algorithm = jose.ES256
 
 // Claims are the claims of a token (contract, section 2). Times are whole seconds.
 type Claims struct {
-	Issuer      string
-	Subject     uuid.UUID // the user
-	Audience    string    // the resource indicator, exactly one
-	Expires     time.Time
-	IssuedAt    time.Time
-	ID          string
-	ClientID    string
-	Scope       perm.Set
-	WorkspaceID uuid.UUID
-	GrantID     uuid.UUID
-	KeyID       string // of the signing key: set by Verify, ignored by Sign
+	Issuer      string    `json:"iss"`
+	Subject     uuid.UUID `json:"sub"` // the user
+	Audience    string    `json:"aud"` // the resource indicator, exactly one
+	Expires     time.Time `json:"-"`
+	IssuedAt    time.Time `json:"-"`
+	ID          string    `json:"jti"`
+	ClientID    string    `json:"client_id"`
+	Scope       perm.Set  `json:"-"`
+	WorkspaceID uuid.UUID `json:"tenant_id"`
+	GrantID     uuid.UUID `json:"grant_id"`
+	KeyID       string    `json:"-"` // of the signing key: set by Verify, ignored by Sign
 }
 
 // ClientID returns the stored identifier of the client with this client_id. A registered client's client_id is that
@@ -70,18 +70,12 @@ func RegisteredClientID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// A payload is the JSON of Claims.
+// A payload is the JSON of Claims. Its times are in seconds since 1970.
 type payload struct {
-	Issuer      string    `json:"iss"`
-	Subject     uuid.UUID `json:"sub"`
-	Audience    string    `json:"aud"`
-	Expires     int64     `json:"exp"`
-	IssuedAt    int64     `json:"iat"`
-	ID          string    `json:"jti"`
-	ClientID    string    `json:"client_id"`
-	Scope       string    `json:"scope"`
-	WorkspaceID uuid.UUID `json:"tenant_id"`
-	GrantID     uuid.UUID `json:"grant_id"`
+	Claims
+	Expires  int64  `json:"exp"`
+	IssuedAt int64  `json:"iat"`
+	Scope    string `json:"scope"`
 }
 
 // complete reports whether the payload has every claim but the scope, which may be empty.
@@ -91,19 +85,10 @@ func (p payload) complete() bool {
 }
 
 func (p payload) claims(keyID string) Claims {
-	return Claims{
-		Issuer:      p.Issuer,
-		Subject:     p.Subject,
-		Audience:    p.Audience,
-		Expires:     time.Unix(p.Expires, 0).UTC(),
-		IssuedAt:    time.Unix(p.IssuedAt, 0).UTC(),
-		ID:          p.ID,
-		ClientID:    p.ClientID,
-		Scope:       perm.ParseScope(p.Scope),
-		WorkspaceID: p.WorkspaceID,
-		GrantID:     p.GrantID,
-		KeyID:       keyID,
-	}
+	claims := p.Claims
+	claims.Expires, claims.IssuedAt = time.Unix(p.Expires, 0).UTC(), time.Unix(p.IssuedAt, 0).UTC()
+	claims.Scope, claims.KeyID = perm.ParseScope(p.Scope), keyID
+	return claims
 }
 
 // A SigningKey signs access tokens.
@@ -133,18 +118,7 @@ func (s SigningKey) KeyID() string { return s.id }
 
 // Sign returns a signed token with the claims.
 func Sign(key SigningKey, c Claims) (credential.Secret, error) {
-	content, err := json.Marshal(payload{
-		Issuer:      c.Issuer,
-		Subject:     c.Subject,
-		Audience:    c.Audience,
-		Expires:     c.Expires.Unix(),
-		IssuedAt:    c.IssuedAt.Unix(),
-		ID:          c.ID,
-		ClientID:    c.ClientID,
-		Scope:       c.Scope.Scope(),
-		WorkspaceID: c.WorkspaceID,
-		GrantID:     c.GrantID,
-	})
+	content, err := json.Marshal(payload{c, c.Expires.Unix(), c.IssuedAt.Unix(), c.Scope.Scope()})
 	if err != nil {
 		return "", fmt.Errorf("build access token: %w", err)
 	}
