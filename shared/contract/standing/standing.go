@@ -261,18 +261,14 @@ type use struct {
 
 // NewUsageRecorder starts a UsageRecorder, which flushes every five seconds until Close.
 func NewUsageRecorder(db Execer, log *slog.Logger) *UsageRecorder {
-	return startUsageRecorder(db, log, noteEvery)
-}
-
-func startUsageRecorder(db Execer, log *slog.Logger, every time.Duration) *UsageRecorder {
-	r := &UsageRecorder{
+	u := &UsageRecorder{
 		db:      db,
 		log:     log,
 		pending: map[uuid.UUID]use{},
 		stop:    make(chan struct{}),
 	}
-	r.running.Go(func() { r.run(every) })
-	return r
+	u.running.Go(u.run)
+	return u
 }
 
 // Record records that the credential was used. It does no I/O and does not block.
@@ -290,16 +286,14 @@ func (u *UsageRecorder) Close() {
 	u.running.Wait()
 }
 
-func (u *UsageRecorder) run(every time.Duration) {
-	tick := time.NewTicker(every)
+func (u *UsageRecorder) run() {
+	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
-	for {
+	for stopped := false; !stopped; u.flush() {
 		select {
 		case <-tick.C:
-			u.flush()
 		case <-u.stop:
-			u.flush()
-			return
+			stopped = true
 		}
 	}
 }

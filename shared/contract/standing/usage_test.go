@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -112,24 +112,26 @@ func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.Co
 }
 
 func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
-	store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
-	recorder := startUsageRecorder(store, slog.New(slog.DiscardHandler), time.Millisecond)
-	recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
-	<-store.called             // the first flush is blocked now
-	for range 2 * noteAtMost { // while nothing is stored
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
+		recorder := NewUsageRecorder(store, slog.New(slog.DiscardHandler))
 		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
-	}
-	close(store.release)
-	recorder.Close()
-	store.mu.Lock()
-	defer store.mu.Unlock()
-	for i, batch := range store.batches {
-		t.Logf("batch %d: %d credentials", i, len(batch))
-		if len(batch) > noteAtMost {
-			t.Errorf("a batch has %d credentials", len(batch))
+		<-store.called             // the first flush is blocked now
+		for range 2 * noteAtMost { // while nothing is stored
+			recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
 		}
-	}
-	if len(store.batches) != 2 || len(store.batches[1]) != noteAtMost {
-		t.Errorf("%d batches", len(store.batches))
-	}
+		close(store.release)
+		recorder.Close()
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		for i, batch := range store.batches {
+			t.Logf("batch %d: %d credentials", i, len(batch))
+			if len(batch) > noteAtMost {
+				t.Errorf("a batch has %d credentials", len(batch))
+			}
+		}
+		if len(store.batches) != 2 || len(store.batches[1]) != noteAtMost {
+			t.Errorf("%d batches", len(store.batches))
+		}
+	})
 }
