@@ -126,7 +126,6 @@ func joseRooms() []string {
 		"shared/contract/accesstoken",
 		"authserver/internal/oauth/keyring",
 		"resourceapi/internal/gate",
-		"resourceapi/internal/gate/keystest",
 		"authserver/internal/endpoint/api",
 		"authserver/internal/oauth/clientmetadata",
 		"authserver/internal/oauth/engine",

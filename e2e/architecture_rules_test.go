@@ -32,7 +32,6 @@ func domain() []string {
 func supportForTests() []string {
 	return []string{
 		"authserver/internal/testing/...",
-		"resourceapi/internal/gate/keystest",
 		"resourceapi/internal/store/postgres/postgrestest",
 		"shared/devkit/fuzzkit",
 		"shared/devkit/testkit",

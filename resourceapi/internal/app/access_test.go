@@ -15,7 +15,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -172,7 +171,7 @@ func TestAPI_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {
 		})
 	}
 	t.Run("another key of the same name", func(t *testing.T) {
-		s.get(listPath, as(keystest.NewKey(t, "key-1").Sign(t, claims(g)), workspaceID)).
+		s.get(listPath, as(newKey(t, "key-1").sign(t, claims(g)), workspaceID)).
 			expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	})
 	t.Run("a grant for the connector's resource, a token for this one", func(t *testing.T) {

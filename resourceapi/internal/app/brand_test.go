@@ -9,15 +9,14 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // Assistants and OAuth clients show the brand name of the deployment.
 func TestBrand_NoOtherNameIsShown(t *testing.T) {
 	t.Parallel()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
 	config.BrandName = "Harbour Trust"
 	app, err := New(context.Background(), config, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -46,7 +45,7 @@ func newEngageService(t *testing.T, changes ...change) *engageService {
 		service: &service{
 			Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
 			t:       t,
-			key:     keystest.NewKey(t, "key-1"),
+			key:     newKey(t, "key-1"),
 			log:     &lockedBuffer{},
 		},
 		redis: testkit.NewRedis(t),
@@ -63,7 +62,7 @@ func newEngageService(t *testing.T, changes ...change) *engageService {
 		BaseURL:     base,
 		DatabaseURL: credential.Secret(s.Database.Resourceapi),
 		Connections: 12,
-		JWKSURL:     keystest.NewAuthserver(t, s.key).URL,
+		JWKSURL:     newAuthserver(t, s.key).URL,
 		RedisURL:    credential.Secret(s.redis.URL),
 		StoreWait:   testkit.StoreWait,
 		searchTime:  testkit.StoreWait / 2,

@@ -21,7 +21,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -32,7 +31,7 @@ type fuzzed struct {
 	*postgrestest.Fixture
 	t      testing.TB
 	app    *App
-	key    keystest.Key
+	key    signingKey
 	tokens *engage.Tokens // sealed with the service's own keys
 	log    *testkit.Log
 	from   fuzzkit.Addresses
@@ -54,13 +53,13 @@ const inputsPerCast = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
-	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}, key: keystest.NewKey(t, "key-1")}
+	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}, key: newKey(t, "key-1")}
 	s.Fixture = postgrestest.NewWithJobs(s.t, postgres.MigrateJobs)
 	master := bytes.Repeat([]byte{7}, 32)
 	var err error
 	s.tokens, err = engage.NewTokens(seal.NewKeys(master))
 	s.must(err)
-	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
 	config.RedisURL, config.Proxies = credential.Secret(testkit.NewRedis(t).URL), fuzzkit.Proxy
 	config.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(master))
 	s.app, err = New(context.Background(), config, slog.New(slog.NewTextHandler(s.log, nil)))
@@ -87,8 +86,8 @@ func (s *fuzzed) renew() {
 	s.Member(c.workspaceID, user, everything...)
 	c.programme = s.Programmes(c.workspaceID, 3)[0]
 	c.pat = s.PAT(c.workspaceID, user, everything...).Reveal()
-	c.access = s.key.Sign(s.t, claims(s.Grant(standing.Confidential, c.workspaceID, user, resource, everything...)))
-	c.assistant = s.key.Sign(s.t, claims(s.Grant(standing.Connector, c.workspaceID, user, mcpResource, everything...)))
+	c.access = s.key.sign(s.t, claims(s.Grant(standing.Confidential, c.workspaceID, user, resource, everything...)))
+	c.assistant = s.key.sign(s.t, claims(s.Grant(standing.Connector, c.workspaceID, user, mcpResource, everything...)))
 	s.cast = c
 	s.get(listPath, "Bearer "+c.access, 200) // fetches the keys of access tokens
 	s.post(formsPath, "application/json", allTypes, 201, &s.cast.form)

@@ -3,7 +3,6 @@ package app
 import (
 	"testing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -14,17 +13,17 @@ func TestReady_RequiresSigningKeysOnce(t *testing.T) {
 	s := &service{
 		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
 		t:       t,
-		key:     keystest.NewKey(t, "key-1"),
+		key:     newKey(t, "key-1"),
 		log:     &lockedBuffer{},
 	}
-	authserver := keystest.NewAuthserver(t, s.key)
-	authserver.Answer(502, "")
+	authserver := newAuthserver(t, s.key)
+	authserver.answer(502, "")
 	s.start(s.Database.Resourceapi, authserver.URL)
 	ready := func() answer { return s.get("/readyz", nil) }
 	s.unavailable(t, ready)
-	authserver.Publish(s.key)
+	authserver.publish(s.key)
 	s.eventually(t, 200, ready)
-	authserver.Answer(502, "")
+	authserver.answer(502, "")
 	if a := ready(); a.Status != 200 || a.Body != `{"keys":"ok","postgres":"ok"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -219,7 +218,7 @@ func TestImport_IsIdempotent(t *testing.T) {
 func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	t.Parallel()
 	s := &service{Fixture: postgrestest.New(t), t: t, log: &lockedBuffer{}}
-	authserver := keystest.NewAuthserver(t, keystest.NewKey(t, "key-1"))
+	authserver := newAuthserver(t, newKey(t, "key-1"))
 	s.start(s.Database.Resourceapi, authserver.URL)
 	running := s.run()
 	_, h := s.editor()
@@ -227,7 +226,7 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	await.True(t, "the import is processed", func() bool {
 		return s.importState(h, path).Status == "processed"
 	})
-	if authserver.Requests() == 0 {
+	if authserver.requests() == 0 {
 		t.Error("the keys are not fetched in advance")
 	}
 	running.stop()

@@ -10,7 +10,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -25,15 +24,15 @@ func BenchmarkList(b *testing.B) {
 			"the harbour wards.', starts_on = '2026-04-01'",
 	)
 	w.Exec("analyze")
-	key := keystest.NewKey(b, "key-1")
-	service := newApp(b, w.Database.Resourceapi, keystest.NewAuthserver(b, key).URL, slog.New(slog.DiscardHandler))
+	key := newKey(b, "key-1")
+	service := newApp(b, w.Database.Resourceapi, newAuthserver(b, key).URL, slog.New(slog.DiscardHandler))
 	server := httptest.NewServer(service.Handler)
 	b.Cleanup(server.Close)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	b.Cleanup(client.CloseIdleConnections)
 	for name, token := range map[string]string{
 		"personal access token": w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(),
-		"access token": key.Sign(
+		"access token": key.sign(
 			b,
 			claims(w.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)),
 		),

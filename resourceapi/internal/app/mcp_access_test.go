@@ -11,7 +11,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -230,9 +229,9 @@ func TestMCP_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {
 // Without Postgres no credential can be checked, and every request gets a 503.
 func TestMCP_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, keystest.NewAuthserver(t, s.key).URL)
+	s.start(database, newAuthserver(t, s.key).URL)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	id := s.Programmes(workspaceID, 1)[0].String()

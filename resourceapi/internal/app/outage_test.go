@@ -13,7 +13,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -46,11 +45,11 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	s := &service{
 		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
 		t:       t,
-		key:     keystest.NewKey(t, "key-1"),
+		key:     newKey(t, "key-1"),
 		log:     &lockedBuffer{},
 	}
 	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, keystest.NewAuthserver(t, s.key).URL)
+	s.start(database, newAuthserver(t, s.key).URL)
 	workspaceID, h := s.editor()
 	user := s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
@@ -165,12 +164,12 @@ func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
 }
 
 func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
-	authserver := keystest.NewAuthserver(t)
-	authserver.Answer(502, "")
+	authserver := newAuthserver(t)
+	authserver.answer(502, "")
 	s.start(s.Database.Resourceapi, authserver.URL)
 
 	s.unavailable(t, func() answer { return s.get(listPath, as(token, workspaceID)) })
@@ -178,9 +177,9 @@ func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
 	if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	authserver.Publish(s.key)
+	authserver.publish(s.key)
 	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, workspaceID)) })
-	authserver.Answer(502, "")
+	authserver.answer(502, "")
 	if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
 		t.Errorf("the keys are not cached: %d %s", a.Status, a.Body)
 	}

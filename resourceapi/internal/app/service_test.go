@@ -23,7 +23,6 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -35,14 +34,14 @@ type service struct {
 	t      *testing.T
 	app    *App
 	server *httptest.Server
-	key    keystest.Key
+	key    signingKey
 	log    *lockedBuffer
 }
 
 func newService(t *testing.T, changes ...change) *service {
 	t.Helper()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
-	s.start(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL, changes...)
+	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	s.start(s.Database.Resourceapi, newAuthserver(t, s.key).URL, changes...)
 	return s
 }
 
@@ -110,7 +109,7 @@ func claims(g postgrestest.Grant) accesstoken.Claims {
 	}
 }
 
-func (s *service) token(c accesstoken.Claims) string { s.t.Helper(); return s.key.Sign(s.t, c) }
+func (s *service) token(c accesstoken.Claims) string { s.t.Helper(); return s.key.sign(s.t, c) }
 
 // member creates a workspace with a member who has the permissions.
 func (s *service) member(held ...perm.Permission) (workspaceID, user uuid.UUID) {

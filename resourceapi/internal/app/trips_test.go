@@ -10,7 +10,6 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -18,9 +17,9 @@ import (
 // credential is well-formed, and none if it is not.
 func TestRead_TakesOneRoundTrip(t *testing.T) {
 	const times, beside = 20, 12 // beside: for new connections, prepared statements and the usage record
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
 	through, trips := testkit.CountTrips(t, s.Database.Resourceapi)
-	s.start(through, keystest.NewAuthserver(t, s.key).URL)
+	s.start(through, newAuthserver(t, s.key).URL)
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	one := s.Programmes(workspaceID, 60)[7].String()
 	personal := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -91,10 +90,10 @@ func newWebhookService(t *testing.T, r *receiver) *service {
 	s := &service{
 		Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
 		t:       t,
-		key:     keystest.NewKey(t, "key-1"),
+		key:     newKey(t, "key-1"),
 		log:     &lockedBuffer{},
 	}
-	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
 	config.Connections, config.Worker = 8, true
 	if r != nil {
 		config.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))

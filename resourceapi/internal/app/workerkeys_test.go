@@ -21,7 +21,6 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -37,7 +36,7 @@ func startWorker(t *testing.T, s *service, r *receiver, keys, file string) {
 	if err := postgres.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
-	config := configFor(s.Database.Resourceapi, keystest.NewAuthserver(t, s.key).URL)
+	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
 	config.Keys = credential.Secret(keys)
 	config.reading.Values = []envconf.Value{{Setting: "ALMONER_KEYS", From: envconf.FromFile, Path: file}}
 	config.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))
@@ -63,7 +62,7 @@ func startWorker(t *testing.T, s *service, r *receiver, keys, file string) {
 func TestWorker_FollowsFileOfKeys(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := &service{Fixture: postgrestest.New(t), t: t, key: keystest.NewKey(t, "key-1"), log: &lockedBuffer{}}
+	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
 	old, fresh, file := masterKey(), masterKey(), filepath.Join(t.TempDir(), "keys")
 	write := func(content string) {
 		t.Helper()

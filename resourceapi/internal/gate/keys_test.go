@@ -19,8 +19,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/gate/keystest"
 )
 
 const issuer = "https://api.almoner.example"
@@ -33,22 +31,22 @@ func (c *clock) later(by time.Duration) { c.seconds.Add(int64(by / time.Second))
 
 // A scene is an authorization server that shares a clock with the keys.
 type scene struct {
-	*keystest.Authserver
+	*authserver
 	*clock
 	t *testing.T
 }
 
 func newScene(t *testing.T) (scene, *Keys) {
 	t.Helper()
-	s := scene{keystest.NewAuthserver(t), &clock{}, t}
+	s := scene{newAuthserver(t), &clock{}, t}
 	s.seconds.Store(time.Now().Unix())
 	return s, NewKeys(s.URL, issuer, slog.New(slog.DiscardHandler), s.now)
 }
 
 // token returns a token that is valid for two days by the clock.
-func (s scene) token(key keystest.Key) string {
+func (s scene) token(key signingKey) string {
 	s.t.Helper()
-	return key.Sign(s.t, accesstoken.Claims{
+	return key.sign(s.t, accesstoken.Claims{
 		Issuer:      issuer,
 		Subject:     uuid.New(),
 		Audience:    issuer + "/v1",
@@ -74,18 +72,18 @@ func unavailable(err error) bool {
 
 func TestVerify_WithoutKeysIsUnavailableUntilFetched(t *testing.T) {
 	a, keys := newScene(t)
-	key := keystest.NewKey(t, "1")
+	key := newKey(t, "1")
 	token := a.token(key)
-	a.Answer(502, "")
+	a.answer(502, "")
 	if err := verify(t, keys, token); !unavailable(err) {
 		t.Errorf("%v", err)
 	}
-	if err := verify(t, keys, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.Requests() != 1 {
-		t.Errorf("a malformed token: %v after %d fetches", err, a.Requests())
+	if err := verify(t, keys, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.requests() != 1 {
+		t.Errorf("a malformed token: %v after %d fetches", err, a.requests())
 	}
-	a.Publish(key)
-	if err := verify(t, keys, token); !unavailable(err) || a.Requests() != 1 {
-		t.Errorf("%d fetches within a second: %v", a.Requests(), err)
+	a.publish(key)
+	if err := verify(t, keys, token); !unavailable(err) || a.requests() != 1 {
+		t.Errorf("%d fetches within a second: %v", a.requests(), err)
 	}
 	a.later(time.Second)
 	if err := verify(t, keys, token); err != nil {
@@ -96,8 +94,8 @@ func TestVerify_WithoutKeysIsUnavailableUntilFetched(t *testing.T) {
 // Each of these 503s has its cause for the log, although the JWKS is fetched at most once a second.
 func TestReady_FailsBeforeFirstKeys(t *testing.T) {
 	a, keys := newScene(t)
-	key := keystest.NewKey(t, "1")
-	a.Answer(502, "")
+	key := newKey(t, "1")
+	a.answer(502, "")
 	for range 3 {
 		for _, err := range []error{keys.Ready(t.Context()), verify(t, keys, a.token(key))} {
 			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Kind != apierr.Unavailable || e.Cause == nil {
@@ -105,26 +103,26 @@ func TestReady_FailsBeforeFirstKeys(t *testing.T) {
 			}
 		}
 	}
-	if a.Requests() != 1 {
-		t.Errorf("%d fetches within a second", a.Requests())
+	if a.requests() != 1 {
+		t.Errorf("%d fetches within a second", a.requests())
 	}
-	a.Publish(key)
+	a.publish(key)
 	a.later(time.Second)
 	if err := keys.Ready(t.Context()); err != nil {
 		t.Error(err)
 	}
-	a.Answer(502, "")
+	a.answer(502, "")
 	a.later(48 * time.Hour)
-	if err := keys.Ready(t.Context()); err != nil || a.Requests() != 2 {
-		t.Errorf("%v after %d fetches, want ready without another fetch", err, a.Requests())
+	if err := keys.Ready(t.Context()); err != nil || a.requests() != 2 {
+		t.Errorf("%v after %d fetches, want ready without another fetch", err, a.requests())
 	}
 }
 
 func TestVerify_UsesCachedKeysForOneDay(t *testing.T) {
 	a, keys := newScene(t)
-	key := keystest.NewKey(t, "1")
+	key := newKey(t, "1")
 	token, fresh := a.token(key), a.token(key)
-	a.Publish(key)
+	a.publish(key)
 	if err := verify(t, keys, token); err != nil {
 		t.Fatal(err)
 	}
@@ -148,57 +146,57 @@ func TestVerify_UsesCachedKeysForOneDay(t *testing.T) {
 
 func TestVerify_FetchesForUnknownKeysRarely(t *testing.T) {
 	a, keys := newScene(t)
-	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")
-	a.Publish(old)
+	old, fresh := newKey(t, "old"), newKey(t, "new")
+	a.publish(old)
 	if err := verify(t, keys, a.token(old)); err != nil {
 		t.Fatal(err)
 	}
-	a.Publish(old, fresh)
+	a.publish(old, fresh)
 	if err := verify(t, keys, a.token(fresh)); err != nil {
 		t.Errorf("the rotation was not noticed: %v", err)
 	}
-	before := a.Requests()
+	before := a.requests()
 	for range 50 {
-		if err := verify(t, keys, a.token(keystest.NewKey(t, uuid.NewString()))); !errors.Is(
+		if err := verify(t, keys, a.token(newKey(t, uuid.NewString()))); !errors.Is(
 			err,
 			accesstoken.ErrUnknownKey,
 		) {
 			t.Errorf("%v", err)
 		}
 	}
-	if more := a.Requests() - before; more > unknownBurst {
+	if more := a.requests() - before; more > unknownBurst {
 		t.Errorf("50 forged tokens caused %d fetches", more)
 	}
-	before = a.Requests()
+	before = a.requests()
 	a.later(29 * time.Second)
-	_ = verify(t, keys, a.token(keystest.NewKey(t, "x")))
-	if a.Requests() != before {
+	_ = verify(t, keys, a.token(newKey(t, "x")))
+	if a.requests() != before {
 		t.Error("fetched again within 30 seconds")
 	}
 	a.later(2 * time.Second)
-	_ = verify(t, keys, a.token(keystest.NewKey(t, "x")))
-	_ = verify(t, keys, a.token(keystest.NewKey(t, "x")))
-	if more := a.Requests() - before; more != 1 {
+	_ = verify(t, keys, a.token(newKey(t, "x")))
+	_ = verify(t, keys, a.token(newKey(t, "x")))
+	if more := a.requests() - before; more != 1 {
 		t.Errorf("%d fetches after 30 seconds, want 1", more)
 	}
-	a.Answer(502, "")
+	a.answer(502, "")
 	a.later(31 * time.Second)
-	if err := verify(t, keys, a.token(keystest.NewKey(t, "x"))); !errors.Is(err, accesstoken.ErrUnknownKey) {
+	if err := verify(t, keys, a.token(newKey(t, "x"))); !errors.Is(err, accesstoken.ErrUnknownKey) {
 		t.Errorf("an unknown key while the JWKS fails: %v", err)
 	}
 }
 
 func TestVerify_RefusesTokensOfRemovedKey(t *testing.T) {
 	a, keys := newScene(t)
-	leaked, fresh := keystest.NewKey(t, "leaked"), keystest.NewKey(t, "new")
-	a.Publish(leaked)
+	leaked, fresh := newKey(t, "leaked"), newKey(t, "new")
+	a.publish(leaked)
 	token := a.token(leaked)
 	for range 2 {
 		if err := verify(t, keys, token); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.Publish(fresh)
+	a.publish(fresh)
 	if err := keys.fetch(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +207,8 @@ func TestVerify_RefusesTokensOfRemovedKey(t *testing.T) {
 
 func TestVerify_CachedTokenStillExpires(t *testing.T) {
 	a, keys := newScene(t)
-	key := keystest.NewKey(t, "1")
-	a.Publish(key)
+	key := newKey(t, "1")
+	a.publish(key)
 	token := a.token(key)
 	a.later(47*time.Hour + 59*time.Minute)
 	if err := keys.fetch(t.Context(), nil); err != nil {
@@ -227,8 +225,8 @@ func TestVerify_CachedTokenStillExpires(t *testing.T) {
 
 func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 	a, keys := newScene(t)
-	key := keystest.NewKey(t, "1")
-	a.Publish(key)
+	key := newKey(t, "1")
+	a.publish(key)
 	token := a.token(key)
 	if err := verify(t, keys, token); err != nil {
 		t.Fatal(err)
@@ -241,23 +239,23 @@ func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encryption := keystest.NewKey(t, "enc").Public()
+	encryption := newKey(t, "enc").public()
 	encryption.Use = "enc"
-	nameless := keystest.NewKey(t, "").Public()
+	nameless := newKey(t, "").public()
 	for name, content := range map[string]string{
 		"empty":          "",
 		"no JSON":        "<html>",
 		"no keys":        `{"keys":[]}`,
 		"too long":       `{"keys":[]}` + strings.Repeat(" ", maxJWKSLength),
-		"RSA":            keystest.JWKS(t, keystest.Named(rsaKey.Public(), "1")),
-		"P-384":          keystest.JWKS(t, keystest.Named(p384.Public(), "1")),
-		"symmetric":      keystest.JWKS(t, keystest.Named([]byte("0123456789abcdef"), "1")),
-		"private":        keystest.JWKS(t, keystest.NewKey(t, "1")),
-		"two of one kid": keystest.JWKS(t, keystest.NewKey(t, "1").Public(), keystest.NewKey(t, "1").Public()),
-		"for encryption": keystest.JWKS(t, encryption),
-		"without a name": keystest.JWKS(t, nameless),
+		"RSA":            jwks(t, named(rsaKey.Public(), "1")),
+		"P-384":          jwks(t, named(p384.Public(), "1")),
+		"symmetric":      jwks(t, named([]byte("0123456789abcdef"), "1")),
+		"private":        jwks(t, newKey(t, "1")),
+		"two of one kid": jwks(t, newKey(t, "1").public(), newKey(t, "1").public()),
+		"for encryption": jwks(t, encryption),
+		"without a name": jwks(t, nameless),
 	} {
-		a.Answer(200, content)
+		a.answer(200, content)
 		if err := keys.fetch(t.Context(), nil); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
@@ -269,28 +267,28 @@ func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 
 func TestFetch_DoesNotFollowRedirects(t *testing.T) {
 	a, _ := newScene(t)
-	a.Publish(keystest.NewKey(t, "1"))
+	a.publish(newKey(t, "1"))
 	elsewhere := httptest.NewServer(http.RedirectHandler(a.URL, http.StatusFound))
 	t.Cleanup(elsewhere.Close)
 	keys := NewKeys(elsewhere.URL, issuer, slog.New(slog.DiscardHandler), a.now)
-	if err := keys.fetch(t.Context(), nil); err == nil || a.Requests() != 0 {
+	if err := keys.fetch(t.Context(), nil); err == nil || a.requests() != 0 {
 		t.Errorf("followed: %v", err)
 	}
 }
 
 func TestVerify_ConcurrentTokensShareOneFetch(t *testing.T) {
 	a, keys := newScene(t)
-	old, fresh := keystest.NewKey(t, "old"), keystest.NewKey(t, "new")
-	a.Publish(old)
+	old, fresh := newKey(t, "old"), newKey(t, "new")
+	a.publish(old)
 	if err := verify(t, keys, a.token(old)); err != nil {
 		t.Fatal(err)
 	}
-	a.Publish(old, fresh)
+	a.publish(old, fresh)
 	tokens := make([]string, 40)
 	for i := range tokens {
 		tokens[i] = a.token(fresh)
 	}
-	before := a.Requests()
+	before := a.requests()
 	var group sync.WaitGroup
 	for _, token := range tokens {
 		group.Go(func() {
@@ -300,7 +298,7 @@ func TestVerify_ConcurrentTokensShareOneFetch(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if more := a.Requests() - before; more > unknownBurst {
+	if more := a.requests() - before; more > unknownBurst {
 		t.Errorf("%d fetches", more)
 	}
 }
