@@ -7,7 +7,7 @@ func rooms() map[string][]string {
 	forTests := []string{"authserver/internal/testing/...", stores + "/postgrestest"}
 	return map[string][]string{
 		"github.com/ory/fosite":  {"authserver/internal/oauth/engine"},
-		"github.com/gorilla/mux": {"*/internal/app"},
+		"github.com/gorilla/mux": {"*/internal/app", "shared/rest"},
 		"github.com/rs/cors":     {"*/internal/app"},
 		"github.com/jackc/pgx": append(
 			forTests,

@@ -1,7 +1,7 @@
 // Package rest reads and answers the requests of a JSON API, for both services: bodies, query parameters, cursors,
 // pages, preconditions, idempotent writes and refusals (spec 2.4; contract, sections 6 and 6a).
 //
-//	rest.go         bearer tokens, refusals, deprecated operations, query parameters
+//	rest.go         bearer tokens, refusals, the router and deprecated operations, query parameters
 //	body.go         bodies, conditional requests, times
 //	page.go         cursors; pages that are encoded while their rows are read, and pages of short lists
 //	idempotency.go  writes that clients can repeat, and the answers to them, in Postgres
@@ -19,8 +19,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // Errors of BearerToken. The response to ErrMalformedToken names an error; the response to ErrNoToken does not (RFC
@@ -152,6 +155,26 @@ func (d Deprecations) Announce(h http.Header, method, path string) {
 		h.Set("Sunset", one.Sunset.UTC().Format(http.TimeFormat))
 		h.Add("Link", "<"+one.Link+`>; rel="deprecation"; type="text/html"`)
 	}
+}
+
+// NewRouter returns a router without routes. A path must match byte by byte: other spellings are neither cleaned nor
+// redirected. For each request, it records the pattern of the matched route for logs and metrics, announces deprecated
+// operations, and sets the path values, so that endpoints do not depend on the router.
+func NewRouter(deprecated Deprecations) *mux.Router {
+	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	router.Use(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
+				web.RecordRoute(r.Context(), pattern)
+				deprecated.Announce(w.Header(), r.Method, pattern)
+			}
+			for name, value := range mux.Vars(r) {
+				r.SetPathValue(name, value)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	return router
 }
 
 // Page sizes of every list (spec 8).

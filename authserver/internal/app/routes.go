@@ -73,8 +73,7 @@ func (a *App) newHandler() error {
 		Now:       a.Now,
 		Log:       a.log,
 	}
-	router := mux.NewRouter().UseEncodedPath().SkipClean(true) // no redirects: a path is matched byte by byte
-	router.Use(noteRoute(rest.Deprecated()))
+	router := rest.NewRouter(rest.Deprecated())
 	a.accountRoutes(router, account.Routes())
 	a.documentRoutes(router, metadata)
 	a.pageRoutes(router)
@@ -87,19 +86,6 @@ func (a *App) newHandler() error {
 	router.NotFoundHandler = a.Sessions.Load(a.settings.NotFound())
 	a.Handler = a.watch.Observe(router, a.proxies, a.log, lastResort())
 	return nil
-}
-
-// noteRoute records the pattern of the matched route for logs and metrics, and announces deprecated operations.
-func noteRoute(deprecated rest.Deprecations) mux.MiddlewareFunc {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-				web.RecordRoute(r.Context(), pattern)
-				deprecated.Announce(w.Header(), r.Method, pattern)
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
 }
 
 // accountRoutes adds the routes of the account API. Unknown paths and wrong methods are refused before credentials are

@@ -234,11 +234,10 @@ func (a *App) Close() {
 	a.watch.Stop()
 }
 
-// newRouter returns the router of all routes. A path must match exactly as sent: other spellings are neither cleaned
-// nor redirected. Unknown paths and wrong methods are refused before the credential is checked (contract, section 6).
+// newRouter returns the router of all routes. Unknown paths and wrong methods are refused before the credential is
+// checked (contract, section 6).
 func newRouter(guard *gate.Gate, all []routes, deprecated rest.Deprecations) *mux.Router {
-	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
-	router.Use(noteRoute(deprecated))
+	router := rest.NewRouter(deprecated)
 	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "This path does not exist."))
 	wrongMethod := refuse(
 		guard,
@@ -247,7 +246,7 @@ func newRouter(guard *gate.Gate, all []routes, deprecated rest.Deprecations) *mu
 	)
 	for _, some := range all {
 		for _, path := range slices.SortedFunc(maps.Keys(some), fixedFirst) {
-			router.Handle(path, withPathValues(web.Methods(some[path], wrongMethod)))
+			router.Handle(path, web.Methods(some[path], wrongMethod))
 		}
 	}
 	return router
@@ -264,30 +263,6 @@ func probes(ready http.Handler) http.Handler {
 	mux.Handle("GET /healthz", server.Alive())
 	mux.Handle("GET /readyz", ready)
 	return mux
-}
-
-// noteRoute records the pattern of the matched route for logs and metrics, and announces deprecated operations.
-func noteRoute(deprecated rest.Deprecations) mux.MiddlewareFunc {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if pattern, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-				web.RecordRoute(r.Context(), pattern)
-				deprecated.Announce(w.Header(), r.Method, pattern)
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
-}
-
-// withPathValues copies the path variables to the request with SetPathValue, so that endpoints do not depend on the
-// router.
-func withPathValues(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for name, value := range mux.Vars(r) {
-			r.SetPathValue(name, value)
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 func refuse(guard *gate.Gate, err error) http.Handler {
