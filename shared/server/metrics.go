@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,6 @@ func CheckMetricsAddress(address string, taken ...string) error {
 // scrapeErrors logs errors of a scrape.
 type scrapeErrors struct{ log *slog.Logger }
 
-// Println implements promhttp.Logger.
 func (s scrapeErrors) Println(words ...any) {
 	s.log.WarnContext(context.Background(), "metrics request failed", "error", fmt.Sprint(words...))
 }
@@ -146,19 +146,11 @@ func newHTTPMetrics(registry *Registry) *httpMetrics {
 	return h
 }
 
-// noRoute is the route of a request without a matching route.
-const noRoute = "none"
-
-// Begins implements web.Watcher.
 func (h *httpMetrics) Begins(*http.Request) { h.inFlight.Inc() }
 
-// Ends implements web.Watcher.
 func (h *httpMetrics) Ends(r *http.Request, outcome web.Outcome) {
 	h.inFlight.Dec()
-	route := outcome.Route
-	if route == "" {
-		route = noRoute
-	}
+	route := cmp.Or(outcome.Route, "none")
 	h.requests.WithLabelValues(web.Method(r.Method), route, class(outcome.Status)).Inc()
 	h.duration.WithLabelValues(route).Observe(outcome.Took.Seconds())
 }
@@ -201,14 +193,12 @@ type queriedGauges struct {
 	gauges []*prometheus.Desc
 }
 
-// Describe implements prometheus.Collector.
 func (q queriedGauges) Describe(out chan<- *prometheus.Desc) {
 	for _, gauge := range q.gauges {
 		out <- gauge
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (q queriedGauges) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
 	defer cancel()
@@ -269,22 +259,19 @@ func (s statements) begin(ctx context.Context, operation string) context.Context
 }
 
 func (s statements) end(ctx context.Context, err error) {
-	if one, ok := ctx.Value(statementKey{}).(*statement); ok {
-		s.stores.note(postgres, one.operation, one.began, postgresFailed(err))
+	if ended, ok := ctx.Value(statementKey{}).(*statement); ok {
+		s.stores.note(postgres, ended.operation, ended.began, postgresFailed(err))
 	}
 }
 
-// TraceQueryStart implements pgx.QueryTracer.
 func (s statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	return s.begin(ctx, operation(data.SQL))
 }
 
-// TraceQueryEnd implements pgx.QueryTracer.
 func (s statements) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	s.end(ctx, data.Err)
 }
 
-// TraceBatchStart implements pgx.BatchTracer.
 func (s statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return s.begin(ctx, "batch")
 }
@@ -292,17 +279,14 @@ func (s statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 // TraceBatchQuery implements pgx.BatchTracer. The round trip counts once.
 func (s statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-// TraceBatchEnd implements pgx.BatchTracer.
 func (s statements) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
 	s.end(ctx, data.Err)
 }
 
-// TraceConnectStart implements pgx.ConnectTracer.
 func (s statements) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
 	return s.begin(ctx, "connect")
 }
 
-// TraceConnectEnd implements pgx.ConnectTracer.
 func (s statements) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
 	s.end(ctx, data.Err)
 }
@@ -326,8 +310,8 @@ func postgresFailed(err error) bool {
 	if err == nil || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
 		return true // no response from the server
 	}
 	switch pgErr.Code[:min(2, len(pgErr.Code))] {
@@ -340,7 +324,6 @@ func postgresFailed(err error) bool {
 // commands measures the commands to Redis. It is a goredis.Hook.
 type commands struct{ stores *storeMetrics }
 
-// DialHook implements goredis.Hook.
 func (c commands) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		began := time.Now()
@@ -350,7 +333,6 @@ func (c commands) DialHook(next goredis.DialHook) goredis.DialHook {
 	}
 }
 
-// ProcessHook implements goredis.Hook.
 func (c commands) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		began := time.Now()
@@ -360,7 +342,6 @@ func (c commands) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook implements goredis.Hook.
 func (c commands) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, all []goredis.Cmder) error {
 		began := time.Now()

@@ -57,8 +57,9 @@ func TestProfileOnSignal_WritesProfiles(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{memoryFile(dir, "child"), heapFile(dir, "child"), cpuFile(dir, "child")} {
-		if file == cpuFile(dir, "child") { // the end of the process cuts it short
+	for _, name := range []string{"child.memory.json", "child.heap.pprof", "child.cpu.pprof"} {
+		file := filepath.Join(dir, name)
+		if name == "child.cpu.pprof" { // the end of the process cuts it short
 			if err := child.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}

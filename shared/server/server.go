@@ -174,11 +174,9 @@ func Repeat(ctx context.Context, failing func(error), work func(context.Context)
 
 // Pause waits for a time, or until ctx ends.
 func Pause(ctx context.Context, duration time.Duration) {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(duration):
 	}
 }
 
@@ -193,14 +191,9 @@ type MemoryProfile struct {
 	Goroutines int    `json:"goroutines"`
 }
 
-// memoryFile, heapFile and cpuFile return the files of one signal. Each is renamed to its final name when it is
-// complete. The CPU profile is complete ProfileTime later.
-func memoryFile(dir, name string) string { return filepath.Join(dir, name+".memory.json") }
-func heapFile(dir, name string) string   { return filepath.Join(dir, name+".heap.pprof") }
-func cpuFile(dir, name string) string    { return filepath.Join(dir, name+".cpu.pprof") }
-
 // ProfileOnSignal writes profiles into dir at each SIGUSR1 until ctx ends: NAME.memory.json and NAME.heap.pprof, both
-// after a collection, and NAME.cpu.pprof. It returns at once. If dir is "", the signal has no effect.
+// after a collection, and NAME.cpu.pprof, which is complete ProfileTime later. Each is renamed to its final name when
+// it is complete. ProfileOnSignal returns at once. If dir is "", the signal has no effect.
 //
 // It does not listen on a network: a user that may send the process a signal (its own user and root) sends SIGUSR1, and
 // the files appear in a directory named by the configuration. Profiles contain function names and no data.
@@ -218,7 +211,7 @@ func ProfileOnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 			case <-ctx.Done():
 				return
 			case <-asked:
-				if err := writeProfiles(ctx, dir, name); err != nil {
+				if err := writeProfiles(ctx, filepath.Join(dir, name)); err != nil {
 					log.WarnContext(ctx, "profile not written", "cause", err.Error())
 				}
 			}
@@ -226,13 +219,13 @@ func ProfileOnSignal(ctx context.Context, dir, name string, log *slog.Logger) {
 	}()
 }
 
-func writeProfiles(ctx context.Context, dir, name string) error {
+func writeProfiles(ctx context.Context, path string) error {
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	err := whole(heapFile(dir, name), func(file *os.File) error { return pprof.WriteHeapProfile(file) })
+	err := whole(path+".heap.pprof", func(file *os.File) error { return pprof.WriteHeapProfile(file) })
 	if err == nil {
-		err = whole(memoryFile(dir, name), func(file *os.File) error {
+		err = whole(path+".memory.json", func(file *os.File) error {
 			return json.NewEncoder(file).
 				Encode(MemoryProfile{stats.HeapAlloc, stats.HeapInuse, stats.Sys, runtime.NumGoroutine()})
 		})
@@ -240,7 +233,7 @@ func writeProfiles(ctx context.Context, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	return whole(cpuFile(dir, name), func(file *os.File) error {
+	return whole(path+".cpu.pprof", func(file *os.File) error {
 		if err := pprof.StartCPUProfile(file); err != nil {
 			return err
 		}

@@ -61,7 +61,8 @@ func StartTracing(
 	if err != nil {
 		return nil, err
 	}
-	otel.SetLogger(logr.New(settingErrors{log})) // before anything reads a setting
+	discard := logr.FromSlogHandler(slog.DiscardHandler).GetSink()
+	otel.SetLogger(logr.New(settingErrors{discard, log})) // before anything reads a setting
 	var where []otlptracehttp.Option
 	if !ownEndpoint {
 		where = append(where, otlptracehttp.WithEndpointURL(strings.TrimSuffix(s.Endpoint, "/")+"/v1/traces"))
@@ -88,42 +89,26 @@ func StartTracing(
 		sdk.WithSampler(sampler(s.Share))), nil
 }
 
-// settingErrors logs OpenTelemetry's messages without their values, because a header or an address may contain a
-// secret.
-type settingErrors struct{ log *slog.Logger }
+// settingErrors logs OpenTelemetry's errors without their values, because a header or an address may contain a secret.
+type settingErrors struct {
+	logr.LogSink // discards the other messages
+	log          *slog.Logger
+}
 
-// Init implements logr.LogSink.
-func (settingErrors) Init(logr.RuntimeInfo) {}
-
-// Enabled implements logr.LogSink.
-func (settingErrors) Enabled(int) bool { return false }
-
-// Info implements logr.LogSink.
-func (settingErrors) Info(int, string, ...any) {}
-
-// Error implements logr.LogSink.
 func (s settingErrors) Error(_ error, words string, _ ...any) {
 	s.log.Warn("invalid OTEL_… setting", "where", words)
 }
 
-// WithValues implements logr.LogSink.
-func (s settingErrors) WithValues(...any) logr.LogSink { return s }
-
-// WithName implements logr.LogSink.
-func (s settingErrors) WithName(string) logr.LogSink { return s }
-
 func newTracing(options ...sdk.TracerProviderOption) *Tracing {
 	return &Tracing{provider: sdk.NewTracerProvider(options...)}
 }
-
-const sendWithin = 5 * time.Second
 
 // Stop sends the remaining spans, for up to five seconds.
 func (t *Tracing) Stop() {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), sendWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = t.provider.Shutdown(ctx) // the error handler has logged it
 }
@@ -136,7 +121,6 @@ func sampler(share float64) sdk.Sampler {
 
 type requestsAlone struct{ sdk.Sampler }
 
-// ShouldSample implements sdk.Sampler.
 func (r requestsAlone) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if p.Kind != trace.SpanKindServer {
 		return sdk.NeverSample().ShouldSample(p)
@@ -144,7 +128,6 @@ func (r requestsAlone) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult
 	return r.Sampler.ShouldSample(p)
 }
 
-// Description implements sdk.Sampler.
 func (r requestsAlone) Description() string {
 	return fmt.Sprintf("Requests{%s}", r.Sampler.Description())
 }
@@ -160,11 +143,8 @@ type TraceSettings struct {
 func (s *TraceSettings) Check() []error {
 	var mistakes []error
 	if s.Endpoint != "" && !isEndpoint(s.Endpoint) {
-		mistakes = append(
-			mistakes,
-			errors.New("OTEL_EXPORTER_OTLP_ENDPOINT must be a URL like http://collector.internal:4318, without a user "+
-				"name or a query"),
-		)
+		mistakes = append(mistakes, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT must be a URL like "+
+			"http://collector.internal:4318, without a user name or a query"))
 	}
 	if _, err := s.headers(); err != nil {
 		mistakes = append(mistakes, err)
@@ -232,14 +212,12 @@ func (t *Tracing) Watchers() []web.Watcher {
 
 type requestNames struct{}
 
-// Begins implements web.Watcher.
 func (requestNames) Begins(r *http.Request) {
 	trace.SpanFromContext(r.Context()).SetAttributes(
 		attribute.String("almoner.request_id", web.RequestID(r.Context())),
 		attribute.String("user_agent.original", "")) // replaces the library's value (T1)
 }
 
-// Ends implements web.Watcher.
 func (requestNames) Ends(r *http.Request, outcome web.Outcome) {
 	if outcome.Route == "" {
 		return
@@ -262,7 +240,6 @@ func (t *Tracing) Client(next http.RoundTripper) http.RoundTripper {
 // withoutQuery overwrites the URL of a span, because the library records the whole URL (T1).
 type withoutQuery struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
 func (w withoutQuery) RoundTrip(r *http.Request) (*http.Response, error) {
 	address := *r.URL
 	address.RawQuery, address.Fragment, address.User = "", "", nil

@@ -96,9 +96,7 @@ func (r *Requests[Key]) Enter(ctx context.Context, key Key) (Turn, error) {
 	}
 	var late <-chan time.Time
 	if r.bounds.Wait > 0 {
-		timer := time.NewTimer(r.bounds.Wait)
-		defer timer.Stop()
-		late = timer.C
+		late = time.After(r.bounds.Wait)
 	}
 	select {
 	case err = <-mine.turn:
@@ -179,17 +177,13 @@ func (r *Requests[Key]) forget(key Key, all *requests, ended int) {
 	}
 }
 
-// atOnce returns how many requests of a key may run now.
-func (r *Requests[Key]) atOnce() int {
-	if len(r.byKey) == 1 {
-		return max(r.bounds.AtOnce, r.bounds.Alone)
-	}
-	return r.bounds.AtOnce
-}
-
 // mayRun reports whether one more request of a key may run now.
 func (r *Requests[Key]) mayRun(all *requests) bool {
-	return all.working < r.atOnce() && (r.bounds.Total == 0 || r.working < r.bounds.Total)
+	atOnce := r.bounds.AtOnce
+	if len(r.byKey) == 1 {
+		atOnce = max(atOnce, r.bounds.Alone)
+	}
+	return all.working < atOnce && (r.bounds.Total == 0 || r.working < r.bounds.Total)
 }
 
 // start gives waiting requests their turns after a change of the key: those of the key or, if the total is bounded, of
