@@ -352,7 +352,7 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	deleted := server.CountDeleted(a.watch.Registry)
 	works := append(a.mailing,
-		secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, a.keys, a.log).Run,
+		secretfile.Keys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, a.keys, a.log),
 		func(ctx context.Context) { a.Keyring.Run(ctx, a.log) },
 		func(ctx context.Context) { a.Retention.Run(ctx, deleted, a.log) },
 		a.endGrants,

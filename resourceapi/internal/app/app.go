@@ -166,14 +166,14 @@ func works(
 	p parts, hooks webhookParts, process func(context.Context),
 ) (serving, processing []func(context.Context)) {
 	c, log := p.config, p.log
-	master := secretfile.NewKeys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, p.keys, log)
+	followKeys := secretfile.Keys("ALMONER_KEYS", c.reading.File("ALMONER_KEYS"), c.Keys, p.keys, log)
 	expired := p.store.Retention(retention.Days(c.ImportsDays), retention.Days(c.SupportersDays))
 	deleted := server.CountDeleted(p.watch.Registry)
 	erase := worker.Poll("erasures", worker.ErasuresEvery, p.store.ProcessErasure, log)
 	processing = []func(context.Context){process, erase}
 	serving = []func(context.Context){
 		p.tokens.Run,
-		master.Run,
+		followKeys,
 		worker.Poll("imports", worker.ImportsEvery, p.store.ProcessImport, log),
 		hooks.publishKey,
 		func(ctx context.Context) { expired.Run(ctx, deleted, log) },
@@ -181,7 +181,7 @@ func works(
 	if c.Worker {
 		serving = append(serving, processing...)
 	}
-	return serving, append(processing, master.Run)
+	return serving, append(processing, followKeys)
 }
 
 // watchStores measures the stores and the queue in Postgres.

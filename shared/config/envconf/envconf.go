@@ -111,9 +111,8 @@ func (r *reader) parse(target any) {
 		texts[name] = f.text
 	}
 	err := env.ParseWithOptions(target, env.Options{Environment: texts})
-	var many env.AggregateError
 	errs := []error{err}
-	if errors.As(err, &many) {
+	if many, ok := errors.AsType[env.AggregateError](err); ok {
 		errs = many.Errors
 	}
 	for _, err := range errs {

@@ -137,22 +137,18 @@ func openSentinel(source credential.Source, limits Limits, hooks []goredis.Hook)
 // read error, which would look to the caller as if the script might have run.
 type neverConnected struct{}
 
-// DialHook implements goredis.Hook.
 func (neverConnected) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		connection, err := next(ctx, network, address)
-		var known *net.OpError
-		if err != nil && (!errors.As(err, &known) || known.Op != "dial") {
+		if known, ok := errors.AsType[*net.OpError](err); err != nil && (!ok || known.Op != "dial") {
 			err = &net.OpError{Op: "dial", Net: network, Err: err}
 		}
 		return connection, err
 	}
 }
 
-// ProcessHook implements goredis.Hook.
 func (neverConnected) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
 
-// ProcessPipelineHook implements goredis.Hook.
 func (neverConnected) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return next
 }

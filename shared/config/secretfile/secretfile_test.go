@@ -261,9 +261,9 @@ func TestKeys_FollowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
-		keys := NewKeys("ALMONER_KEYS", m.path(), credential.Secret(old), parsed, logTo(&log))
+		follow := Keys("ALMONER_KEYS", m.path(), credential.Secret(old), parsed, logTo(&log))
 		done := make(chan struct{})
-		go func() { keys.Run(ctx); close(done) }()
+		go func() { follow(ctx); close(done) }()
 		opens := func(with string, text string) bool {
 			other, err := seal.ParseKeys(credential.Secret(with))
 			m.must(err)
