@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"golang.org/x/oauth2"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 )
@@ -131,7 +132,7 @@ func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 }
 
 func confidentialMistakes(q url.Values) map[string]mistake {
-	pkce := change(q, "code_challenge", harness.Challenge(strings.Repeat("v", 43)))
+	pkce := change(q, "code_challenge", oauth2.S256ChallengeFromVerifier(strings.Repeat("v", 43)))
 	return map[string]mistake{
 		"confidential, response_type token": {
 			change(q, "response_type", "token"),

@@ -58,7 +58,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 		t.Error("the secret is not shown")
 	}
 	app := p.DemoConfidential()
-	app.ClientID, app.Secret, app.RedirectURI = id, secret, harness.RedirectURI
+	app.ClientID, app.ClientSecret, app.RedirectURI = id, secret, harness.RedirectURI
 	tokens := app.Connect(t, p.Person(t, ws.Owner))
 	programmes := func() int {
 		return p.In(ws.Workspace, tokens.AccessToken).Get(t, "/v1/programmes/programmes").Status

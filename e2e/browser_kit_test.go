@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed" // for axeScript
 	"net/url"
-	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,13 +21,27 @@ import (
 // A Browser is a browser with what only the tests of pages need: devices, networks, screens and pictures.
 type Browser struct {
 	*harness.Browser
-	t testing.TB
+	t     testing.TB
+	hosts *sync.Map // host → nil, of each request that the browser has sent
 }
 
 // newBrowser opens a window with an empty profile. The names are host names that resolve to this machine.
 func newBrowser(t testing.TB, p *harness.Product, screen harness.Screen, names ...string) Browser {
 	t.Helper()
-	return Browser{p.Browser(t, screen, names...), t}
+	b := Browser{p.Browser(t, screen, names...), t, &sync.Map{}}
+	err := chromedp.Listen(b.Window(), func(event any) {
+		request, is := event.(*network.EventRequestWillBeSent)
+		if !is {
+			return
+		}
+		if address, err := url.Parse(request.Request.URL); err == nil && address.Host != "" {
+			b.hosts.Store(address.Host, nil)
+		}
+	})
+	if err != nil {
+		t.Fatalf("start a browser: %v", err)
+	}
+	return b
 }
 
 // Keys without a printable character.
@@ -112,10 +126,8 @@ func (b Browser) Focused() string {
 // Hosts returns the hosts that the browser has sent requests to, without duplicates.
 func (b Browser) Hosts() []string {
 	var out []string
-	for _, address := range b.Requested() {
-		if parsed, err := url.Parse(address); err == nil && parsed.Host != "" && !slices.Contains(out, parsed.Host) {
-			out = append(out, parsed.Host)
-		}
+	for host := range b.hosts.Range {
+		out = append(out, host.(string))
 	}
 	return out
 }

@@ -101,7 +101,7 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 	service := client.Service{
 		BaseURL:    p.BaseURL,
 		ClientID:   demo.ClientID,
-		Secret:     client.Secret(demo.Secret),
+		Secret:     client.Secret(demo.ClientSecret),
 		HTTPClient: p.HTTPClient(),
 	}
 	about, err := service.Introspect(ctx, token.AccessToken)

@@ -67,7 +67,7 @@ func TestCode_InvalidSecondExchangeRevokesNothing(t *testing.T) {
 	appCode := app.Code(t, owner)
 	long := app.Exchange(t, app.Body(appCode)).Tokens(t)
 	for name, value := range map[string]string{
-		"client_secret": alterLast(app.Secret),
+		"client_secret": alterLast(app.ClientSecret),
 		"redirect_uri":  app.RedirectURI + "/",
 	} {
 		body := app.Body(appCode)
@@ -129,7 +129,7 @@ func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
 	for range 6 {
 		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		body := app.Body(code)
-		body["client_secret"], body["redirect_uri"] = alterLast(app.Secret), "https://evil.example/"
+		body["client_secret"], body["redirect_uri"] = alterLast(app.ClientSecret), "https://evil.example/"
 		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	}
 	app.Exchange(t, app.Body(code)).Tokens(t)
@@ -194,7 +194,7 @@ func ageCode(t *testing.T, p *harness.Product, clientID string, by time.Duration
 		clientID,
 	)
 	command := fmt.Sprintf("HINCRBY g:{%s} cx %d", grant, -by.Milliseconds())
-	if _, err := localstore.AskRedis(harness.Shared(t).RedisURL, command); err != nil {
+	if _, err := localstore.AskRedis(shared(t).RedisURL, command); err != nil {
 		t.Fatal(err)
 	}
 }

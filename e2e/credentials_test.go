@@ -43,7 +43,7 @@ func TestCredentials_HaveContractFormat(t *testing.T) {
 	long := app.Connect(t, owner)
 	for name, c := range map[string]struct{ text, pattern string }{
 		"personal access token": {p.Demo.Tokens.Owner, `^alm_pat_[0-9A-Za-z]{30,}[0-9A-Za-z]{6}$`},
-		"client secret":         {app.Secret, `^alm_cs_[0-9A-Za-z]{43,}[0-9A-Za-z]{6}$`},
+		"client secret":         {app.ClientSecret, `^alm_cs_[0-9A-Za-z]{43,}[0-9A-Za-z]{6}$`},
 		"code":                  {code, `^alm_ac_[0-9A-Za-z_-]{43,}$`},
 		"refresh token":         {short.RefreshToken, `^alm_rt_[0-9A-Za-z_-]{43,}$`},
 	} {
@@ -156,7 +156,7 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 		"code":              code,
 		"confidential code": appCode,
 		"refresh token":     tokens.RefreshToken,
-		"client secret":     app.Secret,
+		"client secret":     app.ClientSecret,
 		"client id":         app.ClientID,
 		"password":          ws.Owner.Password,
 		"grant id":          harness.GrantOf(t, tokens.AccessToken),
@@ -167,7 +167,7 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 		"PAT":                   ws.Token,
 		"access token":          tokens.AccessToken,
 		"refresh token":         tokens.RefreshToken,
-		"client secret":         app.Secret,
+		"client secret":         app.ClientSecret,
 		"another client's code": appCode,
 	} {
 		t.Run(name+" as code", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
 		"PAT":                ws.Token,
 		"access token":       tokens.AccessToken,
 		"code":               code,
-		"client secret":      app.Secret,
+		"client secret":      app.ClientSecret,
 		"confidential token": long.AccessToken,
 	} {
 		t.Run(name+" as refresh token", func(t *testing.T) {

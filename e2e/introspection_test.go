@@ -137,7 +137,7 @@ func TestIntrospection_InvalidTokensAreInactive(t *testing.T) {
 	for name, token := range map[string]string{
 		"refresh token": tokens.RefreshToken,
 		"code":          app.Code(t, owner),
-		"secret":        app.Secret,
+		"secret":        app.ClientSecret,
 		"nonsense":      "nonsense",
 		"revoked PAT":   revoked,
 		"expired PAT":   expired,
@@ -166,9 +166,9 @@ func TestIntrospection_OnlyServices(t *testing.T) {
 	for name, value := range map[string]string{
 		"no credential":              "",
 		"personal access token":      "Bearer " + p.Demo.Tokens.Owner,
-		"a confidential application": harness.Basic(app.ClientID, app.Secret),
-		"wrong secret":               harness.Basic(service.ClientID, alterLast(service.Secret)),
-		"unknown":                    harness.Basic("nonsense", service.Secret),
+		"a confidential application": harness.Basic(app.ClientID, app.ClientSecret),
+		"wrong secret":               harness.Basic(service.ClientID, alterLast(service.ClientSecret)),
+		"unknown":                    harness.Basic("nonsense", service.ClientSecret),
 		"connector":                  harness.Basic(ws.Connector(t, harness.ReadProgrammes).ClientID, ""),
 		"no Basic":                   "Basic nonsense",
 	} {
@@ -184,14 +184,14 @@ func TestIntrospection_OnlyServices(t *testing.T) {
 			}
 		})
 	}
-	inBody := url.Values{"token": {ws.Token}, "client_id": {service.ClientID}, "client_secret": {service.Secret}}
+	inBody := url.Values{"token": {ws.Token}, "client_id": {service.ClientID}, "client_secret": {service.ClientSecret}}
 	if p.API().Form(t, harness.IntrospectPath, inBody).Wants(t, http.StatusOK).Object(t)["active"] != true {
 		t.Error("the token is not active with client_secret_post")
 	}
 	service.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	inBody.Set("client_secret", alterLast(service.Secret))
+	inBody.Set("client_secret", alterLast(service.ClientSecret))
 	p.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
-	inBody = url.Values{"token": {ws.Token}, "client_id": {app.ClientID}, "client_secret": {app.Secret}}
+	inBody = url.Values{"token": {ws.Token}, "client_id": {app.ClientID}, "client_secret": {app.ClientSecret}}
 	p.API().Form(t, harness.IntrospectPath, inBody).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	for _, wrong := range []url.Values{{}, {"token": {""}}, {"token": {"a", "b"}}} {
 		service.API().Form(t, harness.IntrospectPath, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_request")
@@ -203,13 +203,13 @@ func TestIntrospection_ServicesCanOnlyIntrospect(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	service, main := p.DemoService(), p.Demo.Workspaces.Main
-	for _, bearer := range []string{service.Secret, service.ClientID} {
+	for _, bearer := range []string{service.ClientSecret, service.ClientID} {
 		p.In(main, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
 	wantsGateway(t, service.API().Get(t, harness.ClientsPath(main)), http.StatusUnauthorized, "Unauthorized")
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
 		"client_id":     service.ClientID,
-		"client_secret": service.Secret,
+		"client_secret": service.ClientSecret,
 		"code":          "x",
 		"redirect_uri":  "https://x.example/",
 	}).WantsFlat(t, http.StatusBadRequest, "invalid_client", "unauthorized_client", "invalid_grant", "invalid_request")

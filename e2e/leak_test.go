@@ -26,7 +26,9 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	misuse(t, p, ws, owner)
-	wantsNoSecret(t, &secrets, "Postgres", p.Database.Everything(t), ws.Workspace.ID)
+	rows, err := harness.EveryRow(t.Context(), running.DatabaseURL)
+	must(t, err)
+	wantsNoSecret(t, &secrets, "Postgres", rows, ws.Workspace.ID)
 	running.Redis.Stop() // Redis writes its data to disk
 	wantsNoSecret(
 		t,
@@ -136,7 +138,7 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 		tokens.RefreshToken,
 		code,
 		unused,
-		app.Secret,
+		app.ClientSecret,
 		ticket,
 		ws.Owner.Password,
 	} {
@@ -186,7 +188,7 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 	stranger.SignIn(t, stranger.Open(t, p.AppURL+"/login"))
 	p.DemoService().Introspect(t, long.AccessToken)
 	p.API().
-		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
+		With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret)).
 		Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
 	app.Exchange(t, app.Body(unused))
 	app.Exchange(t, app.Body(unused)) // replay

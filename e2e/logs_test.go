@@ -13,7 +13,7 @@ import (
 // service, and the grant.
 func TestLogs_ContainRequestAndGrant(t *testing.T) {
 	t.Parallel()
-	running := harness.Shared(t)
+	running := shared(t)
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)

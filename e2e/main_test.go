@@ -6,8 +6,10 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
@@ -111,8 +113,22 @@ func checkDescribedResponsesOccurred() int {
 	return code
 }
 
+// started starts the stack that all tests here share: two real binaries behind the gateway, as `make run` starts them.
+var started = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Traced: true}) })
+
+// shared returns the shared stack. Tests do not modify the demo's users, applications and tokens; they create what they
+// modify.
+func shared(t testing.TB) *stack.Stack {
+	t.Helper()
+	s, err := started()
+	if err != nil {
+		t.Fatalf("start the stack: %v", err)
+	}
+	return s
+}
+
 // enter returns the product for a test.
 func enter(t *testing.T) *harness.Product {
 	t.Helper()
-	return harness.NewProduct(t, harness.Shared(t), &met)
+	return harness.NewProduct(t, shared(t), &met)
 }

@@ -17,7 +17,7 @@ import (
 // The metrics of the real services count the events of a grant and contain no identifiers.
 func TestMetrics_CountGrantEvents(t *testing.T) {
 	t.Parallel()
-	running := harness.Shared(t)
+	running := shared(t)
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
@@ -78,7 +78,7 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 // Public addresses do not serve metrics.
 func TestMetrics_NotPublic(t *testing.T) {
 	t.Parallel()
-	running := harness.Shared(t)
+	running := shared(t)
 	p := harness.NewProduct(t, running, &met)
 	p.API().Get(t, "/metrics").Wants(t, http.StatusNotFound)
 	p.App().Get(t, "/metrics").Wants(t, http.StatusNotFound)
@@ -95,7 +95,7 @@ func TestMetrics_NotPublic(t *testing.T) {
 // Every metric in the documents exists, and every metric that begins with almoner_ is documented.
 func TestMetrics_MatchDocuments(t *testing.T) {
 	t.Parallel()
-	names := scrape(harness.Metrics(t, harness.Shared(t))).Names()
+	names := scrape(harness.Metrics(t, shared(t))).Names()
 	ours := regexp.MustCompile(`\b(?:almoner|pgxpool|redis_pool)_[a-z_]+`)
 	for _, name := range []string{"alerts.yaml", "alerts_test.yaml", "dashboard.json"} {
 		content, err := os.ReadFile(filepath.Join("..", "deploy", "observability", name))

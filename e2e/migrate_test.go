@@ -23,7 +23,7 @@ import (
 // emptyDatabase creates an empty database on the stack's server and returns its URL and a connection of its owner.
 func emptyDatabase(t *testing.T, name string) (address string, connection *pgx.Conn) {
 	t.Helper()
-	running := harness.Shared(t)
+	running := shared(t)
 	owner, err := url.Parse(running.DatabaseURL)
 	must(t, err)
 	administrator, err := pgx.Connect(t.Context(), running.Postgres.URL)

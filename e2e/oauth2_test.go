@@ -38,7 +38,7 @@ func clientApplication(p *harness.Product, id, redirectURI string) client.Applic
 func oauth2App(p *harness.Product, c harness.ConfidentialApp, style oauth2.AuthStyle) *oauth2.Config {
 	return &oauth2.Config{
 		ClientID:     c.ClientID,
-		ClientSecret: c.Secret,
+		ClientSecret: c.ClientSecret,
 		RedirectURL:  c.RedirectURI,
 		Endpoint:     oauth2Endpoint(p, style),
 	}

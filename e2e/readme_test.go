@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/almonerhq/almoner/e2e/harness"
 )
 
 // activeProgramme is an active programme of the demo's main workspace.
@@ -40,7 +38,7 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 		script += string(block[1])
 	}
 	dir := t.TempDir()
-	stack := harness.Shared(t)
+	stack := shared(t)
 	demo, err := json.MarshalIndent(stack.Demo, "", "  ")
 	if err != nil {
 		t.Fatal(err)

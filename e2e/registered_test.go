@@ -103,8 +103,8 @@ func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 		Send(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", "", "").
 		Wants(t, http.StatusOK)
 	renewed := app
-	renewed.Secret, _ = answer.Object(t)["clientSecret"].(string)
-	if renewed.Secret == "" || renewed.Secret == app.Secret {
+	renewed.ClientSecret, _ = answer.Object(t)["clientSecret"].(string)
+	if renewed.ClientSecret == "" || renewed.ClientSecret == app.ClientSecret {
 		t.Fatal("want a new secret, got none or the old one")
 	}
 	answer.WantsHeader(t, "Cache-Control", "no-store")
@@ -131,7 +131,7 @@ func TestRegistered_NewSecretCanExpireOld(t *testing.T) {
 	answer := p.As(ws.Token).
 		JSON(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", map[string]any{"expireOld": true})
 	renewed := app
-	renewed.Secret, _ = answer.Wants(t, http.StatusOK).Object(t)["clientSecret"].(string)
+	renewed.ClientSecret, _ = answer.Wants(t, http.StatusOK).Object(t)["clientSecret"].(string)
 	code := app.Code(t, owner)
 	app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	renewed.Exchange(t, renewed.Body(code)).Tokens(t)
@@ -143,9 +143,13 @@ func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	for _, bearer := range []string{app.Secret, app.ClientID, app.ClientID + ":" + app.Secret} {
+	for _, bearer := range []string{app.ClientSecret, app.ClientID, app.ClientID + ":" + app.ClientSecret} {
 		p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
-	body := map[string]any{"grant_type": "client_credentials", "client_id": app.ClientID, "client_secret": app.Secret}
+	body := map[string]any{
+		"grant_type":    "client_credentials",
+		"client_id":     app.ClientID,
+		"client_secret": app.ClientSecret,
+	}
 	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type")
 }

@@ -91,7 +91,7 @@ func TestRevocation_NeedsClient(t *testing.T) {
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	long, tokens := app.Connect(t, owner), connector.Connect(t, owner)
 	wrong := app
-	wrong.Secret = alterLast(app.Secret)
+	wrong.ClientSecret = alterLast(app.ClientSecret)
 	wrong.Revoke(t, long.AccessToken).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	form := func(values url.Values) harness.Answer { return p.API().Form(t, harness.RevokePath, values) }
 	form(url.Values{"client_id": {app.ClientID}, "token": {long.AccessToken}}).
@@ -101,11 +101,11 @@ func TestRevocation_NeedsClient(t *testing.T) {
 	form(url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}}).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	answer := p.API().
-		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).
+		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret))).
 		Form(t, harness.RevokePath, url.Values{"token": {"x"}})
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	p.API().
-		With("Authorization", harness.Basic(basic.ClientID, basic.Secret)).
+		With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret)).
 		Form(t, harness.RevokePath, url.Values{"token": {"x"}}).
 		Wants(t, http.StatusOK)
 	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)

@@ -10,12 +10,11 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/settings"
-	"github.com/almonerhq/almoner/e2e/harness"
 )
 
 // The generated documentation of the settings matches the programs.
 func TestSettings_AreDocumented(t *testing.T) {
-	files, err := settings.Files(t.Context(), "..", filepath.Dir(harness.Shared(t).Authserver()))
+	files, err := settings.Files(t.Context(), "..", filepath.Dir(shared(t).Authserver()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func TestSettings_AreDocumented(t *testing.T) {
 }
 
 func TestSettings_CheckConfig(t *testing.T) {
-	folder := filepath.Dir(harness.Shared(t).Authserver())
+	folder := filepath.Dir(shared(t).Authserver())
 	key := filepath.Join(t.TempDir(), "keys")
 	file := filepath.Join(t.TempDir(), "settings")
 	err := errors.Join(

@@ -54,7 +54,7 @@ func TestConfidentialExchange_IgnoresMediaTypeParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
-	body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret +
+	body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.ClientSecret +
 		`","redirect_uri":"` + app.RedirectURI + `","code":"`
 	for _, kind := range []string{"application/json", "application/json; charset=utf-8", "APPLICATION/JSON"} {
 		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, body+app.Code(t, owner)+`"}`).Tokens(t)
@@ -78,8 +78,8 @@ func TestConfidentialExchange_ErrorCodes(t *testing.T) {
 		"no secret":            {"client_secret", nil, []string{"invalid_client"}},
 		"unknown client":       {"client_id", uuid.NewString(), []string{"invalid_client"}},
 		"client no identifier": {"client_id", "nonsense", []string{"invalid_client"}},
-		"wrong secret":         {"client_secret", alterLast(app.Secret), []string{"invalid_client"}},
-		"secret of another":    {"client_secret", other.Secret, []string{"invalid_client"}},
+		"wrong secret":         {"client_secret", alterLast(app.ClientSecret), []string{"invalid_client"}},
+		"secret of another":    {"client_secret", other.ClientSecret, []string{"invalid_client"}},
 		"empty secret":         {"client_secret", "", []string{"invalid_client"}},
 		"a connector": {
 			"client_id",
@@ -114,7 +114,7 @@ func TestConfidentialExchange_StrictJSON(t *testing.T) {
 	p := enter(t)
 	app := p.DemoConfidential()
 	code := app.Code(t, p.Person(t, p.Demo.Users.Owner))
-	id, secret := `"client_id":"`+app.ClientID+`"`, `"client_secret":"`+app.Secret+`"`
+	id, secret := `"client_id":"`+app.ClientID+`"`, `"client_secret":"`+app.ClientSecret+`"`
 	rest := `"code":"` + code + `","redirect_uri":"` + app.RedirectURI + `"`
 	good := "{" + id + "," + secret + "," + rest + "}"
 	for name, body := range map[string]string{
@@ -125,7 +125,7 @@ func TestConfidentialExchange_StrictJSON(t *testing.T) {
 		"another case besides": "{" + id + `,"CLIENT_ID":"x",` + secret + "," + rest + "}",
 		"a number":             "{" + id + `,"client_secret":7,` + rest + "}",
 		"null":                 "{" + id + `,"client_secret":null,` + rest + "}",
-		"a list":               "{" + id + `,"client_secret":["` + app.Secret + `"],` + rest + "}",
+		"a list":               "{" + id + `,"client_secret":["` + app.ClientSecret + `"],` + rest + "}",
 		"trailing data":        good + "{}",
 		"trailing letter":      good + "x",
 		"in a list":            "[" + good + "]",
@@ -161,7 +161,7 @@ func TestConfidentialExchange_NeedsJSON(t *testing.T) {
 		"application/json, text/plain",
 	} {
 		t.Run(kind, func(t *testing.T) {
-			body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.Secret +
+			body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.ClientSecret +
 				`","redirect_uri":"` + app.RedirectURI + `","code":"` + code + `"}`
 			p.API().
 				Send(t, http.MethodPost, harness.TokenPath, kind, body).
@@ -178,7 +178,7 @@ func TestTokenEndpoint_IgnoresQuery(t *testing.T) {
 	code := app.Code(t, p.Person(t, p.Demo.Users.Owner))
 	query := url.Values{
 		"client_id":     {app.ClientID},
-		"client_secret": {app.Secret},
+		"client_secret": {app.ClientSecret},
 		"code":          {code},
 		"redirect_uri":  {app.RedirectURI},
 	}
@@ -202,7 +202,7 @@ func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	attempt := connector.Begin()
 	appCode, postCode, connectorCode := app.Code(t, owner), post.Code(t, owner), attempt.Code(t, owner)
 	for _, value := range []string{
-		harness.Basic(app.ClientID, app.Secret),
+		harness.Basic(app.ClientID, app.ClientSecret),
 		"Bearer " + ws.Token,
 		"Basic nonsense",
 	} {
@@ -217,7 +217,7 @@ func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	// With the header only, the request is well-formed, but this application is not registered for Basic.
 	code := map[string]any{"code": appCode, "redirect_uri": app.RedirectURI}
 	p.API().
-		With("Authorization", harness.Basic(app.ClientID, app.Secret)).
+		With("Authorization", harness.Basic(app.ClientID, app.ClientSecret)).
 		JSON(t, http.MethodPost, harness.TokenPath, code).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	app.Exchange(t, app.Body(appCode)).Tokens(t)

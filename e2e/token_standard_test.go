@@ -30,7 +30,7 @@ func TestStandardExchange_Forms(t *testing.T) {
 		delete(form, "client_id")
 		delete(form, "client_secret")
 		p.API().
-			With("Authorization", harness.Basic(app.ClientID, app.Secret)).
+			With("Authorization", harness.Basic(app.ClientID, app.ClientSecret)).
 			Form(t, harness.TokenPath, form).
 			Wants(t, http.StatusOK).
 			WantsKeys(t, keys...)
@@ -75,20 +75,20 @@ func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	delete(form, "client_id")
 	delete(form, "client_secret")
 	answer := p.API().
-		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.Secret))).
+		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret))).
 		Form(t, harness.TokenPath, form)
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	if !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic") {
 		t.Errorf("WWW-Authenticate is %q", answer.Header.Get("WWW-Authenticate"))
 	}
-	good := p.API().With("Authorization", harness.Basic(basic.ClientID, basic.Secret))
+	good := p.API().With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret))
 	good.Form(t, harness.TokenPath, change(form, "code", "alm_ac_nonsense")).
 		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	good.Form(t, harness.TokenPath, form).Tokens(t)
 
 	post := ws.Confidential(t, "client_secret_post", harness.ReadProgrammes)
 	code := post.Code(t, owner)
-	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret", alterLast(post.Secret))).
+	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret", alterLast(post.ClientSecret))).
 		WantsHeader(t, "WWW-Authenticate", "").WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	p.API().
 		Form(t, harness.TokenPath, change(post.Form(code), "client_secret")).
@@ -111,7 +111,7 @@ func TestStandardExchange_PKCEIsEnforcedIfSent(t *testing.T) {
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
 	verifier := oauth2.GenerateVerifier()
 	request := change(
-		change(app.Request(), "code_challenge", harness.Challenge(verifier)),
+		change(app.Request(), "code_challenge", oauth2.S256ChallengeFromVerifier(verifier)),
 		"code_challenge_method",
 		"S256",
 	)

@@ -13,7 +13,7 @@ import (
 // request id of the response, and does not continue a trace that the caller sends.
 func TestTraces_RefreshIsOneTrace(t *testing.T) {
 	t.Parallel()
-	running := harness.Shared(t)
+	running := shared(t)
 	p := harness.NewProduct(t, running, &met)
 	ws := p.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)

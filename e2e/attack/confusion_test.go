@@ -47,7 +47,7 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 		"access token":          e.long.AccessToken,
 		"refresh token":         e.tokens.RefreshToken,
 		"code":                  other.Code(t, e.person),
-		"client secret":         e.app.Secret,
+		"client secret":         e.app.ClientSecret,
 		"consent ticket":        consent.Fields.Get("ticket"),
 		"form key":              keyOf(t, p, e.person),
 		"submission token":      e.submissionToken(t),
@@ -96,7 +96,7 @@ func placesOf(
 		e.Token:                      true,
 		e.long.AccessToken:           true,
 		e.tokens.RefreshToken:        true,
-		e.app.Secret:                 true,
+		e.app.ClientSecret:           true,
 		cookie:                       true,
 		consent.Fields.Get("ticket"): true,
 		things["form key"]:           true,
@@ -186,7 +186,7 @@ func placesOf(
 			return user.Open(t, p.AppURL+"/settings/user").Status == http.StatusOK
 		}},
 		"as service's secret": {"client secret", func(v string) bool { // the secret of another client is always wrong
-			if v == e.app.Secret {
+			if v == e.app.ClientSecret {
 				return !ok(
 					p.API().
 						With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
@@ -212,7 +212,7 @@ func TestCredentials_OfServicesAndUsersAreSeparate(t *testing.T) {
 	for name, header := range map[string]string{
 		"a user's token":           "Bearer " + e.Token,
 		"an access token":          "Bearer " + e.long.AccessToken,
-		"an application":           harness.Basic(e.app.ClientID, e.app.Secret),
+		"an application":           harness.Basic(e.app.ClientID, e.app.ClientSecret),
 		"a user":                   harness.Basic(e.Owner.Email, e.Owner.Password),
 		"a connector":              harness.Basic(e.connector.ClientID, ""),
 		"a service without secret": harness.Basic(service.ClientID, ""),

@@ -196,7 +196,7 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	p.As(ws.Token).
 		Send(t, http.MethodDelete, ws.Clients()+"/"+deleted.ClientID, "", "").
 		Wants(t, http.StatusNoContent)
-	wrong := deleted.Secret // well-formed, but of another client
+	wrong := deleted.ClientSecret // well-formed, but of another client
 	ask := func(id, secret string) (harness.Answer, time.Duration) {
 		began := time.Now()
 		answer := app.Exchange(
@@ -214,7 +214,7 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	known.WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	for name, pair := range map[string][2]string{
 		"unknown":         {uuid.NewString(), wrong},
-		"deleted":         {deleted.ClientID, deleted.Secret},
+		"deleted":         {deleted.ClientID, deleted.ClientSecret},
 		"nonsense":        {"nonsense", wrong},
 		"SQL":             {"' or '1'='1", wrong},
 		"NUL":             {"\x00", wrong},
@@ -243,7 +243,7 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
 		t.Errorf("Basic authentication differs:\n%s\n%s", basicWrong, basicUnknown)
 	}
-	for _, token := range []string{"alm_rt_x", app.Secret, ws.Token} {
+	for _, token := range []string{"alm_rt_x", app.ClientSecret, ws.Token} {
 		one, other := connector.Revoke(t, token), harness.Connector.Revoke(connector, t, token+"x")
 		if one.Status != other.Status || string(one.Body) != string(other.Body) {
 			t.Errorf("a token's response differs:\n%s\n%s", one, other)

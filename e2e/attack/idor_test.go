@@ -220,7 +220,7 @@ func TestAPI_ReachesNoOtherWorkspace(t *testing.T) {
 					)
 				}
 				for _, secret := range []string{
-					victim.app.Secret,
+					victim.app.ClientSecret,
 					"Winter pantry",
 					"Gift Aid export",
 					"ada@example.org",

@@ -117,7 +117,7 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 				t,
 				map[string]any{
 					"client_id":     e.app.ClientID,
-					"client_secret": e.app.Secret,
+					"client_secret": e.app.ClientSecret,
 					"code":          text,
 					"redirect_uri":  text,
 					"code_verifier": text,

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/oauth2"
+
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
@@ -98,12 +100,12 @@ func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 	app.Exchange(t, body).Wants(t, http.StatusBadRequest)
 	// The application sent a challenge, and the attacker exchanges the code without a verifier.
 	query := copied(
-		copied(app.Request(), "code_challenge", harness.Challenge(verifier)),
+		copied(app.Request(), "code_challenge", oauth2.S256ChallengeFromVerifier(verifier)),
 		"code_challenge_method",
 		"S256",
 	)
 	body = app.Body(owner.Consent(t, query).Approve(t))
-	for _, wrong := range []any{nil, "", strings.Repeat("x", 43), harness.Challenge(verifier)} {
+	for _, wrong := range []any{nil, "", strings.Repeat("x", 43), oauth2.S256ChallengeFromVerifier(verifier)} {
 		body["code_verifier"] = wrong
 		if wrong == nil {
 			delete(body, "code_verifier")

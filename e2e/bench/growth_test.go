@@ -152,7 +152,7 @@ func (r *report) growth(t *testing.T, all results, order []key, little, much *se
 		name string
 		at   target
 	}{{"authserver", much.account}, {"resourceapi", much.lists}} {
-		most := float64(harness.PeakMemory(t, service.at.pids[0])) / 1024
+		most := float64(harness.ProcessStatus(t, service.at.pids[0], "VmHWM:")) / 1024
 		r.wants("most memory resident, "+service.name+", without logins", "below 80 MiB", most, " MiB", most < 80)
 	}
 }

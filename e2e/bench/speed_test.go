@@ -295,7 +295,7 @@ func (b *bench) exchange(int) (makeRequest, takeBody) {
 // introspect introspects one access token repeatedly.
 func (b *bench) introspect(token string) func(int) (makeRequest, takeBody) {
 	service := b.product.DemoService()
-	header := http.Header{"Authorization": {harness.Basic(service.ClientID, service.Secret)}}
+	header := http.Header{"Authorization": {harness.Basic(service.ClientID, service.ClientSecret)}}
 	return constant(func() *http.Request {
 		return post(b.account.url+harness.IntrospectPath, url.Values{"token": {token}}, header)
 	})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -34,7 +33,6 @@ type Browser struct {
 	window context.Context
 
 	mu         sync.Mutex
-	requested  []string
 	complaints []string
 }
 
@@ -107,8 +105,6 @@ func (b *Browser) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
-	case *network.EventRequestWillBeSent:
-		b.requested = append(b.requested, e.Request.URL)
 	case *log.EventEntryAdded:
 		if e.Entry.Level == log.EntryLevelError || e.Entry.Source == log.EntrySourceSecurity {
 			b.complaints = append(b.complaints, e.Entry.Text)
@@ -193,13 +189,6 @@ func (b *Browser) Base() *Browser { return b }
 
 // Window is the window, for chromedp.
 func (b *Browser) Window() context.Context { return b.window }
-
-// Requested returns the addresses of all requests that the browser has sent.
-func (b *Browser) Requested() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.requested)
-}
 
 // Text returns the visible text of the page with white space collapsed.
 func (b *Browser) Text() string {

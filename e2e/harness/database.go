@@ -106,14 +106,6 @@ func (d *Database) Count(t testing.TB, sql string, args ...any) int {
 	return count
 }
 
-// Everything returns every row of every table as text, with bytes as they are.
-func (d *Database) Everything(t testing.TB) []byte {
-	t.Helper()
-	all, err := everyRow(t.Context(), d.rows.Config().ConnString())
-	must(t, err)
-	return all
-}
-
 // Workspace creates a workspace in a new organisation, with every module enabled and provisioned and LLM integration
 // on.
 func (d *Database) Workspace(t testing.TB) demo.Workspace {

@@ -87,8 +87,12 @@ func (d *DescriptionChecker) check(x exchange) []string {
 	there := d.Document.At(x.request.URL.EscapedPath())
 	operation, found := d.Document.Find(method, x.request.URL.EscapedPath())
 	switch {
+	case !found && x.response.StatusCode == http.StatusServiceUnavailable: // the gateway cannot reach the service
+		return nil
+	case len(there) == 0 && x.response.StatusCode == http.StatusNotFound:
+		return d.checkResponse(x, d.Document.Lookup("#/components/responses/NoSuchPath"))
 	case len(there) == 0:
-		return d.checkUnknownPath(x)
+		return []string{"a path that is not described exists"}
 	case !found:
 		return d.checkWrongMethod(x, there)
 	}
@@ -109,25 +113,11 @@ func (d *DescriptionChecker) check(x exchange) []string {
 	return problems
 }
 
-// checkUnknownPath checks a path that is not described: 404, or 503 if the gateway cannot reach the service.
-func (d *DescriptionChecker) checkUnknownPath(x exchange) []string {
-	switch x.response.StatusCode {
-	case http.StatusNotFound:
-		return d.checkResponse(x, d.component("NoSuchPath"))
-	case http.StatusServiceUnavailable:
-		return nil
-	}
-	return []string{"a path that is not described exists"}
-}
-
 // checkWrongMethod checks a method that is not described: 405 with the described methods in Allow. Preflight requests
 // for public documents have the same response everywhere (CORS).
 func (d *DescriptionChecker) checkWrongMethod(x exchange, there []openapi.Operation) []string {
 	if x.request.Method == http.MethodOptions && x.request.Header.Get("Access-Control-Request-Method") != "" &&
 		x.response.StatusCode == http.StatusNoContent {
-		return nil
-	}
-	if x.response.StatusCode == http.StatusServiceUnavailable { // the service is unavailable
 		return nil
 	}
 	if x.response.StatusCode != http.StatusMethodNotAllowed {
@@ -141,15 +131,11 @@ func (d *DescriptionChecker) checkWrongMethod(x exchange, there []openapi.Operat
 		}
 	}
 	slices.Sort(want)
-	problems := d.checkResponse(x, d.component("WrongMethod"))
+	problems := d.checkResponse(x, d.Document.Lookup("#/components/responses/WrongMethod"))
 	if got := x.response.Header.Get("Allow"); got != strings.Join(want, ", ") {
 		problems = append(problems, fmt.Sprintf("Allow is %q, want the described methods %v", got, want))
 	}
 	return problems
-}
-
-func (d *DescriptionChecker) component(response string) openapi.Object {
-	return d.Document.Lookup("#/components/responses/" + response)
 }
 
 func (d *DescriptionChecker) checkResponse(x exchange, response openapi.Object) []string {

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Main runs the tests of a package and returns the exit status for its TestMain. Unless -parallel is given, up to
@@ -84,16 +82,6 @@ func Rounds(short, longForm int) int {
 	return min(short**scale, max(short, longForm))
 }
 
-// Within returns how long something may take at most: the limit in the long form, which has a quiet machine. In the
-// short form, which is part of `make test`, a duration says more about the machine than about the product, so the test
-// checks only that it ends.
-func Within(limit time.Duration) time.Duration {
-	if *long {
-		return limit
-	}
-	return await.Long
-}
-
 // EvidenceVariable names a file to which each suite appends a line when it ends: what was done, how often, and the
 // result.
 const EvidenceVariable = "ALMONER_EVIDENCE"
@@ -130,13 +118,7 @@ func Record(t *testing.T, format string, args ...any) {
 	})
 }
 
-// PeakMemory returns the peak resident memory of a process, in KiB (proc(5), VmHWM).
-func PeakMemory(t testing.TB, pid int) int {
-	t.Helper()
-	return ProcessStatus(t, pid, "VmHWM:")
-}
-
-// ProcessStatus returns a number in the status of a process, such as the KiB of VmRSS (proc(5)).
+// ProcessStatus returns a number in the status of a process (proc(5)), such as the KiB of VmRSS, or of VmHWM, the peak.
 func ProcessStatus(t testing.TB, pid int, name string) int {
 	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

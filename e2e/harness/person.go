@@ -55,11 +55,7 @@ func (p *Person) Request(t testing.TB, method, address, contentType, body string
 // Try is like Request for requests that may get no response.
 func (p *Person) Try(t testing.TB, method, address, contentType, body string) (Page, error) {
 	t.Helper()
-	header := p.Header.Clone()
-	if contentType != "" {
-		header.Set("Content-Type", contentType)
-	}
-	answer, err := p.product.try(t, p.client, method, address, header, body)
+	answer, err := API{p.product, p.client, "", p.Header}.Try(t, method, address, contentType, body)
 	return newPage(t, p, address, answer), err
 }
 

@@ -1,7 +1,9 @@
 package harness
 
 import (
+	"bufio"
 	"bytes"
+	_ "embed" // for smuggling
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -9,12 +11,14 @@ import (
 	"io"
 	"maps"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/oauth2"
 
@@ -78,10 +82,10 @@ func NewProductWithTransport(t testing.TB, s *stack.Stack, secrets *Secrets, tra
 func followNothing(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // API returns the base URL without credentials.
-func (p *Product) API() API { return API{product: p, base: p.BaseURL, header: http.Header{}} }
+func (p *Product) API() API { return API{p, p.client, p.BaseURL, http.Header{}} }
 
 // App returns the app URL without credentials or cookies.
-func (p *Product) App() API { return API{product: p, base: p.AppURL, header: http.Header{}} }
+func (p *Product) App() API { return API{p, p.client, p.AppURL, http.Header{}} }
 
 // As returns the API with a bearer token, for account routes.
 func (p *Product) As(token string) API { return p.API().With("Authorization", "Bearer "+token) }
@@ -91,32 +95,10 @@ func (p *Product) In(workspace demo.Workspace, token string) API {
 	return p.As(token).With("X-Tenant-Id", workspace.ID)
 }
 
-// try sends one request and reads the whole response.
-func (p *Product) try(
-	t testing.TB, client *http.Client, method, address string, header http.Header, body string,
-) (Answer, error) {
-	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
-	if err != nil {
-		return Answer{Request: method}, err
-	}
-	maps.Copy(request.Header, header)
-	if host := header.Get("Host"); host != "" {
-		request.Host = host
-	}
-	answer := Answer{Request: method + " " + request.URL.Path}
-	response, err := client.Do(request)
-	if err != nil {
-		return answer, withoutAddress(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	answer.Status, answer.Header = response.StatusCode, response.Header
-	answer.Body, err = io.ReadAll(response.Body)
-	return answer, err
-}
-
 // An API is one of the product's base URLs with the headers that a caller sends. It is a value: With returns a copy.
 type API struct {
 	product *Product
+	client  *http.Client
 	base    string
 	header  http.Header
 }
@@ -174,19 +156,29 @@ func (a API) Send(t testing.TB, method, path, contentType, body string) Answer {
 // Try is like Send for requests that may get no response, as in an outage.
 func (a API) Try(t testing.TB, method, path, contentType, body string) (Answer, error) {
 	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, a.base+path, strings.NewReader(body))
+	if err != nil {
+		return Answer{Request: method}, err
+	}
+	maps.Copy(request.Header, a.header)
 	if contentType != "" {
-		a = a.With("Content-Type", contentType)
+		request.Header.Set("Content-Type", contentType)
 	}
-	return a.product.try(t, a.product.client, method, a.base+path, a.header, body)
-}
-
-// withoutAddress removes the URL from the error, because its query may contain a code.
-func withoutAddress(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
-		return failed.Err
+	if host := a.header.Get("Host"); host != "" {
+		request.Host = host
 	}
-	return err
+	answer := Answer{Request: method + " " + request.URL.Path}
+	response, err := a.client.Do(request)
+	if failed, is := errors.AsType[*url.Error](err); is {
+		return answer, failed.Err // without the URL, because its query may contain a code
+	}
+	if err != nil {
+		return answer, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer.Status, answer.Header = response.StatusCode, response.Header
+	answer.Body, err = io.ReadAll(response.Body)
+	return answer, err
 }
 
 // Client returns a Go client of a program that acts in the workspace.
@@ -194,14 +186,7 @@ func (p *Product) Client(
 	t testing.TB, workspace demo.Workspace, tokens oauth2.TokenSource, options ...client.Option,
 ) *client.Client {
 	t.Helper()
-	return p.clientAt(t, p.BaseURL, workspace.ID, tokens, options...)
-}
-
-func (p *Product) clientAt(
-	t testing.TB, base, workspace string, tokens oauth2.TokenSource, options ...client.Option,
-) *client.Client {
-	t.Helper()
-	c, err := client.New(base, workspace, tokens,
+	c, err := client.New(p.BaseURL, workspace.ID, tokens,
 		append([]client.Option{client.WithHTTPClient(p.HTTPClient())}, options...)...)
 	must(t, err)
 	return c
@@ -210,8 +195,8 @@ func (p *Product) clientAt(
 // Client returns a Go client with the bearer token and the tenant header that this caller sends.
 func (a API) Client(t testing.TB) *client.Client {
 	t.Helper()
-	return a.product.clientAt(t, a.base, a.header.Get("X-Tenant-Id"),
-		Bearer(strings.TrimPrefix(a.header.Get("Authorization"), "Bearer ")))
+	token := strings.TrimPrefix(a.header.Get("Authorization"), "Bearer ")
+	return a.product.Client(t, demo.Workspace{ID: a.header.Get("X-Tenant-Id")}, Bearer(token))
 }
 
 // Bearer returns a token source for a token that does not change, such as a personal access token.
@@ -385,4 +370,56 @@ func GrantOf(t testing.TB, accessToken string) string {
 		t.Fatal("an access token without grant_id")
 	}
 	return id
+}
+
+// SendRaw sends bytes unchanged on a connection and returns every response until the server closes it. Unless the text
+// asks for that (Connection: close), SendRaw closes the connection after 700 ms, because a server that waits for more
+// of a body sends no response; on a slow machine, it may miss a response then.
+func SendRaw(connection net.Conn, text string) []*http.Response {
+	defer func() { _ = connection.Close() }()
+	within := 700 * time.Millisecond
+	if strings.Contains(text, "\r\nConnection: close\r\n") {
+		within = await.Long
+	}
+	_ = connection.SetDeadline(time.Now().Add(within))
+	if _, err := io.WriteString(connection, text); err != nil {
+		return nil // closed by the server
+	}
+	var out []*http.Response
+	for reader := bufio.NewReader(connection); ; {
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return out
+		}
+		if _, err := io.ReadAll(response.Body); err != nil {
+			return append(out, response)
+		}
+		out = append(out, response)
+	}
+}
+
+// smuggling.json has the requests of SmugglingRequests. {first} begins a POST. {second} is the hidden request.
+// {chunked} is a body that ends before {second} if it is read in chunks, and {length} the header of its whole length.
+//
+//go:embed smuggling.json
+var smuggling []byte
+
+// SmugglingRequests returns requests with an ambiguous end, by the kind of ambiguity. Each hides a second request that
+// only one interpretation sees.
+func SmugglingRequests(path, host, hidden string) map[string]string {
+	second := "GET " + hidden + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
+	chunked := "0\r\n\r\n" + second
+	values := strings.NewReplacer(
+		"{first}", "POST "+path+" HTTP/1.1\r\nHost: "+host+"\r\nContent-Type: application/json\r\n",
+		"{length}", fmt.Sprintf("Content-Length: %d\r\n", len(chunked)),
+		"{length of second}", strconv.Itoa(len(second)), "{20 KiB}", strings.Repeat("x", 20<<10),
+		"{path}", path, "{host}", host, "{hidden}", hidden, "{second}", second, "{chunked}", chunked)
+	var all map[string]string
+	if err := json.Unmarshal(smuggling, &all); err != nil {
+		panic("smuggling.json: " + err.Error())
+	}
+	for kind, text := range all {
+		all[kind] = values.Replace(text)
+	}
+	return all
 }

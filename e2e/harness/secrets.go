@@ -182,30 +182,19 @@ func (s *Secrets) FoundIn(text []byte) map[string]int {
 // ReadLogs returns the content of all logs in a directory.
 func ReadLogs(dir string) ([]byte, error) { return readFiles(filepath.Join(dir, "*.log")) }
 
-// lasting are the stacks that run until the test process ends.
-var lasting sync.Map // *stack.Stack → nil
-
 // searchWithin is enough to read the stores of a stack after an hour of load.
 const searchWithin = 10 * time.Minute
 
 // LookForLeaks sweeps every stack that runs until the process ends, prints what it finds, and returns the exit code.
 // TestMain calls it last.
 func LookForLeaks() (code int) {
-	for s := range lasting.Range {
+	for s := range records.Range {
 		for _, complaint := range sweep(s.(*stack.Stack), true) {
 			fmt.Println("FAIL:", complaint)
 			code = 1
 		}
 	}
 	return code
-}
-
-// sweepAtTheEnd sweeps a stack that one test uses alone and whose stores may have been stopped.
-func sweepAtTheEnd(t testing.TB, s *stack.Stack) {
-	for _, complaint := range sweep(s, false) {
-		t.Error(complaint)
-	}
-	records.Delete(s)
 }
 
 // sweep searches everything that the stack has written for every secret that was used in it: the logs of services,
@@ -284,7 +273,7 @@ func written(s *stack.Stack, whole bool) (map[string][]byte, error) {
 	}))
 	add("the metrics", []byte(metrics), err)
 	if s.Postgres == nil || !gone(s.Postgres.Done()) {
-		rows, err := everyRow(ctx, s.DatabaseURL)
+		rows, err := EveryRow(ctx, s.DatabaseURL)
 		add("Postgres", rows, err)
 	}
 	return texts, errors.Join(faults...)
@@ -317,8 +306,8 @@ func readOnce(pattern string) ([]byte, error) {
 	return all, nil
 }
 
-// everyRow returns every row of every table as text, with bytes as they are.
-func everyRow(ctx context.Context, database string) ([]byte, error) {
+// EveryRow returns every row of every table as text, with bytes as they are.
+func EveryRow(ctx context.Context, database string) ([]byte, error) {
 	owner, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return nil, err

@@ -59,29 +59,13 @@ type Options struct {
 	AppURL          string // of the pages through another gateway; "" for the stack's own
 }
 
-// Shared returns the stack that all tests of this process share: two real binaries behind the gateway, as `make run`
-// starts them. It runs until the process ends. Tests do not modify the demo's users, applications and tokens; they
-// create what they modify.
-func Shared(t testing.TB) *stack.Stack {
-	t.Helper()
-	shared, err := sharedStack()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
-	return shared
-}
-
 // Lasting starts a stack that runs until the test process ends.
 func Lasting(options Options) (*stack.Stack, error) {
 	home, err := localstore.ProcessDir("almoner-e2e-")
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(home, options)
-	if err == nil {
-		lasting.Store(s, nil)
-	}
-	return s, err
+	return start(home, options)
 }
 
 // Private starts a stack for this test only, with its own data, ports and servers. It is stopped when the test ends.
@@ -97,7 +81,12 @@ func Private(t testing.TB, options Options) *stack.Stack {
 		t.Fatalf("start a stack: %v", err)
 	}
 	t.Cleanup(s.Stop)
-	t.Cleanup(func() { sweepAtTheEnd(t, s) })
+	t.Cleanup(func() {
+		for _, complaint := range sweep(s, false) { // its stores may have been stopped
+			t.Error(complaint)
+		}
+		records.Delete(s)
+	})
 	return s
 }
 
@@ -120,9 +109,8 @@ func Servers[S interface{ Stop() }](t testing.TB, start func(context.Context, lo
 	return servers
 }
 
-// The state of the test process: one build and one stack for all tests.
+// The state of the test process: one build and one prepared home for all tests.
 var (
-	sharedStack  = sync.OnceValues(func() (*stack.Stack, error) { return Lasting(Options{Traced: true}) })
 	preparedHome = sync.OnceValues(prepareHome)
 	// sharedBuild returns the directory of the services' binaries.
 	sharedBuild = sync.OnceValues(func() (string, error) {

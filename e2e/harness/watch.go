@@ -2,25 +2,16 @@ package harness
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
-
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	tracing "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -35,9 +26,11 @@ type watch struct {
 	api     string // host of the API
 	app     string // host of the pages
 	met     *record
-	faults  *testFaults
 	checker *DescriptionChecker
 	next    http.RoundTripper
+
+	mu     sync.Mutex
+	faults []string // request ids of the last 5xx responses
 }
 
 func watched(t testing.TB, s *stack.Stack, secrets *Secrets, next http.RoundTripper) http.RoundTripper {
@@ -48,17 +41,17 @@ func watched(t testing.TB, s *stack.Stack, secrets *Secrets, next http.RoundTrip
 	}
 	_, api, _ := strings.Cut(s.BaseURL, "://")
 	_, app, _ := strings.Cut(s.AppURL, "://")
-	faults := &testFaults{}
+	w := &watch{t: t, secrets: secrets, api: api, app: app, met: recordOf(s), checker: checker, next: next}
 	t.Cleanup(func() {
 		if t.Failed() {
-			faults.print(t, s)
+			w.printFaults(s)
 		}
 	})
-	return watch{t, secrets, api, app, recordOf(s), faults, checker, next}
+	return w
 }
 
 // RoundTrip forwards the request and the response unchanged and checks the response.
-func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
+func (w *watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	sent, err := reread(&request.Body)
 	if err != nil {
 		return nil, err
@@ -78,7 +71,7 @@ func (w watch) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	w.met.noteFault(response, answer)
-	w.faults.note(response)
+	w.noteFault(response)
 	if request.URL.Host != w.api {
 		return response, nil
 	}
@@ -117,7 +110,7 @@ type record struct {
 	faults  sync.Map // request id → request and status, for each 5xx response
 }
 
-// records are the records of the test process.
+// records are the records of the running stacks. Private deletes those of the stacks that it stops.
 var records sync.Map // *stack.Stack → *record
 
 // recordOf returns the record of a stack and creates it if necessary.
@@ -139,6 +132,13 @@ func (r *record) noteFault(response *http.Response, answer []byte) {
 	r.faults.Store(response.Header.Get(web.RequestIDHeader), asked)
 }
 
+// A logEntry is a line in the log of a service.
+type logEntry struct {
+	Level     string `json:"level"`
+	Message   string `json:"msg"`
+	RequestID string `json:"request_id"`
+}
+
 // unexplained returns the 5xx responses whose cause is in no log. The entry that is logged for every request is not a
 // cause.
 func (r *record) unexplained(logs []byte) (complaints []string) {
@@ -147,11 +147,7 @@ func (r *record) unexplained(logs []byte) (complaints []string) {
 		missing[id.(string)] = asked.(string)
 	}
 	for line := range bytes.Lines(logs) {
-		var entry struct {
-			Level     string `json:"level"`
-			Message   string `json:"msg"`
-			RequestID string `json:"request_id"`
-		}
+		var entry logEntry
 		if len(missing) > 0 && bytes.Contains(line, []byte(`"level":"ERROR"`)) && json.Unmarshal(line, &entry) == nil &&
 			entry.Message != "request" {
 			delete(missing, entry.RequestID)
@@ -166,166 +162,50 @@ func (r *record) unexplained(logs []byte) (complaints []string) {
 // mostFaults is the number of 5xx responses whose causes a failed test prints.
 const mostFaults = 10
 
-// testFaults are the request ids of the last 5xx responses that a test received.
-type testFaults struct {
-	mu  sync.Mutex
-	ids []string
-}
-
-func (t *testFaults) note(response *http.Response) {
+// noteFault records the request id of a 5xx response that the test received.
+func (w *watch) noteFault(response *http.Response) {
 	id := response.Header.Get(web.RequestIDHeader)
 	if response.StatusCode < http.StatusInternalServerError || id == "" {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ids = append(t.ids, id); len(t.ids) > mostFaults {
-		t.ids = t.ids[1:]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.faults = append(w.faults, id); len(w.faults) > mostFaults {
+		w.faults = w.faults[1:]
 	}
 }
 
-// print adds the warnings and errors that the services logged for the responses to the output of the test.
-func (f *testFaults) print(t testing.TB, s *stack.Stack) {
-	t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.ids) == 0 {
+// printFaults adds the warnings and errors that the services logged for the responses to the output of the test.
+func (w *watch) printFaults(s *stack.Stack) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.faults) == 0 {
 		return
 	}
 	logs, err := ReadLogs(s.LogDir())
 	if err != nil {
-		t.Error(err)
+		w.t.Error(err)
 	}
-	for line := range strings.Lines(string(logs)) {
-		var entry struct {
-			Level     string `json:"level"`
-			RequestID string `json:"request_id"`
-		}
-		if json.Unmarshal([]byte(line), &entry) != nil || entry.Level == "INFO" ||
-			!slices.Contains(f.ids, entry.RequestID) {
+	for line := range bytes.Lines(logs) {
+		var entry logEntry
+		if json.Unmarshal(line, &entry) != nil || entry.Level == "INFO" ||
+			!slices.Contains(w.faults, entry.RequestID) {
 			continue
 		}
-		if recordOf(s).hasSecret(line) {
-			line = "a log line with a secret, which is not shown"
+		if w.met.hasSecret(line) {
+			line = []byte("a log line with a secret, which is not shown")
 		}
-		t.Log(Redact(line))
+		w.t.Log(Redact(string(line)))
 	}
 }
 
 // hasSecret reports whether the text contains a secret that the tests have recorded.
-func (r *record) hasSecret(text string) bool {
+func (r *record) hasSecret(text []byte) bool {
 	for secrets := range r.secrets.Range {
-		if len(secrets.(*Secrets).FoundIn([]byte(text))) > 0 {
+		if len(secrets.(*Secrets).FoundIn(text)) > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// A Collector receives traces as an OpenTelemetry Collector does (OTLP over HTTP) and appends them unchanged to a
-// file of the stack.
-type Collector struct {
-	URL string
-
-	mu   sync.Mutex
-	file string
-}
-
-// spansFile is the file of a stack's traces, relative to its home.
-const spansFile = "traces.otlp"
-
-// collect starts a collector that listens until the process ends.
-func collect(home string) (*Collector, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	c := &Collector{URL: "http://" + listener.Addr().String(), file: filepath.Join(home, spansFile)}
-	go func() { _ = http.Serve(listener, http.HandlerFunc(c.receive)) }()
-	return c, nil
-}
-
-func (c *Collector) receive(w http.ResponseWriter, r *http.Request) {
-	var body io.Reader = r.Body
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		unpacked, err := gzip.NewReader(r.Body)
-		if err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		body = unpacked
-	}
-	content, err := io.ReadAll(body)
-	if err == nil {
-		err = c.store(content)
-	}
-	if err != nil || r.URL.Path != "/v1/traces" {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	w.Header().Set("Content-Type", "application/x-protobuf")
-}
-
-func (c *Collector) store(content []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	file, err := os.OpenFile(c.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(content))), content...))
-	if closing := file.Close(); err == nil {
-		err = closing
-	}
-	return err
-}
-
-// A Span is a span with the name of its service.
-type Span struct {
-	Service string
-	*tracing.Span
-}
-
-// Attribute returns the string value of the attribute, or "".
-func (s Span) Attribute(name string) string {
-	for _, one := range s.Attributes {
-		if one.Key == name {
-			return one.Value.GetStringValue()
-		}
-	}
-	return ""
-}
-
-// Spans returns all spans that have arrived from a Traced stack.
-func Spans(t testing.TB, s *stack.Stack) (all []Span) {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(filepath.Dir(s.LogDir()), spansFile))
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	for len(content) >= 4 {
-		length := int(binary.BigEndian.Uint32(content))
-		if len(content) < 4+length {
-			break // still being written
-		}
-		var sent collector.ExportTraceServiceRequest
-		if err := proto.Unmarshal(content[4:4+length], &sent); err != nil {
-			t.Fatalf("the traces cannot be read: %v", err)
-		}
-		content = content[4+length:]
-		for _, of := range sent.ResourceSpans {
-			service := ""
-			for _, one := range of.Resource.Attributes {
-				if one.Key == "service.name" {
-					service = one.Value.GetStringValue()
-				}
-			}
-			for _, scope := range of.ScopeSpans {
-				for _, span := range scope.Spans {
-					all = append(all, Span{service, span})
-				}
-			}
-		}
-	}
-	return all
 }

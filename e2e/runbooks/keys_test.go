@@ -78,7 +78,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		must(t, json.Unmarshal(content, &answer))
 		met.AddAll(string(content))
 		renewed := app
-		renewed.Secret, _ = answer["clientSecret"].(string)
+		renewed.ClientSecret, _ = answer["clientSecret"].(string)
 		code := app.Code(t, owner)
 		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 		renewed.Exchange(t, renewed.Body(code)).Tokens(t)
@@ -92,7 +92,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		var answer map[string]string
 		must(t, json.Unmarshal(content, &answer))
 		renewed := former
-		renewed.ClientID, renewed.Secret = answer["clientId"], answer["clientSecret"]
+		renewed.ClientID, renewed.ClientSecret = answer["clientId"], answer["clientSecret"]
 		introspects := func(s harness.Service, status int) {
 			t.Helper()
 			s.Introspect(t, tokens.AccessToken).Wants(t, status)

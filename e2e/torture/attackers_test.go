@@ -87,7 +87,7 @@ func trickle(ctx context.Context, address, beginning string) time.Duration {
 		case <-cut:
 			return time.Since(began)
 		case <-ctx.Done():
-			if held := time.Since(began); held > harness.Within(cutWithin) {
+			if held := time.Since(began); held > atMost(cutWithin) {
 				return held
 			}
 			return 0

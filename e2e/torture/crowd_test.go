@@ -77,7 +77,7 @@ func (c crowd) during(t *testing.T, trouble func()) {
 // wantsWorkingSoon checks that the grant works. At first it allows 503 responses.
 func (c crowd) wantsWorkingSoon(t *testing.T, tokens harness.Tokens) {
 	const inARow = 4 // so that each process has responded
-	end := time.Now().Add(harness.Within(normalWithin))
+	end := time.Now().Add(atMost(normalWithin))
 	for good := 0; good < inARow; {
 		answer := c.connector.Refresh(t, tokens.RefreshToken)
 		if answer.Status == http.StatusServiceUnavailable && time.Now().Before(end) {

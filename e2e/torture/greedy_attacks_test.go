@@ -273,7 +273,7 @@ var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCall
 		}
 	})
 	body := url.Values{"token": {"wrong"}}.Encode()
-	wrong := harness.Basic(g.app.ClientID, g.app.Secret[:len(g.app.Secret)-1]+"?")
+	wrong := harness.Basic(g.app.ClientID, g.app.ClientSecret[:len(g.app.ClientSecret)-1]+"?")
 	repeat(ctx, 64, 50*time.Millisecond, func(int) {
 		g.ask(ctx, http.MethodPost, g.account+harness.IntrospectPath, wrong, "application/x-www-form-urlencoded", body)
 	})

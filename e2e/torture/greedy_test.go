@@ -130,7 +130,7 @@ func (s *greedySite) round(t *testing.T, name string, lasts time.Duration, attac
 			t.Fatalf("%s: %s ended", name, service.Name)
 		default:
 		}
-		peak := harness.PeakMemory(t, service.PID())
+		peak := harness.ProcessStatus(t, service.PID(), "VmHWM:")
 		summary += fmt.Sprintf(", %s %d MiB", service.Name, peak>>10)
 		if peak > residentAtMost {
 			t.Errorf("%s: %s had %d MiB resident, want at most %d", name, service.Name, peak>>10, residentAtMost>>10)

@@ -298,7 +298,7 @@ func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 			operation.Return = math.MaxInt64
 		}
 	}
-	switch porcupine.CheckOperationsTimeout(grantModel(), s.history, harness.Within(checkWithin)) {
+	switch porcupine.CheckOperationsTimeout(grantModel(), s.history, atMost(checkWithin)) {
 	case porcupine.Illegal:
 		t.Errorf("an illegal history of a grant; faults: %v", trouble.between(s.began))
 		for _, operation := range s.history {

@@ -11,9 +11,11 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // seenSecrets collects the secrets that the tests of this process have seen.
@@ -34,6 +36,16 @@ func parallelIfShort(t *testing.T) {
 	if !harness.Long() {
 		t.Parallel()
 	}
+}
+
+// atMost returns how long something may take at most: the limit in the long form, which has a quiet machine. In the
+// short form, which is part of `make test`, a duration says more about the machine than about the product, so the test
+// checks only that it ends.
+func atMost(limit time.Duration) time.Duration {
+	if harness.Long() {
+		return limit
+	}
+	return await.Long
 }
 
 // workers is the number of concurrent workers, each with its own grants. They wait for servers more than they compute.

@@ -51,7 +51,8 @@ func (m *memoryGroup) Through() []string {
 	return []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(m.dir, "cgroup.procs")}
 }
 
-// resetPeakMemory resets harness.PeakMemory and reports whether the kernel allowed it (proc(5), clear_refs).
+// resetPeakMemory resets the peak of the resident memory of a process and reports whether the kernel allowed it
+// (proc(5), clear_refs).
 func resetPeakMemory(pid int) bool {
 	return os.WriteFile("/proc/"+strconv.Itoa(pid)+"/clear_refs", []byte("5"), 0) == nil
 }

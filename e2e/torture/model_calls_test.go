@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
@@ -124,13 +125,13 @@ func (m *model) register(b *bearer, w *workspace, required []string) harness.Ans
 		)
 	if answer.Status == http.StatusCreated {
 		id, _ := answer.Object(m.t)["clientId"].(string)
-		connector := harness.Connector{
+		connector := m.p.ConnectorOf(demo.Client{
 			ClientID:    id,
 			RedirectURI: harness.RedirectURI,
 			Resource:    m.p.BaseURL + "/v1",
 			Scope:       strings.Join(required, " "),
-		}
-		m.clients = append(m.clients, &application{Connector: connector.At(m.p), home: w, required: required})
+		})
+		m.clients = append(m.clients, &application{Connector: connector, home: w, required: required})
 	}
 	return answer
 }

@@ -131,7 +131,7 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 		clients := s.As(s.ws.Token).Get(t, s.ws.Clients())
 		if good++; list.Status != http.StatusOK || clients.Status != http.StatusOK {
 			good = 0
-			if took := time.Since(began); took > harness.Within(normalWithin) {
+			if took := time.Since(began); took > atMost(normalWithin) {
 				t.Fatalf("not normal again after %s:\n%s\n%s", took, list, clients)
 			}
 			time.Sleep(20 * time.Millisecond)
