@@ -89,7 +89,8 @@ func (a *App) newSettings() error {
 	}
 	a.settings, err = settings.New(settings.Deps{
 		Store: settings.Store{
-			Accounts:     a.Store.Accounts,
+			Users:        a.Store.Accounts,
+			Workspaces:   a.Store.Accounts,
 			SignIns:      a.Store.SignIns,
 			Grants:       a.Store.Grants,
 			Applications: a.Store.Clients,

@@ -208,19 +208,6 @@ type reauthField struct {
 // ReauthField returns the field of the form with this id.
 func (p *page) ReauthField(id string) reauthField { return reauthField{p, id} }
 
-// Note returns the error of the field, or "".
-func (f reauthField) Note() string {
-	for _, problem := range f.Problems {
-		if problem.At == passwordField(f.ID) {
-			return problem.Text
-		}
-	}
-	return ""
-}
-
-// passwordField returns the element id of the password field of a form.
-func passwordField(id string) string { return "password-" + id }
-
 // reauthMethod returns how the user must authenticate before a credential is created.
 func (r *request) reauthMethod() (reauthMethod, error) {
 	if r.user.Fresh(r.Now()) {
@@ -253,9 +240,10 @@ func (s *Settings) confirm(r *request, form, undone string, again handler) error
 func (s *Settings) reauthenticate(r *request, form string) error {
 	valid := len(r.problems) == 0
 	reject := func(status int, text string) error {
-		r.reject("your password", text)
-		r.problems[len(r.problems)-1].At = passwordField(form)
-		r.status = status
+		problem := problemOf("your password", text)
+		problem.Field += "-" + form // a page can have several such forms
+		problem.At = problem.Field
+		r.status, r.problems = status, append(r.problems, problem)
 		return nil
 	}
 	method, err := r.reauthMethod()

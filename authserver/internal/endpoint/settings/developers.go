@@ -39,10 +39,8 @@ func (r *request) showReplacement(id uuid.UUID, name string, secret bool) error 
 
 // A tokensView is Settings → Developers: the user's tokens for one workspace.
 type tokensView struct {
-	page
-	List   listPage
-	Tokens []tokenRow
-	Ended  []pat.Token
+	listView[tokenRow]
+	Ended []pat.Token
 }
 
 // A tokenRow is an active token in the list.
@@ -69,13 +67,13 @@ func (s *Settings) showTokens(r *request) error {
 				row.Replaces = &former.Created
 			}
 		}
-		view.Tokens = append(view.Tokens, row)
+		view.Rows = append(view.Rows, row)
 	}
-	view.Tokens, view.List = listing[tokenRow]{
+	view.Rows, view.List = listing[tokenRow]{
 		Of:    "tokens",
 		First: func(t tokenRow) bool { return r.created(t.ID) },
 		Text:  func(t tokenRow) []string { return []string{t.Name, strings.Join(t.Permissions.Strings(), " ")} },
-	}.Select(r, view.Tokens)
+	}.Select(r, view.Rows)
 	view.Ended = view.Ended[:min(len(view.Ended), pageSize)]
 	return r.show("tokens", view)
 }
@@ -208,17 +206,11 @@ func (s *Settings) showApplications(r *request) error {
 	return r.show("applications", view)
 }
 
-// A newApplicationView is the page with the form for a new application.
-type newApplicationView struct {
-	page
-	Resources []string
-}
-
-// showNewApplication shows the form, as typed if it was refused.
+// showNewApplication shows the form, as typed if it was refused, with the resources of connectors.
 func (s *Settings) showNewApplication(r *request) error {
 	fresh := url.Values{"kind": {string(client.Confidential)}, "resource": {s.BaseURL + "/mcp"}} // of assistants
-	view := &newApplicationView{page{Form: r.typed(fresh)}, s.Resources}
-	view.Title = "Register an application"
+	view := &listView[string]{Rows: s.Resources}
+	view.Form, view.Title = r.typed(fresh), "Register an application"
 	return r.show("newapp", view)
 }
 

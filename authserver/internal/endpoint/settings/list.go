@@ -24,8 +24,8 @@ import (
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
-// pageSize is how many rows a page of a list has.
-const pageSize = 25
+// pageSize is how many rows a page of a list has, and shortPage how many one of a list at the end of a page.
+const pageSize, shortPage = 25, 10
 
 // A listPage is the search and the page of a list.
 type listPage struct {

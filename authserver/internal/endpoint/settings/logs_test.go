@@ -17,14 +17,14 @@ import (
 )
 
 // allowed is a store in which access never ends.
-type allowed struct{ Accounts }
+type allowed struct{ Workspaces }
 
 func (allowed) StillAllowed(context.Context, *audit.Authorization) error { return nil }
 
 // HEAD must not cost as much as the whole export, which nothing records.
 func TestExport_HeadReadsOnePage(t *testing.T) {
 	t.Parallel()
-	s, err := New(Deps{Store: Store{Accounts: allowed{}}, Keys: seal.NewKeys(make([]byte, 32))})
+	s, err := New(Deps{Store: Store{Workspaces: allowed{}}, Keys: seal.NewKeys(make([]byte, 32))})
 	if err != nil {
 		t.Fatal(err)
 	}

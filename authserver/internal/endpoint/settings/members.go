@@ -19,9 +19,7 @@ import (
 
 // A membersView is Settings → Members, for one workspace.
 type membersView struct {
-	page
-	Members     []membership.Member
-	List        listPage // of the members
+	listView[membership.Member]
 	Invitations []membership.Invitation
 	Invited     listPage
 	Now         time.Time // at which an invitation may have expired
@@ -43,9 +41,6 @@ func (s *Settings) showMembers(r *request) error {
 	return s.listMembers(r)
 }
 
-// invitationsShown is how many invitations a page shows.
-const invitationsShown = 10
-
 // listMembers shows the members, and an invitation that was just sent.
 func (s *Settings) listMembers(r *request) error {
 	all := read(r, s.Store.ListedMembers, r.here.Workspace.ID)
@@ -59,14 +54,15 @@ func (s *Settings) listMembers(r *request) error {
 			return []string{m.Name, m.Email, strings.Join(m.Permissions.Strings(), " ")}
 		},
 	}.Select(r, all)
-	view := &membersView{List: list, Now: s.Now(), May: r.user.SecondFactor.Satisfies()}
-	view.Members, r.failed = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
+	view := &membersView{Now: s.Now(), May: r.user.SecondFactor.Satisfies()}
+	view.List = list
+	view.Rows, r.failed = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
 	for _, m := range all {
 		if !m.SecondFactor && !m.Disabled {
 			view.Without++
 		}
 	}
-	open := listing[membership.Invitation]{Of: "invitations", Parameter: "invitations", Size: invitationsShown}
+	open := listing[membership.Invitation]{Of: "invitations", Parameter: "invitations", Size: shortPage}
 	view.Invitations, view.Invited = open.Select(r, invitations)
 	return r.show("members", view)
 }
@@ -141,7 +137,6 @@ type memberView struct {
 	Member  membership.Member
 	Choices perm.Set   // permissions that the user may leave or give
 	Asked   *askedView // the request that selected permissions, or nil
-	Mails   bool       // the deployment sends mail
 }
 
 // lastHolder is the response to a change of the last person with a permission (contract, section 7: 409).
@@ -161,11 +156,7 @@ func (s *Settings) showMember(r *request) (err error) {
 	if err != nil {
 		return r.done(err, "")
 	}
-	view := &memberView{
-		Member:  m,
-		Choices: r.here.Permissions.Union(m.Permissions),
-		Mails:   s.Members.Mailed(),
-	}
+	view := &memberView{Member: m, Choices: r.here.Permissions.Union(m.Permissions)}
 	view.Title = m.Name
 	chosen, seen := m.Permissions, m.Permissions // seen are those that the page showed
 	if r.problems.Of("permissions") != "" {

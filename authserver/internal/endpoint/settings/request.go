@@ -64,6 +64,7 @@ type page struct {
 	Key                  string       // proves that a form came from this page
 	User                 uuid.UUID    // the signed-in user
 	BaseURL              string       // of the API
+	SendsMail            bool         // the deployment sends mail
 	Form                 url.Values   // what the fields of the form contain
 	Reauth               reauthMethod // of the pages for developers
 	Outcome              *outcome
@@ -199,6 +200,7 @@ func (r *request) show(template string, v view) (err error) {
 	}
 	r.fill(&head.Frame)
 	head.Key, head.User, head.BaseURL, head.Outcome = r.newKey(r.user), r.user.User.ID, r.BaseURL, r.outcome
+	head.SendsMail = r.Members.Mailed()
 	if r.here.Workspace.ID != uuid.Nil {
 		head.Membership = r.here
 	}

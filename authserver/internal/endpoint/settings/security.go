@@ -260,15 +260,14 @@ const setupLife = 30 * time.Minute
 // An authenticatorView is Settings → Security → Authenticator app.
 type authenticatorView struct {
 	page
-	Status   authenticator.Status
-	Confirm  bool         // the user must authenticate again first
-	Setup    string       // the new secret, sealed
-	Key32    string       // the new secret, for users who type it
-	QR       template.URL // the new secret, as a data URL of an image
-	CodeNote string       // the error of this field
-	Codes    []string     // new recovery codes, which are shown once
-	Return   string       // local path to redirect to after an app was set up, or ""
-	Again    string       // local path of the reauthentication that returns to this page
+	Status  authenticator.Status
+	Confirm bool         // the user must authenticate again first
+	Setup   string       // the new secret, sealed
+	Key32   string       // the new secret, for users who type it
+	QR      template.URL // the new secret, as a data URL of an image
+	Codes   []string     // new recovery codes, which are shown once
+	Return  string       // local path to redirect to after an app was set up, or ""
+	Again   string       // local path of the reauthentication that returns to this page
 }
 
 // A setup is a new secret that no code has confirmed. It is sealed into the form and not stored.
@@ -327,8 +326,7 @@ func (s *Settings) addAuthenticator(r *request, view *authenticatorView) error {
 	}
 	step, valid := fresh.Secret.Check(r.form.Get("code"), s.Now(), 0)
 	if !valid {
-		view.CodeNote = "The code is incorrect. Check that the time of your phone is right, and enter the next code."
-		r.status = http.StatusBadRequest
+		r.reject("new app's code", "")
 		return s.showSetup(r, view, fresh)
 	}
 	codes, hashes, err := authenticator.NewRecoveryCodes(s.Random)

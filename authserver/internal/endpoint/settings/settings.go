@@ -285,17 +285,12 @@ func (s *Settings) chooseWorkspace(r *request) error {
 // A Store is the database of the pages. A change with an event records the event, and returns audit.ErrNotAuthorized if
 // what authorized it has ended.
 type Store struct {
-	Accounts
+	Users
+	Workspaces
 	SignIns
 	Grants
 	Applications
 	Logs
-}
-
-// Accounts stores users and workspaces.
-type Accounts interface {
-	Users
-	Workspaces
 }
 
 // Users stores what belongs to a user.
@@ -395,9 +390,7 @@ type WebhookChanges interface {
 	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
 	DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	SetWebhookPersonalData(ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event) error
-	ReplaceWebhookSecret(
-		ctx context.Context, workspaceID, id, replacement uuid.UUID, secret webhook.Sealed, event audit.Event,
-	) error
+	ReplaceWebhookSecret(ctx context.Context, in, id, makes uuid.UUID, secret webhook.Sealed, event audit.Event) error
 }
 
 // Logs stores audit events, and reads what happened in a workspace and to a user.

@@ -44,14 +44,13 @@ func (s *Settings) setName(r *request) error {
 // An emailView is Settings → User → Change your e-mail address.
 type emailView struct {
 	page
-	Mails   bool   // the deployment sends mail
 	Confirm string // path at which the user must reauthenticate first, or ""
 	Open    *useraccount.EmailChange
 }
 
 func (s *Settings) showEmail(r *request) error {
 	open := read(r, s.Accounts.OpenEmailChange, r.user.User.ID)
-	view := &emailView{page: page{Form: r.form}, Mails: s.Members.Mailed(), Open: open}
+	view := &emailView{page: page{Form: r.form}, Open: open}
 	if !r.user.MayChangeFactors(s.Now()) {
 		back := r.section.Path()
 		if email := r.form.Get("email"); email != "" {
@@ -93,16 +92,14 @@ func (s *Settings) changeEmail(r *request) error {
 // A deletionView is Settings → User → Delete your account.
 type deletionView struct {
 	page
-	Summary useraccount.Summary     // what ends, and what does not
-	Managed []useraccount.Workspace // workspaces that need another member who manages members (P2)
-	Confirm bool                    // the user must reauthenticate first
+	Summary useraccount.Summary // what ends, and what does not
+	Confirm bool                // the user must reauthenticate first
 }
 
 // deletion reads the view of the page and its form.
 func (r *request) deletion() (*deletionView, error) {
 	summary, err := r.Accounts.DeletionSummary(r.ctx(), r.user.User.ID)
-	confirm := !r.user.MayChangeFactors(r.Now())
-	return &deletionView{Summary: summary, Managed: summary.Unmanaged(), Confirm: confirm}, err
+	return &deletionView{Summary: summary, Confirm: !r.user.MayChangeFactors(r.Now())}, err
 }
 
 func (s *Settings) showDeletion(r *request, view *deletionView) error {
@@ -111,7 +108,7 @@ func (s *Settings) showDeletion(r *request, view *deletionView) error {
 
 // deleteAccount takes confirm.
 func (s *Settings) deleteAccount(r *request, view *deletionView) error {
-	if view.Confirm || len(view.Managed) > 0 {
+	if view.Confirm || len(view.Summary.Unmanaged()) > 0 {
 		return s.showDeletion(r.refuse(http.StatusConflict, "Nothing was deleted."), view)
 	}
 	if r.form.Get("confirm") != "yes" {
@@ -221,11 +218,8 @@ type approval struct {
 	Ask *ui.Ask // for what it lacks; nil if an administrator cannot give it
 }
 
-// endedShown is how many ended approvals a page shows, and mostAsks limits its buttons that ask an administrator.
-const (
-	endedShown = 10
-	mostAsks   = 10
-)
+// mostAsks limits the buttons of the page that ask an administrator.
+const mostAsks = 10
 
 // showApps groups the live connections by application: the one with the latest approval comes first.
 func (s *Settings) showApps(r *request) error {
@@ -241,7 +235,7 @@ func (s *Settings) showApps(r *request) error {
 		}
 		byApp[c.Grant.ClientID] = append(byApp[c.Grant.ClientID], c)
 	}
-	ended := listing[consent.Connection]{Of: "ended approvals", Parameter: "ended", Size: endedShown}
+	ended := listing[consent.Connection]{Of: "ended approvals", Parameter: "ended", Size: shortPage}
 	view.Ended, view.Former = ended.Select(r, view.Ended)
 	var live []consent.Connection
 	for _, id := range apps {

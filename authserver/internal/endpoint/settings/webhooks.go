@@ -114,11 +114,6 @@ func (v *webhookView) Waiting() bool {
 	return slices.ContainsFunc(v.Deliveries, func(d webhook.Delivery) bool { return d.TriedAt == nil })
 }
 
-// CanResend reports whether a delivery can be sent again.
-func (v *webhookView) CanResend(d webhook.Delivery) bool {
-	return d.TriedAt != nil && (v.Endpoint.Enabled || d.Sequence == nil)
-}
-
 func (s *Settings) showWebhook(r *request) error {
 	e, err := r.endpoint()
 	if errors.Is(err, webhook.ErrNotFound) {

@@ -25,7 +25,7 @@ func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
 		t.Error("browsers keep the former style sheet")
 	}
 	page := httptest.NewRecorder()
-	pages.NotFound(page, httptest.NewRequest("GET", "/nowhere", nil))
+	pages.ShowError(page, httptest.NewRequest("GET", "/nowhere", nil), MessageOf("page not found", ""))
 	if text := page.Body.String(); !strings.Contains(text, "Harbour &lt;Trust&gt;</span>") ||
 		!strings.Contains(text, "· Harbour &lt;Trust&gt;</title>") || strings.Contains(text, "Almoner") {
 		t.Errorf("%s", text)

@@ -5,7 +5,7 @@
 // or not at all. The words of the error pages are in messages.json. The package does not depend on stores, sessions or
 // OAuth.
 //
-// Every endpoint that serves a browser uses it. Package app mounts Static at /static/ and uses NotFound and NotAllowed.
+// Every endpoint that serves a browser uses it. Package app mounts Static at /static/ and uses NotAllowed.
 package ui
 
 import (
@@ -360,7 +360,7 @@ func (p *Pages) Static() http.Handler {
 		name := strings.TrimPrefix(r.URL.Path, "/static/")
 		file, ok := p.files[name]
 		if !ok {
-			p.NotFound(w, r)
+			p.ShowError(w, r, MessageOf("page not found", ""))
 			return
 		}
 		w.Header().Set("Content-Type", cmp.Or(file.contentType, mime.TypeByExtension(path.Ext(name))))

@@ -47,11 +47,6 @@ func MessageOf(name, about string, links ...Link) *Message {
 	return &m
 }
 
-// NotFound writes a 404.
-func (p *Pages) NotFound(w http.ResponseWriter, r *http.Request) {
-	p.ShowError(w, r, MessageOf("page not found", ""))
-}
-
 // NotAllowed writes a 405. The router has set Allow.
 func (p *Pages) NotAllowed(w http.ResponseWriter, r *http.Request) {
 	p.ShowError(w, r, MessageOf("request not supported", ""))

@@ -1,11 +1,14 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -45,12 +48,15 @@ var applications = rest.Collection[client.Client, clientBody]{
 	Show:    rest.Each(func(c client.Client) clientBody { return showClient(c, "") }),
 }
 
-func (r *request) listClients() error {
-	clients, err := r.Store.Clients(r.http.Context(), r.by.WorkspaceID)
+func (r *request) listClients() error { return list(r, applications, r.Store.Clients) }
+
+// list writes the page of a list of the workspace that the query selects.
+func list[T, R any](r *request, as rest.Collection[T, R], read func(context.Context, uuid.UUID) ([]T, error)) error {
+	all, err := read(r.http.Context(), r.by.WorkspaceID)
 	if err != nil {
 		return err
 	}
-	return applications.Write(r.w, r.http, r.Cursors, r.by.WorkspaceID, clients)
+	return as.Write(r.w, r.http, r.Cursors, r.by.WorkspaceID, all)
 }
 
 // ownClient reads the client of the path, or returns client.ErrUnknown if it is not of the workspace.
@@ -173,5 +179,142 @@ func showClient(c client.Client, secret credential.Secret) clientBody {
 		Resource:            c.Resource,
 		AuthMethod:          string(c.AuthMethod),
 		CreatedAt:           rest.Time(c.CreatedAt),
+	}
+}
+
+// listMembers lists the members by name.
+func (r *request) listMembers() error {
+	members := rest.Collection[membership.ListedMember, memberBody]{
+		Name: "members",
+		Key: func(m membership.ListedMember) string {
+			return strings.ToLower(m.Name) + "\x00" + m.Email + "\x00" + m.UserID.String()
+		},
+		Show: func(page []membership.ListedMember) ([]memberBody, error) {
+			members, err := r.Store.WorkspaceMembers(r.http.Context(), r.by.WorkspaceID, membership.UserIDs(page))
+			if err != nil {
+				return nil, err
+			}
+			return rest.Each(showMember)(members)
+		},
+	}
+	return list(r, members, r.Store.ListedMembers)
+}
+
+func (r *request) changeMember() (rest.Answer, error) {
+	user, err := r.id("userId", membership.ErrNoMember)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	var body struct {
+		Permissions []string `json:"permissions"`
+	}
+	if err := rest.ReadJSON(r.w, r.http, &body); err != nil {
+		return rest.Answer{}, err
+	}
+	permissions, err := membership.ParsePermissions(body.Permissions)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	member, err := r.Members.ChangePermissions(r.http.Context(), r.by, user, permissions, nil)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	return rest.JSONLine(http.StatusOK, showMember(member))
+}
+
+func (r *request) removeMember() (rest.Answer, error) {
+	user, err := r.id("userId", membership.ErrNoMember)
+	if err == nil {
+		_, err = r.Members.Remove(r.http.Context(), r.by, user)
+	}
+	return rest.Answer{Status: http.StatusNoContent}, err
+}
+
+// openInvitations is the list of a workspace's open invitations, newest first.
+var openInvitations = rest.Collection[membership.Invitation, invitationBody]{
+	Name:    "invitations",
+	Omitted: []string{"url"},
+	Key:     func(i membership.Invitation) string { return rest.NewestFirst(i.Created, i.ID) },
+	Show:    rest.Each(showInvitation),
+}
+
+func (r *request) listInvitations() error { return list(r, openInvitations, r.Store.Invitations) }
+
+func (r *request) invite() (rest.Answer, error) {
+	var body struct {
+		Email       string   `json:"email"`
+		Permissions []string `json:"permissions"`
+	}
+	if err := rest.ReadJSON(r.w, r.http, &body); err != nil {
+		return rest.Answer{}, err
+	}
+	sent, err := r.Members.Invite(r.http.Context(), r.by, body.Email, body.Permissions)
+	if err != nil {
+		return rest.Answer{}, err
+	}
+	shown := showInvitation(sent.Invitation)
+	if !r.Members.Mailed() {
+		shown.URL = sent.Link.Reveal()
+	}
+	answer, err := rest.JSONLine(http.StatusCreated, shown)
+	answer.Needs, answer.Secret = sent.Invitation.Permissions, shown.URL != ""
+	answer.Location = r.http.URL.Path + "/" + shown.ID
+	return answer, err
+}
+
+func (r *request) withdraw() (rest.Answer, error) {
+	id, err := r.id("invitationId", membership.ErrNoInvitation)
+	if err == nil {
+		err = r.Members.Withdraw(r.http.Context(), r.by, id)
+	}
+	return rest.Answer{Status: http.StatusNoContent}, err
+}
+
+// A memberBody is the JSON of a member.
+type memberBody struct {
+	UserID      string     `json:"userId"`
+	Name        string     `json:"name"`
+	Email       string     `json:"email"`
+	Permissions []string   `json:"permissions"`
+	Disabled    bool       `json:"disabled"`
+	Connections int        `json:"connections"`
+	Tokens      int        `json:"tokens"`
+	CreatedAt   rest.Time  `json:"createdAt"`
+	LastSeenAt  *rest.Time `json:"lastSeenAt"`
+}
+
+func showMember(m membership.Member) memberBody {
+	return memberBody{
+		UserID:      m.UserID.String(),
+		Name:        m.Name,
+		Email:       m.Email,
+		Permissions: m.Permissions.Strings(),
+		Disabled:    m.Disabled,
+		Connections: m.Connections,
+		Tokens:      m.Tokens,
+		CreatedAt:   rest.Time(m.Since),
+		LastSeenAt:  (*rest.Time)(m.LastSeen),
+	}
+}
+
+// An invitationBody is the JSON of an invitation. It has the link only in the response to the call that created it.
+type invitationBody struct {
+	ID          string    `json:"id"`
+	Email       string    `json:"email"`
+	Permissions []string  `json:"permissions"`
+	InvitedBy   string    `json:"invitedBy"`
+	CreatedAt   rest.Time `json:"createdAt"`
+	ExpiresAt   rest.Time `json:"expiresAt"`
+	URL         string    `json:"url,omitempty"`
+}
+
+func showInvitation(i membership.Invitation) invitationBody {
+	return invitationBody{
+		ID:          i.ID.String(),
+		Email:       i.Email,
+		Permissions: i.Permissions.Strings(),
+		InvitedBy:   i.InviterID.String(),
+		CreatedAt:   rest.Time(i.Created),
+		ExpiresAt:   rest.Time(i.Expires),
 	}
 }
