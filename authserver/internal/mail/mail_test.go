@@ -11,6 +11,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 	"github.com/google/uuid"
+	gomail "github.com/wneessen/go-mail"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
@@ -39,12 +40,12 @@ func senderTo(t *testing.T, url string) *Sender {
 func TestParseServer_FormsThatOperatorsKnow(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Server{
-		"smtps://ada:p%40ss@mail.example.org":     {"mail.example.org", 465, "ada", "p@ss", tlsFirst},
-		"smtp://ada:pass@mail.example.org":        {"mail.example.org", 587, "ada", "pass", startTLS},
-		"smtp://mail.example.org:2525":            {"mail.example.org", 2525, "", "", startTLS},
-		"smtp://relay?tls=none":                   {"relay", 25, "", "", plaintext},
-		"smtp://ada:pass@127.0.0.1:1025?tls=none": {"127.0.0.1", 1025, "ada", "pass", plaintext},
-		"smtp://[::1]:1025?tls=none":              {"::1", 1025, "", "", plaintext},
+		"smtps://ada:p%40ss@mail.example.org":     {"mail.example.org", 465, "ada", "p@ss", true, gomail.TLSMandatory},
+		"smtp://ada:pass@mail.example.org":        {"mail.example.org", 587, "ada", "pass", false, gomail.TLSMandatory},
+		"smtp://mail.example.org:2525":            {"mail.example.org", 2525, "", "", false, gomail.TLSMandatory},
+		"smtp://relay?tls=none":                   {"relay", 25, "", "", false, gomail.NoTLS},
+		"smtp://ada:pass@127.0.0.1:1025?tls=none": {"127.0.0.1", 1025, "ada", "pass", false, gomail.NoTLS},
+		"smtp://[::1]:1025?tls=none":              {"::1", 1025, "", "", false, gomail.NoTLS},
 	} {
 		if got, err := ParseServer(credential.Secret(text)); err != nil || got != want {
 			t.Errorf("%s: %+v %v", text, got, err)

@@ -156,11 +156,11 @@ func clean(text string) string {
 
 // A Notice is the mail about a change (contract, section 7).
 type Notice struct {
-	Mail Kind
+	Mail Kind   `json:"kind"`
 	Page string // local path of the page that shows the change
 	// ByEvent means that the store queues the mail with the event, to the user that the event concerns. The other mails
 	// depend on more than the event, and the code of the change queues them.
-	ByEvent bool
+	ByEvent bool `json:"by_event"`
 }
 
 // Notices returns the mails about changes, by their actions. Callers must not modify it.
@@ -170,7 +170,7 @@ var notices = sync.OnceValue(func() map[audit.Action]Notice {
 	all := map[audit.Action]Notice{}
 	for _, k := range kinds() {
 		for _, action := range k.Actions {
-			all[action] = Notice{k.Kind, k.Page, k.ByEvent}
+			all[action] = k.Notice
 		}
 	}
 	return all
@@ -178,12 +178,10 @@ var notices = sync.OnceValue(func() map[audit.Action]Notice {
 
 // A kind describes the messages of one Kind. Its texts are templates of facts.
 type kind struct {
-	Kind    Kind
+	Notice         // of the Actions
 	Choice  string // as Kind.Choice returns it
 	Actions []audit.Action
-	Page    string // as in the Notice of these actions
-	ByEvent bool   `json:"by_event"`
-	Days    int    // how long after it was queued the message is still sent; 2 if 0
+	Days    int // how long after it was queued the message is still sent; 2 if 0
 	Subject text
 	Lines   []text // paragraphs; one without text is left out
 	Button  text   // text of the link
@@ -196,7 +194,7 @@ const ResetLife = 30 * time.Minute
 
 // life is how long after it was queued a message is still sent.
 func (k kind) life() time.Duration {
-	if k.Kind == Reset {
+	if k.Mail == Reset {
 		return ResetLife
 	}
 	return time.Duration(cmp.Or(k.Days, 2)) * 24 * time.Hour
@@ -229,7 +227,7 @@ var kinds = sync.OnceValue(func() (all []kind) {
 // kindOf returns the description of a kind, and false for one that this version does not know.
 func kindOf(name Kind) (kind, bool) {
 	for _, k := range kinds() {
-		if k.Kind == name {
+		if k.Mail == name {
 			return k, true
 		}
 	}
@@ -239,7 +237,7 @@ func kindOf(name Kind) (kind, bool) {
 // Kinds returns all kinds.
 func Kinds() (all []Kind) {
 	for _, k := range kinds() {
-		all = append(all, k.Kind)
+		all = append(all, k.Mail)
 	}
 	return all
 }
@@ -248,7 +246,7 @@ func Kinds() (all []Kind) {
 func OptionalKinds() (optional []Kind) {
 	for _, k := range kinds() {
 		if k.Choice != "" {
-			optional = append(optional, k.Kind)
+			optional = append(optional, k.Mail)
 		}
 	}
 	return optional

@@ -189,7 +189,12 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 		}
 		if err == nil {
 			<-ctx.Done()
-			w.stop(ctx, client)
+			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+			defer cancel()
+			if err := client.Stop(stopCtx); err != nil {
+				w.log.WarnContext(ctx, "process stopped while it sent a mail; another process will send it",
+					"cause", err)
+			}
 			return
 		}
 		w.log.ErrorContext(ctx, "mails not sent; retrying", "cause", err)
@@ -197,14 +202,6 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(restFor):
 		}
-	}
-}
-
-func (w *Worker[Tx]) stop(ctx context.Context, client *river.Client[Tx]) {
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
-	defer cancel()
-	if err := client.Stop(stopCtx); err != nil {
-		w.log.WarnContext(ctx, "process stopped while it sent a mail; another process will send it", "cause", err)
 	}
 }
 

@@ -23,33 +23,16 @@ type Server struct {
 	port     int
 	user     string
 	password credential.Secret
-	mode     transportMode
+	implicit bool             // smtps://: TLS from the start
+	upgrade  gomail.TLSPolicy // smtp://: TLSMandatory, or nothing is sent; smtp://…?tls=none: NoTLS
 }
 
-type transportMode int
+var errServerURL = errors.New(
+	"must look like smtps://user:password@mail.example.org or smtp://user:password@mail.example.org:587")
 
-const (
-	startTLS  transportMode = iota // smtp://: the connection is upgraded, or nothing is sent
-	tlsFirst                       // smtps://
-	plaintext                      // smtp://…?tls=none
-)
-
-// Ports of RFC 8314 and of a server without encryption.
-const (
-	submissionPort  = 587
-	submissionsPort = 465
-	relayPort       = 25
-)
-
-var (
-	errServerURL = errors.New(
-		"must look like smtps://user:password@mail.example.org or smtp://user:password@mail.example.org:587")
-	errPlainPassword = errors.New("must not have tls=none with a password, except for a server on this machine")
-)
-
-// ParseServer parses ALMONER_SMTP_URL. smtps:// uses TLS from the start, on port 465; smtp:// requires STARTTLS, on
-// port 587; smtp://…?tls=none encrypts nothing, on port 25, and takes no password except on loopback. The error
-// quotes nothing of the URL.
+// ParseServer parses ALMONER_SMTP_URL. smtps:// uses TLS from the start, on port 465, and smtp:// requires STARTTLS, on
+// port 587 (RFC 8314); smtp://…?tls=none encrypts nothing, on port 25, and takes no password except on loopback. The
+// error quotes nothing of the URL.
 func ParseServer(text credential.Secret) (Server, error) {
 	parsed, err := url.Parse(text.Reveal())
 	if err != nil || parsed.Hostname() == "" || strings.Trim(parsed.Path, "/") != "" || parsed.Fragment != "" {
@@ -64,11 +47,11 @@ func ParseServer(text credential.Secret) (Server, error) {
 	}
 	switch {
 	case parsed.Scheme == "smtps" && len(query) == 0:
-		s.mode, s.port = tlsFirst, submissionsPort
+		s.implicit, s.upgrade, s.port = true, gomail.TLSMandatory, 465
 	case parsed.Scheme == "smtp" && len(query) == 0:
-		s.mode, s.port = startTLS, submissionPort
+		s.upgrade, s.port = gomail.TLSMandatory, 587
 	case parsed.Scheme == "smtp" && len(query) == 1 && query.Get("tls") == "none":
-		s.mode, s.port = plaintext, relayPort
+		s.upgrade, s.port = gomail.NoTLS, 25
 	default:
 		return Server{}, errServerURL
 	}
@@ -77,8 +60,8 @@ func ParseServer(text credential.Secret) (Server, error) {
 			return Server{}, errServerURL
 		}
 	}
-	if s.mode == plaintext && s.password != "" && !loopback(s.host) {
-		return Server{}, errPlainPassword
+	if s.upgrade == gomail.NoTLS && s.password != "" && !loopback(s.host) {
+		return Server{}, errors.New("must not have tls=none with a password, except for a server on this machine")
 	}
 	return s, nil
 }
@@ -88,13 +71,11 @@ func loopback(host string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-var errFrom = errors.New("must be an address with a name, like Almoner <almoner@example.org>")
-
 // ParseFrom parses ALMONER_MAIL_FROM.
 func ParseFrom(text string) (netmail.Address, error) {
 	parsed, err := netmail.ParseAddress(text)
 	if err != nil || parsed.Name == "" || clean(parsed.Name) != parsed.Name {
-		return netmail.Address{}, errFrom
+		return netmail.Address{}, errors.New("must be an address with a name, like Almoner <almoner@example.org>")
 	}
 	return *parsed, nil
 }
@@ -142,14 +123,11 @@ func (s *Sender) Send(ctx context.Context, e Envelope) error {
 }
 
 func (s *Sender) client() (*gomail.Client, error) {
-	options := []gomail.Option{gomail.WithPort(s.server.port), gomail.WithTimeout(smtpTimeout)}
-	switch s.server.mode {
-	case tlsFirst:
+	options := []gomail.Option{
+		gomail.WithPort(s.server.port), gomail.WithTimeout(smtpTimeout), gomail.WithTLSPolicy(s.server.upgrade),
+	}
+	if s.server.implicit {
 		options = append(options, gomail.WithSSL())
-	case startTLS:
-		options = append(options, gomail.WithTLSPolicy(gomail.TLSMandatory))
-	case plaintext:
-		options = append(options, gomail.WithTLSPolicy(gomail.NoTLS))
 	}
 	if s.server.password != "" {
 		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(s.server.user),
