@@ -273,11 +273,7 @@ func queueMail(store *postgres.Store, keys seal.Keys, now func() time.Time) erro
 // prepareReset stores the link of a mail. The page that queues the mail does not know whether the address has an
 // account, so that its response and its time are the same for all addresses.
 func (a *App) prepareReset(ctx context.Context, m *mail.Message) (bool, error) {
-	event := audit.Event{
-		Actor:  "anonymous",
-		Action: audit.UserResetRequested,
-		Detail: map[string]any{"address": m.Data.Network},
-	}
+	event := audit.Anonymous(audit.UserResetRequested, "", "", m.Data.Network)
 	to, made, err := a.Store.BeginReset(ctx, m.Address, password.HashToken(m.Token), m.Expires, event)
 	m.Name, m.Address = to.Name, to.Email
 	return made, err

@@ -54,8 +54,7 @@ func (a *App) newPages() error {
 	}
 	ended := a.propagate(grant.MembershipOver)
 	a.accounts = &useraccount.Service{
-		Deletions:           a.Store,
-		EmailChanges:        a.Store,
+		Store:               a.Store,
 		PropagateRevocation: ended,
 		Random:              rand.Reader,
 	}
@@ -144,14 +143,7 @@ func (a *App) newConsents() error {
 func (a *App) newSignIn() (err error) {
 	c := a.config
 	deps := signin.Deps{
-		Store: signin.Store{
-			Users:       a.Store.Accounts,
-			SignIns:     a.Store.SignIns,
-			Resets:      a.Store.SignIns,
-			Identities:  a.Store.SignIns,
-			Credentials: a.Store.Grants,
-			Logs:        a.Store.Logs,
-		},
+		Store:               a.Store,
 		Accounts:            a.accounts,
 		Members:             a.members,
 		Offers:              a.offers,

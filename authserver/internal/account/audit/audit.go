@@ -29,6 +29,17 @@ type Event struct {
 	Authorization *Authorization // what allowed a request that writes; not stored
 }
 
+// Anonymous returns the event of a request without a sign-in, with the network address that it came from.
+func Anonymous(action Action, subject, requestID, address string) Event {
+	return Event{
+		Actor:     "anonymous",
+		Action:    action,
+		Subject:   subject,
+		Detail:    map[string]any{"address": address},
+		RequestID: requestID,
+	}
+}
+
 // A Description says what an action means. The pages, authserver/AUDIT.md and the tests read it.
 type Description struct {
 	Action Action

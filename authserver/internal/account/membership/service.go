@@ -33,7 +33,7 @@ type Change struct {
 	Seen        *perm.Set // the permissions that the caller saw, or nil
 }
 
-// Invitations stores invitations, like Members.
+// Invitations stores invitations and their answers, like Members.
 type Invitations interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]Invitation, error)
 	Invitation(ctx context.Context, workspaceID, id uuid.UUID) (Invitation, error)
@@ -47,10 +47,7 @@ type Invitations interface {
 	// and mails like SaveInvitation.
 	RenewInvitation(ctx context.Context, i Invitation, token credential.Secret, event audit.Event) (Invitation, error)
 	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
-}
 
-// Answers stores the answers to invitations, like Members.
-type Answers interface {
 	// Offer returns the open, unexpired invitation with the token, or ErrNoInvitation.
 	Offer(ctx context.Context, tokenHash []byte) (Offer, error)
 	// Joined returns the name of the workspace that an accepted invitation led to, if the user is a member of it, or
@@ -74,7 +71,6 @@ type Service struct {
 	Store interface {
 		Members
 		Invitations
-		Answers
 	}
 	// PropagateRevocation propagates the ends of grants to Redis.
 	PropagateRevocation func(ctx context.Context, ended []useraccount.EndedGrant)

@@ -99,19 +99,30 @@ type EndedGrant struct {
 	Ends time.Time
 }
 
-// Deletions deletes accounts. Its errors are membership.ErrLastHolder and audit.ErrNotAuthorized, or wrap
-// store.ErrUnavailable.
-type Deletions interface {
+// A Store deletes accounts and stores changes of addresses. Its errors are Errors, membership.ErrLastHolder and
+// audit.ErrNotAuthorized, or wrap store.ErrUnavailable.
+type Store interface {
 	// DeletionSummary returns what would end if the account was deleted.
 	DeletionSummary(ctx context.Context, user uuid.UUID) (Summary, error)
 	// DeleteUser deletes an account and records the event, if the event's authorization is still valid (P1, P2).
 	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (Ended, error)
+
+	// BeginEmailChange stores a request, replaces an open one, and mails both addresses. If another user has the new
+	// address, the mail to it has no link; nothing else differs (P4).
+	BeginEmailChange(ctx context.Context, r EmailRequest, event audit.Event) error
+	// OpenEmailChange returns the open request of a user, or nil.
+	OpenEmailChange(ctx context.Context, user uuid.UUID) (*EmailChange, error)
+	// EmailChangeLink returns the request of a link, or ErrLinkInvalid.
+	EmailChangeLink(ctx context.Context, token credential.Secret) (EmailChange, error)
+	// ConfirmEmailChange confirms a link, and returns true if both are confirmed and the address was changed.
+	ConfirmEmailChange(ctx context.Context, token credential.Secret, event audit.Event) (EmailChange, bool, error)
+	// StopEmailChange ends a request with one of its links.
+	StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error
 }
 
 // A Service changes accounts. It is safe for concurrent use.
 type Service struct {
-	Deletions
-	EmailChanges
+	Store
 	// PropagateRevocation propagates the ends of grants to Redis.
 	PropagateRevocation func(ctx context.Context, ended []EndedGrant)
 	Random              io.Reader
@@ -166,22 +177,6 @@ type EmailChange struct {
 // Confirmed reports whether the link was confirmed already.
 func (e EmailChange) Confirmed() bool {
 	return e.ToNew && e.NewConfirmed || !e.ToNew && e.OldConfirmed
-}
-
-// EmailChanges stores changes of addresses. Its errors are Errors and audit.ErrNotAuthorized, or wrap
-// store.ErrUnavailable.
-type EmailChanges interface {
-	// BeginEmailChange stores a request, replaces an open one, and mails both addresses. If another user has the new
-	// address, the mail to it has no link; nothing else differs (P4).
-	BeginEmailChange(ctx context.Context, r EmailRequest, event audit.Event) error
-	// OpenEmailChange returns the open request of a user, or nil.
-	OpenEmailChange(ctx context.Context, user uuid.UUID) (*EmailChange, error)
-	// EmailChangeLink returns the request of a link, or ErrLinkInvalid.
-	EmailChangeLink(ctx context.Context, token credential.Secret) (EmailChange, error)
-	// ConfirmEmailChange confirms a link, and returns true if both are confirmed and the address was changed.
-	ConfirmEmailChange(ctx context.Context, token credential.Secret, event audit.Event) (EmailChange, bool, error)
-	// StopEmailChange ends a request with one of its links.
-	StopEmailChange(ctx context.Context, token credential.Secret, event audit.Event) error
 }
 
 // RequestEmailChange sends a link to the user's address and one to the new address. It returns ErrTooManyChanges.

@@ -38,10 +38,7 @@ import (
 //	   proves it. A second factor does not prevent that, even if a workspace requires one, because another person may
 //	   have added it.
 
-const (
-	forgottenPath = "/login/forgotten"
-	requested     = "requested"
-)
+const requested = "requested"
 
 // showForgotten serves GET /login/forgotten: the form; ?requested after it was sent.
 func (h *Handler) showForgotten(v *visit) error {
@@ -83,7 +80,7 @@ func (h *Handler) requestReset(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return v.redirect(forgottenPath + "?" + requested + "=1")
+	return v.redirect("/login/forgotten?" + requested + "=1")
 }
 
 // showReset serves GET /login/reset (token): the form for the new password, or a page that says that the link has
@@ -160,6 +157,7 @@ func kept(form url.Values) (keep []uuid.UUID) {
 // resetPassword serves POST /login/reset (token, new-password, remove, listed, end-…): 303 to the sign-in page, else
 // the form again (400, 404, 429, 503).
 func (h *Handler) resetPassword(v *visit) error {
+	ctx := v.r.Context()
 	link, page, err := h.resetPage(v) // before the password is hashed, which is costly
 	if err != nil {
 		return err
@@ -173,9 +171,7 @@ func (h *Handler) resetPassword(v *visit) error {
 	var hash credential.Secret
 	if page.PasswordNote = password.CheckForm(chosen); page.PasswordNote == "" {
 		caller := session.Caller{Email: link.Email, Address: from, Known: true}
-		hash, page.PasswordNote, err = password.Choose(
-			v.r.Context(), h.Passwords, caller, chosen, link.Name, link.Email,
-		)
+		hash, page.PasswordNote, err = password.Choose(ctx, h.Passwords, caller, chosen, link.Name, link.Email)
 	}
 	if page.PasswordNote != "" {
 		return h.show(v, http.StatusBadRequest, page)
@@ -186,7 +182,7 @@ func (h *Handler) resetPassword(v *visit) error {
 	if err != nil {
 		return err
 	}
-	ended, err := h.Store.ResetPassword(v.r.Context(), password.Reset{
+	ended, err := h.Store.ResetPassword(ctx, password.Reset{
 		TokenHash:    password.HashToken(credential.Secret(page.Token)),
 		Hash:         hash,
 		RemoveOthers: page.RemoveOthers,
@@ -198,7 +194,7 @@ func (h *Handler) resetPassword(v *visit) error {
 		return err
 	}
 	for _, g := range ended {
-		h.PropagateRevocation(v.r.Context(), g.ID, g.Ends, grant.ByUser)
+		h.PropagateRevocation(ctx, g.ID, g.Ends, grant.ByUser)
 	}
 	return v.redirect("/login?" + ui.PasswordSet + "=1")
 }
@@ -225,7 +221,7 @@ func (h *Handler) answerEmailChange(v *visit) error {
 	ctx, token := v.r.Context(), credential.Secret(v.form.Get("token"))
 	switch v.form.Get("decision") {
 	case "confirm":
-		event := h.event(v, audit.UserEmailChanged, "", map[string]any{})
+		event := h.event(v, audit.UserEmailChanged, "", nil)
 		change, changed, err := h.Accounts.ConfirmEmailChange(ctx, token, event)
 		if err != nil {
 			return err
@@ -238,7 +234,7 @@ func (h *Handler) answerEmailChange(v *visit) error {
 	case "stop":
 		change, err := h.Accounts.EmailChangeLink(ctx, token)
 		if err == nil {
-			event := h.event(v, audit.UserEmailStopped, "", map[string]any{})
+			event := h.event(v, audit.UserEmailStopped, "", nil)
 			err = h.Accounts.StopEmailChange(ctx, token, event)
 		}
 		if err != nil {

@@ -49,9 +49,8 @@ func (h *Handler) passkeyOptions(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if v.current.SignInID != uuid.Nil {
-		by := session.BindToSignIn(v.current.SignInID)
-		return h.sendChallenge(v, session.PasskeyReauth, by, challenge, challenge.State)
+	if id := v.current.SignInID; id != uuid.Nil {
+		return h.sendChallenge(v, session.PasskeyReauth, session.BindToSignIn(id), challenge, challenge.State)
 	}
 	by := h.Sessions.BindToBrowser(v.w, v.r)
 	return h.sendChallenge(v, session.PasskeySignIn, by, challenge, challenge.State)

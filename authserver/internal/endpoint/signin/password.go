@@ -137,11 +137,7 @@ func (h *Handler) askCode(v *visit, user workspace.User, proof session.Proof, ne
 }
 
 func codePage(ticket, next, email string) *ui.Code {
-	return &ui.Code{
-		Frame:  ui.Frame{Title: "Enter a code", Return: next},
-		Ticket: ticket,
-		Email:  email,
-	}
+	return &ui.Code{Frame: ui.Frame{Title: "Enter a code", Return: next}, Ticket: ticket, Email: email}
 }
 
 // code serves POST /login/code (ticket, code, return): the second step, after a password.

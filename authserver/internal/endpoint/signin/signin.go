@@ -49,17 +49,10 @@ import (
 )
 
 // A Store is the database of the pages. Its errors are those of the domain, or wrap store.ErrUnavailable.
-type Store struct {
-	Users
-	SignIns
-	Resets
-	Identities
-	Credentials
-	Logs
-}
+type Store interface {
+	session.CodeStore
+	passkey.Store
 
-// Users stores users, their invitations and requests for access.
-type Users interface {
 	UserByEmail(ctx context.Context, email string) (workspace.User, credential.Secret, bool, error)
 	UserByID(ctx context.Context, id uuid.UUID) (workspace.User, credential.Secret, bool, error)
 	AcceptWithPasskey(
@@ -68,26 +61,20 @@ type Users interface {
 	) error
 	SendAccessRequest(ctx context.Context, q membership.AccessRequest, event audit.Event) (membership.Outcome, error)
 	QueueMail(ctx context.Context, m mail.Message) error
-}
+	Record(ctx context.Context, e audit.Event) error
 
-// SignIns stores passkeys, authenticator apps and wrong codes.
-type SignIns interface {
-	session.CodeStore
-	passkey.Store
 	Authenticator(ctx context.Context, user uuid.UUID) (authenticator.Status, error)
 	// HasPasskey reports whether the user has a passkey that is not stopped.
 	HasPasskey(ctx context.Context, user uuid.UUID) (bool, error)
-}
 
-// Resets stores links to set a password.
-type Resets interface {
 	ResetLink(ctx context.Context, tokenHash []byte) (password.Link, error)
 	// ResetPassword returns the grants that it ended.
 	ResetPassword(ctx context.Context, r password.Reset, event audit.Event) ([]useraccount.EndedGrant, error)
-}
+	// ActiveTokens and ConnectedApps return what a new password may end.
+	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
+	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 
-// Identities stores accounts at the OpenID Connect provider that users are linked to.
-type Identities interface {
+	// UserByIdentity returns the user who is linked to an account at the OpenID Connect provider.
 	UserByIdentity(ctx context.Context, issuer, subject string) (workspace.User, bool, error)
 	// LinkIdentity links an account at the provider to the user with the address, which the provider has verified. If
 	// the address was not proven before, it ends what the account had, or returns useraccount.ErrTakeover if confirmed
@@ -103,17 +90,6 @@ type Identities interface {
 	UnlinkIdentity(
 		ctx context.Context, user uuid.UUID, issuer string, passkeys bool, event audit.Event,
 	) (unlinked, needed bool, err error)
-}
-
-// Credentials reads what a new password may end.
-type Credentials interface {
-	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
-	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
-}
-
-// Logs stores audit events.
-type Logs interface {
-	Record(ctx context.Context, e audit.Event) error
 }
 
 // Deps are the dependencies of a Handler.
@@ -427,14 +403,9 @@ func (h *Handler) address(v *visit) netip.Addr { return h.Proxies.ClientAddress(
 
 // event returns the event of a request without a sign-in, with the client's address in its detail.
 func (h *Handler) event(v *visit, action audit.Action, subject string, detail map[string]any) audit.Event {
-	detail["address"] = h.address(v).String()
-	return audit.Event{
-		Actor:     "anonymous",
-		Action:    action,
-		Subject:   subject,
-		RequestID: web.RequestID(v.r.Context()),
-		Detail:    detail,
-	}
+	event := audit.Anonymous(action, subject, web.RequestID(v.r.Context()), h.address(v).String())
+	maps.Copy(event.Detail, detail)
+	return event
 }
 
 // ownEvent returns the event of something that the current user did, with the client's address in its detail.

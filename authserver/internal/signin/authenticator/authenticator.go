@@ -12,6 +12,7 @@ import (
 	"image/png"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +29,11 @@ import (
 // Parameters of the codes. They are the defaults of RFC 6238, because some apps ignore other values.
 const (
 	period      = 30 * time.Second
-	digits      = 6
 	secretBytes = 20
 	skew        = 1 // accepted time steps before and after the current one (RFC 6238, section 5.2)
 )
+
+var options = hotp.ValidateOpts{Digits: otp.DigitsSix, Algorithm: otp.AlgorithmSHA1}
 
 // RecoveryCodes is how many recovery codes a user gets.
 const RecoveryCodes = 10
@@ -100,10 +102,7 @@ func (s Secret) Check(code string, now time.Time, last int64) (step int64, valid
 	code = spelling.Code(code)
 	current := now.Unix() / int64(period.Seconds())
 	for step = current - skew; step <= current+skew; step++ {
-		good, err := hotp.ValidateCustom(code, uint64(step), base32Encoding.EncodeToString(s), hotp.ValidateOpts{
-			Digits:    otp.Digits(digits),
-			Algorithm: otp.AlgorithmSHA1,
-		})
+		good, err := hotp.ValidateCustom(code, uint64(step), base32Encoding.EncodeToString(s), options)
 		if err == nil && good && step > last {
 			return step, true
 		}
@@ -113,11 +112,8 @@ func (s Secret) Check(code string, now time.Time, last int64) (step int64, valid
 
 // Code returns the code of a moment.
 func (s Secret) Code(at time.Time) (string, error) {
-	return hotp.GenerateCodeCustom(
-		base32Encoding.EncodeToString(s),
-		uint64(at.Unix()/int64(period.Seconds())),
-		hotp.ValidateOpts{Digits: otp.Digits(digits), Algorithm: otp.AlgorithmSHA1},
-	)
+	step := uint64(at.Unix() / int64(period.Seconds()))
+	return hotp.GenerateCodeCustom(base32Encoding.EncodeToString(s), step, options)
 }
 
 // NewRecoveryCodes returns recovery codes in lower case, in groups of four characters, and their hashes.
@@ -143,11 +139,10 @@ func HashRecoveryCode(code credential.Secret) []byte {
 
 func grouped(text, separator string) string {
 	var groups []string
-	for len(text) > 4 {
-		groups = append(groups, text[:4])
-		text = text[4:]
+	for group := range slices.Chunk([]byte(text), 4) {
+		groups = append(groups, string(group))
 	}
-	return strings.Join(append(groups, text), separator)
+	return strings.Join(groups, separator)
 }
 
 // NewBox returns the box that seals secrets for the store.

@@ -21,7 +21,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -120,10 +119,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	response.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(response.Body, maxAnswer), response.Body}
+	response.Body = http.MaxBytesReader(nil, response.Body, maxAnswer)
 	return response, nil
 }
 
@@ -289,9 +285,9 @@ func (p *Provider) Identify(ctx context.Context, a Attempt, answer Answer) (Iden
 // exchangeError distinguishes a provider that is down from one that refuses. Of the provider's response it passes on
 // only the error code.
 func exchangeError(err error) error {
-	var response *oauth2.RetrieveError
+	response, answered := errors.AsType[*oauth2.RetrieveError](err)
 	switch {
-	case !errors.As(err, &response):
+	case !answered:
 		return fmt.Errorf("%w: token endpoint: %w", ErrUnreachable, brief(err))
 	case response.Response != nil && response.Response.StatusCode >= 500:
 		return fmt.Errorf("%w: token endpoint: status %d", ErrUnreachable, response.Response.StatusCode)

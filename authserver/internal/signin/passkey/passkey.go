@@ -162,8 +162,7 @@ func (rp *RelyingParty) BeginLogin() (Challenge, error) {
 
 // refused hides the library's error from the caller, and includes it for the log.
 func refused(err error) error {
-	var detail *protocol.Error
-	if errors.As(err, &detail) {
+	if detail, ok := errors.AsType[*protocol.Error](err); ok {
 		return fmt.Errorf("%w: %s (%s)", ErrRefused, detail.Details, detail.Type)
 	}
 	return fmt.Errorf("%w: %w", ErrRefused, err)

@@ -157,11 +157,9 @@ type Reset struct {
 	Address string
 }
 
-const tokenBytes = 32
-
 // NewToken returns the secret of a link.
 func NewToken(random io.Reader) (credential.Secret, error) {
-	raw := make([]byte, tokenBytes)
+	raw := make([]byte, 32)
 	if _, err := io.ReadFull(random, raw); err != nil {
 		return "", fmt.Errorf("make the secret of a link: %w", err)
 	}

@@ -9,13 +9,11 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/alexedwards/argon2id"
 	"github.com/google/uuid"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
@@ -80,7 +78,7 @@ const dummyPassword = "no password"
 // refusing a known one.
 func NewPasswords(users Users, attempts *Attempts, cost Cost) (*Passwords, error) {
 	dummy, err := HashPassword(dummyPassword, cost)
-	turns := newTurnQueue(time.Now, runtime.GOMAXPROCS(0))
+	turns := newTurnQueue(runtime.GOMAXPROCS(0))
 	return &Passwords{users, attempts, turns, cost, dummy}, err
 }
 
@@ -188,13 +186,7 @@ func (p *Passwords) compare(hash credential.Secret, text string) (bool, error) {
 // wrongPassword returns the event of a wrong password. An e-mail address that belongs to no user is not recorded,
 // because it may be a mistyped password.
 func wrongPassword(ctx context.Context, user workspace.User, known bool, from netip.Addr) audit.Event {
-	event := audit.Event{
-		Actor:     "anonymous",
-		Action:    audit.SignInFailed,
-		Subject:   "user:unknown",
-		RequestID: web.RequestID(ctx),
-		Detail:    map[string]any{"address": from.String()},
-	}
+	event := audit.Anonymous(audit.SignInFailed, "user:unknown", web.RequestID(ctx), from.String())
 	if known {
 		event.UserID, event.Subject = &user.ID, "user:"+user.ID.String()
 	}
@@ -396,47 +388,7 @@ func (a *Attempts) WrongCode(ctx context.Context, store CodeStore, t CodeTry) er
 	codes := mails
 	codes.Quota, codes.key = wrongBeforeMail, mails.key+":wrong"
 	mail := a.count(ctx, codes, true).Reset > 0 && a.count(ctx, mails, true).Reset == 0
-	return store.RecordWrongCode(ctx, t, mail, audit.Event{
-		UserID:    &t.User,
-		Actor:     "anonymous",
-		Action:    audit.CodeFailed,
-		Subject:   "user:" + t.User.String(),
-		RequestID: web.RequestID(ctx),
-		Detail:    map[string]any{"address": t.Address.String()},
-	})
-}
-
-// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was counted least recently is dropped: a
-// flood from many addresses costs accuracy, not memory.
-const maxLocalKeys = 20000
-
-// A localCounter counts events within a sliding window. It is safe for concurrent use.
-type localCounter struct {
-	now  func() time.Time
-	mu   sync.Mutex
-	seen *simplelru.LRU[string, []time.Time] // oldest first
-}
-
-func newLocalCounter(now func() time.Time) *localCounter {
-	seen, _ := simplelru.NewLRU[string, []time.Time](maxLocalKeys, nil) // fails only if the size is not positive
-	return &localCounter{now: now, seen: seen}
-}
-
-func (l *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.now()
-	events, _ := l.seen.Get(key)
-	for len(events) > 0 && now.Sub(events[0]) >= window {
-		events = events[1:]
-	}
-	if len(events) >= limit {
-		return events[0].Add(window).Sub(now)
-	}
-	if add {
-		l.seen.Add(key, append(events, now))
-	} else if len(events) == 0 {
-		l.seen.Remove(key)
-	}
-	return 0
+	event := audit.Anonymous(audit.CodeFailed, "user:"+t.User.String(), web.RequestID(ctx), t.Address.String())
+	event.UserID = &t.User
+	return store.RecordWrongCode(ctx, t, mail, event)
 }

@@ -24,6 +24,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -110,15 +111,11 @@ func New(deps Deps) (*Sessions, error) {
 	manager.Cookie.SameSite = http.SameSiteLaxMode
 	manager.Cookie.Path = "/"
 	s := &Sessions{deps: deps, manager: manager}
-	var err error
-	if s.devices, err = newDevices("almoner-device", "device cookie", deps); err != nil {
-		return nil, err
-	}
-	if s.offers, err = newDevices("almoner-passkey-offer", "passkey offer cookie", deps); err != nil {
-		return nil, err
-	}
-	s.logins, err = seal.NewBox(deps.Keys, "login states")
-	return s, err
+	var errs [3]error
+	s.devices, errs[0] = newDevices("almoner-device", "device cookie", deps)
+	s.offers, errs[1] = newDevices("almoner-passkey-offer", "passkey offer cookie", deps)
+	s.logins, errs[2] = seal.NewBox(deps.Keys, "login states")
+	return s, errors.Join(errs[:]...)
 }
 
 // cookieName returns the name of a cookie, with the prefix that binds it to this host over https.

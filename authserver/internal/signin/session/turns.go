@@ -3,11 +3,14 @@ package session
 import (
 	"cmp"
 	"context"
+	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
@@ -21,9 +24,10 @@ const (
 	// BusyFor is when to try again after ErrBusy.
 	BusyFor = 3 * time.Second
 
-	// perKnownBrowser is how many checks an account has in the lane for its known browsers, per period of recentFor.
-	// Further checks lose that priority, so that an attacker's own account does not open the lane to a flood.
+	// perKnownBrowser is how many checks an account has in the lane for its known browsers, within recentFor. Further
+	// checks lose that priority, so that an attacker's own account does not open the lane to a flood.
 	perKnownBrowser = 20
+	recentFor       = 20 * time.Minute
 )
 
 // A Caller is the source of a password check, as far as it is known before the check.
@@ -53,7 +57,7 @@ type turnQueue struct {
 	unknown int     // checks that unknown browsers may still start
 	waiting []*turn // in order of arrival
 	arrived int     // turns that have waited, until now
-	recent  *recentCounter
+	recent  *localCounter
 }
 
 type turn struct {
@@ -62,16 +66,16 @@ type turn struct {
 	ready chan bool   // receives one value: whether the turn was granted
 }
 
-// A candidate is a counted key. The first spare events do not count, because users mistype; the others count half as
-// much for each bit of shift.
+// A candidate is a counted key. The first events do not count, because users mistype; the others count half as much for
+// each bit of shift.
 type candidate struct {
-	key          string
-	spare, shift int
+	key   string
+	shift int
 }
 
 // newTurnQueue returns the queue of a process with this number of cores.
-func newTurnQueue(now func() time.Time, cores int) *turnQueue {
-	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), recent: newRecentCounter(now)}
+func newTurnQueue(cores int) *turnQueue {
+	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), recent: newLocalCounter(time.Now)}
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
@@ -102,10 +106,11 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	mine = &turn{ready: make(chan bool, 1)}
-	if lane := "known:" + digest(spelling.Key(c.Email)); !c.Known || t.recent.count(lane) >= perKnownBrowser {
+	lane := "known:" + digest(spelling.Key(c.Email))
+	if !c.Known || t.recent.number(lane, recentFor) >= perKnownBrowser {
 		mine.keys = keysOf(c)
 	} else {
-		t.recent.add(lane)
+		t.recent.add(lane, recentFor)
 	}
 	if t.admits(mine) {
 		t.start(mine)
@@ -155,7 +160,7 @@ func (t *turnQueue) wrong(c Caller) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, key := range keysOf(c) {
-		t.recent.add(key.key)
+		t.recent.add(key.key, recentFor)
 	}
 }
 
@@ -184,7 +189,7 @@ func (t *turnQueue) rank(one *turn) int {
 	}
 	rank := 0
 	for _, key := range one.keys {
-		rank = max(rank, bits.Len(uint(max(0, t.recent.count(key.key)-key.spare)>>key.shift)))
+		rank = max(rank, bits.Len(uint(max(0, t.recent.number(key.key, recentFor)-mistyped)>>key.shift)))
 	}
 	return rank
 }
@@ -192,7 +197,7 @@ func (t *turnQueue) rank(one *turn) int {
 // keysOf returns the keys by which a caller's wrong passwords are counted: the account, and the networks of the
 // address.
 func keysOf(c Caller) []candidate {
-	keys := []candidate{{key: "account:" + digest(spelling.Key(c.Email)), spare: mistyped}}
+	keys := []candidate{{key: "account:" + digest(spelling.Key(c.Email))}}
 	address := c.Address.Unmap().WithZone("")
 	lengths := [...]int{24, 16, 8}
 	if address.Is6() {
@@ -200,48 +205,65 @@ func keysOf(c Caller) []candidate {
 	}
 	for i, length := range lengths {
 		if network, err := address.Prefix(length); err == nil {
-			keys = append(keys, candidate{key: "network:" + network.String(), spare: mistyped, shift: 4 * i})
+			keys = append(keys, candidate{"network:" + network.String(), 4 * i})
 		}
 	}
 	return keys
 }
 
-const (
-	recentFor     = 10 * time.Minute
-	maxRemembered = 20_000 // keys per period
-)
+// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was counted least recently is dropped: a
+// flood from many addresses costs accuracy, not memory.
+const maxLocalKeys = 20000
 
-// recentCounter counts events by key, for one to two periods of recentFor. A flood of keys ends a period early, so
-// memory is limited and the oldest counts are dropped first. The caller locks.
-type recentCounter struct {
-	now           func() time.Time
-	began         time.Time
-	current, past map[string]int
+// A localCounter counts events within a sliding window. It is safe for concurrent use.
+type localCounter struct {
+	now  func() time.Time
+	mu   sync.Mutex
+	seen *simplelru.LRU[string, []time.Time] // oldest first
 }
 
-func newRecentCounter(now func() time.Time) *recentCounter {
-	return &recentCounter{now: now, began: now(), current: map[string]int{}}
+func newLocalCounter(now func() time.Time) *localCounter {
+	seen, _ := simplelru.NewLRU[string, []time.Time](maxLocalKeys, nil) // fails only if the size is not positive
+	return &localCounter{now: now, seen: seen}
 }
 
-func (r *recentCounter) add(key string) {
-	r.turnOver()
-	r.current[key]++
-}
-
-func (r *recentCounter) count(key string) int {
-	r.turnOver()
-	return r.current[key] + r.past[key]
-}
-
-func (r *recentCounter) turnOver() {
-	now := r.now()
-	age := now.Sub(r.began)
-	if age < recentFor && len(r.current) < maxRemembered {
-		return
+// count returns how long key must wait until it is below limit. With add, it counts one more event unless key must
+// wait.
+func (l *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	events := l.within(key, window, now)
+	if len(events) >= limit {
+		return events[0].Add(window).Sub(now)
 	}
-	r.past = r.current
-	if age >= 2*recentFor {
-		r.past = nil
+	if add {
+		l.seen.Add(key, append(events, now))
 	}
-	r.current, r.began = map[string]int{}, now
+	return 0
+}
+
+// add counts an event.
+func (l *localCounter) add(key string, window time.Duration) { l.count(key, math.MaxInt, window, true) }
+
+// number returns how many events were counted within the window.
+func (l *localCounter) number(key string, window time.Duration) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.within(key, window, l.now()))
+}
+
+// within returns the events of a key within the window, and forgets earlier ones.
+func (l *localCounter) within(key string, window time.Duration, now time.Time) []time.Time {
+	events, _ := l.seen.Get(key)
+	past := 0
+	for past < len(events) && now.Sub(events[past]) >= window {
+		past++
+	}
+	if past == len(events) {
+		l.seen.Remove(key)
+	} else if past > 0 {
+		l.seen.Add(key, events[past:])
+	}
+	return events[past:]
 }

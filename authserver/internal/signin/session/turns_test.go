@@ -121,7 +121,7 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, random := newTurnQueue(time.Now, fourCores), rand.New(rand.NewPCG(1, 2))
+				q, random := newTurnQueue(fourCores), rand.New(rand.NewPCG(1, 2))
 				var mu sync.Mutex
 				refused := flood(t, q, func(i int) Caller {
 					mu.Lock()
@@ -160,7 +160,7 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 // queue all of them would wait until they give up.
 func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, random := newTurnQueue(time.Now, fourCores), rand.New(rand.NewPCG(3, 4))
+		q, random := newTurnQueue(fourCores), rand.New(rand.NewPCG(3, 4))
 		var mu sync.Mutex
 		flood(t, q, func(i int) Caller {
 			mu.Lock()
@@ -194,7 +194,7 @@ func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 // checks.
 func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurnQueue(time.Now, fourCores)
+		q := newTurnQueue(fourCores)
 		own := Caller{Email: "mallory@example.org", Address: netip.MustParseAddr("203.0.113.9"), Known: true}
 		flood(t, q, func(int) Caller { return own })
 		time.Sleep(5 * time.Second)
@@ -216,7 +216,7 @@ func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 // On two cores, unknown browsers use one.
 func TestTurnQueue_UnknownBrowsersUseHalfOfTheCores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurnQueue(time.Now, 2)
+		q := newTurnQueue(2)
 		first, err := q.enter(t.Context(), Caller{Email: "first"})
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +250,7 @@ func TestTurnQueue_UnknownBrowsersUseHalfOfTheCores(t *testing.T) {
 
 func TestTurnQueue_WaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurnQueue(time.Now, fourCores)
+		q := newTurnQueue(fourCores)
 		var running []func()
 		for range atOnce {
 			leave, err := q.enter(t.Context(), Caller{})
@@ -284,23 +284,23 @@ func TestTurnQueue_WaitIsBounded(t *testing.T) {
 	})
 }
 
-func TestRecentCounter_IsBoundedAndExpires(t *testing.T) {
+func TestTurnQueue_RecentEventsAreBoundedAndExpire(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	c := newRecentCounter(func() time.Time { return now })
-	for i := range 3 * maxRemembered {
-		c.add(strconv.Itoa(i))
+	c := newLocalCounter(func() time.Time { return now })
+	for i := range 3 * maxLocalKeys {
+		c.add(strconv.Itoa(i), recentFor)
 	}
-	if n := len(c.current) + len(c.past); n > 2*maxRemembered {
+	if n := c.seen.Len(); n > maxLocalKeys {
 		t.Errorf("%d keys", n)
 	}
-	c.add("k")
-	now = now.Add(recentFor)
-	if n := c.count("k"); n != 1 {
-		t.Errorf("%d after one period", n)
+	c.add("k", recentFor)
+	now = now.Add(recentFor / 2)
+	if n := c.number("k", recentFor); n != 1 {
+		t.Errorf("%d after half of the time", n)
 	}
-	now = now.Add(recentFor)
-	if n := c.count("k"); n != 0 {
-		t.Errorf("%d after two periods", n)
+	now = now.Add(recentFor / 2)
+	if n := c.number("k", recentFor); n != 0 {
+		t.Errorf("%d after the time", n)
 	}
 }
 

@@ -190,7 +190,7 @@ where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenH
 	return o, err
 }
 
-// Joined implements membership.Answers.
+// Joined implements membership.Invitations.
 func (a *Accounts) Joined(ctx context.Context, tokenHash []byte, user uuid.UUID) (workspace string, err error) {
 	return need(ctx, a.db, "read accepted invitation", membership.ErrNoInvitation, pgx.RowTo[string], `
 select t.name from account.invitations i
