@@ -41,6 +41,12 @@ type commands struct {
 	Version kong.VersionFlag `help:"Print the version."`
 }
 
+// adminCommands have no Run for kong, except those of backup: runAdmin prints their result.
+type adminCommands struct {
+	JSON bool `name:"json" help:"Write JSON."`
+	admin.Commands
+}
+
 type serve struct{}
 
 func (serve) Run(ctx context.Context) error {
@@ -95,66 +101,6 @@ type healthcheck struct {
 }
 
 func (h healthcheck) Run(ctx context.Context) error { return web.AwaitReady(ctx, h.Address, h.Wait) }
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var typed commands
-	parsed := kong.Parse(
-		&typed,
-		kong.Name("authserver"),
-		kong.Description("Almoner's authorization server."),
-		kong.Vars{
-			"version": version.Line("authserver"),
-		},
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.UsageOnError(),
-		kong.Exit(func(status int) {
-			if status != 0 {
-				status = exitUsage // the command line cannot be parsed
-			}
-			os.Exit(status)
-		}),
-	)
-	if typed.Config != "" {
-		_ = os.Setenv(envconf.Config, typed.Config) // fails for invalid names
-	}
-	if err := run(ctx, parsed, typed.Admin.JSON); err != nil {
-		os.Exit(printError(err))
-	}
-}
-
-// run runs the selected command. The operator's commands have no Run for kong: their result is printed here.
-func run(ctx context.Context, parsed *kong.Context, asJSON bool) error {
-	if command, ok := parsed.Selected().Target.Addr().Interface().(admin.Command); ok {
-		return runAdmin(ctx, command, asJSON)
-	}
-	return parsed.Run()
-}
-
-// printError prints what went wrong and returns the exit status.
-func printError(err error) int {
-	status := exitFault
-	if e, ok := errors.AsType[exit](err); ok {
-		err, status = e.error, e.status
-	}
-	if difference, ok := errors.AsType[schema.State](err); ok {
-		status = difference.ExitStatus()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "authserver:", pg.ExplainDenied(err, "almoner_authserver"))
-		if advice := envconf.Advice(err, os.Environ()); advice != "" {
-			fmt.Fprintln(os.Stderr, advice)
-		}
-	}
-	return status
-}
-
-// Exit statuses of a command that failed.
-const (
-	exitFault = 1
-	exitUsage = 2
-)
 
 // maxPasswordFile is far longer than any password, in bytes.
 const maxPasswordFile = 4 << 10
@@ -212,7 +158,7 @@ func (d *doctorCommand) readPassword() error {
 		}
 		defer func() { _ = opened.Close() }()
 		file = opened
-	} else if isTerminal(file) {
+	} else if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		return errors.New("standard input is a terminal: pass the password in a file")
 	}
 	content, err := io.ReadAll(io.LimitReader(file, maxPasswordFile))
@@ -226,10 +172,11 @@ func (d *doctorCommand) readPassword() error {
 	return nil
 }
 
-func isTerminal(file *os.File) bool {
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
+// Exit statuses of a command that failed.
+const (
+	exitFault = 1
+	exitUsage = 2
+)
 
 // exit is an error with the exit status. If it holds no error, everything was already printed.
 type exit struct {
@@ -238,3 +185,69 @@ type exit struct {
 }
 
 func (e exit) Unwrap() error { return e.error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var typed commands
+	parsed := kong.Parse(&typed, kong.Name("authserver"), kong.Description("Almoner's authorization server."),
+		kong.Vars{"version": version.Line("authserver")}, kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.UsageOnError(), kong.Exit(func(status int) {
+			if status != 0 {
+				status = exitUsage // the command line cannot be parsed
+			}
+			os.Exit(status)
+		}))
+	if typed.Config != "" {
+		_ = os.Setenv(envconf.Config, typed.Config) // fails for invalid names
+	}
+	if err := run(ctx, parsed, typed.Admin.JSON); err != nil {
+		os.Exit(printError(err))
+	}
+}
+
+// run runs the selected command.
+func run(ctx context.Context, parsed *kong.Context, asJSON bool) error {
+	if command, ok := parsed.Selected().Target.Addr().Interface().(admin.Command); ok {
+		return runAdmin(ctx, command, asJSON)
+	}
+	return parsed.Run()
+}
+
+// runAdmin runs a command of the operator and prints its result.
+func runAdmin(ctx context.Context, command admin.Command, asJSON bool) error {
+	if checked, ok := command.(admin.Checked); ok {
+		if err := checked.Check(); err != nil {
+			return err
+		}
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	service, done, err := app.Admin(ctx, os.Environ(), log)
+	if err != nil {
+		return err
+	}
+	result, err := service.Run(ctx, command)
+	done()
+	if err != nil {
+		return err
+	}
+	return admin.Print(os.Stdout, asJSON, result)
+}
+
+// printError prints what went wrong and returns the exit status.
+func printError(err error) int {
+	status := exitFault
+	if e, ok := errors.AsType[exit](err); ok {
+		err, status = e.error, e.status
+	}
+	if difference, ok := errors.AsType[schema.State](err); ok {
+		status = difference.ExitStatus()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "authserver:", pg.ExplainDenied(err, "almoner_authserver"))
+		if advice := envconf.Advice(err, os.Environ()); advice != "" {
+			fmt.Fprintln(os.Stderr, advice)
+		}
+	}
+	return status
+}

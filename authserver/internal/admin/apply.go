@@ -123,8 +123,8 @@ func (c Apply) run(ctx context.Context, s *Service) (Result, error) {
 
 // inEntry adds the position of an entry in a clients file to its refusal.
 func inEntry(i int, name string, err error) error {
-	var refusal *Refusal
-	if !errors.As(err, &refusal) {
+	refusal, ok := errors.AsType[*Refusal](err)
+	if !ok {
 		return err
 	}
 	return refuse(fmt.Sprintf("clients[%d] (%q): %s", i, name, refusal.Message))

@@ -204,8 +204,8 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 	added := b.values(b.do(t.Context(), admin.AddClient{
 		Workspace:   b.Fixture.WorkspaceID.String(),
 		Name:        "Donor sync",
-		RedirectURI: []string{fixture.Callback, "https://old.example.org/cb"},
-		Permission:  []string{string(perm.ProgrammesRead)},
+		Redirects:   []string{fixture.Callback, "https://old.example.org/cb"},
+		Permissions: []string{string(perm.ProgrammesRead)},
 	}))
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
 	held := b.Linked(b.client(id), secret, b.user)
@@ -232,8 +232,8 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 		ID:          id,
 		Workspace:   b.Fixture.WorkspaceID.String(),
 		Name:        "Reporting",
-		RedirectURI: []string{fixture.Callback},
-		Permission:  []string{string(perm.ProgrammesRead)},
+		Redirects:   []string{fixture.Callback},
+		Permissions: []string{string(perm.ProgrammesRead)},
 	})
 	b.refused("an id in use", result, err)
 }

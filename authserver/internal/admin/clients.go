@@ -15,6 +15,15 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
+type clientCommands struct {
+	Add           AddClient           `cmd:"" help:"Register a confidential client or a connector. Shows its secret once."`
+	AddService    AddService          `cmd:"" help:"Register an internal service that may introspect tokens. Shows its secret once."`
+	Set           SetClient           `cmd:"" help:"Change a client. Its grants and its secret stay as they are."`
+	ReplaceSecret ReplaceClientSecret `cmd:"" help:"Give a client a new secret and show it once. The previous one works for 24 hours more."`
+	List          ListClients         `cmd:"" help:"List the clients."`
+	Delete        DeleteClient        `cmd:"" help:"Delete a client and revoke its grants."`
+}
+
 // A Client is an OAuth client as operators see it.
 type Client struct {
 	ID          uuid.UUID  `json:"id"`
@@ -61,33 +70,14 @@ func (c AddService) run(ctx context.Context, s *Service) (Result, error) {
 
 // AddClient registers a confidential client or a connector, with a random id if it has none. Only the result contains
 // its secret.
-type AddClient struct {
-	Workspace   string   `required:"" placeholder:"ID" help:"Id of the workspace that owns the client."`
-	Name        string   `arg:"" help:"Name that users see."`
-	RedirectURI []string `name:"redirect-uri" required:"" sep:"none" placeholder:"URI" help:"Redirect URI; repeat it for several."`
-	Permission  []string `required:"" placeholder:"P" help:"Required permission; repeat it, or separate several with commas."`
-	AuthMethod  string   `placeholder:"METHOD" help:"Authentication at the token endpoint: client_secret_json (default), client_secret_post or client_secret_basic."`
-	Connector   string   `placeholder:"PLATFORM" help:"Register a connector of this platform: claude or chatgpt. Needs --resource and ALMONER_BASE_URL."`
-	Resource    string   `placeholder:"URL" help:"Resource identifier of a connector."`
-	ID          string   `name:"id" placeholder:"UUID" help:"The client_id. Default: random."`
-}
+type AddClient ClientSpec
 
 func (c AddClient) run(ctx context.Context, s *Service) (Result, error) {
-	kind := client.Confidential
-	if c.Connector != "" {
-		kind = client.Connector
+	c.Kind = string(client.Confidential)
+	if c.Platform != "" {
+		c.Kind = string(client.Connector)
 	}
-	return s.addClient(ctx, ClientSpec{
-		ID:          c.ID,
-		Kind:        string(kind),
-		Workspace:   c.Workspace,
-		Name:        c.Name,
-		Redirects:   c.RedirectURI,
-		Permissions: c.Permission,
-		Platform:    c.Connector,
-		Resource:    c.Resource,
-		AuthMethod:  c.AuthMethod,
-	})
+	return s.addClient(ctx, ClientSpec(c))
 }
 
 func (s *Service) addClient(ctx context.Context, spec ClientSpec) (Result, error) {
@@ -205,8 +195,7 @@ func (c ListClients) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.EveryClient(ctx, id)
-	return List[Client](found), err
+	return listed(s.Store.EveryClient(ctx, id))
 }
 
 // DeleteClient deletes a client and revokes its grants.
@@ -227,18 +216,19 @@ func (c DeleteClient) run(ctx context.Context, s *Service) (Result, error) {
 }
 
 // A ClientSpec describes a registered client or a service: the arguments of clients add, or an entry of a clients
-// file. Its members have the names of the API (contract, section 5).
+// file. Its members in the file have the names of the API (contract, section 5).
 type ClientSpec struct {
-	// ID is the client_id, a UUID that the operator chooses. It identifies the client in every later run.
-	ID          string   `yaml:"id"`
-	Kind        string   `yaml:"kind"`      // confidential, connector or service
-	Workspace   string   `yaml:"workspace"` // id; empty for a service
-	Name        string   `yaml:"name"`
-	Redirects   []string `yaml:"redirectUris"`
-	Permissions []string `yaml:"requiredPermissions"`
-	Platform    string   `yaml:"connectorPlatform"`
-	Resource    string   `yaml:"resource"`
-	AuthMethod  string   `yaml:"tokenEndpointAuthMethod"`
+	// Kind is confidential, connector or service. A service has no Workspace.
+	Kind        string   `yaml:"kind" kong:"-"`
+	Workspace   string   `yaml:"workspace" required:"" placeholder:"ID" help:"Id of the workspace that owns the client."`
+	Name        string   `yaml:"name" arg:"" help:"Name that users see."`
+	Redirects   []string `yaml:"redirectUris" name:"redirect-uri" required:"" sep:"none" placeholder:"URI" help:"Redirect URI; repeat it for several."`
+	Permissions []string `yaml:"requiredPermissions" name:"permission" required:"" placeholder:"P" help:"Required permission; repeat it, or separate several with commas."`
+	AuthMethod  string   `yaml:"tokenEndpointAuthMethod" placeholder:"METHOD" help:"Authentication at the token endpoint: client_secret_json (default), client_secret_post or client_secret_basic."`
+	Platform    string   `yaml:"connectorPlatform" name:"connector" placeholder:"PLATFORM" help:"Register a connector of this platform: claude or chatgpt. Needs --resource and ALMONER_BASE_URL."`
+	Resource    string   `yaml:"resource" placeholder:"URL" help:"Resource identifier of a connector."`
+	// ID is the client_id, a UUID that the operator chooses. It identifies the client in every later run of apply.
+	ID string `yaml:"id" name:"id" placeholder:"UUID" help:"The client_id. Default: random."`
 }
 
 // client returns the client that the spec describes, or a *Refusal. resources are the deployment's resource
@@ -257,8 +247,7 @@ func (s ClientSpec) client(resources []string) (client.Client, error) {
 	default:
 		err = refuse("kind must be confidential, connector or service")
 	}
-	var refusal *client.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*client.Refusal](err); ok {
 		err = refuse(refusal.Error())
 	}
 	c.ID = id

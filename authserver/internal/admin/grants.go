@@ -15,6 +15,12 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
+type grantCommands struct {
+	List      ListGrants   `cmd:"" help:"List the latest grants."`
+	Revoke    RevokeGrant  `cmd:"" help:"Revoke one grant."`
+	RevokeAll RevokeGrants `cmd:"" help:"Revoke all grants that match the options, or every grant with --all."`
+}
+
 // A Grant is one grant as operators see it.
 type Grant struct {
 	ID          uuid.UUID  `json:"id"`
@@ -111,8 +117,6 @@ func (s *Service) filter(ctx context.Context, o GrantOptions) (GrantFilter, erro
 	return filter, nil
 }
 
-const longestList = 10_000
-
 // ListGrants lists the latest grants that the options select.
 type ListGrants struct {
 	GrantOptions
@@ -120,15 +124,14 @@ type ListGrants struct {
 }
 
 func (c ListGrants) run(ctx context.Context, s *Service) (Result, error) {
-	if c.Limit < 1 || c.Limit > longestList {
+	if c.Limit < 1 || c.Limit > 10_000 {
 		return nil, refuse("the limit must be between 1 and 10000")
 	}
 	filter, err := s.filter(ctx, c.GrantOptions)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.EveryGrant(ctx, filter, c.Limit)
-	return List[Grant](found), err
+	return listed(s.Store.EveryGrant(ctx, filter, c.Limit))
 }
 
 // RevokeGrant revokes one grant.
@@ -162,14 +165,12 @@ type RevokeGrants struct {
 	Report func(revoked int) `kong:"-"` // set by Check
 }
 
-var errWhoseGrants = errors.New(
-	"select the grants with --user, --client, --workspace or --issued-before, or use only --all for every grant")
-
 // Check implements Checked. It needs an option or --all, so that an operator who forgets the options does not revoke
 // every grant.
 func (c *RevokeGrants) Check() error {
 	if selects := c.GrantOptions != (GrantOptions{}); selects == c.All {
-		return errWhoseGrants
+		return errors.New("select the grants with --user, --client, --workspace or --issued-before, or use only " +
+			"--all for every grant")
 	}
 	c.Report = progressTo(os.Stderr)
 	return nil

@@ -13,6 +13,14 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
+type memberCommands struct {
+	Add             AddMember       `cmd:"" help:"Add a user to a workspace."`
+	List            ListMembers     `cmd:"" help:"List the members of a workspace."`
+	SetPermissions  SetPermissions  `cmd:"" help:"Replace the permissions of a member."`
+	Remove          RemoveMember    `cmd:"" help:"Remove a user from a workspace, and revoke their grants and personal access tokens there."`
+	AppointManagers AppointManagers `cmd:"" help:"Give account:read:members and account:write:members to the members with account:api:access, in workspaces where no member has account:write:members. Lists whom it changed."`
+}
+
 // A Member is a user's membership in a workspace.
 type Member struct {
 	UserID      uuid.UUID `json:"userId"`
@@ -121,8 +129,7 @@ func (c ListMembers) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.Members(ctx, id)
-	return List[Member](found), err
+	return listed(s.Store.Members(ctx, id))
 }
 
 // SetPermissions replaces the permissions of a member, from the next request on. It has the arguments of AddMember.

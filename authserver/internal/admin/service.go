@@ -4,18 +4,18 @@
 // services of users do, with an audit event of the actor admin in the same transaction. Revocations are committed in
 // Postgres and then propagated to Redis; a failure to propagate does not matter (package grant).
 //
-//	workspaces.go  organisations, workspaces, their modules and features
-//	users.go       users: passwords, addresses, deletion
-//	signin.go      passkeys and linked accounts of users
-//	members.go     memberships and permissions
-//	clients.go     clients and services
-//	apply.go       clients from a YAML file
-//	grants.go      grants and their revocation
-//	policies.go    connector policies of workspaces
-//	keys.go        signing keys (package keyring), and deletion of old records
-//	service.go     what the commands share, and their output
+//	workspaces.go   organisations, workspaces, their modules and features, and their connector policies
+//	users.go        users: addresses, deletion
+//	signin.go       passwords, passkeys and linked accounts of users
+//	members.go      memberships and permissions
+//	clients.go      clients and services
+//	apply.go        clients from a YAML file
+//	grants.go       grants and their revocation
+//	maintenance.go  signing keys (package keyring), backups (package backup) and deletion of old records
+//	service.go      the groups of commands, what the commands share, and their output
 //
-// cmd/authserver has the tree of commands with their help, and package app creates the Service.
+// A file has the commands of its groups: the help, the arguments and options, and the act. Package app creates the
+// Service, and cmd/authserver runs the commands.
 package admin
 
 import (
@@ -42,6 +42,25 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
+// Commands are the operator's commands by their groups, for package kong. They work on the database of
+// ALMONER_DATABASE_URL. If ALMONER_REDIS_URL is set, revocations are propagated to Redis. keys rotate, remove and
+// reseal need ALMONER_KEYS. backup uses none of these.
+type Commands struct {
+	Organisations   organisationCommands `cmd:"" help:"Manage organisations."`
+	Workspaces      workspaceCommands    `cmd:"" aliases:"tenants" help:"Manage workspaces."`
+	Modules         moduleCommands       `cmd:"" help:"Manage the modules of a workspace."`
+	Features        featureCommands      `cmd:"" help:"Manage the features of a workspace."`
+	Users           userCommands         `cmd:"" help:"Manage users."`
+	Members         memberCommands       `cmd:"" help:"Manage the members of a workspace and their permissions."`
+	Clients         clientCommands       `cmd:"" help:"Manage OAuth clients."`
+	Apply           Apply                `cmd:"" help:"Create and change clients to match a YAML file."`
+	ConnectorPolicy policyCommands       `cmd:"" help:"Manage what connectors may be granted in a workspace."`
+	Keys            keyCommands          `cmd:"" help:"Manage the keys that sign access tokens."`
+	Grants          grantCommands        `cmd:"" help:"Manage grants: what users consented to."`
+	Backup          backupCommands       `cmd:"" help:"Make, check and restore backups of the database, with PostgreSQL's programs (deploy/runbooks)."`
+	Retention       retentionCommands    `cmd:"" help:"Manage the deletion of records that are no longer needed."`
+}
+
 // A Refusal is an error of the caller, in one line that says what to do. Nothing was changed.
 type Refusal struct{ Message string }
 
@@ -66,42 +85,27 @@ var (
 )
 
 // A Store is the database of the commands. Its errors are the refusals above, or wrap store.ErrUnavailable.
-type Store struct {
+type Store interface {
 	WorkspaceStore
 	UserStore
 	SignInStore
-	AccountStore
 	MemberStore
 	ClientStore
 	GrantStore
-	PolicyStore
-}
-
-// Deps are the dependencies of a Service.
-type Deps struct {
-	Store   Store
-	Clients *client.Registry
-	// Keyring is nil if ALMONER_KEYS is not set.
-	Keyring *keyring.Keyring
-	Keys    interface {
-		SigningKeys(ctx context.Context) ([]keyring.StoredKey, error)
-	}
-	Retention *retention.Store
-	Audit     interface {
-		Record(ctx context.Context, e audit.Event) error
-	}
-	AppURL string // of the pages, or "" if ALMONER_APP_URL is not set
-	// Resources are the deployment's resource identifiers, or nil if ALMONER_BASE_URL is not set.
-	Resources []string
-	// PropagateRevocation propagates ended grants to Redis if it can.
-	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
+	MaintenanceStore
 }
 
 // A Service runs the commands.
-type Service struct{ Deps }
-
-// New returns a Service.
-func New(d Deps) *Service { return &Service{d} }
+type Service struct {
+	Store     Store
+	Clients   *client.Registry
+	Keyring   *keyring.Keyring // nil if ALMONER_KEYS is not set
+	Retention *retention.Store
+	AppURL    string   // of the pages, or "" if ALMONER_APP_URL is not set
+	Resources []string // the deployment's resource identifiers, or nil if ALMONER_BASE_URL is not set
+	// PropagateRevocation propagates ended grants to Redis if it can.
+	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
+}
 
 // refusals are the words for errors of the services that operators share with users.
 var refusals = map[error]error{
@@ -249,6 +253,11 @@ func (c cell) text() string {
 		return list(value)
 	}
 	return fmt.Sprint(c.value)
+}
+
+// listed returns the items of a store as the result of a command.
+func listed[R interface{ cells() []cell }](items []R, err error) (Result, error) {
+	return List[R](items), err
 }
 
 // A List is a list of items of one type, one line each.

@@ -70,8 +70,7 @@ func (c ListSignInMethods) run(ctx context.Context, s *Service) (Result, error) 
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.SignInMethods(ctx, id)
-	return List[SignInMethod](found), err
+	return listed(s.Store.SignInMethods(ctx, id))
 }
 
 // RemoveSignInMethod removes one passkey or linked account of a user, even the last sign-in method, or the
@@ -101,13 +100,10 @@ type SetPassword struct {
 	From         io.Reader `kong:"-"` // set by Check
 }
 
-// errTerminal refuses a password typed at a terminal, where it would be visible.
-var errTerminal = errors.New("standard input is a terminal: pass the password with set-password USER < FILE")
-
-// Check implements Checked.
+// Check implements Checked. It refuses a password typed at a terminal, where it would be visible.
 func (c *SetPassword) Check() error {
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-		return errTerminal
+		return errors.New("standard input is a terminal: pass the password with set-password USER < FILE")
 	}
 	c.From = os.Stdin
 	return nil

@@ -105,7 +105,7 @@ func TestMails_SayThatOperatorChangedTheAccount(t *testing.T) {
 	b := newTestEnv(t)
 	user, passkey := b.withSignInMethods("ada@example.org")
 	mails := &queued{}
-	b.service.Store.SignInStore.(*postgres.SignIns).SendMail(mails)
+	b.service.Store.(*postgres.Store).SendMail(mails)
 	password := strings.NewReader("correct horse battery staple")
 	if _, err := b.do(t.Context(), admin.SetPassword{User: user, From: password}); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,22 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
+type userCommands struct {
+	Add                AddUser            `cmd:"" help:"Add a user without a password."`
+	List               ListUsers          `cmd:"" help:"List the users."`
+	Duplicates         ListDuplicates     `cmd:"" help:"List the users whose addresses are spellings of one address, such as ada@münchen.example and ada@xn--mnchen-3ya.example. Each user signs in with the spelling shown. Keep one, and run users delete ID or users set-email ID ADDRESS for the other. The list also has users whose address has invisible characters, shown as \\u200b. They may be unable to sign in: ask them for their address, and set it with users set-email. Then run migrate --finish."`
+	Show               ShowUser           `cmd:"" help:"Show a user, and whether and how the user's address was confirmed."`
+	Disable            DisableUser        `cmd:"" help:"Disable a user: sign them out, and refuse their tokens and grants."`
+	Enable             EnableUser         `cmd:"" help:"Enable a user again."`
+	SetPassword        SetPassword        `cmd:"" help:"Set a user's password, read from standard input, and sign them out everywhere. Keeps passkeys and linked accounts unless --remove-others is given."`
+	ResetLink          ResetLink          `cmd:"" help:"Create a link that lets a user set a new password. It works once, within 30 minutes, and can also remove passkeys. Needs ALMONER_APP_URL."`
+	ConfirmEmail       ConfirmEmail       `cmd:"" help:"Confirm that the account with this address belongs to the owner of the address. Do this only if you are sure: another person may have created an account with an unconfirmed address. This ends nothing; to end everything that gives access to the account, use reset-link."`
+	SetEmail           SetEmail           `cmd:"" help:"Change the e-mail address of a user who has lost the old mailbox. Both addresses get a mail. Users who can read both mailboxes change it in Settings."`
+	Delete             DeleteUser         `cmd:"" help:"Delete a user: end their memberships, grants, tokens, sign-ins and sign-in methods, and remove their name and address. This cannot be undone. Audit events and applications stay. Use --dry-run first to see what would end."`
+	SignInMethods      ListSignInMethods  `cmd:"" help:"List a user's passkeys, linked accounts and authenticator app."`
+	RemoveSignInMethod RemoveSignInMethod `cmd:"" help:"Remove a passkey or linked account, even the last sign-in method, or the authenticator app, and sign the user out everywhere."`
+}
+
 // A User is a user as operators see it.
 type User struct {
 	ID            uuid.UUID         `json:"id"`
@@ -51,6 +67,9 @@ type UserStore interface {
 	FindUser(ctx context.Context, email string) (uuid.UUID, error)
 	// SetDisabled disables or enables a user; disabling ends the user's sign-ins. false means that nothing changed.
 	SetDisabled(ctx context.Context, id uuid.UUID, disabled bool, event audit.Event) (bool, error)
+	// SetEmail replaces the address of a user, and mails both addresses.
+	SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error
+	useraccount.Store
 }
 
 // SignInStore stores how users sign in.
@@ -121,8 +140,7 @@ func parseEmail(text string) (string, error) {
 type ListUsers struct{}
 
 func (ListUsers) run(ctx context.Context, s *Service) (Result, error) {
-	found, err := s.Store.Users(ctx)
-	return List[User](found), err
+	return listed(s.Store.Users(ctx))
 }
 
 // A Duplicate is a user whose address is another spelling of another user's address, or has invisible characters, as
@@ -144,8 +162,7 @@ func (d Duplicate) cells() []cell {
 type ListDuplicates struct{}
 
 func (ListDuplicates) run(ctx context.Context, s *Service) (Result, error) {
-	found, err := s.Store.DuplicateUsers(ctx)
-	return List[Duplicate](found), err
+	return listed(s.Store.DuplicateUsers(ctx))
 }
 
 // ShowUser shows one user.
@@ -158,15 +175,11 @@ func (c ShowUser) run(ctx context.Context, s *Service) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Store.User(ctx, id)
-	return userResult{found}, err
+	return s.Store.User(ctx, id)
 }
 
-// A userResult is one user. Its JSON is the user.
-type userResult struct{ User }
-
 // Text writes a line for each property.
-func (u userResult) Text(out io.Writer) error {
+func (u User) Text(out io.Writer) error {
 	var rows [][]string
 	for _, c := range u.cells() {
 		rows = append(rows, []string{c.heading, c.text()})
@@ -180,13 +193,11 @@ type ConfirmEmail struct {
 	All  bool   `xor:"users" help:"Confirm all unconfirmed addresses. Do this only if the deployment has always sent mail, and its invitations were opened by the people they were sent to."`
 }
 
-var errWhoseAddress = errors.New("name a user, or use --all for every unconfirmed address")
-
 // Check implements Checked. It needs a user or --all, so that an operator who forgets the user does not confirm every
 // address.
 func (c ConfirmEmail) Check() error {
 	if c.All == (c.User != "") {
-		return errWhoseAddress
+		return errors.New("name a user, or use --all for every unconfirmed address")
 	}
 	return nil
 }
@@ -293,16 +304,6 @@ func (c SetEmail) run(ctx context.Context, s *Service) (Result, error) {
 		fmt.Sprintf("The user signs in with %s now. The password and the sign-ins stay as they are.", email),
 		map[string]any{"id": id, "email": email},
 	}, err
-}
-
-// AccountStore changes addresses and deletes accounts.
-type AccountStore interface {
-	// SetEmail replaces the address of a user, and mails both addresses.
-	SetEmail(ctx context.Context, user uuid.UUID, email string, event audit.Event) error
-	DeletionSummary(ctx context.Context, user uuid.UUID) (useraccount.Summary, error)
-	// DeleteUser ends the memberships, grants, tokens, sign-ins and sign-in methods of a user, and removes the name and
-	// the address.
-	DeleteUser(ctx context.Context, user uuid.UUID, event audit.Event) (useraccount.Ended, error)
 }
 
 // DeleteUser deletes a user, or shows what would end.

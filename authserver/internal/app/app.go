@@ -279,15 +279,13 @@ func (a *App) prepareReset(ctx context.Context, m *mail.Message) (bool, error) {
 	return made, err
 }
 
-// webhookMailInterval is how often the database is queried for webhook endpoints that resourceapi has disabled.
-const webhookMailInterval = 10 * time.Second
-
-// queueWebhookMails queues the mails about disabled webhook endpoints until ctx ends.
+// queueWebhookMails looks every ten seconds for webhook endpoints that resourceapi has disabled, and queues the mails
+// about them, until ctx ends.
 func (a *App) queueWebhookMails(ctx context.Context) {
 	failing := func(err error) { a.log.WarnContext(ctx, "mails about webhooks not queued; retrying", "error", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
 		_, err := a.Store.QueueWebhookMails(ctx)
-		return webhookMailInterval, err
+		return 10 * time.Second, err
 	})
 }
 
@@ -303,11 +301,9 @@ func (a *App) propagate(reason grant.Reason) func(context.Context, []useraccount
 	}
 }
 
-// endGrantsInterval is how often the database is queried for grants and tokens that a request left to the background.
-const endGrantsInterval = time.Second
-
-// endGrants ends the grants and tokens that a request left to the background (postgres.Store.EndNext) until ctx ends.
-// After each part it waits as long as the part took, so that each process does this for at most half of the time.
+// endGrants looks every second for grants and tokens that a request left to the background (postgres.Store.EndNext),
+// and ends them, until ctx ends. After each part it waits as long as the part took, so that each process does this for
+// at most half of the time.
 func (a *App) endGrants(ctx context.Context) {
 	failing := func(err error) {
 		a.log.WarnContext(ctx, "cannot revoke grants in the background yet; they are already refused; retrying",
@@ -322,8 +318,41 @@ func (a *App) endGrants(ctx context.Context) {
 		if found {
 			return time.Since(began), err
 		}
-		return endGrantsInterval, err
+		return time.Second, err
 	})
+}
+
+// parts returns what the process needs. Redis is reported but not required: without it, codes and refresh tokens get a
+// 503, while sign-in, settings and introspection work. The same holds for the database of refreshes, whose check uses
+// the pool of refreshes: a flood of refreshes delays the response by up to a second. a.probe and a.Store.Ready have
+// connections of their own, so that a flood of other requests neither delays nor fails the check.
+func (a *App) parts() server.Parts {
+	parts := server.Parts{
+		{Name: "postgres", Check: a.Store.Ready, Required: true},
+		{Name: "redis", Check: func(ctx context.Context) error { return a.probe.Ping(ctx).Err() }},
+		{Name: "keys", Check: a.Keyring.Ready, Required: true},
+	}
+	if a.Store.HasRefreshPool() {
+		parts = append(parts, server.Part{Name: "refreshes", Check: a.Store.PingRefreshes})
+	}
+	return parts
+}
+
+// ready reports whether the process can do its work.
+func (a *App) ready(w http.ResponseWriter, r *http.Request) {
+	if web.Leaving(r.Context()) {
+		web.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "leaving"})
+		return
+	}
+	status := http.StatusOK
+	states := a.parts().States(r.Context(), func(part server.Part, err error) bool {
+		a.log.WarnContext(r.Context(), "dependency unavailable", "part", part.Name, "error", err)
+		if part.Required {
+			status = http.StatusServiceUnavailable
+		}
+		return true
+	})
+	web.JSON(w, status, states)
 }
 
 // Close stops background work and closes the connections to the stores.

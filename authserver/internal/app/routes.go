@@ -1,17 +1,31 @@
 package app
 
 import (
-	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/gorilla/mux"
 	"github.com/rs/cors"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/signin"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server"
@@ -84,7 +98,10 @@ func (a *App) newHandler() error {
 	router.Handle("/register", flat(apierr.NotFound, "Open client registration is not supported. Register the client "+
 		"in the settings of a workspace or by its API."))
 	router.NotFoundHandler = a.Sessions.Load(a.settings.NotFound())
-	a.Handler = a.watch.Observe(router, a.proxies, a.log, lastResort())
+	lastResort := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		apierr.Write(w, apierr.Flat, apierr.Of(nil))
+	})
+	a.Handler = a.watch.Observe(router, a.proxies, a.log, lastResort)
 	return nil
 }
 
@@ -202,39 +219,6 @@ func wrongMethod() http.Handler {
 	return flat(apierr.MethodNotAllowed, "This path does not support this method.")
 }
 
-// parts returns what the process needs. Redis is reported but not required: without it, codes and refresh tokens get a
-// 503, while sign-in, settings and introspection work. The same holds for the database of refreshes, whose check uses
-// the pool of refreshes: a flood of refreshes delays the response by up to a second. a.probe and a.Store.Ready have
-// connections of their own, so that a flood of other requests neither delays nor fails the check.
-func (a *App) parts() server.Parts {
-	parts := server.Parts{
-		{Name: "postgres", Check: a.Store.Ready, Required: true},
-		{Name: "redis", Check: func(ctx context.Context) error { return a.probe.Ping(ctx).Err() }},
-		{Name: "keys", Check: a.Keyring.Ready, Required: true},
-	}
-	if a.Store.HasRefreshPool() {
-		parts = append(parts, server.Part{Name: "refreshes", Check: a.Store.PingRefreshes})
-	}
-	return parts
-}
-
-// ready reports whether the process can do its work.
-func (a *App) ready(w http.ResponseWriter, r *http.Request) {
-	if web.Leaving(r.Context()) {
-		web.JSON(w, http.StatusServiceUnavailable, map[string]string{"status": "leaving"})
-		return
-	}
-	status := http.StatusOK
-	states := a.parts().States(r.Context(), func(part server.Part, err error) bool {
-		a.log.WarnContext(r.Context(), "dependency unavailable", "part", part.Name, "error", err)
-		if part.Required {
-			status = http.StatusServiceUnavailable
-		}
-		return true
-	})
-	web.JSON(w, status, states)
-}
-
 // withKeys writes a 503 until the signing keys are loaded. Without them, a token could not be signed, and a valid token
 // would look forged.
 func (a *App) withKeys(next http.Handler) http.Handler {
@@ -249,12 +233,6 @@ func (a *App) withKeys(next http.Handler) http.Handler {
 	})
 }
 
-func lastResort() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		apierr.Write(w, apierr.Flat, apierr.Of(nil))
-	})
-}
-
 // redirectTo redirects to target with the query of the request, for clients that guess URLs on the API's origin.
 func redirectTo(target string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -265,4 +243,156 @@ func redirectTo(target string) http.Handler {
 		w.Header().Set("Location", to)
 		w.WriteHeader(http.StatusFound)
 	})
+}
+
+// newPages makes the handlers of the pages, and what they share.
+func (a *App) newPages() error {
+	c := a.config
+	pages, err := ui.New(a.log)
+	if err != nil {
+		return err
+	}
+	pages.SetBrand(a.brand)
+	// Each sign-in page is preceded by the cookie of its browser: its forms, scripts and links can start logins.
+	identify := func(w http.ResponseWriter, r *http.Request) { a.Sessions.BindToBrowser(w, r) }
+	a.pages = pages.With(c.offer(), settings.Sections(), identify)
+	a.attempts = session.NewAttempts(redis.NewLoginCounters(a.Redis), a.log, a.Now)
+	if a.Passwords, err = session.NewPasswords(a.Store, a.attempts, a.Cost); err != nil {
+		return err
+	}
+	a.Sessions, err = session.New(session.Deps{
+		Store:          a.Store.SignIns,
+		Rows:           a.Store.Sessions(),
+		OffersPasskeys: c.relyingParty() != nil,
+		Secure:         strings.HasPrefix(c.AppURL, "https://"),
+		Keys:           a.keys,
+		Now:            a.Now,
+		Log:            a.log,
+		Unavailable: func(w http.ResponseWriter, r *http.Request) {
+			settings.Unavailable(a.pages, a.Sessions, w, r)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ended := a.propagate(grant.MembershipOver)
+	a.accounts = &useraccount.Service{
+		Store:               a.Store,
+		PropagateRevocation: ended,
+		Random:              rand.Reader,
+	}
+	a.members = &membership.Service{
+		Store:               a.Store,
+		PropagateRevocation: ended,
+		AppURL:              c.AppURL,
+		Mails:               c.sendsMail(),
+		Random:              rand.Reader,
+	}
+	if a.offers, err = membership.NewAccessOffers(a.Store.Accounts, c.sendsMail(), a.keys); err != nil {
+		return err
+	}
+	for _, build := range []func() error{a.newSettings, a.newConsents, a.newSignIn} {
+		if err := build(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newSettings makes the pages of the settings. Their sessions are not yet read.
+func (a *App) newSettings() error {
+	trusted, err := publicnet.TrustedPool(a.config.WebhookCA)
+	if err != nil {
+		return fmt.Errorf("ALMONER_WEBHOOK_CA %w", err)
+	}
+	appURL, err := url.Parse(a.config.AppURL)
+	if err != nil {
+		return err
+	}
+	a.settings, err = settings.New(settings.Deps{
+		Store: settings.Store{
+			Users:        a.Store.Accounts,
+			Workspaces:   a.Store.Accounts,
+			SignIns:      a.Store.SignIns,
+			Grants:       a.Store.Grants,
+			Applications: a.Store.Clients,
+			Logs:         a.Store.Logs,
+		},
+		Clients:   a.clients,
+		Members:   a.members,
+		Accounts:  a.accounts,
+		Grants:    a.Grants,
+		Offers:    a.offers,
+		Sessions:  a.Sessions,
+		Passwords: a.Passwords,
+		Pages:     a.pages,
+		Keys:      a.keys,
+		Proxies:   a.proxies,
+		Network:   publicnet.New(publicnet.Options{Trusted: trusted}),
+		BaseURL:   a.config.BaseURL,
+		AppURL:    a.config.AppURL,
+		Host:      appURL.Hostname(),
+		Issuer:    a.config.UpstreamIssuer,
+		Resources: a.resources,
+		Passkeys:  a.config.relyingParty() != nil,
+		Now:       a.Now,
+		Random:    rand.Reader,
+		Log:       a.log,
+	})
+	return err
+}
+
+// newConsents makes the authorization endpoint.
+func (a *App) newConsents() error {
+	tickets, choices, err := consent.NewTickets(a.keys)
+	a.consents = &authorize.Handler{
+		Requests: a.Engine,
+		Grants:   a.Grants,
+		Store:    a.Store,
+		Visitors: a.Sessions,
+		Tickets:  tickets,
+		Choices:  choices,
+		Offers:   a.offers,
+		Attempts: connectionlog.NewRecorder(a.Store.Logs, a.Now, a.log),
+		Pages:    a.pages,
+		Issuer:   a.config.BaseURL,
+		Log:      a.log,
+		Now:      a.Now,
+	}
+	return err
+}
+
+// newSignIn makes the pages of sign-in.
+func (a *App) newSignIn() (err error) {
+	c := a.config
+	deps := signin.Deps{
+		Store:               a.Store,
+		Accounts:            a.accounts,
+		Members:             a.members,
+		Offers:              a.offers,
+		RelyingParty:        c.relyingParty(),
+		ProviderName:        c.UpstreamName,
+		Passwords:           a.Passwords,
+		Attempts:            a.attempts,
+		Sessions:            a.Sessions,
+		Pages:               a.pages,
+		Proxies:             a.proxies,
+		Switcher:            a.settings.Switcher,
+		Application:         a.consents.ApplicationAt,
+		PropagateRevocation: a.Grants.PropagateRevocation,
+		Keys:                a.keys,
+		Now:                 a.Now,
+		Random:              rand.Reader,
+		Log:                 a.log,
+	}
+	if c.UpstreamIssuer != "" {
+		deps.Provider = oidc.New(oidc.Settings{
+			Issuer:       c.UpstreamIssuer,
+			ClientID:     c.UpstreamClientID,
+			ClientSecret: c.UpstreamClientSecret,
+			RedirectURL:  c.AppURL + "/login/upstream/callback",
+		}, a.Now)
+	}
+	a.signIn, err = signin.New(deps)
+	return err
 }
