@@ -202,8 +202,8 @@ func LookForLeaks() (code int) {
 // file, which includes expired keys). If whole is set, each of these must be present; otherwise a stopped store or
 // service is left out. It also searches the logs for the cause of every 5xx response.
 func sweep(s *stack.Stack, whole bool) (complaints []string) {
-	met, entered := recordOf(s), false
-	for range met.secrets.Range {
+	recorded, entered := recordOf(s), false
+	for range recorded.secrets.Range {
 		entered = true
 		break
 	}
@@ -214,14 +214,14 @@ func sweep(s *stack.Stack, whole bool) (complaints []string) {
 	if err != nil {
 		complaints = append(complaints, "the output of a stack cannot be read: "+err.Error())
 	}
-	for secrets := range met.secrets.Range {
+	for secrets := range recorded.secrets.Range {
 		for _, where := range slices.Sorted(maps.Keys(texts)) {
 			if found := secrets.(*Secrets).FoundIn(texts[where]); len(found) > 0 {
 				complaints = append(complaints, fmt.Sprintf("secrets of this run are in %s: %v", where, found))
 			}
 		}
 	}
-	return append(complaints, met.unexplained(texts[servicesLogs])...)
+	return append(complaints, recorded.unexplained(texts[servicesLogs])...)
 }
 
 const servicesLogs = "the services' logs"

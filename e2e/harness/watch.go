@@ -25,7 +25,7 @@ type watch struct {
 	secrets *Secrets
 	api     string // host of the API
 	app     string // host of the pages
-	met     *record
+	record  *record
 	checker *DescriptionChecker
 	next    http.RoundTripper
 
@@ -41,7 +41,7 @@ func watched(t testing.TB, s *stack.Stack, secrets *Secrets, next http.RoundTrip
 	}
 	_, api, _ := strings.Cut(s.BaseURL, "://")
 	_, app, _ := strings.Cut(s.AppURL, "://")
-	w := &watch{t: t, secrets: secrets, api: api, app: app, met: recordOf(s), checker: checker, next: next}
+	w := &watch{t: t, secrets: secrets, api: api, app: app, record: recordOf(s), checker: checker, next: next}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.printFaults(s)
@@ -70,7 +70,7 @@ func (w *watch) RoundTrip(request *http.Request) (*http.Response, error) {
 	if isOther || err != nil { // err: truncated, so there is no response to check
 		return response, nil
 	}
-	w.met.noteFault(response, answer)
+	w.record.noteFault(response, answer)
 	w.noteFault(response)
 	if request.URL.Host != w.api {
 		return response, nil
@@ -193,7 +193,7 @@ func (w *watch) printFaults(s *stack.Stack) {
 			!slices.Contains(w.faults, entry.RequestID) {
 			continue
 		}
-		if w.met.hasSecret(line) {
+		if w.record.hasSecret(line) {
 			line = []byte("a log line with a secret, which is not shown")
 		}
 		w.t.Log(Redact(string(line)))

@@ -52,7 +52,7 @@ func newOAuthMetrics(registry *server.Registry) *oauthMetrics {
 			"Refusals answered with 429, counted per client or per grant.", "counted"),
 	}
 	outcomes := []string{
-		ok, unavailable, failed, "invalid_request", "invalid_client", "invalid_grant", "invalid_target",
+		"ok", "unavailable", "error", "invalid_request", "invalid_client", "invalid_grant", "invalid_target",
 	}
 	for _, grantType := range engine.GrantTypes() {
 		for _, outcome := range outcomes {
@@ -68,40 +68,33 @@ func newOAuthMetrics(registry *server.Registry) *oauthMetrics {
 	return m
 }
 
-// Outcomes that are not error codes.
-const (
-	ok          = "ok"
-	unavailable = "unavailable"
-	failed      = "error"
-)
-
 // maxRemembered is the number of ended grants that are remembered, so that two requests that end one grant at once
 // count as one.
 const maxRemembered = 1024
 
 // countRequest counts a token request. It observes the engine.
-func (m *oauthMetrics) countRequest(_ context.Context, one engine.Outcome) {
-	kind := one.Request.GrantType
+func (m *oauthMetrics) countRequest(_ context.Context, result engine.Outcome) {
+	kind := result.Request.GrantType
 	if !slices.Contains(engine.GrantTypes(), kind) {
 		kind = "other"
 	}
-	m.requests.WithLabelValues(kind, outcome(one.Err)).Inc()
-	if one.Err == nil && kind == engine.RefreshToken {
+	m.requests.WithLabelValues(kind, outcome(result.Err)).Inc()
+	if result.Err == nil && kind == engine.RefreshToken {
 		m.rotations.Inc()
 	}
 }
 
 func outcome(err error) string {
-	var refused *engine.TokenError
+	refused, ok := errors.AsType[*engine.TokenError](err)
 	switch {
 	case err == nil:
-		return ok
-	case errors.As(err, &refused):
+		return "ok"
+	case ok:
 		return refused.Code
 	case errors.Is(err, store.ErrUnavailable):
-		return unavailable
+		return "unavailable"
 	}
-	return failed
+	return "error"
 }
 
 // countRevocation counts a grant that ends before its time. It observes the grant service.

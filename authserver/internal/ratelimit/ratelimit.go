@@ -50,9 +50,9 @@ type Limiter struct {
 
 	throttled func(counted string) // observes refusals above a limit, or nil
 
-	mu     sync.Mutex
-	unsent map[string]count // not yet reported to the shared count
-	some   chan struct{}    // holds one value while there may be unsent counts
+	mu      sync.Mutex
+	unsent  map[string]count // not yet reported to the shared count
+	pending chan struct{}    // holds one value while there may be unsent counts
 }
 
 type count struct{ perMinute, n int }
@@ -70,12 +70,12 @@ func (l *Limiter) ObserveThrottled(observer func(counted string)) { l.throttled 
 // NewLimiter makes a Limiter. Until Share runs, it counts locally.
 func NewLimiter(shared Rate, log *slog.Logger, now func() time.Time) *Limiter {
 	return &Limiter{
-		shared: shared,
-		local:  newLocalRate(),
-		log:    log,
-		now:    now,
-		unsent: map[string]count{},
-		some:   make(chan struct{}, 1),
+		shared:  shared,
+		local:   newLocalRate(),
+		log:     log,
+		now:     now,
+		unsent:  map[string]count{},
+		pending: make(chan struct{}, 1),
 	}
 }
 
@@ -173,7 +173,7 @@ func (l *Limiter) remember(key string, perMinute int) {
 	}
 	l.unsent[key] = count{perMinute, l.unsent[key].n + 1}
 	select {
-	case l.some <- struct{}{}:
+	case l.pending <- struct{}{}:
 	default:
 	}
 }
@@ -184,7 +184,7 @@ func (l *Limiter) Share(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.some:
+		case <-l.pending:
 		}
 		select {
 		case <-ctx.Done():
