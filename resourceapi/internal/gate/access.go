@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
@@ -174,8 +175,18 @@ type presented struct {
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-// present distinguishes the two kinds of credential and refuses malformed ones without a call to Postgres.
-func (g *Gate) present(ctx context.Context, token credential.Secret) (presented, error) {
+// identify is the part of step 1 that needs only the text of the credential. It distinguishes the two kinds and refuses
+// malformed ones without a call to Postgres.
+func (g *Gate) identify(r *http.Request) (presented, error) {
+	token, err := rest.BearerToken(r.Header)
+	switch {
+	case errors.Is(err, rest.ErrNoToken): // a request without a token
+		// The challenge names no error. Its scope is everything that a connector can use here, because some clients
+		// never request more later.
+		return presented{}, challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", g.useful)}
+	case err != nil:
+		return presented{}, g.unauthenticated("Send one Authorization header with one bearer token.")
+	}
 	text := token.Reveal()
 	if strings.HasPrefix(text, credential.PersonalAccessToken.Prefix) {
 		if !credential.PersonalAccessToken.Matches(text) {
@@ -183,7 +194,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 		}
 		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
 	}
-	claims, err := g.Keys.Verify(ctx, text)
+	claims, err := g.Keys.Verify(r.Context(), text)
 	switch {
 	case errors.Is(err, accesstoken.ErrExpired):
 		return presented{}, g.unauthenticated(expiredCredential)
@@ -194,7 +205,7 @@ func (g *Gate) present(ctx context.Context, token credential.Secret) (presented,
 	case claims.Audience != g.audience:
 		return presented{}, g.unauthenticated("The access token is for another resource.")
 	}
-	web.RecordGrant(ctx, claims.GrantID)
+	web.RecordGrant(r.Context(), claims.GrantID)
 	question := standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID}
 	return presented{question: question, claims: &claims}, nil
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
@@ -62,17 +61,8 @@ type Plan struct {
 	Serve func(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
 
-// Serving returns the Prepare of a route with nothing to prepare and no query parameters.
-func Serving(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
-	return func(r *http.Request, _ uuid.UUID) (Plan, error) {
-		if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
-			return Plan{}, err
-		}
-		return Plan{Serve: serve}, nil
-	}
-}
-
-// ServingAnyQuery is like Serving, for a route that checks the query parameters itself or ignores them.
+// ServingAnyQuery returns the Prepare of a route with nothing to prepare that checks the query parameters itself or
+// ignores them.
 func ServingAnyQuery(serve func(http.ResponseWriter, *http.Request, Caller) error) Prepare {
 	return func(*http.Request, uuid.UUID) (Plan, error) { return Plan{Serve: serve}, nil }
 }
@@ -121,13 +111,8 @@ func New(d Deps) *Gate {
 // Guard serves admitted requests and refuses the others. The caller needs the permission, and the workspace its module;
 // without a permission, membership of the workspace suffices, whatever its modules.
 func (g *Gate) Guard(need perm.Permission, prepare Prepare) http.Handler {
-	return g.refusing(func(w http.ResponseWriter, r *http.Request) error { return g.serve(w, r, need, prepare) })
-}
-
-// refusing returns a handler that answers the errors of serve.
-func (g *Gate) refusing(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := serve(w, r); err != nil {
+		if err := g.serve(w, r, need, prepare); err != nil {
 			g.Refuse(w, r, err)
 		}
 	})
@@ -179,20 +164,6 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, need perm.Permissio
 func search(ctx context.Context, plan Plan, caller Caller, leave func(error)) (err error) {
 	defer func() { leave(err) }()
 	return plan.Search(ctx, caller)
-}
-
-// identify is the part of step 1 that needs only the text of the credential.
-func (g *Gate) identify(r *http.Request) (presented, error) {
-	token, err := rest.BearerToken(r.Header)
-	switch {
-	case errors.Is(err, rest.ErrNoToken): // a request without a token
-		// The challenge names no error. Its scope is everything that a connector can use here, because some clients
-		// never request more later.
-		return presented{}, challenged{apierr.New(apierr.Unauthenticated, noCredential), g.challenge("", g.useful)}
-	case err != nil:
-		return presented{}, g.unauthenticated("Send one Authorization header with one bearer token.")
-	}
-	return g.present(r.Context(), token)
 }
 
 // admit checks the steps of the contract in order and returns the first refusal. held is the result of identify.

@@ -138,9 +138,11 @@ func WritePage[T, R any](
 
 // One returns the handler of GET of one record.
 func (s Records[T, R]) One() http.Handler {
-	return s.Gate.Guard(s.Need, Serving(func(w http.ResponseWriter, r *http.Request, caller Caller) error {
-		return s.Refusals.Of(s.serveOne(w, r, caller))
-	}))
+	return s.Gate.Guard(s.Need, func(r *http.Request, _ uuid.UUID) (Plan, error) {
+		return Plan{Serve: func(w http.ResponseWriter, r *http.Request, caller Caller) error {
+			return s.Refusals.Of(s.serveOne(w, r, caller))
+		}}, rest.UnknownParameters(r.URL.RawQuery)
+	})
 }
 
 func (s Records[T, R]) serveOne(w http.ResponseWriter, r *http.Request, caller Caller) error {
@@ -314,7 +316,13 @@ type meLimits struct {
 // Me returns the handler of GET /v1/me by path and method: who a credential belongs to, where it works and what it may
 // do there (contract, section 6a). It acts in no workspace, so it needs a valid credential and nothing else.
 func (g *Gate) Me() map[string]map[string]http.Handler {
-	return map[string]map[string]http.Handler{"/v1/me": {"GET": g.refusing(g.serveMe)}}
+	return map[string]map[string]http.Handler{"/v1/me": {"GET": http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			if err := g.serveMe(w, r); err != nil {
+				g.Refuse(w, r, err)
+			}
+		},
+	)}}
 }
 
 func (g *Gate) serveMe(w http.ResponseWriter, r *http.Request) (err error) {
