@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -94,6 +95,15 @@ func (p Problems) Join(err error) error {
 		}
 	}
 	return p.OrNil()
+}
+
+// Lines returns the messages, each after its name, in the order of the names.
+func (p Problems) Lines() []string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		lines = append(lines, name+": "+p[name])
+	}
+	return lines
 }
 
 // Refusals are the errors of a module's domain with the API error for each.

@@ -234,8 +234,11 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 		}
 	}
 	query, err := programme.ReadQuery(values.Encode(), workspaceID, e.Cursors)
+	if problems, ok := errors.AsType[rest.Problems](err); ok {
+		err = sentence(strings.Join(problems.Lines(), "\n"))
+	}
 	if err != nil {
-		return call{}, inWords(err)
+		return call{}, err
 	}
 	within := func(ctx context.Context) programme.Query {
 		bounded := query
@@ -265,19 +268,6 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 		}
 	}
 	return c, nil
-}
-
-// inWords returns the problems of all arguments as one text.
-func inWords(err error) error {
-	problems, ok := errors.AsType[rest.Problems](err)
-	if !ok {
-		return err
-	}
-	lines := make([]string, 0, len(problems))
-	for _, name := range slices.Sorted(maps.Keys(problems)) {
-		lines = append(lines, name+": "+problems[name])
-	}
-	return sentence(strings.Join(lines, "\n"))
 }
 
 func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.CallToolResult, error) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,6 +17,9 @@ import (
 	"github.com/almonerhq/almoner/shared/config/envconf"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/database/migrate"
+	"github.com/almonerhq/almoner/shared/database/pg"
+	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
@@ -131,11 +133,7 @@ func readEntry(entry map[string]any) (engage.Form, error) {
 	}
 	form, err := forms.ReadForm(content)
 	if problems, ok := errors.AsType[rest.Problems](err); ok {
-		var all []string
-		for _, name := range slices.Sorted(maps.Keys(problems)) {
-			all = append(all, name+": "+problems[name])
-		}
-		return engage.Form{}, errors.New(strings.Join(all, " "))
+		return engage.Form{}, errors.New(strings.Join(problems.Lines(), " "))
 	}
 	if err != nil {
 		return engage.Form{}, errors.New(apierr.Of(err).Message)
@@ -238,4 +236,84 @@ func (a appliedForms) Text(out io.Writer) error {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil
+}
+
+// Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.State if the
+// schema differs. With distribute, it also distributes the tables.
+func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
+	var config struct {
+		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+	}
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	url := config.DatabaseURL.Reveal()
+	return migrate.Command{
+		Schema: "resource",
+		State:  func() (migrate.State, error) { return postgres.Look(ctx, url) },
+		Up: func() (applied []string, err error) {
+			if applied, err = postgres.Migrate(ctx, url); err == nil {
+				err = postgres.MigrateJobs(ctx, url)
+			}
+			if err == nil {
+				err = indexSearches(ctx, url, out)
+			}
+			return applied, err
+		},
+		Distribute: func() error { return postgres.Distribute(ctx, url, out) },
+	}.Run(check, distribute, out)
+}
+
+// indexSearches creates the search index if the database supports it.
+func indexSearches(ctx context.Context, url string, out io.Writer) error {
+	created, err := postgres.IndexSearches(ctx, url)
+	switch {
+	case errors.Is(err, postgres.ErrNoTrigrams):
+		_, err = fmt.Fprintln(out, "the index of searches was not created: "+err.Error()+
+			"; run create extension pg_trgm as a superuser, then run migrate again")
+	case created:
+		_, err = fmt.Fprintln(out, "created the index of searches")
+	}
+	return err
+}
+
+// Retention deletes the due records, or only counts them unless deletes is true, and writes the result to out.
+func Retention(ctx context.Context, environ []string, deletes, asJSON bool, out io.Writer) error {
+	var config struct {
+		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
+		RetentionSettings
+	}
+	if _, err := envconf.Load(&config, environ); err != nil {
+		return err
+	}
+	store, err := openForCommand(ctx, config.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	records := store.Retention(retention.Days(config.ImportsDays), retention.Days(config.SupportersDays))
+	if deletes {
+		deleted, err := records.DeleteAll(ctx)
+		return errors.Join(err, write(out, deleted, asJSON))
+	}
+	all, err := records.Show(ctx)
+	if err != nil {
+		return err
+	}
+	return write(out, all, asJSON)
+}
+
+// openForCommand opens the store of an operator's command, with the smallest number of connections.
+func openForCommand(ctx context.Context, url credential.Secret) (*postgres.Store, error) {
+	return postgres.Open(ctx, credential.Fixed(url), postgres.Limits{Connections: 2, Wait: pg.CommandWait})
+}
+
+// write writes the result of a command.
+func write(out io.Writer, result interface{ Text(io.Writer) error }, asJSON bool) error {
+	if !asJSON {
+		return result.Text(out)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(result)
 }
