@@ -244,7 +244,11 @@ func brokenServers() []brokenBuild {
 		{
 			"claimed address believed",
 			[]harness.Fault{
-				{File: "shared/net/web/request.go", Old: `if prefix.Contains(address) {`, New: `if prefix.IsValid() {`},
+				{
+					File: "shared/net/web/request.go",
+					Old:  `return prefix.Contains(address)`,
+					New:  `return prefix.IsValid()`,
+				},
 			},
 			"TestLoginLimit_IgnoresClaimedAddress",
 			"an address that the caller claims is believed",

@@ -19,7 +19,7 @@ func pacedServer(t *testing.T, p pace, length int) (address string, ended <-chan
 		_, err := w.Write(make([]byte, length))
 		done <- err
 	})))
-	server.Listener = smallBuffers{server.Listener}
+	server.Listener = listener{server.Listener.(*net.TCPListener)}
 	server.Start()
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String(), done

@@ -20,7 +20,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 15 * time.Second
 	writeTimeout      = 30 * time.Second
-	idleTimeout       = 60 * time.Second // before the first request too (firstByteListener)
+	idleTimeout       = 60 * time.Second // before the first request too (firstByteConn)
 	maxHeaderBytes    = 16 << 10
 	drainTimeout      = 20 * time.Second
 )
@@ -53,7 +53,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	leaving := new(atomic.Bool)
 	server := newServer(handler, leaving, log)
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(firstByteListener{smallBuffers{listener}}) }()
+	go func() { stopped <- server.Serve(listener) }()
 	if ready != nil {
 		ready(listener.Addr())
 	}
@@ -88,7 +88,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	return nil
 }
 
-// newServer returns a server that must be served with a firstByteListener.
+// newServer returns a server for connections of the type firstByteConn.
 func newServer(handler http.Handler, leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	handler = pace{paceChunk, paceTime, writeTimeout}.keep(handler)
 	return &http.Server{
@@ -281,18 +281,8 @@ func (p *pacedWriter) SetWriteDeadline(end time.Time) error {
 // Unwrap is used by http.ResponseController.
 func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// smallBuffers limits the kernel's send buffer of each connection.
-type smallBuffers struct{ net.Listener }
-
-func (s smallBuffers) Accept() (net.Conn, error) {
-	connection, err := s.Listener.Accept()
-	if tcp, ok := connection.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(sendBuffer) // on failure the kernel's default stays
-	}
-	return connection, err
-}
-
-// A listener can be closed without losing a connection (end).
+// A listener can be closed without losing a connection (end). Its connections have small buffers and wait for their
+// first byte.
 type listener struct{ *net.TCPListener }
 
 func listen(ctx context.Context, address string) (listener, error) {
@@ -307,11 +297,15 @@ func listen(ctx context.Context, address string) (listener, error) {
 
 // Accept implements net.Listener. It fails with net.ErrClosed after end.
 func (l listener) Accept() (net.Conn, error) {
-	connection, err := l.TCPListener.Accept()
+	connection, err := l.AcceptTCP()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, net.ErrClosed
 	}
-	return connection, err
+	if err != nil {
+		return nil, err
+	}
+	_ = connection.SetWriteBuffer(sendBuffer) // on failure the kernel's default stays
+	return &firstByteConn{Conn: connection}, nil
 }
 
 const (
@@ -375,22 +369,11 @@ func refuseHandshakes(fd int) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
 }
 
-// A firstByteListener lets a connection wait idleTimeout for its first request. http.Server would close it after
-// readHeaderTimeout. Go's http.Transport, which Traefik and the gateway of the local stack use, opens connections that
-// it may use only later, and cannot repeat a POST if the server closes the connection at that moment.
-type firstByteListener struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (f firstByteListener) Accept() (net.Conn, error) {
-	accepted, err := f.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &firstByteConn{Conn: accepted}, nil
-}
-
-// A firstByteConn counts the time limits of its first request from the first byte. http.Server sets two read deadlines
-// for it, before the first byte and after the header, and counts both from the start of the connection.
+// A firstByteConn waits idleTimeout for its first request, and counts the time limits of that request from the first
+// byte. http.Server sets two read deadlines for it, before the first byte and after the header, counts both from the
+// start of the connection, and would close it after readHeaderTimeout. Go's http.Transport, which Traefik and the
+// gateway of the local stack use, opens connections that it may use only later, and cannot repeat a POST if the server
+// closes the connection at that moment.
 //
 // The fields are written only by the goroutine that reads the first request, before net/http starts its background
 // read.

@@ -293,9 +293,9 @@ func connect(t *testing.T, handler http.HandlerFunc) net.Conn {
 	server := newServer(handler, new(atomic.Bool), slog.New(slog.DiscardHandler))
 	client, accepted := net.Pipe()
 	listener := pipeListener{make(chan net.Conn, 1), make(chan struct{})}
-	listener.accepted <- accepted
+	listener.accepted <- &firstByteConn{Conn: accepted}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(firstByteListener{listener}) }()
+	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		_ = client.Close()
 		_ = server.Close()
