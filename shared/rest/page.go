@@ -120,40 +120,30 @@ type Page[T any] struct {
 	ended   bool                 // no room was left
 }
 
-// NewPage returns an empty page whose records are appended by encode.
-func NewPage[T any](encode func(b []byte, record T) ([]byte, error)) *Page[T] {
-	return &Page[T]{encode: encode}
-}
-
-// NewJSONPage returns an empty page whose records are converted by of and encoded as JSON.
-func NewJSONPage[T, R any](of func(T) R) *Page[T] {
-	return NewPage(func(b []byte, record T) ([]byte, error) {
-		content, err := web.EncodeJSON(of(record))
-		return append(b, content...), err
-	})
-}
-
-// Reserving makes the page reserve its bytes, except for the first freeBytes, with reserve, and end early if that
-// returns false.
-func (p *Page[T]) Reserving(reserve func(bytes int) bool) *Page[T] {
-	p.reserve = reserve
-	return p
-}
-
-// Only makes the page contain only these members of its records, or all members if fields is nil.
-func (p *Page[T]) Only(fields []string) *Page[T] {
+// NewPage returns an empty page whose records are appended by encode. It contains only these members of them, or all if
+// fields is nil. It reserves its bytes, except for the first freeBytes, with reserve, and ends early if that returns
+// false; reserve may be nil.
+func NewPage[T any](
+	encode func(b []byte, record T) ([]byte, error), fields []string, reserve func(bytes int) bool,
+) *Page[T] {
 	if fields == nil {
-		return p
+		return &Page[T]{encode: encode, reserve: reserve}
 	}
-	whole := p.encode
-	p.encode = func(b []byte, record T) ([]byte, error) {
-		encoded, err := whole(nil, record)
+	return &Page[T]{reserve: reserve, encode: func(b []byte, record T) ([]byte, error) {
+		encoded, err := encode(nil, record)
 		if err != nil {
 			return b, err
 		}
 		return Project(b, encoded, fields)
-	}
-	return p
+	}}
+}
+
+// NewJSONPage is NewPage for records that are converted by of and encoded as JSON.
+func NewJSONPage[T, R any](of func(T) R, fields []string, reserve func(bytes int) bool) *Page[T] {
+	return NewPage(func(b []byte, record T) ([]byte, error) {
+		content, err := web.EncodeJSON(of(record))
+		return append(b, content...), err
+	}, fields, reserve)
 }
 
 // Take adds a record, and reports whether it had room. A record without room begins the next page. The first record
@@ -288,7 +278,7 @@ func (l Collection[T, R]) Write(
 	if err != nil {
 		return err
 	}
-	page := NewJSONPage(func(one R) R { return one }).Only(fields)
+	page := NewJSONPage(func(one R) R { return one }, fields, nil)
 	for i, one := range shown {
 		if !page.Take(one) {
 			read = read[:i]

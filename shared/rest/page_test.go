@@ -33,7 +33,7 @@ func itself(text string) string { return text }
 func TestPage_EndsBeforeMaxBytes(t *testing.T) {
 	for _, length := range []int{0, 1, 700, 32 << 10, 70_000, 1 << 20} {
 		record := strings.Repeat("<", length)
-		page, taken := NewJSONPage(itself), 0
+		page, taken := NewJSONPage(itself, nil, nil), 0
 		for taken < 10_000 && page.Take(record) {
 			taken++
 		}
@@ -53,7 +53,7 @@ func TestPage_EndsBeforeMaxBytes(t *testing.T) {
 }
 
 func TestPage_FirstRecordAlwaysFits(t *testing.T) {
-	page := NewJSONPage(itself)
+	page := NewJSONPage(itself, nil, nil)
 	if !page.Take(strings.Repeat("x", MaxPageBytes+1)) {
 		t.Error("the first record was refused")
 	}
@@ -67,7 +67,7 @@ func TestPage_FirstRecordAlwaysFits(t *testing.T) {
 
 func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 	recorder := httptest.NewRecorder()
-	NewJSONPage(itself).Write(recorder, "")
+	NewJSONPage(itself, nil, nil).Write(recorder, "")
 	if got := recorder.Body.String(); got != `{"data":[],"meta":{"count":0}}`+"\n" {
 		t.Errorf("%s", got)
 	}
@@ -75,7 +75,7 @@ func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 
 func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
 	asked := 0
-	page := NewJSONPage(itself).Reserving(func(bytes int) bool {
+	page := NewJSONPage(itself, nil, func(bytes int) bool {
 		asked += bytes
 		return asked < 1<<20
 	})
@@ -87,7 +87,7 @@ func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
 	if a.Meta.Count != taken || size < 1<<20 || size > 1<<20+256<<10 {
 		t.Errorf("%d records of %d, %d bytes", a.Meta.Count, taken, size)
 	}
-	page = NewJSONPage(itself).Reserving(func(int) bool { return false })
+	page = NewJSONPage(itself, nil, func(int) bool { return false })
 	for taken = 0; taken < 100 && page.Take(strings.Repeat("x", 1000)); taken++ {
 	}
 	if taken != 100 {

@@ -309,8 +309,8 @@ type Filters struct {
 	Created  bool     // createdSince and createdBefore
 }
 
-// Names returns the query parameters of the filters.
-func (f Filters) Names() []string {
+// names returns the query parameters of the filters.
+func (f Filters) names() []string {
 	var names []string
 	if f.Updated {
 		names = append(names, "updatedSince")
@@ -363,9 +363,13 @@ func (f Filter) suffix() string {
 	return suffix
 }
 
-// ReadFilter parses the filters of a query string. The error is a Problems.
-func ReadFilter(raw string, filters Filters) (Filter, error) {
-	p := ReadParameters(raw, filters.Names()...)
+// ReadFilter parses the filters of a query string. Other parameters than these and others are refused. The error is a
+// Problems or an *apierr.Error.
+func ReadFilter(raw string, filters Filters, others ...string) (Filter, error) {
+	if err := UnknownParameters(raw, append(filters.names(), others...)...); err != nil {
+		return Filter{}, err
+	}
+	p := ReadParameters(raw, filters.names()...)
 	f := filters.read(p)
 	return f, p.Problems.OrNil()
 }
@@ -388,10 +392,15 @@ type End struct {
 	Until time.Time
 }
 
-// ReadRange parses cursor, limit, fields and the filters in a query string. Each may appear at most once; other
-// parameters are ignored. fields are the members of the records. The error is a Problems.
-func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filters) (Range, error) {
-	p := ReadParameters(raw, append([]string{"cursor", "limit", "fields"}, filters.Names()...)...)
+// ReadRange parses cursor, limit, fields and the filters in a query string. Each may appear at most once. Other
+// parameters than these and others are refused. fields are the members of the records. The error is a Problems or an
+// *apierr.Error.
+func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filters, others ...string) (Range, error) {
+	names := append([]string{"cursor", "limit", "fields"}, filters.names()...)
+	if err := UnknownParameters(raw, append(others, names...)...); err != nil {
+		return Range{}, err
+	}
+	p := ReadParameters(raw, names...)
 	r := Range{List: list, Limit: p.Limit(), Fields: p.Fields(fields), Filter: filters.read(p)}
 	r.List += r.suffix()
 	// A cursor is bound to its filter, so it is opened only if the filter is valid.

@@ -71,10 +71,6 @@ func Itself[T any](record T) T { return record }
 // List returns the handler of GET of the list.
 func (s Records[T, R]) List() http.Handler {
 	return s.Gate.Guard(s.Need, func(r *http.Request, workspaceID uuid.UUID) (Plan, error) {
-		known := append([]string{"cursor", "limit", "fields"}, s.Filters.Names()...)
-		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
-			return Plan{}, err
-		}
 		owner, notFound := workspaceID, error(nil)
 		if s.Owner != nil {
 			owner, notFound = PathID(r, s.Owner)
@@ -123,7 +119,7 @@ func WritePage[T, R any](
 	w http.ResponseWriter, r *http.Request, caller Caller, record func(T) R, fields []string,
 	read func(page *rest.Page[T]) (next string, err error),
 ) error {
-	page := rest.NewJSONPage(record).Only(fields).Reserving(ByteReserver(r.Context()))
+	page := rest.NewJSONPage(record, fields, ByteReserver(r.Context()))
 	next := ""
 	err := caller.ReadInTurn(r.Context(), func() (err error) {
 		next, err = read(page)

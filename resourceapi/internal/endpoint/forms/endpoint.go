@@ -191,11 +191,7 @@ var exportFilters = rest.Filters{Statuses: engage.Statuses(), Created: true}
 // log records each export. An export ends when its credential is revoked or expires.
 func (e *Endpoint) export() http.Handler {
 	return e.Gate.Guard(perm.EngageReadSubmissions, func(r *http.Request, _ uuid.UUID) (gate.Plan, error) {
-		known := append([]string{"format"}, exportFilters.Names()...)
-		if err := rest.UnknownParameters(r.URL.RawQuery, known...); err != nil {
-			return gate.Plan{}, err
-		}
-		filter, err := rest.ReadFilter(r.URL.RawQuery, exportFilters)
+		filter, err := rest.ReadFilter(r.URL.RawQuery, exportFilters, "format")
 		if err != nil {
 			return gate.Plan{}, refusals.Of(err)
 		}

@@ -79,7 +79,7 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 		return gate.Plan{}, refusals.Of(err)
 	}
 	query.Into = func() programme.Sink {
-		return rest.NewPage(encodeRecord).Only(query.Fields).Reserving(gate.ByteReserver(r.Context()))
+		return rest.NewPage(encodeRecord, query.Fields, gate.ByteReserver(r.Context()))
 	}
 	var page programme.Page
 	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {

@@ -217,10 +217,7 @@ func (e *Endpoint) events() http.Handler {
 // readEventRange reads the query parameters after, limit, cursor and fields. A cursor continues behind the
 // event that it names, and never at or before after.
 func readEventRange(raw, name string, cursors *rest.Cursors) (wanted rest.Range, after int64, err error) {
-	if err := rest.UnknownParameters(raw, "after", "limit", "cursor", "fields"); err != nil {
-		return rest.Range{}, 0, err
-	}
-	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[delivery.Event](), rest.Filters{})
+	wanted, err = rest.ReadRange(raw, name, cursors, rest.FieldsOf[delivery.Event](), rest.Filters{}, "after")
 	if err != nil {
 		return rest.Range{}, 0, err
 	}
