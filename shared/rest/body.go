@@ -167,6 +167,19 @@ func (o Object) Text(key string) (string, bool) {
 	return text, true
 }
 
+// OptionalText returns the value if it is a string, or nil. It adds to problems if there is another value.
+func (o Object) OptionalText(key string, problems Problems) *string {
+	if !o.Has(key) {
+		return nil
+	}
+	text, isText := o.Text(key)
+	if !isText {
+		problems[key] = "Must be a string."
+		return nil
+	}
+	return &text
+}
+
 // Flag returns the value if it is a boolean, or nil. It adds to problems if there is another value.
 func (o Object) Flag(key string, problems Problems) *bool {
 	switch string(o[key]) {

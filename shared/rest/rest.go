@@ -132,15 +132,12 @@ func (r Refusals) Of(err error) error {
 	return err
 }
 
-// DeprecationNotice is the shortest time between the first day of a notice and the day of the removal.
-const DeprecationNotice = 180 * 24 * time.Hour
-
 // A Deprecation is an operation of the API that will be removed. The headers of its responses announce that.
 type Deprecation struct {
 	Method string // in capitals
 	Path   string // with {names} for parameters, as in the description
 	Since  time.Time
-	Sunset time.Time // the operation may be removed from this time on: at least DeprecationNotice after Since
+	Sunset time.Time // the operation may be removed from this time on: at least 180 days after Since
 	Link   string    // URL of a page that says what to use instead
 }
 

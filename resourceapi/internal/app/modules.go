@@ -73,15 +73,14 @@ func newEngage(p parts, webhooks worker.Webhooks) (all []routes, process func(co
 		RecordExport: store.RecordExport,
 	}
 	public := &publicforms.Endpoint{
-		BaseURL:        p.config.BaseURL,
-		Brand:          p.brand,
-		Store:          store,
-		Tokens:         tokens,
-		Now:            time.Now,
-		Address:        p.proxies.ClientAddress,
-		Count:          p.limits.Count,
-		Refuse:         p.gate.Refuse,
-		LogServerError: p.gate.LogServerError,
+		BaseURL: p.config.BaseURL,
+		Brand:   p.brand,
+		Gate:    p.gate,
+		Store:   store,
+		Tokens:  tokens,
+		Now:     time.Now,
+		Address: p.proxies.ClientAddress,
+		Count:   p.limits.Count,
 	}
 	return []routes{forms.Routes(), public.Routes()}, processor.Run, nil
 }

@@ -183,7 +183,7 @@ func readMembers(object rest.Object, problems rest.Problems) engage.Change {
 		Lang:         readText(object, "lang", problems),
 		Enabled:      object.Flag("enabled", problems),
 	}
-	if change.Lang != nil && !engage.KnownLanguage(*change.Lang) {
+	if object.Has("lang") && (change.Lang == nil || !engage.KnownLanguage(*change.Lang)) {
 		problems["lang"] = "Must be one of these languages: " + strings.Join(engage.Languages(), ", ") + "."
 	}
 	if object.Has("allowedOrigins") {
@@ -199,17 +199,13 @@ func readMembers(object rest.Object, problems rest.Problems) engage.Change {
 	return change
 }
 
-// readText returns nil if object has no such member.
+// readText reads a text with the line breaks of forms.
 func readText(object rest.Object, name string, problems rest.Problems) *string {
-	if !object.Has(name) {
-		return nil
+	text := object.OptionalText(name, problems)
+	if text != nil {
+		*text = strings.ReplaceAll(*text, "\r\n", "\n")
 	}
-	text, isText := object.Text(name)
-	if !isText {
-		problems[name] = notText
-	}
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	return &text
+	return text
 }
 
 // readChange reads the body of PATCH, whose members are all optional. The error is a rest.Problems.

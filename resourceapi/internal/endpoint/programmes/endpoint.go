@@ -164,8 +164,8 @@ var refusals = rest.Refusals{{Err: rest.ErrStale, As: apierr.New(apierr.Precondi
 // readMembers reads the members other than status. Omitted ones are nil; null removes a date or an external id.
 func readMembers(o rest.Object, problems rest.Problems) programme.Change {
 	return programme.Change{
-		Name:       readText(o, programme.FieldName, problems),
-		Summary:    readText(o, programme.FieldSummary, problems),
+		Name:       o.OptionalText(programme.FieldName, problems),
+		Summary:    o.OptionalText(programme.FieldSummary, problems),
 		StartsOn:   readDate(o, programme.FieldStartsOn, problems),
 		EndsOn:     readDate(o, programme.FieldEndsOn, problems),
 		ExternalID: readExternalID(o, problems),
@@ -178,7 +178,7 @@ func readDetails(o rest.Object) (programme.Details, error) {
 	p, _ := readMembers(o, problems).Apply(programme.Programme{}) // Details.Check finds its problems
 	details := p.Details
 	details.Status = programme.Draft
-	if status := readText(o, programme.FieldStatus, problems); status != nil {
+	if status := o.OptionalText(programme.FieldStatus, problems); status != nil {
 		details.Status = programme.Status(*status)
 	}
 	return details, problems.Join(details.Check())
@@ -203,24 +203,12 @@ func readTo(o rest.Object, problems rest.Problems) programme.Status {
 	return status
 }
 
-func readText(o rest.Object, field string, problems rest.Problems) *string {
-	if !o.Has(field) {
-		return nil
-	}
-	text, isText := o.Text(field)
-	if !isText {
-		problems[field] = "Must be a string."
-		return nil
-	}
-	return &text
-}
-
 // readExternalID returns nil if the member is missing, and "" for null, which means none.
 func readExternalID(o rest.Object, problems rest.Problems) *string {
 	if o.Null(programme.FieldExternalID) {
 		return new(string)
 	}
-	id := readText(o, programme.FieldExternalID, problems)
+	id := o.OptionalText(programme.FieldExternalID, problems)
 	if id != nil {
 		if message := programme.CheckExternalID(*id); message != "" {
 			problems[programme.FieldExternalID] = message

@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
 // Paths of the public side of Engage, below the base address.
@@ -49,6 +50,7 @@ type Store interface {
 type Endpoint struct {
 	BaseURL string // without a trailing slash
 	Brand   brand.Brand
+	Gate    *gate.Gate // writes and logs refusals
 	Store   Store
 	Tokens  *engage.Tokens
 	Now     func() time.Time
@@ -56,17 +58,13 @@ type Endpoint struct {
 	Address func(*http.Request) netip.Addr
 	// Count counts an event. If there were more than most, it returns how long to wait.
 	Count func(ctx context.Context, key string, most int) time.Duration
-	// Refuse writes an error.
-	Refuse func(w http.ResponseWriter, r *http.Request, err error)
-	// LogServerError logs the cause of a server error that is answered with a page.
-	LogServerError func(r *http.Request, err *apierr.Error)
 }
 
 // handle turns the error of a handler into JSON.
 func (e *Endpoint) handle(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := serve(w, r); err != nil {
-			e.Refuse(w, r, refusal(err))
+			e.Gate.Refuse(w, r, refusal(err))
 		}
 	})
 }

@@ -330,7 +330,7 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 	words := style.language(ofForm)
 	page, known := errorPages(words.Pages)[answer.Kind]
 	if !known {
-		e.Refuse(w, r, answer)
+		e.Gate.Refuse(w, r, answer)
 		return
 	}
 	view := &view{pageStyle: style, Words: words, Title: page.Title, Problem: page.Text}
@@ -344,9 +344,9 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 	case apierr.Internal:
 		e.addAnswers(w, r, view, words.Pages.UnsentInternal)
 	}
-	e.LogServerError(r, answer)
+	e.Gate.LogServerError(r, answer)
 	answer.SayWhen(w.Header())
 	if err := e.render(w, answer.Status(), origins, view); err != nil {
-		e.Refuse(w, r, err)
+		e.Gate.Refuse(w, r, err)
 	}
 }
