@@ -19,6 +19,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -253,95 +254,163 @@ func takesJSON(h http.Header) bool {
 	})
 }
 
-const (
-	versionHeader = "Mcp-Protocol-Version"
-	newestVersion = "2026-07-28"
-)
-
-// versions are the supported protocol revisions. Before 2025-06-18 there was no header.
-var versions = []string{"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestVersion}
-
-// checkVersion returns the fault of a request with an unsupported revision. A handshake negotiates by its params, so
-// the header is removed. A malformed message is reported as such instead.
-func checkVersion(h http.Header, messages []message, faulty *fault) *fault {
-	named := h.Get(versionHeader)
-	switch {
-	case faulty != nil && (faulty.code == jsonrpc.CodeParseError || faulty.code == jsonrpc.CodeInvalidRequest):
-	case len(messages) == 1 && messages[0].isHandshake():
-		if faulty == nil && (!slices.Contains(versions, named) || named == newestVersion) {
-			h.Del(versionHeader)
-		}
-	case !slices.Contains(versions, named):
-		return &fault{
-			id:      idOf(messages),
-			code:    sdk.CodeUnsupportedProtocolVersion,
-			message: "MCP-Protocol-Version must be absent or one of " + strings.Join(versions[1:], ", ") + ".",
-			data:    sdk.UnsupportedProtocolVersionData{Supported: versions[1:], Requested: named},
-		}
-	}
-	return nil
-}
-
 func isJSON(h http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && mediaType == "application/json"
 }
 
-// A reply corrects what the SDK writes: it forbids caching, since the response is specific to one caller and moment;
-// it turns plain-text refusals of the SDK into JSON-RPC errors; and it undoes the escaping of JSON for HTML.
-type reply struct {
-	http.ResponseWriter
-	id    json.RawMessage // id of the answered message
-	plain bool
-}
+// answers are the results of one request, by the key that called returns.
+type answers map[string]*sdk.CallToolResult
 
-// WriteHeader sets Cache-Control and detects plain-text refusals.
-func (r *reply) WriteHeader(status int) {
-	r.Header().Set("Cache-Control", "no-store")
-	if status >= 400 && strings.HasPrefix(r.Header().Get("Content-Type"), "text/plain") {
-		r.plain = true
-		r.Header().Set("Content-Type", "application/json")
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
+type answersKey struct{}
 
-func (r *reply) Write(content []byte) (int, error) {
-	r.Header().Set("Cache-Control", "no-store") // if WriteHeader was not called
-	if !r.plain {
-		if _, err := r.ResponseWriter.Write(unescapeHTML(content)); err != nil {
-			return 0, err
+func called(tool string, arguments json.RawMessage) string { return tool + "\x00" + string(arguments) }
+
+// prepare reads the messages of a POST and plans to answer their calls before the SDK handles the request.
+func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
+	return func(r *http.Request, workspaceID uuid.UUID) (gate.Plan, error) {
+		content, err := rest.ReadBody(w, r, maxBody)
+		if problem, ok := errors.AsType[*apierr.Error](err); ok && problem.Kind == apierr.Invalid {
+			return (&fault{code: jsonrpc.CodeParseError, message: problem.Message}).plan(), nil
 		}
-		return len(content), nil
+		if err != nil {
+			return gate.Plan{}, err
+		}
+		if !isJSON(r.Header) {
+			return e.plan(&batch{}, "", content, nil), nil // the SDK refuses the Content-Type
+		}
+		messages, faulty := readMessages(content)
+		if other := checkVersion(r.Header, messages, faulty); other != nil {
+			return other.plan(), nil
+		}
+		if faulty != nil {
+			return faulty.plan(), nil
+		}
+		if len(messages) == 1 && messages[0].isUnknownNotification() {
+			return accepted, nil
+		}
+		b := &batch{messages: len(messages)}
+		var need perm.Permission
+		for _, m := range messages {
+			t, known := e.tools[m.tool]
+			if !known { // not a call, or one that the SDK will refuse
+				continue
+			}
+			if need != "" && t.need != "" && t.need != need {
+				return mixedBatch.plan(), nil
+			}
+			if t.need != "" {
+				need = t.need
+			}
+			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, workspaceID) })
+		}
+		return e.plan(b, need, content, idOf(messages)), nil
 	}
-	refused := fault{id: r.id, code: jsonrpc.CodeInvalidRequest, message: strings.TrimSpace(string(content))}
-	if _, err := r.ResponseWriter.Write(refused.body()); err != nil {
-		return 0, err
-	}
-	return len(content), nil
 }
 
-// unescapeHTML returns the JSON with <, > and & in place of their six-byte escapes, which the SDK's json.Marshal
-// writes. The SDK writes a response in one call, so no escape is split.
-func unescapeHTML(content []byte) []byte {
-	if !bytes.Contains(content, []byte(`\u00`)) {
-		return content
+// plan answers the calls, as a search if one of them searches, and passes the answers to the SDK with the request. id
+// is the id for refusals.
+func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.RawMessage) gate.Plan {
+	var given answers
+	answer := func(ctx context.Context, caller gate.Caller) (err error) {
+		given, err = b.answer(ctx, caller)
+		return err
 	}
-	out := make([]byte, 0, len(content))
-	for {
-		i := bytes.IndexByte(content, '\\')
-		if i < 0 || i+1 >= len(content) {
-			return append(out, content...)
+	plan := gate.Plan{Need: need, ReadStanding: b.readStanding()}
+	if b.searches() {
+		plan.Search = answer
+	}
+	plan.Serve = func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		if plan.Search == nil {
+			if err := answer(r.Context(), caller); err != nil {
+				return err
+			}
 		}
-		out, content = append(out, content[:i]...), content[i:]
-		if character, found := htmlEscapes[string(content[:min(len(content), 6)])]; found {
-			out, content = append(out, character), content[6:]
+		r = r.WithContext(context.WithValue(r.Context(), answersKey{}, given))
+		r.Body = io.NopCloser(bytes.NewReader(content))
+		e.protocol.ServeHTTP(&reply{ResponseWriter: w, id: id}, r)
+		return nil
+	}
+	return plan
+}
+
+// accepted is the plan for a message that is accepted and has no effect.
+var accepted = gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}}
+
+// maxAnswers bounds the total text, in bytes, of the answers to several messages. A single message is answered in
+// full, as on the REST route; ten in one request could hold ten pages of maximum length in memory at once, each in
+// several encodings.
+const maxAnswers = 1 << 20
+
+const tooLong = "The results of this batch are too large to return together. Send this call separately."
+
+// A batch is the calls of one request in order. Identical calls are merged.
+type batch struct {
+	messages int
+	calls    []counted
+}
+
+type counted struct {
+	call
+	key   string
+	times int
+}
+
+func (b *batch) add(key string, prepare func() call) {
+	for i := range b.calls {
+		if b.calls[i].key == key {
+			b.calls[i].times++
+			return
+		}
+	}
+	b.calls = append(b.calls, counted{prepare(), key, 1})
+}
+
+// readStanding returns the function of one call that reads its data in the round trip of the standing: the only call
+// or, in a batch, the first that cannot read it otherwise. It returns nil if there is none.
+func (b *batch) readStanding() func(context.Context, standing.Query) (standing.Standing, error) {
+	for _, c := range b.calls {
+		if c.needsRead || b.messages == 1 {
+			return c.readStanding
+		}
+	}
+	return nil
+}
+
+// searches reports whether one of the calls searches.
+func (b *batch) searches() bool {
+	return slices.ContainsFunc(b.calls, func(c counted) bool { return c.searches })
+}
+
+// answer answers the calls until maxAnswers is reached; the remaining ones get an error and read nothing.
+func (b *batch) answer(ctx context.Context, caller gate.Caller) (answers, error) {
+	given, length := answers{}, 0
+	for _, c := range b.calls {
+		if length > maxAnswers {
+			given[c.key] = failed(tooLong)
 			continue
 		}
-		out, content = append(out, content[:2]...), content[2:] // a backslash and the next byte
+		result, err := c.answer(ctx, caller)
+		if err != nil {
+			return nil, err
+		}
+		if length += c.times * lengthOf(result); length > maxAnswers && b.messages > 1 {
+			result = failed(tooLong)
+		}
+		given[c.key] = result
 	}
+	return given, nil
 }
 
-var htmlEscapes = map[string]byte{`\u003c`: '<', `\u003e`: '>', `\u0026`: '&'}
-
-// Unwrap lets http.ResponseController reach the underlying writer.
-func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func lengthOf(result *sdk.CallToolResult) int {
+	length := 0
+	for _, part := range result.Content {
+		if text, ok := part.(*sdk.TextContent); ok {
+			length += len(text.Text)
+		}
+	}
+	return length
+}
