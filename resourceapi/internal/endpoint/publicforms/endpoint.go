@@ -7,17 +7,23 @@ package publicforms
 import (
 	"cmp"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -346,4 +352,75 @@ func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission
 	}
 	answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
 	return answer, err
+}
+
+// readForm reads a body of application/x-www-form-urlencoded, once.
+func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	if r.PostForm != nil {
+		return r.PostForm, nil
+	}
+	if err := rest.CheckType(r.Header, "application/x-www-form-urlencoded"); err != nil {
+		return nil, err
+	}
+	content, err := rest.ReadBody(w, r, maxBody)
+	if err != nil {
+		return nil, err
+	}
+	values, err := url.ParseQuery(string(content))
+	if err != nil {
+		return nil, apierr.New(apierr.Invalid, "The form could not be read.")
+	}
+	r.PostForm = values
+	return values, nil
+}
+
+// numberTyped parses a number as people type it: with spaces around it, a plus sign or leading zeros. Other text is
+// returned unchanged, and the form refuses it.
+func numberTyped(text string) any {
+	text = strings.ReplaceAll(spelling.Digits(spelling.Pasted(text)), "\u2212", "-")
+	if text == "" {
+		return nil
+	}
+	if strings.Trim(text, "+-.0123456789") != "" {
+		return text
+	}
+	whole, fraction, dotted := strings.Cut(strings.TrimPrefix(text, "+"), ".")
+	sign := ""
+	if strings.HasPrefix(whole, "-") {
+		sign, whole = "-", whole[1:]
+	}
+	if whole = strings.TrimLeft(whole, "0"); whole == "" {
+		whole = "0"
+	}
+	if dotted && fraction != "" {
+		whole += "." + fraction
+	}
+	if number := json.Number(sign + whole); json.Valid([]byte(number)) {
+		return number
+	}
+	return text
+}
+
+//go:embed assets/embed.js
+var embedJS []byte // embeds a form in a website
+
+//go:embed assets/embed.css
+var embedCSS string
+
+//go:embed assets/form.js
+var formJS []byte // of the page; sends the form
+
+//go:embed assets/height.js
+var heightJS []byte // of the page; reports its height and title to the frame around it
+
+// logoPolicy stops scripts if a browser opens the deployment's logo, an SVG, as a page.
+const logoPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+
+// asset serves a public file, with a Content-Security-Policy if it needs one.
+func asset(contentType string, content []byte, policy string) http.Handler {
+	header := map[string]string{"Content-Type": contentType, "Cross-Origin-Resource-Policy": "cross-origin"}
+	if policy != "" {
+		header["Content-Security-Policy"] = policy
+	}
+	return pagestyle.File(content, header)
 }

@@ -5,16 +5,17 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/page/pagestyle"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -135,33 +136,6 @@ func (v *view) fill(fields []engage.Field, values url.Values) rest.Object {
 	return given
 }
 
-// numberTyped parses a number as people type it: with spaces around it, a plus sign or leading zeros. Other text is
-// returned unchanged, and the form refuses it.
-func numberTyped(text string) any {
-	text = strings.ReplaceAll(spelling.Digits(spelling.Pasted(text)), "\u2212", "-")
-	if text == "" {
-		return nil
-	}
-	if strings.Trim(text, "+-.0123456789") != "" {
-		return text
-	}
-	whole, fraction, dotted := strings.Cut(strings.TrimPrefix(text, "+"), ".")
-	sign := ""
-	if strings.HasPrefix(whole, "-") {
-		sign, whole = "-", whole[1:]
-	}
-	if whole = strings.TrimLeft(whole, "0"); whole == "" {
-		whole = "0"
-	}
-	if dotted && fraction != "" {
-		whole += "." + fraction
-	}
-	if number := json.Number(sign + whole); json.Valid([]byte(number)) {
-		return number
-	}
-	return text
-}
-
 // mark sets the problems of the fields.
 func (v *view) mark(problems rest.Problems) {
 	for _, f := range v.Fields {
@@ -260,6 +234,93 @@ func (p pageStyle) action(embedKey string) string {
 		return path + "?" + query
 	}
 	return path
+}
+
+// minFillTime is the shortest plausible time to fill in the page, with the browser's help.
+const minFillTime = 2 * time.Second
+
+// servePage handles GET: the form as a page or, once it was sent, the status of the submission.
+func (e *Endpoint) servePage(w http.ResponseWriter, r *http.Request, form engage.FormState) error {
+	if err := allowOrigin(w, r, form.Form); err != nil {
+		return err
+	}
+	view := viewOf(form.Form, styleOf(r))
+	if sent := r.URL.Query().Get("submission"); sent != "" {
+		s, err := e.submission(r, sent)
+		if err != nil || s.Form != form.ID {
+			return errors.Join(engage.ErrNotFound, err)
+		}
+		view.Sent = string(s.Status)
+		for _, reason := range s.Reasons {
+			view.Reasons = append(view.Reasons, view.Words.Reason(reason))
+		}
+		return e.render(w, http.StatusOK, form.AllowedOrigins, view)
+	}
+	view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
+	return e.render(w, http.StatusOK, form.AllowedOrigins, view)
+}
+
+// send handles POST of the page's own form, which needs no script. Invalid answers are shown again with the problem
+// beside each; valid ones redirect to the status page, which can be reloaded without another submission.
+func (e *Endpoint) send(w http.ResponseWriter, r *http.Request, form engage.FormState) error {
+	if r.Header.Get("Origin") != e.BaseURL { // not the page's own origin, so another site's form
+		if err := allowOrigin(w, r, form.Form); err != nil {
+			return err
+		}
+	}
+	if err := e.checkRate(r, form); err != nil {
+		return err
+	}
+	values, err := readForm(w, r)
+	if err != nil {
+		return err
+	}
+	style := styleOf(r)
+	form.Lang = style.language(form.Lang).Name // of the messages
+	view := viewOf(form.Form, style)
+	view.Token = values.Get("submissionToken")
+	given := view.fill(form.Fields, values)
+	token, err := e.Tokens.ReadSubmission(view.Token, form.ID, e.Now())
+	if err != nil {
+		view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
+		view.Alert = view.Words.TooOld
+		return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
+	}
+	submission, err := newSubmission(form.Form, token, given)
+	if problems, bad := errors.AsType[rest.Problems](err); bad {
+		view.mark(problems)
+		return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
+	}
+	if e.Now().Sub(token.IssuedAt) < minFillTime {
+		view.Alert = view.Words.TooQuick
+		return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
+	}
+	unnamed := rest.Key{KeyScope: rest.KeyScope{WorkspaceID: form.WorkspaceID}}
+	submission.Trapped = values.Get(trap) != ""
+	if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
+		return err
+	}
+	query := view.pageStyle.query()
+	query.Set("submission", submission.ID.String())
+	query.Set("token", e.Tokens.ForStatus(form.WorkspaceID, submission.ID, e.Now()))
+	w.Header().Set("Location", FormsPath+"/"+form.EmbedKey+"/embed?"+query.Encode())
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// policy returns the page's Content-Security-Policy. It allows no external resources, only the inline style with the
+// given hash, and only the given origins to frame the page.
+func policy(origins []string, styleHash string) string {
+	ancestors := "'none'"
+	if len(origins) > 0 {
+		ancestors = strings.Join(origins, " ")
+	}
+	styles := "'self'"
+	if styleHash != "" {
+		styles += " " + styleHash
+	}
+	return "default-src 'none'; style-src " + styles + "; script-src 'self'; connect-src 'self'; " +
+		"img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors " + ancestors
 }
 
 // page serves an open form. Errors become pages, since a person reads them in a frame.
