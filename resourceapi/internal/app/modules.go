@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/almonerhq/almoner/shared/contract/webhook"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/server"
 
@@ -109,7 +110,7 @@ func newWebhooks(p parts) (webhookParts, error) {
 	if err != nil {
 		return webhookParts{}, err
 	}
-	answers, err := webhooks.NewAnswers(p.keys)
+	answers, err := seal.NewBox(p.keys, "webhook answer")
 	if err != nil {
 		return webhookParts{}, err
 	}

@@ -197,7 +197,22 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 			return Plan{}, Caller{}, err
 		}
 	}
-	return plan, g.caller(held, s, workspaceID), nil
+	c := Caller{
+		WorkspaceID: workspaceID,
+		User:        s.UserID,
+		Credential:  s.CredentialID,
+		Kind:        s.Kind,
+		EndsAt:      s.EndsAt,
+		Permissions: held.granted(s).Intersect(s.MemberPermissions),
+		reads:       g.Bounds.reads,
+	}
+	if held.claims != nil {
+		c.ClientID = held.claims.ClientID
+	}
+	if g.Resource.forAssistants {
+		c.Module = module(s)
+	}
+	return plan, c, nil
 }
 
 // use reads the standing of a credential, ends the tokens that it replaces, and records its use, in the access log too.
@@ -220,25 +235,6 @@ func (g *Gate) use(
 	}
 	web.RecordCaller(ctx, c)
 	return s, nil
-}
-
-func (g *Gate) caller(held presented, s standing.Standing, workspaceID uuid.UUID) Caller {
-	c := Caller{
-		WorkspaceID: workspaceID,
-		User:        s.UserID,
-		Credential:  s.CredentialID,
-		Kind:        s.Kind,
-		EndsAt:      s.EndsAt,
-		Permissions: held.granted(s).Intersect(s.MemberPermissions),
-		reads:       g.Bounds.reads,
-	}
-	if held.claims != nil {
-		c.ClientID = held.claims.ClientID
-	}
-	if g.Resource.forAssistants {
-		c.Module = module(s)
-	}
-	return c
 }
 
 // workspace returns the workspace of the request: the one in the header or, on the MCP endpoint, the credential's

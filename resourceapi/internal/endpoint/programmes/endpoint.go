@@ -83,7 +83,13 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 	}
 	var page programme.Page
 	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
-		e.writePage(w, query, page)
+		found, next := page.Sink.(*rest.Page[programme.Programme]), "" // by query.Into
+		if page.More {
+			last := found.Last()
+			at := rest.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until}
+			next = programme.SealCursor(e.Cursors, at, workspaceID, query.Filter)
+		}
+		found.Write(w, next)
 		return nil
 	}}
 	if query.Filter.Search != "" {
@@ -98,18 +104,6 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 		return s, err
 	}
 	return plan, nil
-}
-
-// writePage writes data and meta; meta.nextCursor is present only if more pages may follow (spec 2.4).
-func (e *Endpoint) writePage(w http.ResponseWriter, query programme.Query, page programme.Page) {
-	found := page.Sink.(*rest.Page[programme.Programme]) // by query.Into
-	next := ""
-	if page.More {
-		last := found.Last()
-		next = programme.SealCursor(e.Cursors, rest.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until},
-			query.WorkspaceID, query.Filter)
-	}
-	found.Write(w, next)
 }
 
 func encodeRecord(b []byte, p programme.Programme) ([]byte, error) {

@@ -55,9 +55,6 @@ type Endpoint struct {
 	Answers *seal.Box // seals stored answers that contain a secret
 }
 
-// NewAnswers returns a Box that seals stored answers.
-func NewAnswers(keys seal.Keys) (*seal.Box, error) { return seal.NewBox(keys, "webhook answer") }
-
 // Routes returns the handlers by path and method.
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	one := Path + "/{id}"
