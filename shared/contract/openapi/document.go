@@ -78,8 +78,7 @@ func New(baseURL string) (*Document, error) {
 		}
 		operations = append(operations, operationsOf(part.Text("service"), part.Map("paths"))...)
 		for _, kind := range part.Map("components") {
-			more, _ := kind.Value.(Object)
-			joined, err := join(components.Map(kind.Name), more)
+			joined, err := join(components.Map(kind.Name), kind.Object())
 			if err != nil {
 				return nil, err
 			}
@@ -153,7 +152,7 @@ func (d *Document) Operations() []Operation { return slices.Clone(d.operations) 
 func operationsOf(service string, paths Object) []Operation {
 	var out []Operation
 	for _, path := range paths {
-		item, _ := path.Value.(Object)
+		item := path.Object()
 		for _, method := range methods {
 			if operation := item.Map(method); operation != nil {
 				out = append(out, Operation{service, strings.ToUpper(method), path.Name, operation, item})
@@ -193,8 +192,7 @@ func (d *Document) Example(of Object) (any, bool) {
 		return example, true
 	}
 	for _, named := range of.Map("examples") {
-		example, _ := named.Value.(Object)
-		return d.Resolve(example).Value("value"), true
+		return d.Resolve(named.Object()).Value("value"), true
 	}
 	return nil, false
 }
@@ -282,6 +280,12 @@ type Object []Member
 type Member struct {
 	Name  string
 	Value any
+}
+
+// Object returns the value if it is an object, or nil.
+func (m Member) Object() Object {
+	child, _ := m.Value.(Object)
+	return child
 }
 
 // Value returns the member's value, or nil.

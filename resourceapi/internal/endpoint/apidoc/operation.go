@@ -84,23 +84,16 @@ func (r reader) operation(o openapi.Operation) operation {
 		out.Try = strings.TrimPrefix(sends.Address, r.baseURL)
 	}
 	for _, response := range o.Map("responses") {
-		described, _ := response.Value.(openapi.Object)
-		described = r.document.Resolve(described)
+		described := r.document.Resolve(response.Object())
 		a := answer{Status: response.Name, Text: plain(described.Text("description")), Good: response.Name < "400"}
 		if a.Good {
-			a.Headers, a.Bodies = r.headers(described.Map("headers")), r.bodies(described.Map("content"))
+			for _, header := range described.Map("headers") {
+				text := plain(r.document.Resolve(header.Object()).Text("description"))
+				a.Headers = append(a.Headers, field{Name: header.Name, Type: "header", Text: text})
+			}
+			a.Bodies = r.bodies(described.Map("content"))
 		}
 		out.Answers = append(out.Answers, a)
-	}
-	return out
-}
-
-func (r reader) headers(headers openapi.Object) []field {
-	var out []field
-	for _, header := range headers {
-		value, _ := header.Value.(openapi.Object)
-		value = r.document.Resolve(value)
-		out = append(out, field{Name: header.Name, Type: "header", Text: plain(value.Text("description"))})
 	}
 	return out
 }
@@ -108,7 +101,7 @@ func (r reader) headers(headers openapi.Object) []field {
 func (r reader) bodies(content openapi.Object) []body {
 	var out []body
 	for _, member := range content {
-		media, _ := member.Value.(openapi.Object)
+		media := member.Object()
 		b := body{Type: member.Name, Fields: r.fields(media.Map("schema"))}
 		if last := len(out) - 1; last >= 0 && len(media) == 1 && slices.Equal(out[last].Fields, b.Fields) {
 			out[last].Type += " or " + b.Type // another media type for the same schema
@@ -120,8 +113,7 @@ func (r reader) bodies(content openapi.Object) []body {
 			}
 		}
 		for _, named := range media.Map("examples") {
-			value, _ := named.Value.(openapi.Object)
-			b.Examples = append(b.Examples, example{named.Name, format(member.Name, value.Value("value"))})
+			b.Examples = append(b.Examples, example{named.Name, format(member.Name, named.Object().Value("value"))})
 		}
 		out = append(out, b)
 	}
