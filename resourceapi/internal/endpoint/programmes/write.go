@@ -185,7 +185,12 @@ func decodeItems[T any](
 		failures := make([]error, len(items))
 		var valid []T
 		for i, item := range items {
-			one, err := readItem(item, read)
+			object, err := rest.ParseObject(item)
+			if err != nil {
+				failures[i] = apierr.New(apierr.Invalid, "The item must be a JSON object.")
+				continue
+			}
+			one, err := read(object)
 			if failures[i] = err; err == nil {
 				valid = append(valid, one)
 			}
@@ -200,14 +205,6 @@ func decodeItems[T any](
 	}
 }
 
-func readItem[T any](item json.RawMessage, read func(rest.Object) (T, error)) (one T, err error) {
-	object, err := rest.ParseObject(item)
-	if err != nil {
-		return one, apierr.New(apierr.Invalid, "The item must be a JSON object.")
-	}
-	return read(object)
-}
-
 // answerItems returns the results of a batch in the order of its items. all has the results of the items without an
 // error in failures.
 func answerItems(failures []error, all []programme.Result) (rest.Answer, error) {
@@ -217,7 +214,15 @@ func answerItems(failures []error, all []programme.Result) (rest.Answer, error) 
 		if failure == nil {
 			one, all = all[0], all[1:]
 		}
-		results[i] = resultOf(one)
+		switch {
+		case one.Err != nil:
+			refusal := apierr.Of(refusals.Of(one.Err))
+			results[i] = itemResult{Status: refusal.Status(), Error: new(refusal.Detail())}
+		case one.Created:
+			results[i] = itemResult{Status: http.StatusCreated, ID: &one.Programme.ID}
+		default:
+			results[i] = itemResult{Status: http.StatusOK, ID: &one.Programme.ID}
+		}
 	}
 	return rest.JSON(http.StatusOK, map[string]any{"data": results}, nil)
 }
@@ -230,18 +235,6 @@ func readItems(object rest.Object) ([]json.RawMessage, error) {
 		problems["items"] = "Must be an array of 1 to 500 programmes."
 	}
 	return items, problems.OrNil()
-}
-
-func resultOf(one programme.Result) itemResult {
-	if one.Err != nil {
-		refusal := apierr.Of(refusals.Of(one.Err))
-		return itemResult{Status: refusal.Status(), Error: new(refusal.Detail())}
-	}
-	status := http.StatusOK
-	if one.Created {
-		status = http.StatusCreated
-	}
-	return itemResult{Status: status, ID: &one.Programme.ID}
 }
 
 // readMoveItem reads an item: id and to. An id that is not a UUID is treated as the id of no programme.
