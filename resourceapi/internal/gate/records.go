@@ -277,36 +277,30 @@ func (s Writes[W]) run(r *WriteRequest, decode Decoder[W]) (rest.Answer, error) 
 }
 
 type me struct {
-	User       meUser        `json:"user"`
-	Credential meCredential  `json:"credential"`
+	User struct {
+		ID    uuid.UUID `json:"id"`
+		Name  string    `json:"name"`
+		Email string    `json:"email"`
+	} `json:"user"`
+	Credential struct {
+		Type      string    `json:"type"`
+		Name      string    `json:"name"`
+		ExpiresAt rest.Time `json:"expiresAt"`
+	} `json:"credential"`
 	Workspaces []meWorkspace `json:"workspaces"`
-	Limits     meLimits      `json:"limits"`
-}
-
-type meUser struct {
-	ID    uuid.UUID `json:"id"`
-	Name  string    `json:"name"`
-	Email string    `json:"email"`
-}
-
-type meCredential struct {
-	Type      string    `json:"type"`
-	Name      string    `json:"name"`
-	ExpiresAt rest.Time `json:"expiresAt"`
+	// Limits are those of every credential (contract, section 6).
+	Limits struct {
+		RequestsInFlight int `json:"requestsInFlight"`
+		SearchesInFlight int `json:"searchesInFlight"`
+		PageSize         int `json:"pageSize"`
+		PageBytes        int `json:"pageBytes"`
+	} `json:"limits"`
 }
 
 type meWorkspace struct {
 	ID          uuid.UUID `json:"id"`
 	Name        string    `json:"name"`
 	Permissions []string  `json:"permissions"`
-}
-
-// meLimits are those of every credential (contract, section 6).
-type meLimits struct {
-	RequestsInFlight int `json:"requestsInFlight"`
-	SearchesInFlight int `json:"searchesInFlight"`
-	PageSize         int `json:"pageSize"`
-	PageBytes        int `json:"pageBytes"`
 }
 
 // Me returns the handler of GET /v1/me by path and method: who a credential belongs to, where it works and what it may
@@ -349,17 +343,12 @@ func (g *Gate) serveMe(w http.ResponseWriter, r *http.Request) (err error) {
 
 // describe returns what the credential may do now.
 func (p presented) describe(s standing.Standing, profile standing.Profile) me {
-	d := me{
-		User:       meUser{s.UserID, profile.User, profile.Email},
-		Credential: meCredential{Type: "access_token", Name: profile.Credential, ExpiresAt: rest.Time(s.EndsAt)},
-		Workspaces: []meWorkspace{},
-		Limits: meLimits{
-			RequestsInFlight: MaxInFlight,
-			SearchesInFlight: MaxSearches,
-			PageSize:         rest.MaxLimit,
-			PageBytes:        rest.MaxPageBytes,
-		},
-	}
+	d := me{Workspaces: []meWorkspace{}}
+	d.User.ID, d.User.Name, d.User.Email = s.UserID, profile.User, profile.Email
+	d.Credential.Type, d.Credential.Name = "access_token", profile.Credential
+	d.Credential.ExpiresAt = rest.Time(s.EndsAt)
+	d.Limits.RequestsInFlight, d.Limits.SearchesInFlight = MaxInFlight, MaxSearches
+	d.Limits.PageSize, d.Limits.PageBytes = rest.MaxLimit, rest.MaxPageBytes
 	if s.Kind == standing.PersonalAccessToken {
 		d.Credential.Type = standing.PersonalAccessToken
 	}

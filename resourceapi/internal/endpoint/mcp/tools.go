@@ -261,12 +261,10 @@ func unseen(r rune) bool {
 // A page has the shape of the REST list (spec 2.4).
 type page struct {
 	Data []json.RawMessage `json:"data"`
-	Meta meta              `json:"meta"`
-}
-
-type meta struct {
-	Count      int    `json:"count"`
-	NextCursor string `json:"nextCursor,omitempty"`
+	Meta struct {
+		Count      int    `json:"count"`
+		NextCursor string `json:"nextCursor,omitempty"`
+	} `json:"meta"`
 }
 
 // readList parses the arguments with the REST route's query reader, so that both have the same rules. As there, the
@@ -321,7 +319,8 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 
 func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.CallToolResult, error) {
 	records := found.Sink.(*recordSink) // by query.Into
-	p := page{Data: records.data, Meta: meta{Count: len(records.data)}}
+	p := page{Data: records.data}
+	p.Meta.Count = len(records.data)
 	if p.Data == nil {
 		p.Data = []json.RawMessage{}
 	}
