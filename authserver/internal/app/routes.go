@@ -82,10 +82,9 @@ func (a *App) newHandler() error {
 			People:       a.Store.Accounts,
 			AnswerStore:  a.Store.Clients,
 		},
-		Variables: mux.Vars,
-		Cursors:   lists,
-		Now:       a.Now,
-		Log:       a.log,
+		Cursors: lists,
+		Now:     a.Now,
+		Log:     a.log,
 	}
 	router := rest.NewRouter(rest.Deprecated())
 	a.accountRoutes(router, account.Routes())

@@ -84,7 +84,6 @@ type Deps struct {
 	Clients   *client.Registry
 	Members   *membership.Service
 	Store     Store
-	Variables func(*http.Request) map[string]string // of the path
 	Cursors   *rest.Cursors
 	Now       func() time.Time
 	Log       *slog.Logger
@@ -239,7 +238,7 @@ func (a access) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // id reads an identifier in the path. Its error is unknown.
 func (r *request) id(variable string, unknown error) (uuid.UUID, error) {
-	id, err := web.ParseID(r.Variables(r.http)[variable])
+	id, err := web.ParseID(r.http.PathValue(variable))
 	if err != nil {
 		return uuid.Nil, unknown
 	}
@@ -294,7 +293,7 @@ func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err erro
 
 // admit returns the caller if the credential holds account:api:access in the workspace of the path.
 func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
-	workspaceID, malformed := web.ParseID(d.Variables(r)["tenantId"])
+	workspaceID, malformed := web.ParseID(r.PathValue("tenantId"))
 	held.question.WorkspaceID = workspaceID
 	s, err := d.standing(r, held)
 	if err != nil {
