@@ -69,7 +69,7 @@ func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 			}
 		})
 	}
-	const waiting = `select count(*) from pg_locks
+	const waiting = `select count(*) from ` + testkit.Locks + `
 		where relation = 'account.personal_access_tokens'::regclass and not granted`
 	await.True(t, "the flood holds every connection", func() bool { return s.count(waiting) >= 15 })
 	testkit.Quick(t, 500*time.Millisecond, ready)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // changedForm is a form as the workspace reads it.
@@ -171,7 +172,7 @@ func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 		})
 	}
 	s.until("a request waits", func() bool {
-		return s.Count("select count(*) from pg_locks where not granted and locktype = 'transactionid'") > 0
+		return s.Count("select count(*) from "+testkit.Locks+" where not granted and locktype = 'transactionid'") > 0
 	})
 	s.Exec("commit")
 	group.Wait()

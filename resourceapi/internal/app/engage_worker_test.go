@@ -18,6 +18,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func (s *engageService) supporters() int {
@@ -141,7 +142,8 @@ func (s *engageService) holdSupporters() (release func()) {
 
 // held reports whether a session waits to add a supporter.
 func (s *engageService) held() bool {
-	return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass and not granted") > 0
+	return s.Count(`select count(*) from `+testkit.Locks+`
+		where relation = 'resource.supporters'::regclass and not granted`) > 0
 }
 
 func (s *engageService) until(what string, happened func() bool) {
@@ -303,7 +305,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	kill()
 	release()
 	s.until("the dead worker's transaction is gone", func() bool {
-		return s.Count("select count(*) from pg_locks where relation = 'resource.supporters'::regclass") == 0
+		return s.Count("select count(*) from "+testkit.Locks+" where relation = 'resource.supporters'::regclass") == 0
 	})
 	if s.supporters() != 0 || s.Count("select count(*) from resource.submissions where status = 'accepted'") != sent {
 		t.Fatal("the killed worker did part of the work")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const erasuresPath = "/v1/engage/erasures"
@@ -313,8 +314,7 @@ func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
 	}()
 	waits := func(n int) func() bool {
 		return func() bool {
-			return s.Count(`select count(distinct l.pid) from pg_locks l join pg_stat_activity a on a.pid = l.pid
-				where not l.granted and a.datname = current_database()`) >= n
+			return s.Count(`select count(distinct pid) from `+testkit.Locks+` where not granted`) >= n
 		}
 	}
 	await.True(t, "the worker waits after its insert", waits(1))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // editor creates a workspace and the headers of a member who may read and write its programmes.
@@ -303,8 +304,7 @@ func (s *service) awaitLocks(n int) {
 func (s *service) locksAwaited() int {
 	s.t.Helper()
 	s.Exec("select pg_stat_clear_snapshot()")
-	return s.Count(`select count(distinct pid) from pg_locks where not granted
-		and pid in (select pid from pg_stat_activity where datname = current_database())`)
+	return s.Count(`select count(distinct pid) from ` + testkit.Locks + ` where not granted`)
 }
 
 func TestP2_TransitionsOverHTTP(t *testing.T) {

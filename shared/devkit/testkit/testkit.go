@@ -32,6 +32,12 @@ type Database struct {
 	Superuser   string // for tests that act as the administrator: end sessions, stop writes
 }
 
+// Locks is a table expression for the locks of the sessions of this database. Use it in place of pg_locks, which has
+// those of all databases: the tables of other tests have the same oids, because all databases are copies of a template.
+// A lock on a transaction names no database, but its session has other locks.
+const Locks = `(select * from pg_locks where pid in (select pid from pg_locks
+	where database = (select oid from pg_database where datname = current_database()))) locks`
+
 const makeWithin = 20 * time.Minute // includes a build
 
 const (

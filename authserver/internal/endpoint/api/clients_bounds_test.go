@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // The contract's limits for one credential (section 6), at the real routes.
@@ -63,7 +64,7 @@ func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
 	}
 	var handled int
 	await.True(t, "a request is handled", func() bool { // a refusal can come before the first statement
-		handled = b.Count(`select count(*) from pg_locks
+		handled = b.Count(`select count(*) from ` + testkit.Locks + `
 			where relation = 'account.oauth_clients'::regclass and not granted`)
 		return handled > 0
 	})
@@ -119,7 +120,7 @@ func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
 		all.Go(func() { statuses[i] = b.Send("POST", b.path(), confidential(nil), headers...).Status })
 	}
 	await.True(t, "all registrations wait", func() bool {
-		return b.Count(`select count(*) from pg_locks
+		return b.Count(`select count(*) from `+testkit.Locks+`
 			where relation = 'account.client_secrets'::regclass and not granted`) == len(statuses)
 	})
 	if err := hold.Rollback(t.Context()); err != nil {

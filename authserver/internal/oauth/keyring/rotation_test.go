@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestRotate_NextKeySignsAndFormerStillVerifies(t *testing.T) {
@@ -149,9 +150,8 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 		b.run(rings[i])
 	}
 	await.True(t, "they wait", func() bool {
-		waiting := b.count(
-			`select count(*) from pg_locks where relation = 'account.signing_keys'::regclass and not granted`,
-		)
+		waiting := b.count(`select count(*) from ` + testkit.Locks + `
+			where relation = 'account.signing_keys'::regclass and not granted`)
 		return waiting == len(rings)
 	})
 	b.must(lock.Rollback(t.Context()))

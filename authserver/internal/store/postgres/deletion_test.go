@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // operator is the authorization of an operator's command.
@@ -264,7 +265,8 @@ func (m *memberTest) whileDeleting(user uuid.UUID, write func() error) error {
 		m.Fatal(err)
 	}
 	waiting := func() (n int) {
-		err := stop.QueryRow(m.Context(), `select count(distinct pid) from pg_locks where not granted`).Scan(&n)
+		err := stop.QueryRow(m.Context(), `select count(distinct pid) from `+testkit.Locks+` where not granted`).
+			Scan(&n)
 		if err != nil {
 			m.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // directly takes a step without a snapshot.
@@ -297,8 +298,7 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	}
 	await.True(t, "every step waits for the lock", func() bool {
 		var waiting int
-		l.fixture.Read(`select count(*) from pg_locks join pg_stat_activity using (pid)
-			where datname = current_database() and not granted`, &waiting)
+		l.fixture.Read(`select count(*) from `+testkit.Locks+` where not granted`, &waiting)
 		return waiting == steps
 	})
 	if err := locked.Commit(t.Context()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const issuer = "https://id.example.org"
@@ -94,7 +95,7 @@ func TestSignIn_RemovedProofIsRefused(t *testing.T) {
 			go func() { _, err := l.begin(proof); begun <- err }()
 			go func() { proved <- l.prove(signIn, proof) }()
 			for waiting := 0; waiting == 0; { // for the change
-				if err := change.QueryRow(t.Context(), `select count(*) from pg_locks
+				if err := change.QueryRow(t.Context(), `select count(*) from `+testkit.Locks+`
 					where not granted`).Scan(&waiting); err != nil {
 					t.Fatal(err)
 				}

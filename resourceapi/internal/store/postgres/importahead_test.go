@@ -56,7 +56,8 @@ func (i *heldImport) awaitTry() {
 		default:
 		}
 		return i.fixture.Count(
-			"select count(*) from pg_locks where locktype = 'advisory' and not granted and objid = 1000 + $1::int",
+			`select count(*) from `+testkit.Locks+`
+				where locktype = 'advisory' and not granted and objid = 1000 + $1::int`,
 			i.tries,
 		) > 0
 	})

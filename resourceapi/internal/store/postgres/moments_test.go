@@ -124,8 +124,7 @@ func importOne(store *Store, workspaceID uuid.UUID, insert insertFunc) (programm
 func awaitLock(t *testing.T, w *postgrestest.Fixture) {
 	t.Helper()
 	await.True(t, "a session waits for a lock", func() bool {
-		return w.Count(`select count(*) from pg_locks where not granted
-			and pid in (select pid from pg_stat_activity where datname = current_database())`) > 0
+		return w.Count(`select count(*) from `+testkit.Locks+` where not granted`) > 0
 	})
 }
 
