@@ -99,6 +99,10 @@ func (s settingErrors) Error(_ error, words string, _ ...any) {
 	s.log.Warn("invalid OTEL_… setting", "where", words)
 }
 
+func (s settingErrors) WithValues(...any) logr.LogSink { return s }
+
+func (s settingErrors) WithName(string) logr.LogSink { return s }
+
 func newTracing(options ...sdk.TracerProviderOption) *Tracing {
 	return &Tracing{provider: sdk.NewTracerProvider(options...)}
 }

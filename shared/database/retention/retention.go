@@ -214,7 +214,7 @@ func (s *Store) Delete(ctx context.Context, k Kind) (deleted int64, complete boo
 	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	var failures []error
 	for _, args := range parts {
-		n, all, err := s.repeat(ctx, k.Delete, args, end, func(n *int64) bool { return n == nil || *n < batch })
+		n, all, err := s.repeat(ctx, k.Delete, args, end, func(n *int64) bool { return n != nil && *n < batch })
 		deleted += n
 		complete = complete && all
 		if err != nil {
@@ -251,8 +251,8 @@ func (s *Store) parts(ctx context.Context, k Kind, until time.Time) (all [][]any
 	return all, err
 }
 
-// repeat repeats a statement that deletes records and selects their number, each time in a transaction, until last is
-// true for the number or until end. complete is true if last was.
+// repeat runs a statement that deletes records and returns their number, each time in a new transaction, until last
+// returns true for that number or end has passed. complete reports whether last returned true.
 func (s *Store) repeat(
 	ctx context.Context, text string, args []any, end time.Time, last func(*int64) bool,
 ) (deleted int64, complete bool, err error) {
@@ -264,8 +264,11 @@ func (s *Store) repeat(
 		if err != nil {
 			return deleted, false, err
 		}
-		if n != nil {
+		switch {
+		case n != nil:
 			deleted += *n
+		case !last(n):
+			return deleted, false, errors.New("the statement returned no number")
 		}
 		if last(n) {
 			return deleted, true, nil

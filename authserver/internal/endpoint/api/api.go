@@ -196,7 +196,7 @@ func refused() rest.Refusals {
 				"it is confirmed, permissions can only be removed."),
 		as(apierr.Conflict, membership.ErrTooManyInvited,
 			"The workspace has too many open invitations. Withdraw some first."),
-		{Err: store.ErrUnavailable, As: unavailable}, // last: it may wrap client.ErrTooMany, which is the answer then
+		{Err: store.ErrUnavailable, As: unavailable},
 	}
 }
 

@@ -104,6 +104,7 @@ func (s *Settings) setPolicy(r *request) error {
 	event := r.eventHere(audit.ConnectorPolicyChanged, "tenant:"+r.here.Workspace.ID.String(), nil)
 	change, err := s.Store.ReplaceConnectorPolicy(r.ctx(), r.here.Workspace.ID, seen, wanted, event)
 	if errors.Is(err, consent.ErrPolicyChanged) {
+		r.form.Set("tenant", r.here.Workspace.ID.String())
 		return r.serve(s.overtaken) // with the changed policy
 	}
 	if err != nil {

@@ -38,7 +38,7 @@ type request struct {
 
 	memberships []workspace.Membership // of the user; nil until they are read
 	here        workspace.Membership   // of the page's workspace; empty if it has none, or it is not known yet
-	failed      error                  // of read: show returns it
+	failed      error                  // the first error of read, which show returns
 
 	back     string      // local path to which a form that is done leads; "" for the page of the section
 	status   int         // of the page; 0 is 200
@@ -60,7 +60,7 @@ type view interface {
 // page is what every page has. show fills it in, except for Form and a title that is not the section's.
 type page struct {
 	ui.Frame
-	workspace.Membership              // of the user in the page's workspace; empty if the page shows no single one
+	workspace.Membership              // of the user in the page's workspace; empty if the page is not about one workspace
 	Key                  string       // proves that a form came from this page
 	User                 uuid.UUID    // the signed-in user
 	BaseURL              string       // of the API
@@ -122,8 +122,8 @@ func (s *Settings) handle(section ui.Section, serve handler) http.Handler {
 	}))
 }
 
-// serve reads the workspaces of the user, finds that of the page, if it needs a permission there, and calls the
-// handler.
+// serve reads the user's memberships and calls handle. If the page needs a permission in a workspace, serve selects
+// that workspace first.
 func (r *request) serve(handle handler) (err error) {
 	if r.memberships, err = r.Store.Memberships(r.ctx(), r.user.User.ID); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (r *request) serve(handle handler) (err error) {
 	return handle(r)
 }
 
-// read returns what a store has for an id, for a page. After an error it reads nothing, and show returns the error.
+// read returns what from returns for id. After an error, further calls read nothing, and show returns the error.
 func read[T any](r *request, from func(context.Context, uuid.UUID) (T, error), id uuid.UUID) (found T) {
 	if r.failed == nil {
 		found, r.failed = from(r.ctx(), id)
@@ -242,13 +242,13 @@ func (r *request) reject(field, text string) {
 //go:embed fields.json
 var fieldsJSON []byte
 
-// fields are the fields of the forms. Those from which the user chooses have their error.
+// fields returns the fields of the forms by name. A field that offers a choice also has the text of its error.
 var fields = ui.Words[ui.Problem]("fields.json", fieldsJSON)
 
-// problemOf returns the error of a field of fields.json, which has this text if the table has none.
+// problemOf returns the error of a field of fields.json. Its text is text, unless the file has one.
 func problemOf(field, text string) ui.Problem {
 	problem := fields()[field]
-	problem.Text = cmp.Or(problem.Text, text)
+	problem.Field, problem.Text = cmp.Or(problem.Field, field), cmp.Or(problem.Text, text)
 	return problem
 }
 

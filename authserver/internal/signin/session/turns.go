@@ -66,8 +66,8 @@ type turn struct {
 	ready chan bool   // receives one value: whether the turn was granted
 }
 
-// A candidate is a counted key. The first events do not count, because users mistype; the others count half as much for
-// each bit of shift.
+// A candidate is a key whose events are counted. The first events do not count, because users mistype. Each bit of shift
+// halves the weight of the others.
 type candidate struct {
 	key   string
 	shift int
@@ -211,9 +211,10 @@ func keysOf(c Caller) []candidate {
 	return keys
 }
 
-// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was counted least recently is dropped: a
-// flood from many addresses costs accuracy, not memory.
-const maxLocalKeys = 20000
+// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was used least recently is dropped: a flood
+// from many addresses costs accuracy, not memory. The events of a key are limited by its limit or, of wrong passwords,
+// by how many can be hashed within the window: 60,000 in 20 minutes at 50 a second.
+const maxLocalKeys = 40_000
 
 // A localCounter counts events within a sliding window. It is safe for concurrent use.
 type localCounter struct {

@@ -203,11 +203,11 @@ const confirmSQL = `select pg_logical_emit_message(true, 'almoner', '')`
 // Revoke ends a grant and records the reason, in one durable commit (G9). A grant that has already ended keeps its
 // first reason. An earlier call may have ended it and not waited for a synchronous standby, so this call waits too.
 func (g *Grants) Revoke(
-	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Reuse,
+	ctx context.Context, key grant.Key, reason grant.Reason, actor string, reuse *grant.Reuse,
 ) error {
 	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
-	args := revocation(ctx, key, reason, actor, ending)
+	args := revocation(ctx, key, reason, actor, reuse)
 	if g.mails != nil && reason == grant.Replayed {
 		return g.revokeReplayed(ctx, args)
 	}
@@ -219,10 +219,10 @@ func (g *Grants) Revoke(
 }
 
 func revocation(
-	ctx context.Context, key grant.Key, reason grant.Reason, actor string, ending *grant.Reuse,
+	ctx context.Context, key grant.Key, reason grant.Reason, actor string, reuse *grant.Reuse,
 ) pgx.NamedArgs {
 	return pgx.NamedArgs{"id": key.ID, "tenant": key.WorkspaceID, "reason": string(reason), "actor": actor,
-		"ending": ending, "request": web.RequestID(ctx)}
+		"ending": reuse, "request": web.RequestID(ctx)}
 }
 
 const (
@@ -251,6 +251,9 @@ func (g *Grants) Grant(ctx context.Context, key grant.Key) (grant.Grant, error) 
 
 // mailApproval tells the user about a new connection, in the transaction that stores it.
 func (t *transaction) mailApproval(g grant.Grant) {
+	if !t.sendsMail() {
+		return
+	}
 	data := mail.Data{Permissions: titles(g.Permissions)}
 	t.row(`select c.name, t.name from account.oauth_clients c, account.tenants t
 		where c.id = $1 and t.id = $2`, g.ClientID, g.WorkspaceID).read(&data.Application, &data.Workspace)

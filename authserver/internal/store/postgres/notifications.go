@@ -312,6 +312,9 @@ func (t *transaction) mailWebhookAdded(e webhook.Endpoint) {
 
 // mailWebhook queues the mails about an endpoint, to its maker, its former maker and all who can manage the members.
 func (t *transaction) mailWebhook(kind mail.Kind, e webhook.Endpoint, former uuid.UUID) {
+	if !t.sendsMail() {
+		return
+	}
 	path := "/settings/webhooks?tenant=" + e.WorkspaceID.String()
 	data := mail.Data{Host: webhookHost(e.URL), Personal: e.PersonalData, Path: path}
 	t.row(`select t.name, u.name, coalesce((select p.name from account.personal_access_tokens p where p.id = $3), '')
