@@ -118,7 +118,7 @@ func brokenPages() []brokenBuild {
 			"cross-site forms accepted",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/endpoint/ui/errorpages.go",
+					File: "authserver/internal/endpoint/ui/request.go",
 					Old:  `return protection.Handler(next)`,
 					New:  `return next`,
 				},
@@ -171,11 +171,11 @@ func brokenPages() []brokenBuild {
 			"open redirect by return",
 			[]harness.Fault{
 				{
-					File: "authserver/internal/endpoint/ui/errorpages.go",
+					File: "authserver/internal/endpoint/ui/request.go",
 					Old:  `if len(text) > 1 && text[1] == '/' {`,
 					New:  `if len(text) > 99 && text[1] == '/' {`,
 				},
-				{File: "authserver/internal/endpoint/ui/errorpages.go", Old: ` || parsed.Host != ""`, New: ``},
+				{File: "authserver/internal/endpoint/ui/request.go", Old: ` || parsed.Host != ""`, New: ``},
 			},
 			"TestPages_DoNotRedirectOutOfTheApp",
 			`redirects to "//evil.example"`,

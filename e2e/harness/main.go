@@ -118,7 +118,7 @@ func Record(t *testing.T, format string, args ...any) {
 	})
 }
 
-// ProcessStatus returns a number in the status of a process (proc(5)), such as the KiB of VmRSS, or of VmHWM, the peak.
+// ProcessStatus returns a number from /proc/PID/status (proc(5)), such as VmRSS or VmHWM, its peak, in KiB.
 func ProcessStatus(t testing.TB, pid int, name string) int {
 	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

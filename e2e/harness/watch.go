@@ -71,7 +71,7 @@ func (w *watch) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	w.record.noteFault(response, answer)
-	w.noteFault(response)
+	w.keepFault(response)
 	if request.URL.Host != w.api {
 		return response, nil
 	}
@@ -162,8 +162,8 @@ func (r *record) unexplained(logs []byte) (complaints []string) {
 // mostFaults is the number of 5xx responses whose causes a failed test prints.
 const mostFaults = 10
 
-// noteFault records the request id of a 5xx response that the test received.
-func (w *watch) noteFault(response *http.Response) {
+// keepFault keeps the request id of a 5xx response, for printFaults.
+func (w *watch) keepFault(response *http.Response) {
 	id := response.Header.Get(web.RequestIDHeader)
 	if response.StatusCode < http.StatusInternalServerError || id == "" {
 		return

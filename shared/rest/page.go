@@ -120,7 +120,7 @@ type Page[T any] struct {
 	ended   bool                 // no room was left
 }
 
-// NewPage returns an empty page whose records are appended by encode. It contains only these members of them, or all if
+// NewPage returns an empty page. encode appends one record. The page contains only the members in fields, or all if
 // fields is nil. It reserves its bytes, except for the first freeBytes, with reserve, and ends early if that returns
 // false; reserve may be nil.
 func NewPage[T any](

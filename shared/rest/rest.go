@@ -360,8 +360,8 @@ func (f Filter) suffix() string {
 	return suffix
 }
 
-// ReadFilter parses the filters of a query string. Other parameters than these and others are refused. The error is a
-// Problems or an *apierr.Error.
+// ReadFilter parses the filters of a query string. It refuses parameters that are neither these nor in others. The
+// error is a Problems or an *apierr.Error.
 func ReadFilter(raw string, filters Filters, others ...string) (Filter, error) {
 	if err := UnknownParameters(raw, append(filters.names(), others...)...); err != nil {
 		return Filter{}, err
@@ -389,8 +389,8 @@ type End struct {
 	Until time.Time
 }
 
-// ReadRange parses cursor, limit, fields and the filters in a query string. Each may appear at most once. Other
-// parameters than these and others are refused. fields are the members of the records. The error is a Problems or an
+// ReadRange parses cursor, limit, fields and the filters in a query string. Each may appear at most once. It refuses
+// parameters that are neither these nor in others. fields are the members of the records. The error is a Problems or an
 // *apierr.Error.
 func ReadRange(raw, list string, cursors *Cursors, fields []string, filters Filters, others ...string) (Range, error) {
 	names := append([]string{"cursor", "limit", "fields"}, filters.names()...)

@@ -173,9 +173,9 @@ type backupFolder struct {
 
 func (b backupFolder) folder() backup.Folder { return backup.Folder{Dir: b.Dir, Out: os.Stdout} }
 
-// own returns an error without its causes: cmd/authserver gives advice about those of ALMONER_DATABASE_URL, which these
-// commands do not use.
-func own(err error) error {
+// withoutCauses returns an error with the same text and no causes. cmd/authserver would give advice about
+// ALMONER_DATABASE_URL for some causes, but these commands do not use it.
+func withoutCauses(err error) error {
 	if err != nil {
 		return errors.New(err.Error())
 	}
@@ -189,12 +189,12 @@ type backupDump struct {
 }
 
 func (b backupDump) Run(ctx context.Context) error {
-	return own(b.folder().Dump(ctx, backup.DumpOptions{NoRoles: b.NoRoles, Later: b.Later}))
+	return withoutCauses(b.folder().Dump(ctx, backup.DumpOptions{NoRoles: b.NoRoles, Later: b.Later}))
 }
 
 type backupBase struct{ backupFolder }
 
-func (b backupBase) Run(ctx context.Context) error { return own(b.folder().Base(ctx)) }
+func (b backupBase) Run(ctx context.Context) error { return withoutCauses(b.folder().Base(ctx)) }
 
 type backupVerify struct {
 	Kind string `arg:"" enum:"dump,base" help:"dump or base."`
@@ -203,9 +203,9 @@ type backupVerify struct {
 
 func (b backupVerify) Run(ctx context.Context) error {
 	if b.Kind == "base" {
-		return own(b.folder().VerifyBase(ctx))
+		return withoutCauses(b.folder().VerifyBase(ctx))
 	}
-	return own(b.folder().VerifyDump(ctx))
+	return withoutCauses(b.folder().VerifyDump(ctx))
 }
 
 type backupRestore struct {
@@ -215,7 +215,7 @@ type backupRestore struct {
 }
 
 func (b backupRestore) Run(ctx context.Context) error {
-	return own(b.folder().Restore(ctx, b.Dump, b.Roles))
+	return withoutCauses(b.folder().Restore(ctx, b.Dump, b.Roles))
 }
 
 type backupRecover struct {
@@ -230,5 +230,6 @@ func (b backupRecover) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	return own(backup.Recovery{Folder: b.folder(), Data: b.Data, Archive: b.Archive, Moment: moment}.Recover(ctx))
+	r := backup.Recovery{Folder: b.folder(), Data: b.Data, Archive: b.Archive, Moment: moment}
+	return withoutCauses(r.Recover(ctx))
 }

@@ -14,8 +14,8 @@
 //	maintenance.go  signing keys (package keyring), backups (package backup) and deletion of old records
 //	service.go      the groups of commands, what the commands share, and their output
 //
-// A file has the commands of its groups: the help, the arguments and options, and the act. Package app creates the
-// Service, and cmd/authserver runs the commands.
+// Each file has the commands of its groups: their help, arguments and options, and what they do. Package app creates
+// the Service, and cmd/authserver runs the commands.
 package admin
 
 import (

@@ -181,7 +181,7 @@ type kind struct {
 	Notice         // of the Actions
 	Choice  string // as Kind.Choice returns it
 	Actions []audit.Action
-	Days    int // how long after it was queued the message is still sent; 2 if 0
+	Days    int // number of days after which a queued message is no longer sent; 2 if 0
 	Subject text
 	Lines   []text // paragraphs; one without text is left out
 	Button  text   // text of the link

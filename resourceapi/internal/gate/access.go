@@ -175,8 +175,8 @@ type presented struct {
 	claims   *accesstoken.Claims // nil for a personal access token
 }
 
-// identify is the part of step 1 that needs only the text of the credential. It distinguishes the two kinds and refuses
-// malformed ones without a call to Postgres.
+// identify reads the credential of a request: the part of step 1 that needs no call to Postgres. It distinguishes the
+// two kinds of credentials and refuses malformed ones.
 func (g *Gate) identify(r *http.Request) (presented, error) {
 	token, err := rest.BearerToken(r.Header)
 	switch {

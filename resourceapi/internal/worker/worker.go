@@ -83,8 +83,8 @@ func priority(waiting int) int {
 	return 4
 }
 
-// Store finishes submissions, and assigns sequences to events. Reading events assigns them too, one step for each
-// request.
+// Store finishes submissions, and assigns sequences to events. A request that reads events assigns them
+// too, in one step.
 type Store interface {
 	// Process may be called any number of times and has one effect. A zero workspaceID stands for any workspace.
 	Process(ctx context.Context, workspaceID, submission uuid.UUID) error
@@ -189,9 +189,10 @@ const (
 	pollRest      = 5 * time.Second
 )
 
-// Poll returns work that does one piece after another until its context ends, and looks for more when there was none.
-// next does a piece, in turn for all workspaces, and reports whether there was one. Poll completes the piece in
-// progress. The store takes and does a piece in one transaction, so a piece whose process dies is taken again.
+// Poll returns background work that calls next until its context ends. next processes one import, or one batch of an
+// erasure, for the workspaces in turn, and reports whether there was one; if not, Poll pauses for every. Work in
+// progress is completed. The store takes and processes it in one transaction, so another process takes it again if this
+// one dies.
 func Poll(
 	what string, every time.Duration, next func(context.Context) (found bool, err error), log *slog.Logger,
 ) func(context.Context) {

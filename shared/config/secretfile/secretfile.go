@@ -132,7 +132,8 @@ func Keys(name, path string, value credential.Secret, keys seal.Keys, log *slog.
 			if !stable || text == used {
 				continue
 			}
-			if fresh, err := seal.ParseKeys(text); err == nil { // the file's check has parsed it
+			// It never fails: present returns only text that the check has accepted.
+			if fresh, err := seal.ParseKeys(text); err == nil {
 				keys.Replace(fresh)
 				used = text
 				file.logChange()

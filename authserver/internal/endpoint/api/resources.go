@@ -50,7 +50,7 @@ var applications = rest.Collection[client.Client, clientBody]{
 
 func (r *request) listClients() error { return list(r, applications, r.Store.Clients) }
 
-// list writes the page of a list of the workspace that the query selects.
+// list writes one page of a list of the workspace. The query selects the page.
 func list[T, R any](r *request, as rest.Collection[T, R], read func(context.Context, uuid.UUID) ([]T, error)) error {
 	all, err := read(r.http.Context(), r.by.WorkspaceID)
 	if err != nil {

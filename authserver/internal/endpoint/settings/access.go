@@ -128,7 +128,7 @@ func (r *request) forbid(message *ui.Message) (err error) {
 
 // offer returns the button "Ask an administrator" for the permissions that a member lacks. Without permissions, the
 // button asks for the LLM integration. application is the name of the application that needs the access, or "". back
-// is the local path of the page. offer fails as read does.
+// is the local path of the page. Like read, it keeps the first error for show.
 func (r *request) offer(m workspace.Membership, missing perm.Set, application, back string) *ui.Ask {
 	if r.failed != nil {
 		return nil

@@ -195,16 +195,16 @@ func (e eventRow) ApplicationAndUser() string {
 
 // Revocation says why the access of an application ended.
 func (e eventRow) Revocation() string {
-	ending := e.ending()
-	words := grant.Reason(e.Text("reason")).Explain(e.ApplicationAndUser(), nil, ending)
-	if ending != nil {
+	reuse := e.reuse()
+	words := grant.Reason(e.Text("reason")).Explain(e.ApplicationAndUser(), nil, reuse)
+	if reuse != nil {
 		words += " To use it again, connect it again with the same choices."
 	}
 	return words
 }
 
-// ending returns the event's description of the request that ended a grant, or nil.
-func (e eventRow) ending() *grant.Reuse {
+// reuse returns the Reuse that the event describes, or nil.
+func (e eventRow) reuse() *grant.Reuse {
 	found, there := e.Detail["ending"].(map[string]any)
 	if !there {
 		return nil

@@ -83,8 +83,8 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
-	ending := &grant.Reuse{SuccessorUsed: true, Seconds: 7200, Network: "203.0.113.0/24", UserAgent: "<b>curl/8"}
-	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client:"+app.ID.String(), ending); err != nil {
+	reuse := &grant.Reuse{SuccessorUsed: true, Seconds: 7200, Network: "203.0.113.0/24", UserAgent: "<b>curl/8"}
+	if err := site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client:"+app.ID.String(), reuse); err != nil {
 		t.Fatal(err)
 	}
 	const words = "It looks like theft: the replacement had already been used 2 hours before. The request came from " +

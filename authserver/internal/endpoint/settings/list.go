@@ -24,7 +24,7 @@ import (
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
-// pageSize is how many rows a page of a list has, and shortPage how many one of a list at the end of a page.
+// pageSize is the number of rows on a page of a list. shortPage is that of a second list below the main one.
 const pageSize, shortPage = 25, 10
 
 // A listPage is the search and the page of a list.

@@ -22,8 +22,8 @@ type membersView struct {
 	listView[membership.Member]
 	Invitations []membership.Invitation
 	Invited     listPage
-	Now         time.Time // at which an invitation may have expired
-	Without     int       // number of members without one
+	Now         time.Time // tells which invitations have expired
+	Without     int       // number of members without a second factor
 	May         bool      // the user has used a second factor, and may require it
 }
 

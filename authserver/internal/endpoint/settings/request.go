@@ -60,7 +60,7 @@ type view interface {
 // page is what every page has. show fills it in, except for Form and a title that is not the section's.
 type page struct {
 	ui.Frame
-	workspace.Membership              // of the user in the page's workspace; empty if the page is not about one workspace
+	workspace.Membership              // of the user in the page's workspace; empty if the page has none
 	Key                  string       // proves that a form came from this page
 	User                 uuid.UUID    // the signed-in user
 	BaseURL              string       // of the API

@@ -235,7 +235,7 @@ func (s *Settings) workspaceRoutes() []route {
 }
 
 // offerPasskey makes a page offer a passkey, if the session's sign-in gets an offer. Pages that show a credential only
-// once must not: the user would lose it by declining. offerPasskey fails as read does.
+// once must not: the user would lose it by declining. Like read, it keeps the first error for show.
 func (r *request) offerPasskey(frame *ui.Frame) {
 	if r.failed != nil {
 		return

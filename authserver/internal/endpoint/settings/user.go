@@ -330,7 +330,7 @@ func (p place) Enables() bool {
 // mostPlacesAsk limits the buttons of the page that ask an administrator.
 const mostPlacesAsk = 20
 
-// showAssistants shows Settings → Connect an assistant. It tells a user how.
+// showAssistants shows Settings → Connect an assistant, which explains how, for each workspace of the user.
 func (s *Settings) showAssistants(r *request) error {
 	view, modules := &listView[place]{}, read(r, s.Store.Modules, r.user.User.ID)
 	for i, m := range r.memberships {

@@ -5,6 +5,9 @@
 // or not at all. The words of the error pages are in messages.json. The package does not depend on stores, sessions or
 // OAuth.
 //
+// render.go has the templates and static files, views.go the views, and request.go the error pages, forms and
+// redirects.
+//
 // Every endpoint that serves a browser uses it. Package app mounts Static at /static/ and uses NotAllowed.
 package ui
 

@@ -181,7 +181,7 @@ type Problems []Problem
 
 // A Problem is the error of one field of a form.
 type Problem struct {
-	Field string // its name in the form
+	Field string // its name in the form, or the id of its element if several forms of the page have it
 	At    string // its element id
 	Label string // its name on the page
 	Text  string

@@ -42,7 +42,7 @@ func (e *Engine) authenticate(ctx context.Context, _ *http.Request, _ url.Values
 			return nil, err
 		}
 	}
-	return &fosite.DefaultClient{ID: r.ClientID}, nil // fosite asks nothing of it
+	return &fosite.DefaultClient{ID: r.ClientID}, nil // fosite needs only the id
 }
 
 // identify authenticates the client. It reads, in one statement, everything that the rest of the request needs. A store

@@ -137,7 +137,7 @@ func (s *Service) update(take func() (UpdateResult, error)) (outcome UpdateResul
 // is no replay: the presented credential was current.
 var errOvertaken = fmt.Errorf("%w: a later request has used the decision", store.ErrUnavailable)
 
-// undo undoes a step in Redis, where other processes can see that this try gave it to no client. If Redis does not
+// undo undoes a step in Redis, so that other processes can see that no client got its result. If Redis does not
 // respond, undo adds the step to s.undos, and repeats the call until it succeeds, Postgres has the undo, or undoWithin
 // is over. A request waits so long because a client that tries again meanwhile, at another process, would be taken for
 // a replay. uncertain reports that Postgres may have committed the step, or has; then it is undone there too.

@@ -240,8 +240,8 @@ func (s *Service) refuseResult(ctx context.Context, snapshot Snapshot, result Sc
 // ExchangeDirectly is Exchange with one script and one statement, without a snapshot. It is only for clients without
 // authentication, and only for a refresh token that is current, or a code that is unused and matches the terms. done
 // reports that both stores have taken the step and the signing key is loaded. Otherwise the step is undone, because a
-// refusal must not use up the credential; then Exchange must decide, whose snapshot shows the reason. The error wraps
-// store.ErrUnavailable.
+// refusal must not use up the credential. The caller then calls Exchange with a snapshot, which shows the reason. The
+// error wraps store.ErrUnavailable.
 func (s *Service) ExchangeDirectly(ctx context.Context, r Request) (issued Issued, done bool, err error) {
 	if !s.store.Responds() || !s.rotations.Responds(ctx, r.Token.GrantID) { // one store may be enough to refuse it
 		return Issued{}, false, nil

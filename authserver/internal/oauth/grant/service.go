@@ -143,8 +143,8 @@ func (s *Service) Snapshot(ctx context.Context, clientID uuid.UUID, key Key, sec
 	return s.store.Snapshot(ctx, clientID, key, secretHash)
 }
 
-// locate returns the key with the workspace of its grant, which a token of the former format does not contain, once no
-// decision about the grant is being undone. Its error is ErrUnknown or wraps store.ErrUnavailable.
+// locate adds the workspace of the grant to key, because a token of the former format does not contain it. It then
+// waits until no decision about the grant is being undone. Its error is ErrUnknown or wraps store.ErrUnavailable.
 func (s *Service) locate(ctx context.Context, key Key) (Key, error) {
 	if key.WorkspaceID == uuid.Nil && key.ID != uuid.Nil {
 		var err error

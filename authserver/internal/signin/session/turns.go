@@ -66,8 +66,8 @@ type turn struct {
 	ready chan bool   // receives one value: whether the turn was granted
 }
 
-// A candidate is a key whose events are counted. The first events do not count, because users mistype. Each bit of shift
-// halves the weight of the others.
+// A candidate is a key whose events are counted. The first events do not count, because users mistype. Each bit of
+// shift halves the weight of the others.
 type candidate struct {
 	key   string
 	shift int

@@ -28,8 +28,8 @@ const (
 
 // An ending ends many grants and tokens of a workspace for one reason. Its transaction ends some. If more may be left,
 // it adds a row to account.endings: from then on, no statement that decides about a grant or a token accepts one that
-// the row concerns, and EndNext ends them in further transactions (G7, M3, P2). It is not a grant.Ending, which
-// describes a reused credential.
+// the row concerns, and EndNext ends them in further transactions (G7, M3, P2). It is not a grant.Reuse, which
+// describes a code or token that was presented again.
 type ending struct {
 	workspaceID uuid.UUID
 	client      *uuid.UUID                 // nil: grants of any client

@@ -50,7 +50,8 @@ const isUUID = `'^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'`
 // clientOf is the client that an event e concerns, as text, or null.
 const clientOf = `case when e.subject like 'client:%' then substr(e.subject, 8) else e.detail ->> 'client_id' end`
 
-// namedSQL and namesSQL, with a statement that selects events between them, add the names of user, client and actor.
+// namedSQL and namesSQL enclose a statement that selects events, and add the names of the user, the client and the
+// actor.
 const namedSQL = `
 select e.id, e.at, nullif(e.tenant_id, '00000000-0000-0000-0000-000000000000') as workspace_id, e.user_id, e.actor,
   e.action, e.subject, e.detail, e.request_id,

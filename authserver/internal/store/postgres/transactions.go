@@ -252,7 +252,7 @@ func (d *db) Once(
 		answer, tx.err = table.Once(ctx, tx.Tx, key, func(ctx context.Context, _ pgx.Tx) (rest.Answer, error) {
 			answer, err := effect(context.WithValue(ctx, writingKey{}, w))
 			if err != nil {
-				err = refusal{err} // effect has made it what the caller must get
+				err = refusal{err} // the error of effect is already the one for the caller
 			}
 			return answer, err
 		})

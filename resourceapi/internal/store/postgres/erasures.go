@@ -54,7 +54,7 @@ type erasureRow struct {
 	SearchedID   uuid.UUID
 }
 
-// target returns the table of what is erased, and the condition for its submissions. $2 are the Subjects.
+// target returns the table of the erased records, and a condition that selects their submissions. $2 has the Subjects.
 func (e *erasureRow) target() (table, submissions string) {
 	if e.Kind == engage.ErasedForm {
 		return "resource.forms", "form_id = any($2)"
@@ -273,7 +273,7 @@ func (s *Store) ProcessErasure(ctx context.Context) (found bool, err error) {
 	for i := 0; err == nil && !found && i < len(waiting); i++ {
 		err = inTransaction(ctx, s.pool, func(t *transaction) { found = t.processErasure(waiting[i]) })
 		if err != nil {
-			// It goes behind the others, on a connection of its own: the time of the batch may be over.
+			// The other erasures come first next time. This is outside the transaction, whose time may be over.
 			err = errors.Join(err, s.exec(ctx, "postpone an erasure", `update resource.erasures set worked_at = now()
 				where tenant_id = $1 and id = $2`, waiting[i].TenantID, waiting[i].ID))
 		}

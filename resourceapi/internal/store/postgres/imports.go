@@ -171,8 +171,8 @@ type waitingImport struct {
 	content         string
 }
 
-// takeImport locks the turn and an import of the first of the workspaces that has one, until the transaction ends. It
-// returns nil if there is none of which another worker has neither.
+// takeImport takes an import of the first workspace that has one and whose turn no other worker has. It locks the turn
+// and the import until the transaction ends. It returns nil if there is none.
 func (t *transaction) takeImport(workspaces []uuid.UUID) *waitingImport {
 	for _, workspaceID := range workspaces {
 		taken := &waitingImport{workspaceID: workspaceID}

@@ -164,8 +164,8 @@ func takeRows[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T], take func(
 // the client sees.
 type changesSQL struct {
 	table, columns string
-	// conditions that select the list, with parameters: its records, and those in the change index; each only in the
-	// months of what was created, or changed, since the time
+	// Conditions with parameters: created selects the records of the list, changed those in the change index. Each is
+	// limited to the months of the records created or changed since the time.
 	created, changed string
 	changedAt        string // column with the time of the last change
 	updatedAt        string // expression of updatedAt as callers see it

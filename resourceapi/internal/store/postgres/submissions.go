@@ -66,7 +66,8 @@ func (e *Engage) SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID
 	return oneSubmission(ctx, e.pool, id, engage.ErrNotFound, scan, text, args...)
 }
 
-// oneSubmission is oneRow for a statement about the submission with the id, which ends in a condition.
+// oneSubmission is oneRow for a statement about the submission with this id. text ends with a condition, to which
+// oneSubmission adds each month that the id allows, until it finds the row.
 func oneSubmission[T any](
 	ctx context.Context, db *database, id uuid.UUID, missing error, scan pgx.RowToFunc[T], text string, args ...any,
 ) (one T, err error) {
