@@ -5,7 +5,7 @@ SHELL := /bin/sh
 export GOTOOLCHAIN := local
 OLDEST_GO := 1.26
 
-.PHONY: help run test bench torture fuzz screenshots generate sbom release program check-go
+.PHONY: help run test bench torture fuzz mutants screenshots generate sbom release program check-go
 
 help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup, cluster, citus or landed, and write the results to e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   run every fuzz test for that time; ONLY=FuzzBearer selects by name (make test runs the seeds)'
+	@echo 'make mutants PACKAGE=p   change a package (a folder) in one place at a time, and list the changes that its tests miss'
 	@echo 'make screenshots     write pictures of all pages to .almoner/screenshots'
 	@echo 'make generate        regenerate the tables of settings and the licences'
 	@echo 'make release VERSION=0.1.0   write programs, images, checksums and bills of materials to .almoner/release'
@@ -43,6 +44,9 @@ torture: program
 
 fuzz: program
 	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
+
+mutants: program
+	@exec .almoner/bin/almoner mutants '$(PACKAGE)'
 
 screenshots: program
 	@exec .almoner/bin/almoner screenshots
