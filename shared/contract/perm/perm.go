@@ -293,8 +293,8 @@ func (r Resource) ForConnectors() Set { return append(Set(nil), usable[r]...) }
 func (s Set) Usable(identifier string) Set {
 	_, rest, absolute := strings.Cut(identifier, "://")
 	at := strings.IndexByte(rest, '/')
-	if !absolute || at < 0 {
-		return nil // a base address
+	if !absolute || at <= 0 {
+		return nil // a base address, or one without a host
 	}
 	return s.Intersect(usable[Resource(rest[at:])])
 }

@@ -127,3 +127,40 @@ func FuzzScope(f *testing.F) {
 		}
 	})
 }
+
+func TestPermission_ModuleAndReads(t *testing.T) {
+	for p, want := range map[Permission]struct{ ofModule, reads bool }{
+		"":                      {},
+		AccountAPIAccess:        {},
+		AccountReadMembers:      {reads: true},
+		ProgrammesRead:          {ofModule: true, reads: true},
+		ProgrammesWrite:         {ofModule: true},
+		"programmes:read":       {ofModule: true},
+		"programmes:write:read": {ofModule: true},
+	} {
+		if p.OfModule() != want.ofModule || p.Reads() != want.reads {
+			t.Errorf("%q: of a module %t, reads %t", p, p.OfModule(), p.Reads())
+		}
+	}
+}
+
+func TestDescribe_KnowsEntriesAlone(t *testing.T) {
+	for _, entry := range All() {
+		if found, known := Describe(entry.ID); !known || found.ID != entry.ID {
+			t.Errorf("%s: %v %t", entry.ID, found, known)
+		}
+	}
+	if found, known := Describe("programmes:read:other"); known || found.ID != "" {
+		t.Errorf("unknown: %v", found)
+	}
+}
+
+func TestSet_NeedsAndOfAccount(t *testing.T) {
+	set := NewSet(ProgrammesWrite, AccountAPIAccess, ProgrammesRead)
+	if got := set.Needs(); !slices.Equal(got, NewSet(ProgrammesRead)) {
+		t.Errorf("needs %v", got)
+	}
+	if got := set.OfAccount(); !slices.Equal(got, NewSet(AccountAPIAccess)) {
+		t.Errorf("of account %v", got)
+	}
+}

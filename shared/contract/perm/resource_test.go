@@ -42,3 +42,17 @@ func TestForConnectors_IncludesReadsOfWrites(t *testing.T) {
 		}
 	}
 }
+
+func TestIdentifiers_AreBelowBaseURL(t *testing.T) {
+	got := Identifiers("https://api.example")
+	if !slices.Equal(got, []string{"https://api.example/v1", "https://api.example/mcp"}) {
+		t.Error(got)
+	}
+	all := FullSet()
+	for _, identifier := range append(got, "https:///v1") {
+		usable := all.Usable(identifier)
+		if hasHost := identifier != "https:///v1"; (len(usable) > 0) != hasHost {
+			t.Errorf("%s: %v", identifier, usable)
+		}
+	}
+}
