@@ -33,10 +33,10 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Own(t), t: t}
 	service, done, err := app.Admin(t.Context(), []string{
 		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver,
-		"ALMONER_REDIS_URL=" + b.Redis.URL,
+		"ALMONER_REDIS_URL=" + b.Config.RedisURL.Reveal(),
 		"ALMONER_KEYS=" + b.Keys.Reveal(),
 		"ALMONER_BASE_URL=" + apitest.Issuer,
 	}, slog.New(slog.NewTextHandler(b.Log, nil)))

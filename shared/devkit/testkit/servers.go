@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
 	"net"
@@ -98,29 +99,43 @@ func relay(from, to net.Conn, seen func(part []byte)) {
 // A MetadataHost is a platform's website on this machine with TLS. It serves the metadata documents of clients that are
 // not registered.
 type MetadataHost struct {
-	URL string
+	URL string // of the host, or of the folder on it that For made
 
 	t        testing.TB
 	server   *httptest.Server
+	folder   string
 	requests atomic.Int32
 
 	mu      sync.Mutex
-	answers map[string]http.HandlerFunc
+	answers map[string]http.HandlerFunc // by path within the folder
 	status  int
+	folders map[string]*MetadataHost
 }
 
 // NewMetadataHost starts a website without documents.
 func NewMetadataHost(t testing.TB) *MetadataHost {
 	t.Helper()
 	m := &MetadataHost{t: t, answers: map[string]http.HandlerFunc{}, status: http.StatusOK}
+	m.folders = map[string]*MetadataHost{}
 	m.server = httptest.NewTLSServer(m)
 	m.URL = m.server.URL
 	t.Cleanup(m.server.Close)
 	return m
 }
 
+// For returns a folder of the website for another test: it has documents, a number of requests and failures of its own.
+func (m *MetadataHost) For(t testing.TB) *MetadataHost {
+	folder := "/" + strings.ToLower(rand.Text())
+	out := &MetadataHost{URL: m.server.URL + folder, t: t, server: m.server, folder: folder, status: http.StatusOK}
+	out.answers = map[string]http.HandlerFunc{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.folders[folder] = out
+	return out
+}
+
 // Name returns the host name with its port.
-func (m *MetadataHost) Name() string { return strings.TrimPrefix(m.URL, "https://") }
+func (m *MetadataHost) Name() string { return strings.TrimPrefix(m.server.URL, "https://") }
 
 // PEM returns the certificate to trust, in the format of the setting.
 func (m *MetadataHost) PEM() string {
@@ -180,10 +195,16 @@ func (m *MetadataHost) Fail(status int) {
 }
 
 func (m *MetadataHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m.requests.Add(1)
 	m.mu.Lock()
-	status, answer := m.status, m.answers[r.URL.Path]
+	folder, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	within := m.folders["/"+folder]
+	status, answer := m.status, m.answers[strings.TrimPrefix(r.URL.Path, m.folder)]
 	m.mu.Unlock()
+	if within != nil {
+		within.ServeHTTP(w, r)
+		return
+	}
+	m.requests.Add(1)
 	switch {
 	case status != http.StatusOK:
 		w.WriteHeader(status)

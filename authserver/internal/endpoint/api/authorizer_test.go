@@ -23,7 +23,7 @@ type bearerEnv struct {
 
 func newBearerEnv(t *testing.T) *bearerEnv {
 	t.Helper()
-	b := &bearerEnv{Server: apitest.Start(t), t: t}
+	b := &bearerEnv{Server: apitest.Own(t), t: t}
 	b.user = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b
 }
@@ -134,7 +134,7 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 	)
 	unknownPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
 	b.Fixture.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
-	otherServer := apitest.Start(t)
+	otherServer := apitest.Own(t)
 	app, appSecret := otherServer.Fixture.Confidential(perm.AccountAPIAccess)
 	foreignToken := otherServer.Linked(app, appSecret, otherServer.Fixture.Member(perm.AccountAPIAccess)).Access
 	good := b.Fixture.Token(b.user, perm.AccountAPIAccess)

@@ -22,7 +22,7 @@ type clientsEnv struct {
 
 func newClientsEnv(t *testing.T, changes ...apitest.Change) *clientsEnv {
 	t.Helper()
-	b := &clientsEnv{Server: apitest.Start(t, changes...), t: t}
+	b := &clientsEnv{Server: apitest.Own(t, changes...), t: t}
 	b.registrar = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess, perm.ProgrammesRead)
 	return b

@@ -28,7 +28,7 @@ var held = []perm.Permission{
 
 func newMembersEnv(t *testing.T) *membersEnv {
 	t.Helper()
-	b := &membersEnv{Server: apitest.Start(t), t: t}
+	b := &membersEnv{Server: apitest.Own(t), t: t}
 	b.manager = b.Fixture.Member(held...)
 	b.token = b.Fixture.Token(b.manager, held...)
 	b.base = "/v1/account/tenants/" + b.Fixture.WorkspaceID.String()

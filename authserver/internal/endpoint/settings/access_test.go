@@ -121,7 +121,7 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 
 func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	for _, path := range append(pages(), developers+"?tenant=x") {
 		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
 			t.Errorf("GET %s: to %q", path, to)
@@ -140,7 +140,7 @@ func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 
 func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
 	own := browser.Get(newToken).Form(tokens).Get("key")
@@ -171,7 +171,7 @@ func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
 // A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
 func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	const words = "You were signed out. Nothing was changed, and your input was not saved."
@@ -196,7 +196,7 @@ func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
 
 func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
@@ -244,7 +244,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 
 func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	site.Fixture.Join(elsewhere, ada.ID, perm.ProgrammesRead)
@@ -270,7 +270,7 @@ func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 
 func TestPages_OutageIs503(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()
 	defer restore()

@@ -30,7 +30,7 @@ func appForm(page *browsertest.Page, changes url.Values) url.Values {
 
 func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	form := appForm(browser.Get(newApp), nil)
@@ -75,7 +75,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 
 func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
 		changes url.Values
@@ -150,7 +150,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 // Only the chosen kind is registered: a user who asks for a connector never gets a secret.
 func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	mcp := []string{browsertest.Issuer + "/mcp"}
 	for name, c := range map[string]struct {
@@ -199,7 +199,7 @@ func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 // Assistants use the MCP endpoint, so it is the default resource.
 func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Post(apps, appForm(browser.Get(newApp), url.Values{"kind": {"connector"}}))
 	if page.Status != http.StatusOK ||
@@ -224,7 +224,7 @@ func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 // A double click or a browser's retry sends the same form several times at once.
 func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	form := appForm(browser.Get(newApp), nil)
 	answers := make([]*browsertest.Page, 8)
@@ -260,7 +260,7 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 
 func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(developer(site))
 	const good = `select count(*) from account.client_secrets
@@ -282,7 +282,7 @@ func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
 
 func TestDeleteApp_RevokesGrants(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
@@ -303,7 +303,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 
 func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()

@@ -14,7 +14,7 @@ const connect = "/settings/connect"
 
 func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	for _, path := range []string{connect, "/settings/apps"} {
@@ -72,7 +72,7 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 
 func TestConnectedApps_DisconnectAllEndsApprovalsOfOneApplication(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	other := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)

@@ -30,7 +30,7 @@ func openConsent(browser *browsertest.Browser, c client.Client, changes ...strin
 
 func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -105,7 +105,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 // A page shows 25 connectors, and has less than 60 KB together with 25 connections.
 func TestConnectors_ArePagedAndLight(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	for range 60 {
 		app := site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...)
@@ -143,7 +143,7 @@ func TestConnectors_ArePagedAndLight(t *testing.T) {
 
 func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")

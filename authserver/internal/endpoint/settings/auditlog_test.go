@@ -12,7 +12,7 @@ import (
 
 func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	const events = 1234

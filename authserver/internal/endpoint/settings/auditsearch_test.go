@@ -12,7 +12,7 @@ import (
 
 func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	eve := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -56,7 +56,7 @@ func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 
 func TestAudit_CSVMarksFormulas(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for _, text := range []string{`=HYPERLINK("https://x")`, "+1", "-1", "@SUM(A1)", "\t=1", "a\n=1,\"b\""} {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject, request_id)
@@ -88,7 +88,7 @@ func TestAudit_CSVMarksFormulas(t *testing.T) {
 // Both logs refuse days in the wrong order, with an error at the field.
 func TestLogs_DaysInWrongOrderAreRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site))
 	const want = "“From” must not be later than “To”"
 	for _, path := range []string{"/settings/audit", "/settings/connectors/log"} {

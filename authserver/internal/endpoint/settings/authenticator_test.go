@@ -76,7 +76,7 @@ func password(b *browsertest.Browser, who browsertest.Person) *browsertest.Page 
 
 func TestAuthenticator_PasswordNeedsCode(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	secret, now, recovery := withApp(t, site.SignedIn(ada))
 
@@ -129,7 +129,7 @@ func TestAuthenticator_PasswordNeedsCode(t *testing.T) {
 
 func TestAuthenticator_TicketEndsWithThePassword(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	_, _, recovery := withApp(t, site.SignedIn(ada))
 	asked := password(site.Browser(), ada)
@@ -149,7 +149,7 @@ func TestAuthenticator_TicketEndsWithThePassword(t *testing.T) {
 
 func TestAuthenticator_OneRecoveryCodeSignsInOnce(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	_, _, recovery := withApp(t, site.SignedIn(ada))
 	const tries = 4
@@ -177,7 +177,7 @@ func TestAuthenticator_OneRecoveryCodeSignsInOnce(t *testing.T) {
 
 func TestAuthenticator_ReauthenticationNeedsCode(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b := site.SignedIn(ada)
 	_, _, recovery := withApp(t, b)
@@ -210,7 +210,7 @@ func TestAuthenticator_ReauthenticationNeedsCode(t *testing.T) {
 
 func TestAuthenticator_CodesAreReplacedAndAppIsRemoved(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	b := site.SignedIn(ada)
 	_, _, recovery := withApp(t, b)
@@ -233,7 +233,7 @@ func TestAuthenticator_CodesAreReplacedAndAppIsRemoved(t *testing.T) {
 
 func TestAuthenticator_TriesAreLimited(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	_, _, recovery := withApp(t, site.SignedIn(ada))
 	asked := password(site.Browser(), ada)

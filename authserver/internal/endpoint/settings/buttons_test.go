@@ -14,7 +14,7 @@ import (
 // A user of a screen reader moves from button to button, so each name must be distinct.
 func TestPages_ButtonNamesAreDistinct(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first := site.Redeemed(app, ada.ID)

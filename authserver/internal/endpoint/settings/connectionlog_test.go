@@ -16,7 +16,7 @@ import (
 const connectionLog = "/settings/connectors/log"
 
 func TestConnectionLog_SearchSelectsAttemptsOfPageAndExports(t *testing.T) {
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	in := site.Fixture.WorkspaceID
 	ada, eve := developer(site, perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	left, other := site.Stranger(), site.Fixture.Workspace("Elsewhere")
@@ -87,7 +87,7 @@ func TestConnectionLog_SearchSelectsAttemptsOfPageAndExports(t *testing.T) {
 
 // A connection is ended from the log, which shows it as ended at once.
 func TestConnectionLog_DisconnectsAndShowsTheEnd(t *testing.T) {
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := developer(site, perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), eve.ID)
 	page := site.SignedIn(ada).Get(connectionLog)
@@ -104,7 +104,7 @@ func TestConnectionLog_DisconnectsAndShowsTheEnd(t *testing.T) {
 }
 
 func TestConnectionLog_IsPagedAndLight(t *testing.T) {
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,

@@ -11,7 +11,7 @@ import (
 
 func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first, second := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID)
@@ -57,7 +57,7 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 
 func TestApps_ShowsReplayAsReason(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
@@ -79,7 +79,7 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 // The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
 func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
@@ -104,7 +104,7 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 
 func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)

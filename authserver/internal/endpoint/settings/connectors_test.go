@@ -28,7 +28,7 @@ var (
 
 func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site))
 	page := browser.Get(connectors)
 	form := page.Form(connectors + "/policy")
@@ -82,7 +82,7 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 
 func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site))
 	for name, c := range map[string]struct {
 		days        string
@@ -138,7 +138,7 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 
 func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, readAndWrite...)
 	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
 	writer := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesWrite)
@@ -222,7 +222,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 
 func TestConnectorPolicy_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	eve := site.Stranger()
 	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)

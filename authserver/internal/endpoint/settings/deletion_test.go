@@ -13,7 +13,7 @@ const deletePath = "/settings/user/delete"
 
 func TestDeletion_EndsAccountAndSignsOut(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := memberManager(site)
 	memberManager(site)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
@@ -57,7 +57,7 @@ func TestDeletion_EndsAccountAndSignsOut(t *testing.T) {
 
 func TestDeletion_NeedsAnotherManager(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := memberManager(site)
 	browser := site.SignedIn(ada)
 	page := browser.Get(deletePath)

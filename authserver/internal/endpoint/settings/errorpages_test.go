@@ -11,7 +11,7 @@ import (
 
 func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	const navigation = `<nav class="sections"`
 	for name, b := range map[string]*browsertest.Browser{"stranger": site.Browser(), "user": site.SignedIn(ada)} {
@@ -26,7 +26,7 @@ func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 // Pages about an error have the choice of the workspace: the one of the request is chosen, and its links keep it.
 func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
 	missing := browser.Get("/settings/nothing")
@@ -44,7 +44,7 @@ func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
 
 func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for path, status := range map[string]int{
 		"/settings/user":                http.StatusOK,
@@ -62,7 +62,7 @@ func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
 
 // While PostgreSQL does not respond, the error page keeps the navigation and can submit the same form again.
 func TestUnavailable_KeepsFormInsideSettings(t *testing.T) {
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	browser.Headers.Set("Sec-Fetch-Site", "same-origin")

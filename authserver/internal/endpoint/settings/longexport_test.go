@@ -55,7 +55,7 @@ func TestExport_EndsWithPermission(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			site := browsertest.Start(t)
+			site := browsertest.Own(t)
 			longLog(site)
 			ada := developer(site, perm.ProgrammesRead)
 			rest, _ := begin(t, site, site.SignedIn(ada))
@@ -74,7 +74,7 @@ func TestExport_EndsWithPermission(t *testing.T) {
 // A user has at most 2 exports and searches at once. Those of other users go on.
 func TestExport_TwoAtOncePerUser(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	longLog(site)
 	in := "?tenant=" + site.Fixture.WorkspaceID.String() + "&person=ada"
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
@@ -106,7 +106,7 @@ func TestExport_TwoAtOncePerUser(t *testing.T) {
 // A search finds members by parts of their names, and other users only by their whole e-mail address.
 func TestAudit_SearchByPersonIsBounded(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := developer(site, perm.ProgrammesRead), site.Stranger()
 	site.Fixture.Exec(`update account.users set name = 'Eve Moss' where id = $1`, eve.ID)
 	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject)

@@ -47,7 +47,7 @@ func heldBy(t *testing.T, site *browsertest.Server, who browsertest.Person) stri
 
 func TestMembers_AreListedAndInvited(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(memberManager(site))
 	site.Member(perm.EngageReadForms)
 	page := browser.Get(members)
@@ -90,7 +90,7 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 // one only if the page said so.
 func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(memberManager(site))
 	form := browser.Get(members + "/invite").Form(members + "/invite")
 	form.Set("email", "sam@example.org")
@@ -151,7 +151,7 @@ func shownLink(t *testing.T, site *browsertest.Server, page *browsertest.Page) s
 
 func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := memberManager(site)
 	browser := site.SignedIn(ada)
 	read := []string{string(perm.ProgrammesRead)}
@@ -195,14 +195,14 @@ func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 // A user who may see members but not change them gets no form.
 func TestMembers_InvitePageNeedsPermission(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	page := site.SignedIn(site.Member(perm.AccountReadMembers)).Get(members + "/invite")
 	wantsWords(t, page, http.StatusForbidden, "You cannot manage the members of this workspace", "Manage members")
 }
 
 func TestMembers_PermissionsAreChanged(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	browser := site.SignedIn(ada)
 	page := browser.Get(memberPath(site, sam))
@@ -247,7 +247,7 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 // The page says that the address of a member was never confirmed, and only allows permissions to be removed.
 func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	browser := site.SignedIn(ada)
 	if page := browser.Get(members); page.HasText("Address not confirmed") {
@@ -271,7 +271,7 @@ func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 
 func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -310,7 +310,7 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 
 func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	manager := developer(site, perm.ProgrammesRead)
 	mixed := site.Member(perm.ProgrammesRead)
@@ -332,7 +332,7 @@ func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
 
 func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(memberManager(site))
 	invite := func() *browsertest.Page {
 		form := browser.Get(members + "/invite").Form(members + "/invite")

@@ -27,7 +27,7 @@ func navigation(page *browsertest.Page) []string {
 
 func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
@@ -72,7 +72,7 @@ func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 
 func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
@@ -105,7 +105,7 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 // The title of a page below a section is its heading.
 func TestPages_TitleOfSubpageIsItsHeading(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	for _, path := range append(pages(), memberPath(site, ada), "/settings/user/email", "/settings/user/delete",

@@ -13,7 +13,7 @@ import (
 // The page that shows a new application's client id also says what to do next.
 func TestApplications_RegisteredOneShowsNextSteps(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	register := func(fields url.Values) *browsertest.Page {
 		form := browser.Get(applications + "/new?tenant=" + site.Fixture.WorkspaceID.String()).Form(apps)

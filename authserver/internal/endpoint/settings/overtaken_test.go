@@ -18,7 +18,7 @@ const overtaken = "The policy was changed after you opened this page. Your chang
 // A change on an outdated page must not allow again what another user has just forbidden.
 func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.SignedIn(developer(site)), site.SignedIn(developer(site))
 	old := eve.Get(connectors).Form(connectors + "/policy")
 	ada.Post(connectors+"/policy", policyForm(ada.Get(connectors), "30", claudeAlone, perm.ProgrammesRead)).Follow()
@@ -69,7 +69,7 @@ func with(form url.Values, pairs ...string) url.Values {
 // first.
 func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, readAndWrite...)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, readAndWrite...), ada.ID)
 	browser, other := site.SignedIn(ada), site.SignedIn(developer(site))
@@ -100,7 +100,7 @@ func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 
 func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site))
 	form := browser.Get(connectors).Form(connectors + "/policy")
 	answers := make([]*browsertest.Page, 8)

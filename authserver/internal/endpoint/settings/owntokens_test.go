@@ -18,7 +18,7 @@ const ownRevoke = "/settings/security/tokens/revoke"
 // A user who may no longer create tokens can still see and revoke the existing ones, in every workspace.
 func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	site.Fixture.Join(elsewhere, ada.ID)
@@ -83,7 +83,7 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 
 func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
@@ -95,7 +95,7 @@ func TestSecurity_EndedTokenIsNotListed(t *testing.T) {
 // A user without a password is not asked for one.
 func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)

@@ -35,7 +35,7 @@ func linked(browser *browsertest.Browser, from, prefix string) *browsertest.Page
 // A leaked secret must not stay valid for a day because the password was mistyped first.
 func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	site.Fixture.Confidential(perm.ProgrammesRead)
@@ -90,7 +90,7 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 // The old secret ends at once if the box is ticked. The user ticks it, and no link that another person sends.
 func TestReplaceSecret_LinkTicksNothing(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -112,7 +112,7 @@ func TestReplaceSecret_LinkTicksNothing(t *testing.T) {
 // A user without a password is sent to reauthentication from the same form.
 func TestReplaceSecret_MissingPasswordKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)

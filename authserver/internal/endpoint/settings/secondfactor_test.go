@@ -36,7 +36,7 @@ func consentPath(site *browsertest.Server) string {
 
 func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := administrator(site)
 	site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -70,7 +70,7 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 // link to a second factor that returns to the page. Existing tokens keep working.
 func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := administrator(site)
 	browser := site.SignedIn(ada)
 	consent := consentPath(site)
@@ -158,7 +158,7 @@ func linksTo(page *browsertest.Page, path string) (found []string) {
 // With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey.
 func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := administrator(site)
 	thief := site.SignedIn(ada)
 	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
@@ -191,7 +191,7 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 // That holds for each change of how the user signs in, although no workspace requires a second factor.
 func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := administrator(site)
 	thief := site.SignedIn(ada)
 	const password = "/settings/security/password"

@@ -14,7 +14,7 @@ func signedIn(b *browsertest.Browser) bool { return b.Get("/settings/user").Stat
 
 func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
 	there.Headers.Set(
@@ -67,7 +67,7 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 
 func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	thief := site.Browser()
 	thief.Headers.Set("X-Forwarded-For", "192.0.2.66")
@@ -80,7 +80,7 @@ func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 
 func TestFlash_IsShownOnce(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	here := site.SignedIn(ada)
 	site.SignedIn(ada)

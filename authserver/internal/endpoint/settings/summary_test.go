@@ -50,7 +50,7 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 
 func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Get(newToken)
 	if strings.Contains(page.Body, "Error: ") || strings.Contains(page.Body, `id="problem"`) {
@@ -84,7 +84,7 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 // All errors are listed, and the first field gets the focus without a script.
 func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
 		page  *browsertest.Page
@@ -145,7 +145,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 // A page with 62 tokens or 64 applications has 25 of them and less than 60 KB, and a search finds the others.
 func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	held := perm.All()
 	permissions := make([]perm.Permission, len(held))
 	for i, entry := range held {
@@ -199,7 +199,7 @@ func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 // A page whose form was refused says so in its title, also if the error is only at a field.
 func TestPages_TitleReportsRefusedForm(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t, func(c *app.Config, _ string) {
+	site := browsertest.Own(t, func(c *app.Config, _ string) {
 		c.SMTPURL, c.MailFrom = "smtp://127.0.0.1:1?tls=none", "Almoner <almoner@example.org>"
 	})
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
@@ -220,7 +220,7 @@ func TestPages_TitleReportsRefusedForm(t *testing.T) {
 // All errors of a form are shown at once, the missing password too, and the first one has the focus.
 func TestDevelopers_MissingPasswordIsShownWithOtherErrors(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	site.Wait(session.Freshness)
 	for page, action := range map[string]string{newToken: tokens, newApp: apps, newHook: webhooks} {

@@ -29,7 +29,7 @@ var tokenPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
 func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	form := tokenForm(browser.Get(newToken), "  Nightly <b>export</b> ", "7", perm.ProgrammesRead)
@@ -74,7 +74,7 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 
 func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
 		name, days  string
@@ -120,7 +120,7 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 
 func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	fresh := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
 	if fresh.Has("password") {
@@ -161,7 +161,7 @@ func TestMakeToken_NeedsPasswordAfterTenMinutes(t *testing.T) {
 
 func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := developer(site, perm.ProgrammesRead), developer(site, perm.ProgrammesRead)
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	mine, hers := site.SignedIn(ada), site.SignedIn(eve)
@@ -188,7 +188,7 @@ func TestRevokeToken_OnlyOwnTokens(t *testing.T) {
 
 func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	old := site.Fixture.Token(ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	browser := site.SignedIn(ada)

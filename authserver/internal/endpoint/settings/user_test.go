@@ -14,7 +14,7 @@ const namePath = "/settings/user/name"
 
 func TestUser_ChangesName(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Stranger()
 	browser := site.SignedIn(ada)
 	form := browser.Get("/settings/user").Form(namePath)

@@ -22,7 +22,7 @@ import (
 // hookSite is a site whose resourceapi has published a key.
 func hookSite(t *testing.T) (*browsertest.Server, *webhook.Keys) {
 	t.Helper()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	keys, err := webhook.NewKeys(seal.NewKeys([]byte("0123456789abcdef0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 
 func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	add := func() *browsertest.Page {
 		page := browser.Get(newHook)

@@ -14,7 +14,7 @@ const maxPage = 60 << 10
 // A page has at most 60 KB however many members, invitations, connections, tokens, applications and sign-ins there are.
 func TestPages_AreLight(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	held := perm.All()
 	permissions := make([]perm.Permission, len(held))
 	for i, entry := range held {

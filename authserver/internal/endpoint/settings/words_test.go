@@ -31,7 +31,7 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 // logOf returns the text of an audit log with one event of each action.
 func logOf(t *testing.T, actions []audit.Description) string {
 	t.Helper()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site)
 	for _, d := range actions {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
@@ -57,7 +57,7 @@ func logOf(t *testing.T, actions []audit.Description) string {
 
 func TestApps_PausedConnectionNamesReason(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	site.Redeemed(app, ada.ID)

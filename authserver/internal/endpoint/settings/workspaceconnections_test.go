@@ -26,7 +26,7 @@ var older = regexp.MustCompile(`href="([^"]*)">Show older`)
 // An administrator sees the connections of all members of the workspace, and ends one.
 func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := developer(site), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first, second := site.Redeemed(app, eve.ID), site.Redeemed(app, eve.ID)
@@ -76,7 +76,7 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 
 func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	oldest := site.Redeemed(app, ada.ID)
@@ -98,7 +98,7 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 // The search finds a connection by the application, or by the name or address of the person.
 func TestConnections_AreSearchable(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, sam := developer(site, perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.users set name = 'Sam 100% Reed' where id = $1`, sam.ID)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -133,7 +133,7 @@ const llmPath = connectors + "/llm"
 
 func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := developer(site, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
@@ -165,7 +165,7 @@ func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 
 func TestLLM_RequiresPermissionToManageMembers(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead, perm.AccountReadMembers))
 	page := browser.Get(connectors)
 	if strings.Contains(page.Body, llmPath) {

@@ -22,7 +22,7 @@ const switching = "/settings/workspace"
 // After a form is sent, the page's URL is the form's, which a GET does not serve.
 func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, first := inTwo(site)
 	own := site.Fixture.WorkspaceID.String()
 	browser := site.SignedIn(ada)
@@ -63,7 +63,7 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 // A workspace that was visited stays chosen (contract, section 7), for every page and for a form without a workspace.
 func TestWorkspace_StaysChosenOnceVisited(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
 	for _, workspace := range []string{first, site.Fixture.WorkspaceID.String(), first} {
@@ -93,7 +93,7 @@ func TestWorkspace_StaysChosenOnceVisited(t *testing.T) {
 // The switcher is on every page, also if the user may open the page in only one workspace.
 func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, other := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
 	site.Fixture.Join(other, ada.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -123,7 +123,7 @@ func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
 // of workspaces are equal.
 func TestWorkspaceSwitcher_HasOneDefault(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, other := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
 	site.Fixture.Join(other, ada.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
@@ -145,7 +145,7 @@ func TestWorkspaceSwitcher_HasOneDefault(t *testing.T) {
 
 func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, first := inTwo(site)
 	other := site.Fixture.Workspace("Zion Hall").String()
 	browser := site.SignedIn(ada)
@@ -170,7 +170,7 @@ func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
 
 func TestNavigation_KeepsWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
 	ofWorkspace := []string{developers, connectors, "/settings/audit"}
@@ -194,7 +194,7 @@ func TestNavigation_KeepsWorkspace(t *testing.T) {
 
 func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
 	workspace := site.Fixture.WorkspaceID.String()
@@ -223,7 +223,7 @@ func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 
 func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, _ := inTwo(site)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)

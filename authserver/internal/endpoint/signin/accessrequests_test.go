@@ -21,7 +21,7 @@ const asking = "/access-requests"
 // start serves a site that queues mails for a server that does not answer.
 func start(t *testing.T) *browsertest.Server {
 	t.Helper()
-	return browsertest.Start(t, func(c *app.Config, _ string) {
+	return browsertest.Own(t, func(c *app.Config, _ string) {
 		c.SMTPURL, c.MailFrom = "smtp://127.0.0.1:1?tls=none", "Almoner <almoner@example.org>"
 	})
 }
@@ -240,7 +240,7 @@ func TestAsk_LLMIntegration(t *testing.T) {
 }
 
 func TestAsk_WithoutMailPageNamesManagers(t *testing.T) {
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	boss := site.Member(perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesWrite, perm.ProgrammesRead)
 	program, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	for name, c := range map[string]struct {

@@ -55,7 +55,7 @@ func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers
 // A wrong password during a flood gets a 429 with Retry-After at once. It is not reported as an error of the server.
 func TestSignIn_FloodGets429(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	for range 5 {
 		site.Passwords.Wrong(session.Caller{Email: ada.Email, Address: netip.MustParseAddr("192.0.2.1")})
@@ -72,7 +72,7 @@ func TestSignIn_FloodGets429(t *testing.T) {
 // address.
 func TestSignIn_KnownBrowserGetsNextSlot(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	device := ""

@@ -24,7 +24,7 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	e := &testEnv{Server: browsertest.Start(t), t: t}
+	e := &testEnv{Server: browsertest.Own(t), t: t}
 	held := []perm.Permission{perm.AccountAPIAccess, perm.AccountWriteMembers, perm.ProgrammesRead}
 	e.manager = e.Fixture.Member(held...)
 	e.bearer = apitest.Bearer(e.Fixture.Token(e.manager, held...))

@@ -18,7 +18,7 @@ func attempt(site *browsertest.Server, from, email, password string) *browsertes
 
 func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, bob := site.Member(), site.Member()
 	const thief, home, office = "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1"
 	for i := range 10 {
@@ -54,7 +54,7 @@ func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T)
 
 func TestSignIn_HundredAndFirstWrongPasswordPerAddressIsRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	const thief = "192.0.2.1"
 	for i := range 100 {
@@ -73,7 +73,7 @@ func TestSignIn_HundredAndFirstWrongPasswordPerAddressIsRefused(t *testing.T) {
 
 func TestSignIn_WithoutRedisWrongPasswordsStillCount(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	site.Redis.Stop()
 	for i := range 10 {

@@ -15,7 +15,7 @@ import (
 
 func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	browser := site.Browser()
 	answer := browser.Get("/login").
@@ -47,7 +47,7 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 // A browser that blocks cookies would come back to the sign-in page without a reason.
 func TestSignIn_WithoutCookiesSaysSo(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	form := site.Browser().Get("/login?return=/settings/apps").Form("/login")
 	form.Set("email", ada.Email)
@@ -68,7 +68,7 @@ func TestSignIn_WithoutCookiesSaysSo(t *testing.T) {
 
 func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	const home = "/settings/user"
 	for asked, want := range map[string]string{
@@ -107,7 +107,7 @@ func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
 
 func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, gone := site.Member(), site.Member()
 	site.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
 	attempt := func(email, password string) (int, string) {
@@ -135,7 +135,7 @@ func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
 
 func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	request := "/oauth/authorize?" + url.Values{
 		"client_id":    {app.ID.String()},
@@ -168,7 +168,7 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 
 func TestSignIn_BadFormIsShownAgain(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	for name, form := range map[string]url.Values{
 		"nothing":        {},
 		"no password":    {"email": {"ada@example.org"}},
@@ -194,7 +194,7 @@ func TestSignIn_BadFormIsShownAgain(t *testing.T) {
 
 func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	good := url.Values{"email": {ada.Email}, "password": {browsertest.Password}}
 	for name, header := range map[string]http.Header{
@@ -230,7 +230,7 @@ func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
 
 func TestSignOut_EndsCopiesOfTheCookie(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	stolen := site.Browser()

@@ -9,7 +9,7 @@ import (
 
 func TestSession_OutageIsNotSignedOut(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	browser, stranger := site.SignedIn(ada), site.Browser()
 	restore := site.CutPostgres()
@@ -35,7 +35,7 @@ func TestSession_OutageIsNotSignedOut(t *testing.T) {
 
 func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	for name, sql := range map[string]string{
 		"ended elsewhere": `update account.sign_ins set ended_at = now() where user_id = $1`,
 		"expired":         `update account.sign_ins set expires_at = now() where user_id = $1`,
@@ -57,7 +57,7 @@ func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
 
 func TestSession_UseResetsIdleTime(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	site.Fixture.Exec(
@@ -73,7 +73,7 @@ func TestSession_UseResetsIdleTime(t *testing.T) {
 
 func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, bob := site.Member(), site.Member()
 	browser := site.SignedIn(ada)
 	before, session := browser.Cookies(), browser.Session()

@@ -28,7 +28,7 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Own(t), t: t}
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, _ = b.Fixture.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
 	return b

@@ -1,5 +1,6 @@
 // Package apitest serves authserver to tests, built by app.New, on a real listener with a real Postgres and a real
-// Redis (Server), and sends it requests as clients do. Package browsertest opens its pages.
+// Redis, and sends it requests as clients do. The tests of a process share one service (Shared); those that disturb
+// others have their own (Own). Package browsertest opens its pages.
 package apitest
 
 import (
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -51,17 +53,23 @@ const (
 	IntrospectPath = "/v1/account/oauth/introspect"
 )
 
-// A Server is authserver over real stores, built by app.New.
+// A Server is what a test sees of a service: a workspace, and a folder on the platform's website.
 type Server struct {
-	app.Parts
+	*service
 	t       testing.TB
 	Fixture *fixture.Fixture
-	Redis   *localstore.Redis
-	URL     string
-	Log     *testkit.Log
+	Redis   *localstore.Redis     // nil if the service is shared
 	Clients *testkit.MetadataHost // serves metadata documents of clients
-	Uses    *Uses
-	Keys    credential.Secret // in the format of ALMONER_KEYS
+	address string                // from which requests to a shared service seem to come
+}
+
+// A service is authserver over real stores, built by app.New.
+type service struct {
+	app.Parts
+	URL  string
+	Log  *testkit.Log
+	Uses *Uses
+	Keys credential.Secret // in the format of ALMONER_KEYS
 
 	Config app.Config
 	// FailuresAt is the time at which the clock of the limiter of failures stands still; nil while it runs.
@@ -73,8 +81,31 @@ type Server struct {
 // A Change changes the configuration of a Server, which will be served at url.
 type Change func(c *app.Config, url string)
 
-// Start serves a Server for the test.
-func Start(t testing.TB, changes ...Change) *Server {
+var running = testkit.Once(func(t testing.TB) *Server { return Own(t, behindProxy) })
+
+func behindProxy(c *app.Config, _ string) { c.TrustedProxies = "127.0.0.1,::1" }
+
+// Shared returns a new workspace of the service that the tests of this process share. Other tests use the service at
+// the same time. The test's requests come from an address of its own.
+func Shared(t testing.TB) *Server { t.Helper(); return running(t).For(t) }
+
+// For returns a new workspace of the same service for another test.
+func (s *Server) For(t testing.TB) *Server {
+	t.Helper()
+	other := &Server{service: s.service, t: t, Fixture: s.Fixture.For(t), Clients: s.Clients.For(t)}
+	other.address = NewAddress()
+	return other
+}
+
+// NewAddress returns a random private IPv4 address.
+func NewAddress() string {
+	part := make([]byte, 3)
+	_, _ = rand.Read(part) // never fails (crypto/rand)
+	return netip.AddrFrom4([4]byte{10, part[0], part[1], part[2]}).String()
+}
+
+// Own serves a Server of this test alone, which may change its configuration and its clock, or stop its stores.
+func Own(t testing.TB, changes ...Change) *Server {
 	t.Helper()
 	s := New(t)
 	s.Serve(changes...)
@@ -82,16 +113,23 @@ func Start(t testing.TB, changes ...Change) *Server {
 	return s
 }
 
-// New returns a Server with empty stores, which Serve serves.
+// New returns a Server of this test alone with empty stores, which Serve serves.
 func New(t testing.TB) *Server {
 	t.Helper()
 	return &Server{
+		service: &service{Log: &testkit.Log{}, Uses: &Uses{}},
 		t:       t,
 		Fixture: fixture.New(t),
 		Redis:   testkit.NewRedis(t),
-		Log:     &testkit.Log{},
-		Uses:    &Uses{},
 		Clients: testkit.NewMetadataHost(t),
+	}
+}
+
+// mustOwn fails a test that would disturb others.
+func (s *Server) mustOwn() {
+	s.t.Helper()
+	if s.address != "" {
+		s.t.Fatal("other tests use this service: start it with Own")
 	}
 }
 
@@ -139,11 +177,16 @@ func (s *Server) Serve(changes ...Change) {
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.shift.Load())) }
 
 // Wait moves the clock of the server under test. The clocks of the stores do not change.
-func (s *Server) Wait(d time.Duration) { s.shift.Add(int64(d)) }
+func (s *Server) Wait(d time.Duration) {
+	s.t.Helper()
+	s.mustOwn()
+	s.shift.Add(int64(d))
+}
 
 // CutPostgres disconnects every client from the database until the returned function is called.
 func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
+	s.mustOwn()
 	restoreDatabase := s.Fixture.Database.Cut(s.t)
 	return func() {
 		restoreDatabase()
@@ -178,6 +221,9 @@ func (s *Server) Send(method, path, body string, headers ...string) Answer {
 	s.must(err)
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
+	}
+	if s.address != "" && request.Header.Get("X-Forwarded-For") == "" {
+		request.Header.Set("X-Forwarded-For", s.address)
 	}
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := client.Do(request)

@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A Browser stores cookies and follows redirects only on request.
@@ -34,7 +35,9 @@ type Browser struct {
 // Browser opens a browser without cookies.
 func (s *Server) Browser() *Browser {
 	s.t.Helper()
-	return At(s.t, s.URL)
+	b := At(s.t, s.URL)
+	b.Headers.Set("X-Forwarded-For", apitest.NewAddress()) // limits count failures by address
+	return b
 }
 
 // At opens a new browser for a server at origin that the test serves itself.
@@ -148,16 +151,25 @@ type Server struct {
 	hash credential.Secret
 }
 
-// Start serves a Server for the test. Requests may come from any address, because the loopback address is a trusted
-// proxy. The changes are those of apitest.Start.
-func Start(t testing.TB, changes ...apitest.Change) *Server {
+var running = testkit.Once(func(t testing.TB) *Server { return Own(t) })
+
+// Shared returns a new workspace of the service that the tests of this process share.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	s := running(t)
+	return &Server{t: t, hash: s.hash, Server: s.Server.For(t)}
+}
+
+// Own serves a Server of this test alone. Requests may come from any address, because the loopback address is a trusted
+// proxy. The changes are those of apitest.Own.
+func Own(t testing.TB, changes ...apitest.Change) *Server {
 	t.Helper()
 	hash, err := session.HashPassword(Password, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)
 	}
 	local := func(c *app.Config, url string) { c.AppURL, c.TrustedProxies = url, "127.0.0.1,::1" }
-	return &Server{t: t, hash: hash, Server: apitest.Start(t, append([]apitest.Change{local}, changes...)...)}
+	return &Server{t: t, hash: hash, Server: apitest.Own(t, append([]apitest.Change{local}, changes...)...)}
 }
 
 // A Person is a user of the server.

@@ -45,7 +45,7 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 
 func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	answer := approve(site.SignedIn(ada).Get(request(connector(assistant), nil)))
@@ -78,7 +78,7 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 
 func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
 	site.Fixture.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`, app.ID, []string{uri})
@@ -91,7 +91,7 @@ func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
 
 func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	first, second := callback(t, approve(page)), callback(t, approve(page))
@@ -117,7 +117,7 @@ func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 
 func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	requestPath := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	assistant := site.Fixture.Connector(browsertest.Resource, requestPath...)
@@ -138,7 +138,7 @@ func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 
 func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(
 		browsertest.Resource,
@@ -183,7 +183,7 @@ func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 
 func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	page := browser.Get(request(confidential(app), nil))
@@ -204,7 +204,7 @@ func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 	t.Parallel()
 	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
-		site := browsertest.Start(t)
+		site := browsertest.Own(t)
 		ada := site.Member(perm.ProgrammesRead)
 		assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 		person := site.SignedIn(ada)
@@ -222,7 +222,7 @@ func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
 // After a revocation for reuse, the consent page preselects the user's former choice.
 func TestConsentPage_ProposesFormerChoice(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	browser := site.SignedIn(ada)

@@ -36,7 +36,7 @@ func choose(page *browsertest.Page, workspace uuid.UUID) *browsertest.Page {
 
 func TestChoice_NoWorkspaceIsPreselected(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(ada)
@@ -70,7 +70,7 @@ func TestChoice_NoWorkspaceIsPreselected(t *testing.T) {
 
 func TestChoice_RequiresLLMIntegration(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	off := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(off, ada.ID, perm.ProgrammesRead)
@@ -103,7 +103,7 @@ func TestChoice_RequiresLLMIntegration(t *testing.T) {
 
 func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, grace := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Harbour Advice")
 	poor := site.Fixture.Workspace("Hill Chapel")
@@ -177,7 +177,7 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 
 func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
@@ -194,7 +194,7 @@ func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
 
 func TestChoice_DenialRedirectsToClient(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(requestOf(address, web), nil))
 	answer := page.Send(choosing, browsertest.Fields{"decision": "deny"})

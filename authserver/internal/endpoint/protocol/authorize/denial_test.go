@@ -16,7 +16,7 @@ func deny(page *browsertest.Page) *browsertest.Page {
 
 func TestDenial_SendsAccessDenied(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
 	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer ||
@@ -30,7 +30,7 @@ func TestDenial_SendsAccessDenied(t *testing.T) {
 
 func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	code := callback(t, approve(page)).Get("code")
@@ -46,7 +46,7 @@ func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 // grant.
 func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	approve(page)

@@ -18,7 +18,7 @@ import (
 
 func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -70,7 +70,7 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 
 func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	address := site.Clients.Client(
 		"/oauth/native",
 		map[string]any{"client_name": "Claude Code"},
@@ -117,7 +117,7 @@ func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 
 func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
@@ -150,7 +150,7 @@ func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
 
 func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	good := site.Clients.Client("/good", nil, web)
 	for name, c := range map[string]struct {
 		address, words string
@@ -194,7 +194,7 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 
 func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for path, c := range map[string]struct{ name, says string }{
 		"/plain":  {"Claude", "Choose a workspace for Claude"},
@@ -218,7 +218,7 @@ func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 
 func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	b.Get(request(requestOf(address, web), nil))
@@ -236,7 +236,7 @@ func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
 
 func TestDocumentClient_DeletedWhilePageIsOpenIsRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	page := b.Get(request(requestOf(address, web), nil))

@@ -43,7 +43,7 @@ func connector(c client.Client) map[string]string {
 
 func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := confidential(app)
 	for name, path := range map[string]string{
@@ -72,7 +72,7 @@ func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {
 
 func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := request(confidential(app), nil)
@@ -97,7 +97,7 @@ func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 
 func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -173,7 +173,7 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 
 func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -208,7 +208,7 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 
 func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
@@ -237,7 +237,7 @@ func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 
 func TestConsentPage_SecurityHeaders(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
 	for name, want := range map[string]string{
@@ -262,7 +262,7 @@ func TestConsentPage_SecurityHeaders(t *testing.T) {
 
 func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	form := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize")
@@ -284,7 +284,7 @@ func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 
 func TestConsentPage_RefusalNamesReason(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	reader, outsider, writer := site.Member(perm.ProgrammesRead), site.Stranger(), site.Member(perm.EngageReadForms)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -329,7 +329,7 @@ func TestConsentPage_RefusalNamesReason(t *testing.T) {
 
 func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)
 	for _, person := range []browsertest.Person{outsider, reader} {

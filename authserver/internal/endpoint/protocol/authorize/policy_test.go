@@ -14,7 +14,7 @@ import (
 
 func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	site.LimitConnectors(
@@ -56,7 +56,7 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 
 func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -110,7 +110,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 
 func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")

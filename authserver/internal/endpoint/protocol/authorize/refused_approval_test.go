@@ -17,7 +17,7 @@ import (
 
 func TestApproval_OnlyFromItsOwnSession(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	path := request(confidential(app), nil)
@@ -65,7 +65,7 @@ func flip(text string) string {
 
 func TestApproval_BadFormIsRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	ticket := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize").Get("ticket")
@@ -106,7 +106,7 @@ func TestApproval_BadFormIsRefused(t *testing.T) {
 // A user who was signed out or waited too long can open the request again from the error page.
 func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	user := site.Member(perm.ProgrammesRead)
 	requestPath := request(confidential(app), nil)
@@ -161,7 +161,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 
 func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 	for name, c := range map[string]struct {
 		kind   client.Kind
@@ -210,7 +210,7 @@ func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
 
 func TestConsent_UnavailableDuringStoreOutage(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	path := request(confidential(app), nil)

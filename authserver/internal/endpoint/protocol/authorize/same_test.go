@@ -35,7 +35,7 @@ func answered(page *browsertest.Page) bool {
 
 func TestSameRequest_HasOneApproval(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser, path := site.SignedIn(site.Member(perm.ProgrammesRead)), request(confidential(app), nil)
 	otherTab := browser.Get(path)
@@ -85,7 +85,7 @@ func TestSameRequest_LastDecisionCounts(t *testing.T) {
 	} {
 		t.Run(decisions, func(t *testing.T) {
 			t.Parallel()
-			site := browsertest.Start(t)
+			site := browsertest.Own(t)
 			browser := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 			assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 			var codes []string
@@ -119,7 +119,7 @@ func TestSameRequest_LastDecisionCounts(t *testing.T) {
 
 func TestSameRequest_DiffersByClientRedirectStateChallengeAndSession(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	assistant, other := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead),
 		site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -150,7 +150,7 @@ func TestSameRequest_DiffersByClientRedirectStateChallengeAndSession(t *testing.
 // A person who goes back and chooses another workspace, or the other resource, changes the approval.
 func TestSameRequest_OneWorkspaceAndResource(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	first, second := site.Fixture.WorkspaceID, site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
@@ -187,7 +187,7 @@ func TestSameRequest_OneWorkspaceAndResource(t *testing.T) {
 
 func TestSameRequest_DenialEndsCodeOfAnotherWorkspace(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
@@ -212,7 +212,7 @@ func TestSameRequest_DenialEndsCodeOfAnotherWorkspace(t *testing.T) {
 // Tabs decide at once, and the application redeems what it gets. One grant comes of it, whatever comes first.
 func TestSameRequest_RacingTabsAndRedemptionsMakeOneGrant(t *testing.T) {
 	t.Parallel()
-	site := browsertest.Start(t)
+	site := browsertest.Own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	workspaces := []uuid.UUID{site.Fixture.WorkspaceID}
 	for _, name := range []string{"Harbour Advice", "Hill Kitchen"} {

@@ -33,7 +33,7 @@ type described struct {
 
 func newDescribed(t *testing.T, changes map[string]any) *described {
 	t.Helper()
-	d := &described{Server: apitest.Start(t), t: t}
+	d := &described{Server: apitest.Own(t), t: t}
 	d.user = d.Fixture.Member(perm.ProgrammesRead)
 	d.address = d.Clients.Client("/oauth/client", changes, fixture.Callback)
 	return d

@@ -200,7 +200,7 @@ func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 	b := newIntrospectEnv(t)
 	c, held := b.connector(apitest.REST)
 	_, code := b.Consent(c, b.user)
-	foreign := apitest.Start(t)
+	foreign := apitest.Own(t)
 	other := foreign.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
 	stranger := foreign.Connected(other, foreign.Fixture.Member(perm.ProgrammesRead)).Access
 	access, personal := held.Access.Reveal(), b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()

@@ -23,7 +23,7 @@ type introspectEnv struct {
 
 func newIntrospectEnv(t *testing.T) *introspectEnv {
 	t.Helper()
-	b := &introspectEnv{Server: apitest.Start(t), t: t}
+	b := &introspectEnv{Server: apitest.Own(t), t: t}
 	b.service = b.Service()
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.AccountAPIAccess)
 	return b

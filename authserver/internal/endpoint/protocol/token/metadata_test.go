@@ -28,7 +28,7 @@ var paths = []string{
 }
 
 func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
-	s := apitest.Start(t)
+	s := apitest.Own(t)
 	first := s.Send("GET", paths[0], "").Body
 	for _, path := range paths {
 		answer := s.Send("GET", path, "", "Origin", "https://inspector.example")
@@ -101,7 +101,7 @@ func TestMetadata_DescribesServer(t *testing.T) {
 
 // A client that follows the metadata finds a handler at every endpoint.
 func TestMetadata_EveryEndpointExists(t *testing.T) {
-	s := apitest.Start(t)
+	s := apitest.Own(t)
 	metadata := s.Send("GET", paths[0], "").Object()
 	for name, method := range map[string]string{
 		"token_endpoint":         "POST",
@@ -120,7 +120,7 @@ func TestMetadata_EveryEndpointExists(t *testing.T) {
 }
 
 func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
-	s := apitest.Start(t)
+	s := apitest.Own(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.Object()["keys"].([]any)
 	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" ||

@@ -23,7 +23,7 @@ type revokeEnv struct {
 
 func newRevokeEnv(t *testing.T) *revokeEnv {
 	t.Helper()
-	b := &revokeEnv{Server: apitest.Start(t), t: t}
+	b := &revokeEnv{Server: apitest.Own(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b

@@ -27,7 +27,7 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Start(t), t: t}
+	b := &testEnv{Server: apitest.Own(t), t: t}
 	b.user = b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)

@@ -1,8 +1,8 @@
 // Package postgrestest provides tests with a fresh database and its account rows.
 //
 // A Fixture is a new database with the account rows that the tests of this service need. It stands in for the
-// authorization server, which owns these tables, by inserting as the owner of the database. No two tests share a
-// Fixture.
+// authorization server, which owns these tables, by inserting as the owner of the database. Each test has its own
+// Fixture, in its own database (New) or in one that the tests of its package share (For).
 package postgrestest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// A Fixture is the database of one test.
+// A Fixture is the database of one test, or an organisation in a shared database.
 type Fixture struct {
 	Database testkit.Database
 	t        testing.TB
@@ -54,9 +54,13 @@ func fixture(t testing.TB, database testkit.Database) *Fixture {
 	f := &Fixture{Database: database, t: t, owner: owner, org: uuid.Must(uuid.NewV7())}
 	f.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", f.org)
 	f.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state)
-		values ($1, '{}', '', 'current')`, KeyID)
+		values ($1, '{}', '', 'current') on conflict do nothing`, KeyID)
 	return f
 }
+
+// For creates a Fixture for another test in the same database, in which other tests write other workspaces at the same
+// time. Use it with testkit.Once.
+func (f *Fixture) For(t testing.TB) *Fixture { t.Helper(); return fixture(t, f.Database) }
 
 // URL returns the URL of the service's role.
 func (f *Fixture) URL() credential.Source {
