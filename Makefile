@@ -14,7 +14,8 @@ help:
 	@echo 'make bench PART=p    measure speed, floor, growth, soak, startup, cluster, citus or landed, and write the results to e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   run every fuzz test for that time; ONLY=FuzzBearer selects by name (make test runs the seeds)'
-	@echo 'make mutants PACKAGE=p   change a package (a folder) in one place at a time, and list the changes that its tests miss'
+	@echo 'make mutants PACKAGE=p TESTS=q,r   change a package (a folder) in one place at a time, and list the changes'
+	@echo '                     that its tests miss, and those of the packages q and r'
 	@echo 'make screenshots     write pictures of all pages to .almoner/screenshots'
 	@echo 'make generate        regenerate the tables of settings and the licences'
 	@echo 'make release VERSION=0.1.0   write programs, images, checksums and bills of materials to .almoner/release'
@@ -46,7 +47,7 @@ fuzz: program
 	@exec .almoner/bin/almoner fuzz '$(TIME)' '$(ONLY)'
 
 mutants: program
-	@exec .almoner/bin/almoner mutants '$(PACKAGE)'
+	@exec .almoner/bin/almoner mutants '$(PACKAGE)' '$(TESTS)'
 
 screenshots: program
 	@exec .almoner/bin/almoner screenshots

@@ -34,7 +34,9 @@ const usage = `usage: almoner run             start everything with demo data an
        almoner torture PART    run the long form of a suite, up to 40 minutes, and add the results to e2e/EVIDENCE.md
        almoner fuzz TIME ONLY  run the fuzz tests whose names match ONLY ("" for all), each for a time (30s) or a
                                number of inputs (1000000x), and add the results to e2e/EVIDENCE.md
-       almoner mutants FOLDER  change the package in one place at a time, and list the changes that its tests miss
+       almoner mutants FOLDER TESTS
+                               change the package in one place at a time, and list the changes that its tests miss,
+                               and those of the packages TESTS (folders separated by commas, or "")
 
 The settings of run are in deploy/SETTINGS.md.`
 
@@ -90,8 +92,8 @@ func command(ctx context.Context, root string) error {
 		return torture(ctx, root, arguments[0])
 	case "fuzz 2":
 		return fuzz(ctx, root, arguments[0], arguments[1])
-	case "mutants 1":
-		return mutants(ctx, root, arguments[0])
+	case "mutants 2":
+		return mutants(ctx, root, arguments[0], arguments[1])
 	}
 	return errUsage
 }

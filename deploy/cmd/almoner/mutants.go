@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,9 +21,9 @@ import (
 const patience = "20"
 
 // mutants changes the code of a package in one place at a time, runs its tests each time, and lists the changes that no
-// test fails for. It adds their number to EVIDENCE.md. folder is the package's, in the repository. The tests of other
-// packages do not run.
-func mutants(ctx context.Context, root, folder string) error {
+// test fails for. It adds their number to EVIDENCE.md. folder is the package's, in the repository. testFolders, separated
+// by commas, are further packages of the module whose tests run.
+func mutants(ctx context.Context, root, folder, testFolders string) error {
 	folder = filepath.Clean(folder)
 	modules := slices.DeleteFunc(workspace(), func(module string) bool {
 		return !strings.HasPrefix(folder, module+"/")
@@ -40,14 +42,21 @@ func mutants(ctx context.Context, root, folder string) error {
 	if err != nil {
 		return err
 	}
-	// gremlins changes a copy of the module elsewhere.
-	flags := "GOFLAGS=-trimpath -mod=mod -modfile=" + file
+	copied := filepath.Join(".almoner", "mutants")
+	tested := append(strings.FieldsFunc(testFolders, func(r rune) bool { return r == ',' }), folder)
+	if err := copyModule(ctx, root, module, tested, filepath.Join(root, copied)); err != nil {
+		return err
+	}
+	flags := "GOFLAGS=-trimpath -vet=off -mod=mod -modfile=" + file
+	within := strings.TrimPrefix(folder, module+"/")
 	var out bytes.Buffer
 	began := time.Now()
 	if err := t.withServers(ctx, func() {
 		t.out = io.MultiWriter(t.out, &out)
-		t.step(ctx, "mutants of "+folder, module, []string{"GOWORK=off", flags}, filepath.Join(t.bin, "gremlins"),
-			"unleash", "./"+strings.TrimPrefix(folder, module+"/"), "--workers=1", "--timeout-coefficient="+patience)
+		// gremlins changes another copy. It would run the tests of one package only; here no other has tests.
+		t.step(ctx, "mutants of "+folder, copied, []string{"GOWORK=off", flags}, filepath.Join(t.bin, "gremlins"),
+			"unleash", "./"+within, "--integration", "--coverpkg=./"+within, "--workers=1",
+			"--timeout-coefficient="+patience)
 	}); err != nil {
 		return err
 	}
@@ -55,7 +64,41 @@ func mutants(ctx context.Context, root, folder string) error {
 	if result == "" {
 		return t.result(errors.New("gremlins reported no result"))
 	}
+	if testFolders != "" {
+		result += ", with the tests of " + testFolders
+	}
 	return t.result(t.addEvidence(ctx, "mutants", folder+": "+result, began))
+}
+
+// copyModule copies the files of a module that git knows to a folder, without the tests of other packages than tested.
+func copyModule(ctx context.Context, root, module string, tested []string, to string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	list := exec.CommandContext(ctx, "git", "ls-files", "-z", module)
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list the files of %s: %w", module, err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		folder := filepath.Dir(name)
+		if strings.HasSuffix(name, "_test.go") && !slices.Contains(tested, folder) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, strings.TrimPrefix(name, module+"/"))
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(target, content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // figures are in gremlins' report.
