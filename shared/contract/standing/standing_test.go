@@ -165,10 +165,27 @@ func TestRead_AnswersForCredentialInWorkspace(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || got.State != c.state || got.UserID != user || !slices.Equal(got.Effective(), c.effective) ||
-				[2]bool{got.ModuleEnabled, got.ModuleProvisioned} != c.module {
+			if err != nil || got.State != c.state || got.UserID != user || got.ModuleEnabled != c.module[0] ||
+				got.ModuleProvisioned != c.module[1] || !slices.Equal(got.Effective(), c.effective) {
 				t.Errorf("%+v, %v, want state %q, permissions %v, module %v", got, err, c.state, c.effective, c.module)
 			}
 		})
+	}
+	for _, c := range []struct {
+		query Query
+		want  Profile
+		err   error
+	}{
+		{query: ofGrant, want: Profile{User: "Ada", Email: "a@b.c", Workspace: "t", Credential: "c"}},
+		{query: Query{PATHash: secret}, want: Profile{User: "Ada", Email: "a@b.c", Workspace: "t", Credential: "p"}},
+		{query: with(func(q *Query) { q.GrantIn = other }), err: ErrUnknown},
+	} {
+		rows, err := reader.Query(t.Context(), ProfileSQL, c.query.NamesArgs()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ScanProfile(rows); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%+v, %v, want %+v, %v", got, err, c.want, c.err)
+		}
 	}
 }
