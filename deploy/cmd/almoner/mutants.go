@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ func mutants(ctx context.Context, root, folder, testFolders string) error {
 	flags := "GOFLAGS=-trimpath -vet=off -mod=mod -modfile=" + file
 	within := strings.TrimPrefix(folder, module+"/")
 	var out bytes.Buffer
+	var lua string
 	began := time.Now()
 	if err := t.withServers(ctx, func() {
 		t.out = io.MultiWriter(t.out, &out)
@@ -57,13 +59,15 @@ func mutants(ctx context.Context, root, folder, testFolders string) error {
 		t.step(ctx, "mutants of "+folder, copied, []string{"GOWORK=off", flags}, filepath.Join(t.bin, "gremlins"),
 			"unleash", "./"+within, "--integration", "--coverpkg=./"+within, "--workers=1",
 			"--timeout-coefficient="+patience)
+		lua, err = t.mutateLua(ctx, copied, within, "GOWORK=off", flags)
 	}); err != nil {
 		return err
 	}
 	result := figures.FindString(out.String())
-	if result == "" {
-		return t.result(errors.New("gremlins reported no result"))
+	if err != nil || result == "" {
+		return t.result(cmp.Or(err, errors.New("gremlins reported no result")))
 	}
+	result += lua
 	if testFolders != "" {
 		result += ", with the tests of " + testFolders
 	}
@@ -99,6 +103,82 @@ func copyModule(ctx context.Context, root, module string, tested []string, to st
 		}
 	}
 	return nil
+}
+
+// luaChanges are the changes of Lua scripts: what is replaced, and by what. A line of a script that writes is also
+// removed.
+var luaChanges = [][2]string{
+	{" == ", " ~= "}, {" ~= ", " == "}, {" < ", " <= "}, {" <= ", " < "}, {" > ", " >= "}, {" >= ", " > "},
+	{" and ", " or "}, {" or ", " and "}, {"not ", ""}, {" + ", " - "}, {" - ", " + "}, {"true", "false"},
+}
+
+var luaWrite = regexp.MustCompile(`^\s*redis\.call\('[A-Z]+'.*\)$`)
+
+// mutateLua changes the Lua scripts of a package in one place at a time, runs all tests of the copied module each time,
+// and returns the figures: "" if the package has no scripts.
+func (t *testRun) mutateLua(ctx context.Context, module, within string, env ...string) (string, error) {
+	root := filepath.Join(t.root, module)
+	files, err := filepath.Glob(filepath.Join(root, within, "lua", "*.lua"))
+	if err != nil || len(files) == 0 {
+		return "", err
+	}
+	killed, lived := 0, 0
+	for _, file := range files {
+		original, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		lines := strings.Split(string(original), "\n")
+		for i, line := range lines {
+			for _, changed := range changesOf(line) {
+				mutant := slices.Concat(lines[:i], []string{changed}, lines[i+1:])
+				if err := os.WriteFile(file, []byte(strings.Join(mutant, "\n")), 0o600); err != nil {
+					return "", err
+				}
+				arguments := []string{"test", "-failfast", "-timeout=" + luaTestsWithin, "./..."}
+				switch err := t.command(ctx, module, env, io.Discard, "go", arguments...).Run(); {
+				case ctx.Err() != nil:
+					return "", ctx.Err()
+				case err != nil:
+					killed++
+				default:
+					lived++
+					t.say(fmt.Sprintf("LIVED %s:%d: %s", filepath.Base(file), i+1, strings.TrimSpace(changed)))
+				}
+			}
+		}
+		if err := os.WriteFile(file, original, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("; Lua: killed: %d, lived: %d", killed, lived), nil
+}
+
+// luaTestsWithin is the time limit of the tests with a changed script, which may never end.
+const luaTestsWithin = "5m"
+
+// changesOf returns the changed forms of a line of a Lua script.
+func changesOf(line string) []string {
+	code, comment, commented := strings.Cut(line, "--")
+	if commented {
+		comment = "--" + comment
+	}
+	var all []string
+	for _, change := range luaChanges {
+		for at := 0; ; {
+			found := strings.Index(code[at:], change[0])
+			if found < 0 {
+				break
+			}
+			at += found
+			all = append(all, code[:at]+change[1]+code[at+len(change[0]):]+comment)
+			at += len(change[0])
+		}
+	}
+	if luaWrite.MatchString(code) {
+		all = append(all, comment)
+	}
+	return all
 }
 
 // figures are in gremlins' report.
