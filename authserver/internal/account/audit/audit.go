@@ -109,7 +109,7 @@ func (a Actor) Event(action Action, subject string, detail map[string]any, needs
 // and the zero one, allow nothing.
 type Authorization struct {
 	Operator bool // an operator's command, which is always allowed
-	Link     bool // nobody is signed in: the link was checked, and the statement checks again that it is still valid
+	Link     bool // no user is signed in: the link was checked, and the statement checks again that it is still valid
 
 	UserID      uuid.UUID
 	SignInID    uuid.UUID // of a browser: must still be valid
