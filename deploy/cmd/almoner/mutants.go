@@ -50,15 +50,17 @@ func mutants(ctx context.Context, root, folder, testFolders string) error {
 	}
 	flags := "GOFLAGS=-trimpath -vet=off -mod=mod -modfile=" + file
 	within := strings.TrimPrefix(folder, module+"/")
+	arguments := []string{"unleash", "./" + within, "--workers=1", "--timeout-coefficient=" + patience}
+	if testFolders != "" {
+		arguments = append(arguments, "--integration", "--coverpkg=./"+within) // all tests of the copy
+	}
 	var out bytes.Buffer
 	var lua string
 	began := time.Now()
 	if err := t.withServers(ctx, func() {
 		t.out = io.MultiWriter(t.out, &out)
-		// gremlins changes another copy. It would run the tests of one package only; here no other has tests.
 		t.step(ctx, "mutants of "+folder, copied, []string{"GOWORK=off", flags}, filepath.Join(t.bin, "gremlins"),
-			"unleash", "./"+within, "--integration", "--coverpkg=./"+within, "--workers=1",
-			"--timeout-coefficient="+patience)
+			arguments...)
 		lua, err = t.mutateLua(ctx, copied, within, "GOWORK=off", flags)
 	}); err != nil {
 		return err
