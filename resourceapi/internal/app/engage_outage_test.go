@@ -4,16 +4,16 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newEngageService(t, silently)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	first := s.accepted(f)
@@ -52,19 +52,16 @@ func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	body, path := submissionOf(s.submissionToken(f), goodAnswers()), s.accepted(f).StatusURL[len(base):]
 	w, through := newWire(t, s.Database.Resourceapi)
-	s.config.DatabaseURL = credential.Secret(through)
+	s.config.DatabaseURL, s.config.StoreWait = credential.Secret(through), testkit.SilentStoreWait
 	s.open(base)
 	s.server.Config.Handler = s.app.Handler
 	w.freeze()
-	for _, call := range []func() answer{
-		func() answer { return s.get(f.path(), nil) }, func() answer { return s.submit(f, nil, body) },
-		func() answer { return s.get(path, nil) },
-		func() answer { return s.submit(f, header{"Idempotency-Key": "k"}, body) },
-	} {
-		if a := call(); a.Status != 503 || a.code(t) != "UNAVAILABLE" || a.Header.Get("Retry-After") == "" {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
-	}
+	requests{
+		"form":            func() answer { return s.get(f.path(), nil) },
+		"submission":      func() answer { return s.submit(f, nil, body) },
+		"status":          func() answer { return s.get(path, nil) },
+		"submit with key": func() answer { return s.submit(f, header{"Idempotency-Key": "k"}, body) },
+	}.unavailable(t)
 	w.thaw()
 	w.cut()
 	var last answer
@@ -79,7 +76,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	w, through := newWire(t, s.Database.Resourceapi)
-	s.config.DatabaseURL = credential.Secret(through)
+	s.config.DatabaseURL, s.config.StoreWait = credential.Secret(through), testkit.SilentStoreWait
 	s.open(local(s.server)) // so that the browser's Origin is the page's own
 	s.server.Config.Handler = s.app.Handler
 	tab, button := newBrowser(t), chromedp.CSS("button[type=submit]")
@@ -101,12 +98,19 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 		chromedp.SendKeys(chromedp.CSS("#f1"), "ada@example.org"),
 		chromedp.SendKeys(chromedp.CSS("#f7"), "One line.\nAnother line."),
 		chromedp.Click(chromedp.CSS("#f6-2")), chromedp.Click(chromedp.CSS("#f9")),
-		chromedp.Sleep(2*time.Second), // shorter times are refused as too quick
 	)
+	do(s.asIfSlowlyFilled(f))
 
 	w.freeze()
-	opened := s.get(f.path()+"/embed", nil)
-	sent := s.send(f, nil, goodFields(s.filled(f)))
+	fields := goodFields(s.filled(f))
+	pages := requests{
+		"opened":    func() answer { return s.get(f.path()+"/embed", nil) },
+		"sent":      func() answer { return s.send(f, nil, fields) },
+		"elsewhere": func() answer { return s.send(f, header{"Origin": otherOrigin}, fields) },
+		"empty":     func() answer { return s.send(f, nil, nil) },
+		"accepted":  func() answer { return s.get(f.path()+"/embed?submission=x&token=y", nil) },
+	}.send()
+	opened, sent := pages["opened"], pages["sent"]
 	for page, heading := range map[*answer]string{
 		&opened: "We cannot show this form at the moment",
 		&sent:   "We cannot accept your answers at the moment",
@@ -120,15 +124,15 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	if !strings.Contains(s.log.String(), `"msg":"request failed","status":503,"cause"`) {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
-	if elsewhere := s.send(f, header{"Origin": otherOrigin}, goodFields(s.filled(f))); elsewhere.Status != 503 ||
+	if elsewhere := pages["elsewhere"]; elsewhere.Status != 503 ||
 		strings.Contains(elsewhere.Body, "<form") {
 		t.Errorf("answers from another website are on the page: %d %s", elsewhere.Status, elsewhere.Body)
 	}
-	if empty := s.send(f, nil, nil); empty.Status != 503 || strings.Contains(empty.Body, "<form") ||
+	if empty := pages["empty"]; empty.Status != 503 || strings.Contains(empty.Body, "<form") ||
 		strings.Contains(empty.Body, "still on this page") {
 		t.Errorf("the page claims to keep an empty form: %d %s", empty.Status, empty.Body)
 	}
-	if accepted := s.get(f.path()+"/embed?submission=x&token=y", nil); accepted.Status != 503 ||
+	if accepted := pages["accepted"]; accepted.Status != 503 ||
 		!strings.Contains(accepted.Body, "We received your answers") ||
 		strings.Contains(accepted.Body, "Open the form again") {
 		t.Errorf("the page suggests sending accepted answers again: %d %s", accepted.Status, accepted.Body)

@@ -164,13 +164,19 @@ func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
 	s.run()
-	s.until("the submission is finished", func() bool { // make each retry due now
-		s.Exec(
-			"update river.river_job set state = 'available', scheduled_at = now() where state in ('retryable', " +
-				"'scheduled')",
-		)
-		return s.state(one).Status != "accepted"
-	})
+	retry := func(failed int) { // makes the try after so many failures due now, and skips to the ninth
+		s.until("the job has failed", func() bool {
+			return s.Count(`select count(*) from river.river_job
+				where state in ('available', 'retryable') and attempt = $1`, failed) == 1
+		})
+		if state := s.state(one); state.Status != "accepted" {
+			t.Fatalf("after %d tries: %+v", failed, state)
+		}
+		s.Exec("update river.river_job set state = 'available', scheduled_at = now(), attempt = greatest(attempt, 8)")
+	}
+	retry(1)
+	retry(9)
+	s.until("the submission is finished", func() bool { return s.state(one).Status != "accepted" })
 	state := s.state(one)
 	if state.Status != "rejected" || len(state.Reasons) != 1 || state.Reasons[0] != engage.ReasonFailed {
 		t.Fatalf("%+v", state)

@@ -10,6 +10,7 @@ import (
 // Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
 // ready.
 func TestReady_RequiresSigningKeysOnce(t *testing.T) {
+	t.Parallel()
 	s := &service{
 		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
 		t:       t,
@@ -20,7 +21,7 @@ func TestReady_RequiresSigningKeysOnce(t *testing.T) {
 	authserver.answer(502, "")
 	s.start(s.Database.Resourceapi, authserver.URL)
 	ready := func() answer { return s.get("/readyz", nil) }
-	s.unavailable(t, ready)
+	requests{"ready": ready}.unavailable(t)
 	authserver.publish(s.key)
 	s.eventually(t, 200, ready)
 	authserver.answer(502, "")

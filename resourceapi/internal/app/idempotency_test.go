@@ -136,7 +136,7 @@ func TestIdempotency_ConcurrentRequestsHaveOneEffect(t *testing.T) {
 		answers := make([]answer, 10)
 		var group sync.WaitGroup
 		for i := range answers {
-			group.Go(func() { answers[i] = s.do("POST", listPath, keyed, `{"name":"x"}`) })
+			group.Go(func() { answers[i] = s.insist("POST", listPath, keyed, `{"name":"x"}`) })
 		}
 		group.Wait()
 		replayed := 0

@@ -231,36 +231,35 @@ func TestMCP_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
 	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
 	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, newAuthserver(t, s.key).URL)
+	s.start(database, newAuthserver(t, s.key).URL, silently)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	id := s.Programmes(workspaceID, 1)[0].String()
 	for _, credential := range []string{token, pat} { // the keys are cached now
 		s.post(assistant(credential), calling("whoami", nil)).result(t)
 	}
+	posting := func(bodies map[string]string, credential string) requests {
+		all := requests{}
+		for name, body := range bodies {
+			all[name] = func() answer { return s.post(assistant(credential), body) }
+		}
+		return all
+	}
+	get := calling("get_programme", map[string]any{"id": id})
 	t.Run("the records cannot be read", func(t *testing.T) {
 		s.Exec("begin")
 		s.Exec("lock table resource.programmes")
-		for _, body := range []string{
-			calling("list_programmes", nil),
-			calling("list_programmes", map[string]any{"q": "x"}),
-			calling("get_programme", map[string]any{"id": id}),
-		} {
-			s.unavailable(t, func() answer { return s.post(assistant(token), body) })
-		}
+		posting(map[string]string{
+			"list":   calling("list_programmes", nil),
+			"search": calling("list_programmes", map[string]any{"q": "x"}),
+			"get":    get,
+		}, token).unavailable(t)
 		s.post(assistant(token), calling("whoami", nil)).result(t)
 		s.Exec("commit")
 	})
 	postgres.freeze()
 	defer postgres.thaw()
-	for _, credential := range []string{token, pat} {
-		for _, body := range []string{
-			initialize,
-			calling("whoami", nil),
-			calling("get_programme", map[string]any{"id": id}),
-			`{`,
-		} {
-			s.unavailable(t, func() answer { return s.post(assistant(credential), body) })
-		}
-	}
+	bodies := map[string]string{"whoami": calling("whoami", nil), "get": get, "malformed": `{`, "start": initialize}
+	posting(bodies, token).unavailable(t)
+	posting(bodies, pat).unavailable(t)
 }

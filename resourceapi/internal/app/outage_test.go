@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,18 +18,44 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
+// silently makes a service wait as short for a silent store as a busy machine allows.
+func silently(c *Config) { c.StoreWait = testkit.SilentStoreWait }
+
+// requests are sent at the same time, because each waits for a silent store.
+type requests map[string]func() answer
+
 // unavailable checks for a 503 with Retry-After within the time limit.
-func (s *service) unavailable(t *testing.T, do func() answer) {
+func (r requests) unavailable(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	a := do()
-	a.expect(t, 503, "UNAVAILABLE", "")
+	for name, a := range r.send() {
+		if a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: Retry-After is missing", name)
+		}
+		if a.expect(t, 503, "UNAVAILABLE", ""); a.Status != 503 {
+			t.Errorf("%s: %d", name, a.Status)
+		}
+	}
 	if took := time.Since(began); took > 3*testkit.StoreWait { // a client gives up after 30 s
 		t.Errorf("took %s", took)
 	}
-	if a.Header.Get("Retry-After") == "" {
-		t.Error("Retry-After is missing")
+}
+
+// send returns the answer to each request.
+func (r requests) send() map[string]answer {
+	answers := make(map[string]answer, len(r))
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for name, do := range r {
+		group.Go(func() {
+			a := do()
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = a
+		})
 	}
+	group.Wait()
+	return answers
 }
 
 func (s *service) eventually(t *testing.T, status int, do func() answer) {
@@ -42,6 +69,7 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 }
 
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
+	t.Parallel()
 	s := &service{
 		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
 		t:       t,
@@ -49,7 +77,7 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 		log:     &lockedBuffer{},
 	}
 	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, newAuthserver(t, s.key).URL)
+	s.start(database, newAuthserver(t, s.key).URL, silently)
 	workspaceID, h := s.editor()
 	user := s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
@@ -62,7 +90,7 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	list := func() answer { return s.get(listPath, h) }
 	s.eventually(t, 200, list)
 
-	requests := map[string]func() answer{
+	all := requests{
 		"list":           list,
 		"search":         func() answer { return s.get(listPath+"?q=a", h) },
 		"read":           func() answer { return s.get(listPath+"/"+id, h) },
@@ -75,16 +103,12 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Run("hanging", func(t *testing.T) {
 		postgres.freeze()
 		defer postgres.thaw()
-		for name, request := range requests {
-			t.Run(name, func(t *testing.T) { s.unavailable(t, request) })
+		all.unavailable(t)
+		same := requests{} // wait no longer
+		for i := range 40 {
+			same[strconv.Itoa(i)] = list
 		}
-		t.Run("concurrent requests wait no longer", func(t *testing.T) {
-			var group sync.WaitGroup
-			for range 40 {
-				group.Go(func() { s.unavailable(t, list) })
-			}
-			group.Wait()
-		})
+		same.unavailable(t)
 		// Requests that need no database are served as usual.
 		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
 		s.get(listPath, as("alm_pat_x", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
@@ -94,14 +118,12 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	})
 	t.Run("recovered", func(t *testing.T) {
 		s.eventually(t, 200, list)
-		s.eventually(t, 200, requests["ready"])
+		s.eventually(t, 200, all["ready"])
 	})
 	t.Run("gone", func(t *testing.T) {
 		_ = postgres.listener.Close()
 		postgres.cut()
-		for name, request := range requests {
-			t.Run(name, func(t *testing.T) { s.unavailable(t, request) })
-		}
+		all.unavailable(t)
 	})
 	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
 	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, password(t, database)) {
@@ -126,6 +148,7 @@ func password(t *testing.T, database string) string {
 }
 
 func TestAPI_RecoversFromClosedConnections(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	list := func() answer { return s.get(listPath, as(pat, workspaceID)) }
@@ -140,17 +163,18 @@ func TestAPI_RecoversFromClosedConnections(t *testing.T) {
 }
 
 func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
-	s := newService(t)
+	t.Parallel()
+	s := newService(t, silently)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	s.Exec("begin")
 	s.Exec("select 1 from resource.programmes for update")
-	s.unavailable(t, func() (a answer) {
+	requests{"change": func() (a answer) {
 		if a = s.do("PATCH", path, h, `{"name":"Lost"}`); !strings.Contains(a.Body, busyWords) {
 			t.Errorf("the message does not say what it waited for: %s", a.Body)
 		}
 		return a
-	})
+	}}.unavailable(t)
 	if a := s.get(path, h); a.Status != 200 {
 		t.Errorf("a reader waits for a writer: %d", a.Status)
 	}
@@ -164,6 +188,7 @@ func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
 }
 
 func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
+	t.Parallel()
 	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
@@ -172,7 +197,7 @@ func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
 	authserver.answer(502, "")
 	s.start(s.Database.Resourceapi, authserver.URL)
 
-	s.unavailable(t, func() answer { return s.get(listPath, as(token, workspaceID)) })
+	requests{"list": func() answer { return s.get(listPath, as(token, workspaceID)) }}.unavailable(t)
 	s.get(listPath, as("a.b.c", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
