@@ -128,7 +128,7 @@ func (s *Service) update(take func() (UpdateResult, error)) (outcome UpdateResul
 		if time.Since(began) > commitWithin || !s.store.Responds() {
 			break
 		}
-		time.Sleep(commitPause << try)
+		time.Sleep(s.commitPause << try)
 	}
 	return Refused, uncertain, err
 }

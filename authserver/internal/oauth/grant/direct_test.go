@@ -47,27 +47,34 @@ func TestDirect_RefusalUsesNothingUp(t *testing.T) {
 	g, first := b.active()
 	refresh := b.lost(b.rotateWith(first, someKey))
 	opened, code := b.consent()
-	for what, sql := range map[string][2]string{
+	for what, change := range map[string]struct {
+		off, on string
+		id      uuid.UUID
+	}{
 		"LLM integration": {
-			`update account.tenant_features set enabled = false`,
-			`update account.tenant_features set enabled = true`,
+			`update account.tenant_features set enabled = false where tenant_id = $1`,
+			`update account.tenant_features set enabled = true where tenant_id = $1`,
+			b.fixture.WorkspaceID,
 		},
 		"user": {
-			`update account.users set disabled_at = now()`,
-			`update account.users set disabled_at = null`,
+			`update account.users set disabled_at = now() where id = $1`,
+			`update account.users set disabled_at = null where id = $1`,
+			b.user,
 		},
 		"permissions": {
-			`update account.memberships set permissions = '{}'`,
-			`update account.memberships set permissions = '{programmes:read:programmes}'`,
+			`update account.memberships set permissions = '{}' where user_id = $1`,
+			`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
+			b.user,
 		},
 		"client": {
-			`update account.oauth_clients set deleted_at = now()`,
-			`update account.oauth_clients set deleted_at = null`,
+			`update account.oauth_clients set deleted_at = now() where id = $1`,
+			`update account.oauth_clients set deleted_at = null where id = $1`,
+			b.app.ID,
 		},
 	} {
-		b.fixture.Exec(sql[0])
+		b.fixture.Exec(change.off, change.id)
 		b.notDirect(what, refresh, code)
-		b.fixture.Exec(sql[1])
+		b.fixture.Exec(change.on, change.id)
 		if got := b.state(g.ID); got.State != grant.Active || got.Generation != 2 {
 			t.Errorf("%s: grant is %s, generation %d", what, got.State, got.Generation)
 		}
@@ -179,7 +186,7 @@ func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
 		calls++
 		result, err := take(step)
 		if calls == 1 {
-			b.fixture.Exec(`update account.tenant_features set enabled = false`)
+			b.fixture.SetLLM(false)
 			return grant.Refused, store.ErrUnavailable
 		}
 		return result, err
@@ -190,7 +197,7 @@ func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
 	unavailable(t, "refresh", err)
 	_, err = b.rotate(refresh)
 	b.refused("without LLM integration", err)
-	b.fixture.Exec(`update account.tenant_features set enabled = true`)
+	b.fixture.SetLLM(true)
 	b.mustRotate(refresh)
 	b.wantActive(g.ID)
 }
@@ -203,7 +210,7 @@ func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
 		g, refresh := b.active()
 		refresh = b.mustRotate(refresh)
 		if disabled {
-			b.fixture.Exec(`update account.users set disabled_at = now()`)
+			b.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 		}
 		raced := *b
 		raced.grants = b.service(&aroundStore{b.store, func(
@@ -227,7 +234,7 @@ func TestDirect_RefusedStepIsNotRemembered(t *testing.T) {
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
 	_, code := b.consent()
-	b.fixture.Exec(`update account.tenant_features set enabled = false`)
+	b.fixture.SetLLM(false)
 	b.notDirect("LLM integration", refresh, code)
 	if undone := b.rdb.HGet(t.Context(), "g:{"+g.ID.String()+"}", "un").Val(); undone != "" {
 		t.Errorf("remembered: %s", undone)

@@ -28,8 +28,10 @@ func (b *testEnv) carriesWorkspace(kind grant.TokenKind, text credential.Secret)
 // Until the upgrade is finished, a process of the previous release may have to read any code or refresh token. It can
 // read only the former format.
 func TestFormats_ContainWorkspaceAfterFinish(t *testing.T) {
+	t.Parallel()
+	own := ownStores(t)
 	for _, first := range []bool{false, true} {
-		b := newTestEnv(t)
+		b := testEnvOver(t, own.fixture, own.redis)
 		b.snapshotFirst = first
 		b.beforeFinish()
 		g, code := b.consent()
@@ -67,7 +69,8 @@ func TestFormats_ContainWorkspaceAfterFinish(t *testing.T) {
 
 // A code of the former format is bound to its approval, and its reuse revokes the grant.
 func TestG1_ReusedCodeOfFormerFormatRevokesGrant(t *testing.T) {
-	b := newTestEnv(t)
+	t.Parallel()
+	b := ownStores(t)
 	b.beforeFinish()
 	g, code := b.consent()
 	wrong := b.terms()
@@ -87,6 +90,7 @@ func TestG1_ReusedCodeOfFormerFormatRevokesGrant(t *testing.T) {
 
 // A token of the former format whose grant does not exist is refused, like any other.
 func TestFormats_UnknownGrantIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	text, _ := b.codec.New(grant.Refresh, grant.Key{ID: uuid.New()}, 1)
 	_, err := b.rotate(text)

@@ -48,31 +48,32 @@ func TestStandingRefusal_ConsumesNothing(t *testing.T) {
 	g, refresh := b.active()
 	off := map[string][2]string{
 		"membership": {
-			`delete from account.memberships where user_id = $1`,
+			`delete from account.memberships where user_id = $1 and tenant_id = $2`,
 			`insert into account.memberships (tenant_id, user_id, permissions)
-			select id, $1, '{programmes:read:programmes}' from account.tenants`,
+			values ($2, $1, '{programmes:read:programmes}')`,
 		},
 		"permissions": {
-			`update account.memberships set permissions = '{}' where user_id = $1`,
-			`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
+			`update account.memberships set permissions = '{}' where user_id = $1 and tenant_id = $2`,
+			`update account.memberships set permissions = '{programmes:read:programmes}'
+			where user_id = $1 and tenant_id = $2`,
 		},
 		"LLM": {
-			`update account.tenant_features set enabled = false where $1::uuid is not null`,
-			`update account.tenant_features set enabled = true where $1::uuid is not null`,
+			`update account.tenant_features set enabled = false where tenant_id = $2 and $1::uuid is not null`,
+			`update account.tenant_features set enabled = true where tenant_id = $2 and $1::uuid is not null`,
 		},
 		"user enabled": {
-			`update account.users set disabled_at = now() where id = $1`,
-			`update account.users set disabled_at = null where id = $1`,
+			`update account.users set disabled_at = now() where id = $1 and $2::uuid is not null`,
+			`update account.users set disabled_at = null where id = $1 and $2::uuid is not null`,
 		},
 	}
 	for name, sql := range off {
-		b.fixture.Exec(sql[0], b.user)
+		b.fixture.Exec(sql[0], b.user, b.fixture.WorkspaceID)
 		_, err := b.rotate(refresh)
 		b.refused(name, err)
 		_, code := b.consent()
 		_, err = b.redeem(code, b.terms())
 		b.refused(name+" at exchange", err)
-		b.fixture.Exec(sql[1], b.user)
+		b.fixture.Exec(sql[1], b.user, b.fixture.WorkspaceID)
 		if _, err := b.redeem(code, b.terms()); err != nil {
 			t.Errorf("%s: the code was consumed by a refusal: %v", name, err)
 		}

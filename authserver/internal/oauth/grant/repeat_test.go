@@ -51,6 +51,14 @@ func (b *testEnv) age(g grant.Grant, by time.Duration) {
 	}
 }
 
+// forget removes the grant from Redis.
+func (b *testEnv) forget(g grant.Grant) {
+	b.Helper()
+	if err := b.rdb.Del(b.Context(), b.key(g.ID.String())).Err(); err != nil {
+		b.Fatal(err)
+	}
+}
+
 func TestG11_RepeatedRequestGetsSameToken(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
@@ -121,12 +129,12 @@ func TestG11_OtherSenderEndsGrant(t *testing.T) {
 			func(first credential.Secret) error { _, err := b.rotateWith(first, someKey); return err },
 		},
 		"Redis lost its memory": {
-			func(grant.Grant, credential.Secret) { b.rdb.FlushAll(t.Context()) },
+			func(g grant.Grant, _ credential.Secret) { b.forget(g) },
 			func(first credential.Secret) error { _, err := b.rotateWith(first, someKey); return err },
 		},
 		"Redis was repaired": {
 			func(g grant.Grant, _ credential.Secret) {
-				b.rdb.FlushAll(t.Context())
+				b.forget(g)
 				if err := redis.NewGrants(b.rdb).Repair(t.Context(), b.state(g.ID)); err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +168,7 @@ func TestG11_OtherExchangeEndsGrant(t *testing.T) {
 		"another key":           {nil, otherKey},
 		"60 s later":            {func(g grant.Grant, _ credential.Secret) { b.age(g, time.Minute) }, someKey},
 		"refreshed":             {func(_ grant.Grant, r credential.Secret) { b.mustRotate(r) }, someKey},
-		"Redis lost its memory": {func(grant.Grant, credential.Secret) { b.rdb.FlushAll(t.Context()) }, someKey},
+		"Redis lost its memory": {func(g grant.Grant, _ credential.Secret) { b.forget(g) }, someKey},
 	} {
 		g, code := b.consent()
 		refresh := b.lost(b.redeemWith(code, b.terms(), someKey))

@@ -92,6 +92,8 @@ type Service struct {
 	undoTime  time.Duration // limit of one call that undoes a decision in Redis
 	limit     time.Duration // of the work after a script may have decided
 
+	commitPause time.Duration // before an update of Postgres is repeated; twice as long each time
+
 	undos   *undoQueue
 	revoked func(uuid.UUID, Reason) // observes revocations, or nil
 }
@@ -100,6 +102,7 @@ type Service struct {
 func NewService(grants GrantStore, rotations RotationStore, tokens *TokenCodec, log *slog.Logger) *Service {
 	undos := &undoQueue{store: grants, log: log, grants: map[uuid.UUID]*pendingUndo{}}
 	s := &Service{Tokens: tokens, store: grants, rotations: rotations, log: log, undos: undos}
+	s.commitPause = commitPause
 	s.WaitForStores(0)
 	return s
 }

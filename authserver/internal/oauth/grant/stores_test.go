@@ -10,11 +10,12 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownRedis(t)
 	g, refresh := b.active()
 	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
 		t.Fatal(err)
@@ -31,7 +32,7 @@ func TestG7_RevokedGrantStaysRevoked(t *testing.T) {
 
 func TestService_SurvivesRedisDataLoss(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownRedis(t)
 	g, code := b.consent()
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
@@ -87,10 +88,11 @@ func TestService_SurvivesRedisRestore(t *testing.T) {
 
 func TestService_RedisStallIsUnavailable(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownRedis(t)
 	_, refresh := b.active()
 	_, code := b.consent()
 	b.redis.Pause()
+	b.grants.SetRedisTime(short)
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh, Redis hanging", err)
 	_, err = b.redeem(code, b.terms())
@@ -100,7 +102,7 @@ func TestService_RedisStallIsUnavailable(t *testing.T) {
 
 func TestService_CredentialsWorkAfterRedisOutage(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownRedis(t)
 	_, refresh := b.active()
 	_, code := b.consent()
 	b.redis.Stop()
@@ -121,7 +123,7 @@ func TestService_CredentialsWorkAfterRedisOutage(t *testing.T) {
 
 func TestG8_FailedCommitUndoesRotation(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownStores(t)
 	g, refresh := b.active()
 	_, code := b.consent()
 	b.failUpdates()
@@ -141,6 +143,11 @@ func TestG8_FailedCommitUndoesRotation(t *testing.T) {
 func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
+	hasty, err := openStore(t, b.fixture, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hasty.Close()
 	g, refresh := b.active()
 	holder, err := b.fixture.Owner.Begin(t.Context())
 	if err != nil {
@@ -149,7 +156,9 @@ func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), `select id from account.grants where id = $1 for update`, g.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.rotate(refresh)
+	locked := *b
+	locked.grants = b.service(hasty)
+	_, err = locked.rotate(refresh)
 	unavailable(t, "refresh", err)
 	if err := holder.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -160,17 +169,19 @@ func TestG8_LockedRowKeepsGrantUsable(t *testing.T) {
 
 func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownRedis(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh) // so that Redis has loaded the script, and its run hangs
 	_, code := b.consent()
 	if err := b.redis.Pause(); err != nil {
 		t.Fatal(err)
 	}
+	b.grants.SetRedisTime(short)
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh", err)
 	_, err = b.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
+	b.grants.SetRedisTime(testkit.SilentStoreWait)
 	b.redis.Resume()
 	// Redis may be about to run the calls that hung.
 	eventually(t, "refresh", func() error { _, err := b.rotate(refresh); return err })
@@ -180,7 +191,7 @@ func TestG8_RedisStallKeepsGrantUsable(t *testing.T) {
 
 func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownStores(t)
 	g, first := b.active()
 	b.mustRotate(first)
 	b.failUpdates()
@@ -195,7 +206,7 @@ func TestG9_UncommittedRevocationIsNotReported(t *testing.T) {
 // Only Redis has revoked the grant. The next request, even with a current token, commits the revocation in Postgres.
 func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownStores(t)
 	replayed, first := b.active()
 	second := b.mustRotate(first)
 	guessed, code := b.consent()
@@ -229,13 +240,13 @@ func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 	b := newTestEnv(t)
 	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
+	b.grants.SetRedisTime(short) // it gets no response
 	other := b.anotherProcess()
 	g, code := b.consent()
+	lost.on.Store(true)
 	for range 3 {
-		lost.on.Store(true)
 		_, err := b.redeem(code, b.terms())
 		unavailable(t, "exchange", err)
-		lost.on.Store(false)
 	}
 	issued, err := other.redeem(code, b.terms())
 	if err != nil {
@@ -243,10 +254,8 @@ func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 	}
 	refresh, first := issued.Refresh, issued.Refresh
 	for range 10 { // more often than nonces are remembered
-		lost.on.Store(true)
 		_, err := b.rotate(refresh)
 		unavailable(t, "refresh", err)
-		lost.on.Store(false)
 		refresh = other.mustRotate(refresh)
 	}
 	b.wantActive(g.ID)
@@ -259,7 +268,7 @@ func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 // continues. Some of the calls have reached Redis and run then.
 func TestG10_EveryRetrySucceedsAfterRedisStall(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownRedis(t)
 	other := b.anotherProcess()
 	const clients = 20
 	var group, waiting sync.WaitGroup
@@ -298,6 +307,8 @@ func TestG10_EveryRetrySucceedsAfterRedisStall(t *testing.T) {
 	if err := b.redis.Pause(); err != nil {
 		t.Fatal(err)
 	}
+	b.grants.SetRedisTime(10 * short)
+	other.grants.SetRedisTime(10 * short)
 	close(begin)
 	var err error
 	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {

@@ -37,12 +37,14 @@ const (
 // atResource are the terms of a refresh without a scope.
 var atResource = refreshTerms{Resource: resource}
 
-// A testEnv is a Service over real stores, with access to everything that a test may break.
+// A testEnv is a Service over real stores, with a workspace of its own in the stores that all tests share. A test that
+// breaks a store has one of its own (ownRedis, ownStores).
 type testEnv struct {
 	*testing.T
 	fixture *fixture.Fixture
 	store   *postgres.Store
 	redis   *localstore.Redis
+	log     *testkit.Log // of all services of the test
 	rdb     goredis.UniversalClient
 	grants  *grant.Service
 	codec   *grant.TokenCodec
@@ -52,16 +54,37 @@ type testEnv struct {
 	snapshotFirst bool
 }
 
+var sharedRedis = testkit.Once(testkit.NewRedis)
+
 func newTestEnv(t *testing.T) *testEnv {
+	t.Helper()
+	return testEnvOver(t, fixture.Shared(t), sharedRedis(t))
+}
+
+// ownRedis returns a testEnv with a Redis of its own, which the test may pause, stop or empty.
+func ownRedis(t *testing.T) *testEnv {
+	t.Helper()
+	return testEnvOver(t, fixture.Shared(t), testkit.NewRedis(t))
+}
+
+// ownStores returns a testEnv with a Redis and a database of its own, whose schema the test may change.
+func ownStores(t *testing.T) *testEnv {
+	t.Helper()
+	return testEnvOver(t, fixture.New(t), testkit.NewRedis(t))
+}
+
+func testEnvOver(t *testing.T, f *fixture.Fixture, server *localstore.Redis) *testEnv {
 	t.Helper()
 	b := &testEnv{
 		T:             t,
-		fixture:       fixture.New(t),
-		redis:         testkit.NewRedis(t),
+		fixture:       f,
+		redis:         server,
+		log:           &testkit.Log{},
 		snapshotFirst: strings.HasPrefix(t.Name(), snapshotFirst+"/"),
 	}
+	t.Cleanup(b.explain)
 	var err error
-	if b.store, err = openStore(t, b.fixture); err != nil {
+	if b.store, err = openStore(t, b.fixture, testkit.StoreWait); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
@@ -81,9 +104,17 @@ func newTestEnv(t *testing.T) *testEnv {
 	return b
 }
 
-func openStore(t *testing.T, f *fixture.Fixture) (*postgres.Store, error) {
+// explain says of a failed test what its services logged, and how it is repeated.
+func (b *testEnv) explain() {
+	if b.Failed() {
+		b.Logf("the services logged:\n%sgo test ./authserver/internal/oauth/grant -run '^%s$'", b.log,
+			strings.ReplaceAll(b.Name(), "/", "$/^"))
+	}
+}
+
+func openStore(t *testing.T, f *fixture.Fixture, wait time.Duration) (*postgres.Store, error) {
 	t.Helper()
-	return postgres.Open(t.Context(), postgres.Only(credential.Secret(f.Database.Authserver)), testkit.StoreWait)
+	return postgres.Open(t.Context(), postgres.Only(credential.Secret(f.Database.Authserver)), wait)
 }
 
 func (b *testEnv) terms() grant.CodeTerms {
@@ -301,6 +332,9 @@ func unavailable(t *testing.T, what string, err error) {
 	}
 }
 
+// short is how long a Service waits for what the test keeps from it.
+const short = 50 * time.Millisecond
+
 // failUpdates makes every update of a grant in Postgres fail until allowUpdates.
 func (b *testEnv) failUpdates() {
 	b.Helper()
@@ -355,9 +389,10 @@ func (b *testEnv) service(store grant.GrantStore) *grant.Service {
 }
 
 func (b *testEnv) serviceOf(store grant.GrantStore, rotations grant.RotationStore) *grant.Service {
-	service := grant.NewService(store, rotations, b.codec, slog.New(slog.DiscardHandler))
+	service := grant.NewService(store, rotations, b.codec, slog.New(slog.NewTextHandler(b.log, nil)))
 	service.WaitForStores(testkit.SilentStoreWait)
 	service.SetLimit(await.Long) // Postgres waits for longer
+	service.SetCommitPause(time.Millisecond)
 	return service
 }
 

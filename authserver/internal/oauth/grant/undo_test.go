@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A stalledStore loses its responses while it is stalled: it commits steps, and cannot undo them.
@@ -63,6 +64,7 @@ func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
 		t.Fatalf("the code does not work: %v", err)
 	}
 
+	stalled.grants.SetUndoWait(short)
 	_, err = stalled.rotate(issued.Refresh)
 	unavailable(t, "refresh, while the exchange is still to be undone", err)
 	grants.stalled.Store(false)
@@ -102,9 +104,12 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	g, refresh := b.active()
 	grants.stalled.Store(true)
 	lost.on.Store(true)
+	b.grants.SetRedisTime(short)
+	b.grants.SetUndoWait(short)
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh", err)
 	lost.on.Store(false)
+	b.grants.SetRedisTime(testkit.SilentStoreWait)
 	_, err = b.rotate(refresh)
 	unavailable(t, "retry", err)
 	b.wantActive(g.ID)
@@ -182,12 +187,14 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 
 	grants.stalled.Store(true)
 	rotations.silent.Store(true)
+	other.grants.SetRedisTime(short) // it gets no response while Redis is silent
 	_, err := stalled.redeem(code, b.terms())
 	unavailable(t, "exchange", err)
 	_, err = other.redeem(code, b.terms())
 	unavailable(t, "exchange again", err)
 	b.wantActive(g.ID)
 	rotations.silent.Store(false)
+	other.grants.SetRedisTime(testkit.SilentStoreWait)
 	issued, err := other.redeem(code, b.terms())
 	if err != nil {
 		t.Fatalf("the code does not work: %v", err)
@@ -199,12 +206,14 @@ func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
 	}
 	grants.stalled.Store(true)
 	rotations.silent.Store(true)
+	other.grants.SetRedisTime(short)
 	_, err = stalled.rotate(issued.Refresh)
 	unavailable(t, "refresh", err)
 	_, err = other.rotate(issued.Refresh)
 	unavailable(t, "refresh again", err)
 	b.wantActive(g.ID)
 	rotations.silent.Store(false)
+	other.grants.SetRedisTime(testkit.SilentStoreWait)
 	other.mustRotate(issued.Refresh)
 	grants.stalled.Store(false)
 	b.wantActive(g.ID)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // slowUndoStore undoes steps only after release. It calls begin first.
@@ -34,6 +35,7 @@ func TestService_WaitsForUndo(t *testing.T) {
 	b.grants = b.service(grants)
 	g, refresh := b.active()
 	lost.on.Store(true)
+	b.grants.SetRedisTime(short)
 	first := make(chan error, 1)
 	go func() {
 		_, err := b.rotate(refresh)
@@ -45,6 +47,7 @@ func TestService_WaitsForUndo(t *testing.T) {
 		t.Fatalf("the request whose step is undone: %v", err)
 	}
 	lost.on.Store(false)
+	b.grants.SetRedisTime(testkit.SilentStoreWait)
 	time.AfterFunc(200*time.Millisecond, func() { close(grants.release) })
 	if _, err := b.rotate(refresh); err != nil {
 		t.Errorf("a request during the undo: %v", err)
