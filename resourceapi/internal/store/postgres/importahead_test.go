@@ -26,8 +26,8 @@ type heldImport struct {
 
 func newHeldImport(t *testing.T) *heldImport {
 	t.Helper()
-	w := postgrestest.New(t)
-	i := &heldImport{t: t, fixture: w, store: open(t, w), workspaceID: w.Workspace(), ended: make(chan error, 1)}
+	w, store := ownStore(t)
+	i := &heldImport{t: t, fixture: w, store: store, workspaceID: w.Workspace(), ended: make(chan error, 1)}
 	w.Exec("create sequence resource.tries")
 	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer set lock_timeout = 0 as $$
 		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
@@ -131,7 +131,8 @@ func TestImport_OvertakenImportIsRetried(t *testing.T) {
 	i.overtake()
 	i.release()
 	i.awaitTry()
-	if _, err := create(t.Context(), i.store, i.workspaceID); err == nil {
+	hasty := openWith(t, i.fixture, Limits{Connections: 4}) // waits for a lock no longer than it must
+	if _, err := create(t.Context(), hasty, i.workspaceID); err == nil {
 		t.Error("the list is not locked")
 	}
 	i.release()

@@ -13,7 +13,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id uuid.UUID, err error) {
@@ -31,8 +30,7 @@ func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id 
 // F17: a workspace's import waits for at most one of another workspace, however many the other has.
 func TestImports_WorkspacesTakeTurns(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := ownStore(t)
 	greedy, second, third := w.Workspace(), w.Workspace(), w.Workspace()
 	of := map[uuid.UUID]uuid.UUID{}
 	add := func(workspaceID uuid.UUID) {
@@ -75,8 +73,7 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 
 func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := ownStore(t)
 	greedy, other := w.Workspace(), w.Workspace()
 	for _, workspaceID := range []uuid.UUID{greedy, greedy, greedy, other} {
 		if _, err := acceptImport(t.Context(), store, workspaceID); err != nil {
@@ -107,8 +104,7 @@ func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 
 func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := ownStore(t)
 	greedy := w.Workspace()
 	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
 		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`,
@@ -136,8 +132,7 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 
 func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := ownStore(t)
 	workspaceID := w.Workspace()
 	id, err := acceptImport(t.Context(), store, workspaceID)
 	if err != nil {
@@ -173,8 +168,7 @@ func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 // The time of the import is over when it is postponed.
 func TestImports_OutOfTimeIsPostponed(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := newStore(t)
 	workspaceID := w.Workspace()
 	id, err := acceptImport(t.Context(), store, workspaceID)
 	if err != nil {

@@ -6,15 +6,13 @@ import (
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // While the primary of a URL with several hosts is down, a replica may lack the latest revocations. The read-only
 // server is in place of the replica.
 func TestStore_DoesNotReadFromReplica(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
+	w := shared(t).For(t)
 	for readOnly, want := range map[string]bool{"off": true, "on": false} {
 		address, err := url.Parse(w.Database.Resourceapi)
 		if err != nil {

@@ -1,22 +1,16 @@
-package postgres_test
+package postgres
 
 import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.NewWithJobs(t, postgres.MigrateJobs)
-	store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 2, Wait: testkit.StoreWait})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	w := postgrestest.NewWithJobs(t, MigrateJobs)
+	store := open(t, w)
 	wants := func(oldest time.Duration, available, running int) {
 		t.Helper()
 		byState, waited, err := store.Jobs(t.Context())

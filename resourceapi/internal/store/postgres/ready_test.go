@@ -1,26 +1,19 @@
-package postgres_test
+package postgres
 
 import (
 	"errors"
 	"testing"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestReady_RequiresEveryMigration(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	ready := func() error {
-		store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 2, Wait: testkit.StoreWait})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
-		return store.Ready(t.Context())
+		return open(t, w).Ready(t.Context())
 	}
 	waits := func(what string) {
 		t.Helper()
@@ -29,7 +22,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 		}
 	}
 	waits("without the job queue's tables")
-	if err := postgres.MigrateJobs(t.Context(), w.Database.Owner); err != nil {
+	if err := MigrateJobs(t.Context(), w.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
 	if err := ready(); err != nil {

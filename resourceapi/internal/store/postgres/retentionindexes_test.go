@@ -14,6 +14,7 @@ import (
 // as a whole, because each form has its own period.
 func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
+	t.Parallel()
 	r := newRetentionTest(t)
 	tx, err := r.store.pool.Begin(t.Context())
 	if err != nil {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -12,43 +11,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
-
-// F13: a search reads only matching programmes from the index, not every programme of the workspace.
-func TestSearch_UsesIndex(t *testing.T) {
-	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
-	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
-	workspaceID := w.Workspace()
-	w.Programmes(workspaceID, 20_000)
-	for i, want := range []bool{true, false} { // created once
-		if created, err := IndexSearches(t.Context(), w.Database.Owner); created != want || err != nil {
-			t.Fatalf("try %d: created %t, %v", i, created, err)
-		}
-	}
-	for _, text := range []string{"Walsall", "programme 19999", "100%"} {
-		query := programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Search: text}}
-		sql, args := pageSQL(query)
-		if plan := explained(t, store.searches, sql, args); !strings.Contains(
-			plan,
-			"Bitmap Index Scan on programmes_search",
-		) {
-			t.Errorf("%s: %s", text, plan)
-		}
-	}
-	page, err := store.Page(
-		t.Context(),
-		programme.Query{
-			WorkspaceID: workspaceID,
-			Limit:       50,
-			Filter:      programme.Filter{Search: "programme 19999"},
-			Into:        newList,
-		},
-	)
-	if err != nil || len(listed(page)) != 1 {
-		t.Errorf("%d programmes, %v", len(listed(page)), err)
-	}
-}
 
 func TestIndexSearches_ReplacesInvalidIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the indexes of shards have other names")
@@ -92,7 +54,7 @@ func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 	if created, err := IndexSearches(t.Context(), w.Database.Owner); created || !errors.Is(err, ErrNoTrigrams) {
 		t.Errorf("created %t, %v", created, err)
 	}
-	store := open(t, w)
+	store := openWith(t, w, Limits{Connections: 4, Wait: testkit.StoreWait, Search: testkit.StoreWait})
 	workspaceID := w.Workspace()
 	w.Programmes(workspaceID, 3)
 	page, err := store.Page(
@@ -113,7 +75,7 @@ func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 // pattern, the converted text must contain the converted pattern, whatever letters surround it.
 func TestFolded_LowerCaseDoesNotDependOnContext(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
+	w := shared(t).For(t)
 	for _, locale := range []string{"el", "tr", "lt", "und"} {
 		collate := ` collate "` + locale + `-x-icu"`
 		for _, pattern := range []string{"ΟΔΟΣ", "I", "Į", "J", "ẞ", "İ", "straße"} {

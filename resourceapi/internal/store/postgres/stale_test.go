@@ -7,16 +7,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // F26: the first request after a restart of Postgres succeeds.
 func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
-	for range 3 {
+	w, store := ownStore(t)
+	for range 2 {
 		for name, pool := range map[string]*database{
 			"general":  store.pool,
 			"searches": store.searches,
@@ -33,7 +30,7 @@ func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 // Requests get a checked connection from every pool, also from one with a single connection. A probe is itself a ping.
 func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
+	w := shared(t).For(t)
 	for _, connections := range []int32{1, 4} {
 		store, err := Open(t.Context(), w.URL(), Limits{Connections: connections, Wait: testkit.StoreWait})
 		if err != nil {

@@ -2,13 +2,10 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -18,123 +15,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func open(t *testing.T, w *postgrestest.Fixture) *Store {
-	t.Helper()
-	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.SilentStoreWait})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	return store
-}
-
-// P3, and its cost: a page is read from the index in order, however many programmes there are.
-func TestPage_UsesIndexWithoutSorting(t *testing.T) {
-	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
-	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
-	workspaceID := w.Workspace()
-	for range 4 {
-		w.Programmes(w.Workspace(), 3000)
-	}
-	w.Programmes(workspaceID, 20_000)
-	// The oldest are archived: a list of them that started at the newest would read all the others first.
-	w.Exec("update resource.programmes set status = 'archived' where created_at < '2026-03-01 09:30:00+00'")
-	w.Exec("analyze resource.programmes")
-	middle := &rest.Position{CreatedAt: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), ID: uuid.New()}
-	for name, c := range map[string]struct {
-		query programme.Query
-		index string
-	}{
-		"first page": {programme.Query{WorkspaceID: workspaceID, Limit: 200}, "programmes_page"},
-		"a page in the middle": {
-			programme.Query{WorkspaceID: workspaceID, Limit: 50, After: middle},
-			"programmes_page",
-		},
-		"a status": {
-			programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: programme.Filter{Status: programme.Archived}},
-			"programmes_page_by_status",
-		},
-		"and its next page": {
-			programme.Query{
-				WorkspaceID: workspaceID,
-				Limit:       50,
-				After:       middle,
-				Filter:      programme.Filter{Status: programme.Archived},
-			},
-			"programmes_page_by_status",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			text, args := pageSQL(c.query)
-			for name, plan := range map[string]string{
-				"the plan for this page": explained(t, store.pool, text, args),
-				"the plan that is kept":  keptPlan(t, store, text, args),
-			} {
-				if strings.Contains(plan, "Sort") || strings.Contains(plan, "Seq Scan") ||
-					strings.Contains(plan, "Filter:") ||
-					!strings.Contains(plan, "Index Scan using "+c.index+" ") {
-					t.Errorf("%s: %s", name, plan)
-				}
-			}
-		})
-	}
-}
-
-func explained(t *testing.T, db querier, text string, args []any) string {
-	t.Helper()
-	rows, err := db.Query(t.Context(), "explain (analyze, buffers) "+text, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// keptPlan returns the generic plan that Postgres uses for a statement from the sixth execution on, or "" if it plans
-// each execution.
-func keptPlan(t *testing.T, store *Store, text string, args []any) string {
-	t.Helper()
-	connection, err := store.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Release()
-	if _, err := connection.Conn().Prepare(t.Context(), "page", text); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = connection.Conn().Deallocate(context.WithoutCancel(t.Context()), "page") }()
-	for range 8 {
-		if _, err := connection.Exec(t.Context(), "page", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var kept int
-	const generic = `select generic_plans from pg_prepared_statements where name = 'page'`
-	if err := connection.QueryRow(t.Context(), generic).Scan(&kept); err != nil {
-		t.Fatal(err)
-	}
-	if kept == 0 {
-		return ""
-	}
-	var literals []string
-	for _, arg := range args {
-		if at, ok := arg.(time.Time); ok {
-			arg = at.Format(time.RFC3339Nano)
-		}
-		literals = append(literals, fmt.Sprintf("'%v'", arg))
-	}
-	return explained(t, connection, "execute page("+strings.Join(literals, ", ")+")", nil)
-}
-
 func TestServiceRole_HasNoOtherRights(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	_, store := newStore(t)
 	for _, forbidden := range []string{
 		"select * from account.users",
 		"select * from account.personal_access_tokens",
@@ -147,26 +30,6 @@ func TestServiceRole_HasNoOtherRights(t *testing.T) {
 		if _, err := store.pool.Exec(t.Context(), forbidden); err == nil || !strings.Contains(err.Error(), "42501") {
 			t.Errorf("%s: %v", forbidden, err)
 		}
-	}
-}
-
-func TestOpen_OverridesTimeoutAndProtocolOfURL(t *testing.T) {
-	t.Parallel()
-	w := postgrestest.New(t)
-	url := w.Database.Resourceapi + "?default_query_exec_mode=simple_protocol&statement_timeout=0"
-	if strings.Contains(w.Database.Resourceapi, "?") {
-		url = w.Database.Resourceapi + "&default_query_exec_mode=simple_protocol&statement_timeout=0"
-	}
-	store, err := Open(t.Context(), credential.Fixed(credential.Secret(url)), Limits{Connections: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	if mode := store.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement {
-		t.Errorf("mode %s", mode)
-	}
-	if _, err = store.pool.Exec(context.Background(), "select pg_sleep(5)"); !unavailable(err) {
-		t.Errorf("%v", err)
 	}
 }
 
@@ -184,8 +47,7 @@ func TestOpen_ErrorDoesNotQuoteURL(t *testing.T) {
 func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := ownStore(t)
 	workspaceID := w.Workspace()
 	var id uuid.UUID
 	_, err := store.Once(
@@ -247,8 +109,7 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 
 func TestProcessImport_SkipsLockedImport(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := ownStore(t)
 	for range 2 {
 		w.Exec(
 			"insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), " +

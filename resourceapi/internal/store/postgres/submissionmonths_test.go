@@ -26,9 +26,7 @@ const submissionMonths = "select count(*) from account.months_of('resource.submi
 
 // pastSubmissionMonths replaces submissions_0000 by the partitions of this month and the 6 before it, and makes the
 // next ones.
-func pastSubmissionMonths(t *testing.T, w *postgrestest.Fixture) {
-	t.Helper()
-	testkit.SkipIfDistributed(t, "partitions are created by hand")
+func pastSubmissionMonths(w *postgrestest.Fixture) {
 	w.Exec("drop table resource.submissions_0000")
 	w.Exec(`do $$ declare month timestamptz; name text; begin
 		for month in
@@ -42,6 +40,19 @@ func pastSubmissionMonths(t *testing.T, w *postgrestest.Fixture) {
 		end loop;
 	end $$`)
 	w.Exec("select resource.make_submission_months()")
+}
+
+// months is a database with past months, for tests that look at their own workspaces only.
+var months = testkit.Once(func(t testing.TB) *postgrestest.Fixture {
+	w := postgrestest.New(t)
+	pastSubmissionMonths(w)
+	return w
+})
+
+func withMonths(t *testing.T) *postgrestest.Fixture {
+	t.Helper()
+	testkit.SkipIfDistributed(t, "partitions are created by hand")
+	return months(t).For(t)
 }
 
 // addDaily adds a processed submission for each of the last days.
@@ -115,7 +126,7 @@ func (s earlierService) work(ctx context.Context) error {
 // An earlier service adds and finishes submissions, and recognises a token that is used again.
 func TestSubmissionMonths_EarlierServiceWorks(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
+	w := shared(t).For(t)
 	workspaceID := w.Workspace()
 	connection, err := pgx.Connect(t.Context(), w.Database.Resourceapi)
 	if err != nil {
@@ -136,8 +147,7 @@ func TestSubmissionMonths_EarlierServiceWorks(t *testing.T) {
 // A token is used once, also by concurrent requests at the end of a month.
 func TestSubmissionMonths_TokenIsUsedOnceAtTurnOfMonth(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	pastSubmissionMonths(t, w)
+	w := withMonths(t)
 	workspaceID := w.Workspace()
 	form, token := addForm(w, workspaceID), uuid.New()
 	var inserted, refused, turn atomic.Int64
@@ -174,8 +184,7 @@ func TestSubmissionMonths_TokenIsUsedOnceAtTurnOfMonth(t *testing.T) {
 // A list and its pages have the submissions of all months in order, whatever the limit and the filter.
 func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	pastSubmissionMonths(t, w)
+	w := withMonths(t)
 	store, workspaceID := open(t, w), w.Workspace()
 	form, other := addForm(w, workspaceID), addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 150)
@@ -256,8 +265,7 @@ func (s *seenStatements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQuer
 // A statement about one submission, and a list's first page, read few partitions, also with a kept plan.
 func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	pastSubmissionMonths(t, w)
+	w := withMonths(t)
 	seen := &seenStatements{}
 	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, seen)
 	if err != nil {
@@ -347,8 +355,7 @@ func (noJobs) Add(context.Context, pgx.Tx, uuid.UUID, uuid.UUID, int) error { re
 // A submission is found even if its id has no time, or another one than its month.
 func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	pastSubmissionMonths(t, w)
+	w := withMonths(t)
 	e, workspaceID := open(t, w).Engage(noJobs{}), w.Workspace()
 	form := addForm(w, workspaceID)
 	for name, id := range map[string]uuid.UUID{
@@ -381,8 +388,7 @@ func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
 // has a later time.
 func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	pastSubmissionMonths(t, w)
+	w := withMonths(t)
 	store, workspaceID := open(t, w), w.Workspace()
 	e, form := store.Engage(noJobs{}), addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 10)

@@ -1,4 +1,4 @@
-package postgres_test
+package postgres
 
 import (
 	"context"
@@ -8,9 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
@@ -19,13 +17,13 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 	var group sync.WaitGroup
 	for range 3 {
 		group.Go(func() {
-			if err := postgres.MigrateJobs(context.Background(), w.Database.Owner); err != nil {
+			if err := MigrateJobs(context.Background(), w.Database.Owner); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	group.Wait()
-	if err := postgres.MigrateJobs(context.Background(), w.Database.Owner); err != nil {
+	if err := MigrateJobs(context.Background(), w.Database.Owner); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
 	service, err := pgx.Connect(context.Background(), w.Database.Resourceapi)
@@ -63,12 +61,7 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 // A submission whose answers cannot be decoded is rejected, so that its job ends.
 func TestReject_DoesNotReadAnswers(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 4, Wait: testkit.StoreWait})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
+	w, store := newStore(t)
 	workspaceID, form, id := w.Workspace(), uuid.New(), uuid.New()
 	w.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
 		values ($1, $2, $1::uuid::text, 'x', '[]', '{}', gen_random_uuid())`, form, workspaceID)
@@ -82,8 +75,8 @@ func TestReject_DoesNotReadAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := w.Count(`select count(*) from resource.submissions where status = 'rejected'
-		and reasons = '["It cannot be read."]'`); n != 1 {
+	if n := w.Count(`select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
+		and reasons = '["It cannot be read."]'`, workspaceID); n != 1 {
 		t.Errorf("%d submissions are rejected", n)
 	}
 }

@@ -45,8 +45,8 @@ func (s changingStore) Event(ctx context.Context, workspaceID uuid.UUID, sequenc
 // W3 and W8: a change of an endpoint or of its user's permissions applies to events that were selected before it.
 func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w).Webhooks()
+	w, opened := newStore(t)
+	store := opened.Webhooks()
 	all := []perm.Permission{perm.AccountAPIAccess, perm.AccountReadMembers}
 	for name, c := range map[string]struct {
 		asked          bool // for personal data

@@ -7,14 +7,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // W8: while Engage is off in the workspace, submissions cannot be read with the API either.
 func TestW8_SubmissionIsNotSentWhileModuleIsOff(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	store := open(t, w)
+	w, store := newStore(t)
 	workspaceID := w.Workspace()
 	form, submission := uuid.New(), uuid.New()
 	w.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins)
