@@ -50,17 +50,9 @@ func TestApproval_RechecksAccess(t *testing.T) {
 		ws := p.NewWorkspace(t)
 		connector := ws.Connector(t, harness.ReadProgrammes)
 		page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
-		p.As(ws.Token).
-			Send(t, http.MethodDelete, ws.Clients()+"/"+connector.ClientID, "", "").
+		p.As(ws.Token).Send(t, http.MethodDelete, ws.Clients()+"/"+connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
-		wantsNoGrant(
-			t,
-			p,
-			page.Press(t, "approve"),
-			connector.ClientID,
-			http.StatusBadRequest,
-			http.StatusForbidden,
-		)
+		wantsNoGrant(t, p, page.Press(t, "approve"), connector.ClientID, http.StatusBadRequest, http.StatusForbidden)
 	})
 }
 

@@ -83,13 +83,8 @@ func TestApproval_RejectsOtherSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			connector := ws.Connector(t, harness.ReadProgrammes)
 			page := victim.Consent(t, connector.Begin().Query)
-			wantsNoGrant(
-				t,
-				p,
-				other.Submit(t, page.DecisionForm(t, "approve")),
-				connector.ClientID,
-				http.StatusForbidden,
-			)
+			wantsNoGrant(t, p, other.Submit(t, page.DecisionForm(t, "approve")), connector.ClientID,
+				http.StatusForbidden)
 			page.Approve(t)
 		})
 	}
@@ -114,14 +109,7 @@ func TestApproval_TrustsOnlyTicket(t *testing.T) {
 			{ticket + "="},
 		} {
 			form.Fields["ticket"] = tickets
-			wantsNoGrant(
-				t,
-				p,
-				owner.Submit(t, form),
-				connector.ClientID,
-				http.StatusForbidden,
-				http.StatusBadRequest,
-			)
+			wantsNoGrant(t, p, owner.Submit(t, form), connector.ClientID, http.StatusForbidden, http.StatusBadRequest)
 		}
 	})
 	t.Run("fields that the page does not have", func(t *testing.T) {

@@ -13,18 +13,11 @@ import (
 // domain returns the packages of plain Go: no I/O, and no library except uuid.
 func domain() []string {
 	return []string{
-		"authserver/internal/account/audit",
-		"authserver/internal/account/pat",
-		"authserver/internal/account/useraccount",
-		"authserver/internal/account/workspace",
-		"authserver/internal/oauth/client",
-		"authserver/internal/oauth/connectionlog",
-		"authserver/internal/oauth/consent",
-		"authserver/internal/oauth/grant",
-		"authserver/internal/ratelimit",
-		"authserver/internal/store",
-		"resourceapi/internal/engage",
-		"resourceapi/internal/programme",
+		"authserver/internal/account/audit", "authserver/internal/account/pat",
+		"authserver/internal/account/useraccount", "authserver/internal/account/workspace",
+		"authserver/internal/oauth/client", "authserver/internal/oauth/connectionlog",
+		"authserver/internal/oauth/consent", "authserver/internal/oauth/grant", "authserver/internal/ratelimit",
+		"authserver/internal/store", "resourceapi/internal/engage", "resourceapi/internal/programme",
 	}
 }
 
@@ -94,10 +87,7 @@ func pointsUpOrSideways(importer, imported string) string {
 	isEndpoint, toEndpoint := matches(importer, endpoints), matches(imported, endpoints)
 	fromApp, fromTests := matches(importer, []string{"*/internal/app"}), matches(importer, supportForTests())
 	// The templates of the pages, and the parser of client credentials that three endpoints share.
-	sharedByEndpoints := []string{
-		"authserver/internal/endpoint/ui",
-		"authserver/internal/endpoint/protocol/token",
-	}
+	sharedByEndpoints := []string{"authserver/internal/endpoint/ui", "authserver/internal/endpoint/protocol/token"}
 	// The doctor is not part of the service: it calls a service from outside.
 	forCommands := []string{
 		"*/internal/app", "authserver/internal/admin", "authserver/internal/backup", "authserver/internal/doctor",
@@ -114,8 +104,7 @@ func pointsUpOrSideways(importer, imported string) string {
 		return "test support is for tests"
 	case matches(imported, []string{"*/internal/app"}) && !matches(importer, []string{"*/cmd/..."}):
 		return "only cmd may import app"
-	case matches(importer, []string{"*/cmd/..."}) &&
-		matches(imported, []string{"*/internal/..."}) &&
+	case matches(importer, []string{"*/cmd/..."}) && matches(imported, []string{"*/internal/..."}) &&
 		!matches(imported, forCommands):
 		return "cmd may import app, admin, backup and doctor only"
 	case matches(imported, stores) && !fromApp && !matches(importer, []string{"authserver/internal/admin"}):
@@ -144,14 +133,7 @@ func doesIO(importer, imported string) string {
 		return ""
 	}
 	for _, outside := range []string{
-		"net",
-		"os",
-		"io/fs",
-		"io/ioutil",
-		"database/sql",
-		"syscall",
-		"html/template",
-		"embed",
+		"net", "os", "io/fs", "io/ioutil", "database/sql", "syscall", "html/template", "embed",
 	} {
 		if imported == outside ||
 			(isStandard(imported) && strings.HasPrefix(imported, outside+"/") && !slices.Contains(parsers, imported)) {
@@ -185,31 +167,17 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 	t.Parallel()
 	for importer, imports := range map[string][]string{
 		"authserver/internal/oauth/grant": {
-			"net/http",
-			"os",
-			"database/sql",
-			"github.com/jackc/pgx/v5",
-			"github.com/ory/fosite",
-			"authserver/internal/oauth/engine",
-			"authserver/internal/store/redis",
-			"golang.org/x/crypto/bcrypt",
+			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "github.com/ory/fosite",
+			"authserver/internal/oauth/engine", "authserver/internal/store/redis", "golang.org/x/crypto/bcrypt",
 		},
 		"authserver/internal/endpoint/protocol/authorize": {
-			"authserver/internal/store/postgres",
-			"authserver/internal/app",
-			"authserver/internal/endpoint/signin",
-			"github.com/ory/fosite",
-			"github.com/gorilla/mux",
-			"github.com/jackc/pgx/v5/pgxpool",
-			"github.com/redis/go-redis/v9",
-			"resourceapi/internal/gate",
-			"authserver/internal/testing/fixture",
+			"authserver/internal/store/postgres", "authserver/internal/app", "authserver/internal/endpoint/signin",
+			"github.com/ory/fosite", "github.com/gorilla/mux", "github.com/jackc/pgx/v5/pgxpool",
+			"github.com/redis/go-redis/v9", "resourceapi/internal/gate", "authserver/internal/testing/fixture",
 		},
 		"authserver/internal/oauth/engine": {
-			"authserver/internal/store/redis",
-			"authserver/internal/endpoint/protocol/token",
-			"github.com/redis/go-redis/v9",
-			"deploy/local/demo",
+			"authserver/internal/store/redis", "authserver/internal/endpoint/protocol/token",
+			"github.com/redis/go-redis/v9", "deploy/local/demo",
 		},
 		"authserver/internal/store/postgres": {
 			"authserver/internal/endpoint/protocol/token",

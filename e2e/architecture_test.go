@@ -45,13 +45,8 @@ func packages(t *testing.T) []goPackage {
 	t.Helper()
 	var all []goPackage
 	for _, module := range modules() {
-		command := exec.CommandContext(
-			t.Context(),
-			"go",
-			"list",
-			"-json=ImportPath,Dir,Doc,Imports,TestImports,XTestImports,GoFiles",
-			"./...",
-		)
+		command := exec.CommandContext(t.Context(), "go", "list",
+			"-json=ImportPath,Dir,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
 		command.Dir = filepath.Join("..", module)
 		out, err := command.Output()
 		if err != nil {
@@ -147,11 +142,7 @@ func inspect(all []goPackage) []string {
 
 func forbidden(importer, imported string) string {
 	for _, rule := range []func(importer, imported string) string{
-		crossesModules,
-		crossesWings,
-		pointsUpOrSideways,
-		doesIO,
-		leavesItsRoom,
+		crossesModules, crossesWings, pointsUpOrSideways, doesIO, leavesItsRoom,
 	} {
 		if why := rule(importer, imported); why != "" {
 			return why
@@ -165,12 +156,8 @@ func TestArchitecture_NoInitFunctions(t *testing.T) {
 	t.Parallel()
 	for _, p := range packages(t) {
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(
-				token.NewFileSet(),
-				filepath.Join(p.Dir, name),
-				nil,
-				parser.SkipObjectResolution,
-			)
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil,
+				parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -91,8 +91,7 @@ func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, button := range []string{"approve", "deny"} {
-				callback := owner.Consent(t, change(p.DemoConfidential().Request(), "state", state)).
-					Press(t, button).
+				callback := owner.Consent(t, change(p.DemoConfidential().Request(), "state", state)).Press(t, button).
 					Callback(t)
 				if got := callback.Values.Get("state"); got != state {
 					t.Errorf("%s: the state came back as %q", button, got)

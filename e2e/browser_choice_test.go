@@ -23,11 +23,8 @@ func TestBrowser_ChoosesWorkspace(t *testing.T) {
 	owner := p.Demo.Users.Owner
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
 		landing := newLanding(t)
-		client := p.DocumentClient(
-			site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil),
-			landing.uri,
-			p.BaseURL+"/mcp",
-		)
+		client := p.DocumentClient(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil),
+			landing.uri, p.BaseURL+"/mcp")
 		attempt := client.Begin()
 		browser := newBrowser(t, p, screen)
 		browser.Open(p.AuthorizeURL(attempt.Query))

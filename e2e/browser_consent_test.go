@@ -69,10 +69,8 @@ func TestBrowser_ConsentBarIsNotStickyInLowWindow(t *testing.T) {
 	browser.Open(p.AuthorizeURL(ws.Connector(t, harness.ReadProgrammes).Begin().Query))
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.See(approveButton)
-	if top := harness.Evaluate[float64](
-		browser,
-		`(scrollTo(0, 0), document.querySelector(".decision-bar").getBoundingClientRect().top)`,
-	); top < 400 {
+	if top := harness.Evaluate[float64](browser,
+		`(scrollTo(0, 0), document.querySelector(".decision-bar").getBoundingClientRect().top)`); top < 400 {
 		t.Errorf("the bar is at %g pixels", top)
 	}
 }

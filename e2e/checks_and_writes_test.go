@@ -42,9 +42,7 @@ func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	p := enter(t)
 	for what, changes := range map[string]func(user string) []withdrawal{
 		"the password is changed": func(user string) []withdrawal {
-			return []withdrawal{
-				ending(`update account.users set password_hash = $2 where id = $1`, user, anotherHash),
-			}
+			return []withdrawal{ending(`update account.users set password_hash = $2 where id = $1`, user, anotherHash)}
 		},
 		"the user is disabled": func(user string) []withdrawal {
 			return []withdrawal{ending(`update account.users set disabled_at = now() where id = $1`, user)}
@@ -56,11 +54,8 @@ func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 			login := person.Open(t, p.AppURL+"/login")
 			var answer harness.Page
 			inBetween(t, p.Database, func() { answer = person.SignIn(t, login) }, changes(user.ID)...)
-			live := p.Database.Count(
-				t,
-				`select count(*) from account.sign_ins where user_id = $1 and ended_at is null`,
-				user.ID,
-			)
+			live := p.Database.Count(t, `select count(*) from account.sign_ins where user_id = $1 and ended_at is null`,
+				user.ID)
 			if answer.Status != http.StatusBadRequest || live != 0 {
 				t.Errorf("%d active sign-ins, status %d", live, answer.Status)
 			}
@@ -78,11 +73,8 @@ func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 	var answer harness.Page
 	inBetween(t, p.Database, func() { answer = person.Submit(t, form) },
 		ending(`update account.users set password_hash = $2 where id = $1`, user.ID, anotherHash))
-	reauthentications := p.Database.Count(
-		t,
-		`select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`,
-		user.ID,
-	)
+	reauthentications := p.Database.Count(t,
+		`select count(*) from account.audit_events where user_id = $1 and action = 'sign_in.proved'`, user.ID)
 	if answer.Status != http.StatusBadRequest || reauthentications != 0 {
 		t.Errorf("status %d, %d reauthentications", answer.Status, reauthentications)
 	}
@@ -110,11 +102,9 @@ func TestTie_TokenCreationRechecksAccess(t *testing.T) {
 				func() { answer = makeToken(t, owner, page, "Held", "30", harness.ReadProgrammes) },
 				end(ws),
 			)
-			made := p.Database.Count(
-				t,
+			made := p.Database.Count(t,
 				`select count(*) from account.personal_access_tokens where tenant_id = $1 and name = 'Held'`,
-				ws.Workspace.ID,
-			)
+				ws.Workspace.ID)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("status %d, %d tokens created", answer.Status, made)
 			}
@@ -135,11 +125,9 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 	form := owner.Open(t, p.AppURL+link).FormWith(t, `form[action*="tokens/replace"] button[type=submit]`)
 	var answer harness.Page
 	inBetween(t, p.Database, func() { answer = owner.Submit(t, form) }, ending(sqlRevoked, ws.Owner.ID))
-	made := p.Database.Count(
-		t,
+	made := p.Database.Count(t,
 		`select count(*) from account.personal_access_tokens where tenant_id = $1 and replaces_id is not null`,
-		ws.Workspace.ID,
-	)
+		ws.Workspace.ID)
 	if answer.Status != http.StatusForbidden || made != 0 {
 		t.Errorf("status %d, %d tokens created", answer.Status, made)
 	}
@@ -164,11 +152,8 @@ func TestTie_RegistrationRechecksAccess(t *testing.T) {
 				func() { answer = ws.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
 				end(ws),
 			)
-			made := p.Database.Count(
-				t,
-				`select count(*) from account.oauth_clients where tenant_id = $1`,
-				ws.Workspace.ID,
-			)
+			made := p.Database.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`,
+				ws.Workspace.ID)
 			if answer.Status != http.StatusForbidden || made != 0 {
 				t.Errorf("status %d, %d applications registered", answer.Status, made)
 			}
@@ -218,11 +203,8 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 			form.Fields.Set("days", "3")
 			var answer harness.Page
 			inBetween(t, p.Database, func() { answer = owner.Submit(t, form) }, end(ws))
-			saved := p.Database.Count(
-				t,
-				`select count(*) from account.connector_policies where tenant_id = $1`,
-				ws.Workspace.ID,
-			)
+			saved := p.Database.Count(t, `select count(*) from account.connector_policies where tenant_id = $1`,
+				ws.Workspace.ID)
 			if answer.Status != http.StatusForbidden || saved != 0 {
 				t.Errorf("status %d, %d policies saved", answer.Status, saved)
 			}

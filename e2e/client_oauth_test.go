@@ -16,11 +16,8 @@ import (
 func connect(t *testing.T, person *harness.Person, connector client.Connector) *oauth2.Token {
 	t.Helper()
 	request := connector.Ask()
-	token, err := connector.Finish(
-		t.Context(),
-		request,
-		person.Arrive(t, request.URL).Press(t, "approve").Callback(t).Values,
-	)
+	token, err := connector.Finish(t.Context(), request,
+		person.Arrive(t, request.URL).Press(t, "approve").Callback(t).Values)
 	if err != nil {
 		t.Fatal(redactError(err))
 	}
@@ -33,11 +30,8 @@ func TestClient_ReturnsDenial(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	connector := clientConnector(p, ws.Connector(t, harness.ReadProgrammes))
 	request := connector.Ask()
-	_, err := connector.Finish(
-		t.Context(),
-		request,
-		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "deny").Callback(t).Values,
-	)
+	_, err := connector.Finish(t.Context(), request,
+		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "deny").Callback(t).Values)
 	if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Code != "access_denied" {
 		t.Errorf("%v", err)
 	}
@@ -82,11 +76,8 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 		Secret:      secret,
 	}
 	request := app.Ask()
-	token, err := app.Finish(
-		ctx,
-		request,
-		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "approve").Callback(t).Values,
-	)
+	token, err := app.Finish(ctx, request,
+		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "approve").Callback(t).Values)
 	if err != nil {
 		t.Fatal(redactError(err))
 	}

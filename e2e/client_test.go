@@ -98,11 +98,8 @@ func TestClient_WritesProgrammes(t *testing.T) {
 	c := p.Client(t, ws.Workspace, harness.Bearer(ws.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
-	created, err := c.Programmes.Create(
-		ctx,
-		client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"},
-		key,
-	)
+	created, err := c.Programmes.Create(ctx,
+		client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"}, key)
 	if err != nil || created.Status != client.Draft || created.StartsOn != "2026-03-01" || created.ETag == "" {
 		t.Fatalf("%+v %v", created, err)
 	}
@@ -110,18 +107,14 @@ func TestClient_WritesProgrammes(t *testing.T) {
 		Name:     "Tool bank",
 		StartsOn: "2026-03-01",
 		EndsOn:   "2026-09-30",
-	}, key); err != nil ||
-		again != created {
+	}, key); err != nil || again != created {
 		t.Errorf("%+v %v", again, err)
 	}
 	_, err = c.Programmes.Create(ctx, client.NewProgramme{Name: "Another"}, key)
 	refused(t, err, http.StatusConflict, client.Nested, client.CodeConflict)
-	changed, err := c.Programmes.Update(
-		ctx,
-		created.ID,
+	changed, err := c.Programmes.Update(ctx, created.ID,
 		client.ProgrammeChange{Summary: new("Borrow a drill"), EndsOn: new(client.Date(""))},
-		client.IfMatch(created.ETag),
-	)
+		client.IfMatch(created.ETag))
 	if err != nil || changed.Summary != "Borrow a drill" || changed.EndsOn != "" || changed.Name != "Tool bank" ||
 		changed.ETag == created.ETag {
 		t.Errorf("%+v %v", changed, err)
@@ -181,23 +174,15 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	for _, err := range others.Programmes.List(ctx, client.ProgrammeFilter{}) {
 		refused(t, err, http.StatusForbidden, client.Nested, client.CodeForbidden)
 	}
-	unprovisioned := p.Client(
-		t,
-		p.Demo.Workspaces.Unprovisioned,
-		harness.Bearer(p.Demo.Tokens.OwnerIn.Unprovisioned),
-	)
+	unprovisioned := p.Client(t, p.Demo.Workspaces.Unprovisioned, harness.Bearer(p.Demo.Tokens.OwnerIn.Unprovisioned))
 	for _, err := range unprovisioned.Programmes.List(ctx, client.ProgrammeFilter{}) {
 		if refused(t, err, http.StatusServiceUnavailable, client.Nested, client.CodeNotProvisioned).Temporary() {
 			t.Error("Temporary() is true for an error that an administrator must fix")
 		}
 	}
 	// The app URL in place of the base URL.
-	astray, err := client.New(
-		p.AppURL,
-		ws.Workspace.ID,
-		harness.Bearer(ws.Token),
-		client.WithHTTPClient(p.HTTPClient()),
-	)
+	astray, err := client.New(p.AppURL, ws.Workspace.ID, harness.Bearer(ws.Token),
+		client.WithHTTPClient(p.HTTPClient()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +204,8 @@ func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	first := connect(t, p.Person(t, ws.Owner), connector)
 	if client.Workspace(first) != ws.Workspace.ID || client.Scope(first) != harness.ReadProgrammes ||
 		(time.Until(client.GrantEnds(first))-30*24*time.Hour).Abs() > time.Minute {
-		t.Errorf(
-			"workspace %s, scope %s, ends %s",
-			client.Workspace(first),
-			client.Scope(first),
-			client.GrantEnds(first),
-		)
+		t.Errorf("workspace %s, scope %s, ends %s", client.Workspace(first), client.Scope(first),
+			client.GrantEnds(first))
 	}
 	var stored []*oauth2.Token
 	expired := *first
@@ -318,12 +299,8 @@ func TestClient_Forms(t *testing.T) {
 		!sent[0].Consents[0].Given {
 		t.Errorf("%+v", sent)
 	}
-	closed, err := forms.Update(
-		ctx,
-		form.ID,
-		client.FormChange{Title: new("Closed for now"), Enabled: new(false)},
-		client.IfMatch(form.ETag),
-	)
+	closed, err := forms.Update(ctx, form.ID, client.FormChange{Title: new("Closed for now"), Enabled: new(false)},
+		client.IfMatch(form.ETag))
 	if err != nil || closed.Enabled || closed.Title != "Closed for now" || closed.ETag == form.ETag {
 		t.Errorf("%+v %v", closed, err)
 	}

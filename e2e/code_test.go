@@ -188,11 +188,8 @@ func TestCode_ExpiresAfterOneMinute(t *testing.T) {
 // ageCode makes the code of a client's newest grant older. Its lifetime is stored in Redis.
 func ageCode(t *testing.T, p *harness.Product, clientID string, by time.Duration) {
 	t.Helper()
-	grant := p.Database.Text(
-		t,
-		`select id::text from account.grants where client_id = $1 order by created_at desc limit 1`,
-		clientID,
-	)
+	grant := p.Database.Text(t,
+		`select id::text from account.grants where client_id = $1 order by created_at desc limit 1`, clientID)
 	command := fmt.Sprintf("HINCRBY g:{%s} cx %d", grant, -by.Milliseconds())
 	if _, err := localstore.AskRedis(shared(t).RedisURL, command); err != nil {
 		t.Fatal(err)

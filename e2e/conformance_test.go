@@ -39,14 +39,8 @@ var revisions = []string{"2025-11-25", "2026-07-28"}
 func conformance(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
 	node := nodeAtLeast(t, conformanceNode, filepath.Join(conformanceFolder, "node"))
-	program := filepath.Join(
-		packagesOf(t, conformanceFolder),
-		"node_modules",
-		"@modelcontextprotocol",
-		"conformance",
-		"dist",
-		"index.js",
-	)
+	program := filepath.Join(packagesOf(t, conformanceFolder), "node_modules", "@modelcontextprotocol", "conformance",
+		"dist", "index.js")
 	ctx, cancel := context.WithTimeout(t.Context(), conformanceWithin)
 	t.Cleanup(cancel)
 	command := exec.CommandContext(ctx, node, append([]string{program}, arguments...)...)
@@ -82,18 +76,8 @@ func TestConformance_Server(t *testing.T) {
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			out, err := conformance(
-				t,
-				"server",
-				"--url",
-				address,
-				"--suite",
-				"all",
-				"--spec-version",
-				revision,
-				"--expected-failures",
-				expected,
-			).CombinedOutput()
+			out, err := conformance(t, "server", "--url", address, "--suite", "all", "--spec-version", revision,
+				"--expected-failures", expected).CombinedOutput()
 			if err != nil {
 				_, summary, _ := strings.Cut(string(out), "=== SUMMARY ===")
 				t.Errorf("%v\n%s", err, harness.Redact(summary))
@@ -136,20 +120,8 @@ func TestConformance_Authorization(t *testing.T) {
 			body := harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes)
 			body["redirectUris"] = []string{"http://127.0.0.1:" + port + "/callback"}
 			id, _ := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
-			command := conformance(
-				t,
-				"authorization",
-				"--url",
-				p.BaseURL,
-				"--client-id",
-				id,
-				"--resource",
-				p.BaseURL+"/mcp",
-				"--port",
-				port,
-				"--spec-version",
-				revision,
-			)
+			command := conformance(t, "authorization", "--url", p.BaseURL, "--client-id", id, "--resource",
+				p.BaseURL+"/mcp", "--port", port, "--spec-version", revision)
 			output, err := command.StdoutPipe()
 			must(t, err)
 			command.Stderr = os.Stderr

@@ -42,40 +42,22 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	wrong := register()
 	query := wrong.Begin().Query
 	query.Set("redirect_uri", "https://elsewhere.example/callback")
-	says(
-		wrong,
-		p.Person(t, ws.Owner).Open(t, p.AuthorizeURL(query)).Answer,
-		"Refused",
-		"not registered",
-		"Requested: done",
-		"Approved: not reached",
-	)
+	says(wrong, p.Person(t, ws.Owner).Open(t, p.AuthorizeURL(query)).Answer, "Refused", "not registered",
+		"Requested: done", "Approved: not reached")
 
 	verifier := register()
 	attempt := verifier.Begin()
 	form := attempt.CodeForm(attempt.Code(t, owner))
 	form.Set("code_verifier", strings.Repeat("w", 43))
-	says(
-		verifier,
-		verifier.Post(t, form),
-		"Refused",
-		"code_verifier does not match",
-		"Approved: done",
-		"Code exchanged: not reached",
-		"Ada Okafor",
-	)
+	says(verifier, verifier.Post(t, form), "Refused", "code_verifier does not match", "Approved: done",
+		"Code exchanged: not reached", "Ada Okafor")
 
 	denied := register()
 	says(denied, owner.Consent(t, denied.Begin().Query).Press(t, "deny").Answer, "Denied", "did not approve")
 
 	orphan := register()
-	says(
-		orphan,
-		orphan.Refresh(t, "alm_rt_never_issued"),
-		"Refused",
-		"does not belong to a known approval",
-		"The refresh token is unknown",
-	)
+	says(orphan, orphan.Refresh(t, "alm_rt_never_issued"), "Refused", "does not belong to a known approval",
+		"The refresh token is unknown")
 
 	replayed := register()
 	tokens := replayed.Connect(t, owner)
@@ -91,12 +73,8 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	tokens = off.Connect(t, owner)
 	p.Database.SetLLM(t, ws.Workspace, false)
 	says(off, off.Refresh(t, tokens.RefreshToken), "Refused", "LLM integration off")
-	says(
-		off,
-		owner.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer,
-		"Refused",
-		"LLM integration off",
-	)
+	says(off, owner.Arrive(t, p.AuthorizeURL(off.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused",
+		"LLM integration off")
 
 	page := owner.Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).WantsPage(t, http.StatusOK)
 	page.WantsText(t, "is switched off.", "Show attempts")

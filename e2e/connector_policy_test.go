@@ -69,9 +69,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	// An access token that has not expired stops working when its grant ends.
 	p.Database.Exec(t, `update account.grants set created_at = created_at - interval '2 days' where id = $1`, grant)
 	p.LimitConnectors(t, ws, "1", everyPlatform, everyPermission)
-	p.In(ws.Workspace, last.AccessToken).
-		Get(t, programmes).
-		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, last.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	if seen := p.DemoService().Introspect(t, last.AccessToken).Object(t); seen["active"] != false {
 		t.Errorf("introspection shows %v", seen)
 	}
@@ -114,9 +112,7 @@ func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	if !strings.Contains(warned, "1 connection will end immediately.") {
 		t.Errorf("the page has no warning: %s", warned)
 	}
-	p.In(ws.Workspace, tokens.AccessToken).
-		Get(t, programmes).
-		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
 		t.Errorf("error_description %q", why)
@@ -124,14 +120,12 @@ func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
 	member := ws.Member(t, harness.ReadProgrammes)
 	p.Person(t, member).Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "belongs to Claude", "People who can manage API access")
-	p.Person(t, ws.Owner).
-		Arrive(t, p.AppURL+"/settings/apps").
+	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/apps").
 		WantsText(t, "because the connector policy no longer allows it")
 	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID).
 		WantsText(t, "Changed the connector policy", "allowed platforms: ChatGPT, Other applications")
 	p.In(ws.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	colleague := ws.Member(t, harness.ReadProgrammes)
-	p.Person(t, colleague).
-		Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).
+	p.Person(t, colleague).Arrive(t, p.AppURL+"/settings/connectors?tenant="+ws.Workspace.ID).
 		WantsPage(t, http.StatusForbidden)
 }

@@ -20,15 +20,8 @@ func TestConsent_PageShowsRequest(t *testing.T) {
 	page := owner.Consent(t, connector.Begin().Query)
 	page.WantsPage(t, http.StatusOK)
 	// The page shows the registry's titles of the permissions, not their identifiers.
-	page.WantsText(
-		t,
-		"Assistant of the office",
-		ws.Workspace.Name,
-		"See programmes",
-		"Add and change programmes",
-		"30 days",
-		"app.canal-lane.example",
-	)
+	page.WantsText(t, "Assistant of the office", ws.Workspace.Name, "See programmes", "Add and change programmes",
+		"30 days", "app.canal-lane.example")
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	page = owner.Consent(t, app.Request())
 	page.WantsText(t, "Gift Aid export", ws.Workspace.Name, "See programmes", "90 days", "app.canal-lane.example")
@@ -131,11 +124,9 @@ func TestConsent_ConnectorNeedsLLMIntegration(t *testing.T) {
 	app.Connect(t, owner)
 	p.Database.Exec(t, `delete from account.tenant_features where tenant_id = $1`, ws.Workspace.ID)
 	owner.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden)
-	p.Database.Exec(
-		t,
+	p.Database.Exec(t,
 		`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
-		ws.Workspace.ID,
-	)
+		ws.Workspace.ID)
 	connector.Connect(t, owner)
 }
 
@@ -186,8 +177,7 @@ func TestConsent_WriteNeedsRead(t *testing.T) {
 		t.Errorf("granted %q", tokens.Scope)
 	}
 	writer := p.Person(t, ws.Member(t, harness.WriteProgrammes)).SignedIn(t)
-	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).
-		WantsPage(t, http.StatusForbidden).
+	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "See programmes")
 
 		// A connector that was registered for the write only gets the write only.
@@ -206,8 +196,7 @@ func TestConsent_ApplicationBelongsToOneWorkspace(t *testing.T) {
 		t.Error("the token is not for the workspace of the application")
 	}
 	p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).
-		Get(t, programmes).
+	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).
 		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 }
 

@@ -52,8 +52,7 @@ func TestDescribed_WorkspaceForms(t *testing.T) {
 	changing.JSON(t, http.MethodPatch, form, closed).Wants(t, http.StatusOK)
 	changing.JSON(t, http.MethodPatch, form, map[string]any{"enabled": true}).
 		WantsNested(t, http.StatusConflict, "CONFLICT")
-	api.With("If-Match", tag).
-		JSON(t, http.MethodPatch, form, closed).
+	api.With("If-Match", tag).JSON(t, http.MethodPatch, form, closed).
 		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
 	api.JSON(t, http.MethodPatch, form, map[string]any{"fields": []any{}}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
@@ -72,8 +71,7 @@ func TestDescribed_Submissions(t *testing.T) {
 	id, form := madeForm(t, ws)
 	page := p.API().With("Origin", "https://www.example.org")
 	for _, path := range []string{form, form + "/submissions"} {
-		page.With("Access-Control-Request-Method", "POST").
-			Send(t, http.MethodOptions, path, "", "").
+		page.With("Access-Control-Request-Method", "POST").Send(t, http.MethodOptions, path, "", "").
 			Wants(t, http.StatusNoContent)
 	}
 	token := page.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"]
@@ -114,8 +112,7 @@ func TestDescribed_FormPage(t *testing.T) {
 		})
 	}
 	senders.Wait()
-	api.JSON(t, http.MethodPost, form+"/submissions", "{}").
-		WantsRetryAfter(t).
+	api.JSON(t, http.MethodPost, form+"/submissions", "{}").WantsRetryAfter(t).
 		WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
 	api.Form(t, form+"/embed", filled).WantsRetryAfter(t).Wants(t, http.StatusTooManyRequests)
 }

@@ -26,10 +26,8 @@ func TestDescribed_DocumentationPageFits(t *testing.T) {
 		if wide := harness.Evaluate[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
 			t.Errorf("%d pixels wide on a screen of %d", wide, screen.Width)
 		}
-		top := harness.Evaluate[float64](
-			browser,
-			`document.querySelector("#changeProgramme").getBoundingClientRect().top`,
-		)
+		top := harness.Evaluate[float64](browser,
+			`document.querySelector("#changeProgramme").getBoundingClientRect().top`)
 		if top < 0 || top > 200 {
 			t.Errorf("the link's target is at %f pixels", top)
 		}

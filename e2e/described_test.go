@@ -278,12 +278,8 @@ func TestDescribed_MCPEndpoint(t *testing.T) {
 	message(t, api, http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	message(t, api, http.StatusAccepted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	message(t, api, http.StatusBadRequest, `not JSON`)
-	message(
-		t,
-		api.With("Mcp-Protocol-Version", "2026-07-28"),
-		http.StatusNotFound,
-		`{"jsonrpc":"2.0","id":1,"method":"unheard/of"}`,
-	)
+	message(t, api.With("Mcp-Protocol-Version", "2026-07-28"), http.StatusNotFound,
+		`{"jsonrpc":"2.0","id":1,"method":"unheard/of"}`)
 	api.Send(t, http.MethodPost, "/mcp", "text/plain", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).
 		Wants(t, http.StatusUnsupportedMediaType)
 	api.Get(t, "/mcp").WantsNested(t, http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")

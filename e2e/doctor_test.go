@@ -71,9 +71,7 @@ func (d diagnosis) bad() []string {
 // run runs the command and returns its standard output and exit status. Its output must not contain secrets.
 func (d doctor) run(args ...string) (string, int) {
 	d.t.Helper()
-	command := exec.CommandContext(
-		d.t.Context(),
-		harness.Program(d.t, "authserver"),
+	command := exec.CommandContext(d.t.Context(), harness.Program(d.t, "authserver"),
 		append(append([]string{"doctor"}, args...), d.url)...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH")} // no configuration
 	var out, complaints bytes.Buffer
@@ -141,24 +139,15 @@ func TestDoctor_AllProfilesPass(t *testing.T) {
 			t.Errorf("as %s: the workspace is not named: %q", as, place)
 		}
 		for _, code := range []string{
-			"server_ok",
-			"form_action_ok",
-			"callback_ok",
-			"refresh_ok",
-			"replay_ok",
-			"revoked",
-			"signed_out",
+			"server_ok", "form_action_ok", "callback_ok", "refresh_ok", "replay_ok", "revoked", "signed_out",
 		} {
 			if _, ok := found.code(code); !ok {
 				t.Errorf("as %s: no %s", as, code)
 			}
 		}
 	}
-	left := p.Database.Count(
-		t,
-		`select count(*) from account.grants where client_id = $1 and state <> 'revoked'`,
-		client,
-	)
+	left := p.Database.Count(t, `select count(*) from account.grants where client_id = $1 and state <> 'revoked'`,
+		client)
 	if made := grantsOf(t, p, client); left != 0 || made != len(doctorsProfiles) {
 		t.Errorf("%d of %d grants are not revoked", left, made)
 	}
@@ -213,12 +202,8 @@ func TestDoctor_MetadataDocument(t *testing.T) {
 		!strings.Contains(offered, p.Demo.Workspaces.Main.Name) {
 		t.Errorf("status %d: no workspace was given, but one was chosen: %v", status, found.bad())
 	}
-	found, status = d.diagnose(
-		"--client-id",
-		host.URL+"/oauth/client",
-		"--redirect-uri",
-		"http://127.0.0.1:33420/elsewhere",
-	)
+	found, status = d.diagnose("--client-id", host.URL+"/oauth/client", "--redirect-uri",
+		"http://127.0.0.1:33420/elsewhere")
 	if _, refused := found.code("document_not_taken"); status != 1 || !refused {
 		t.Errorf("status %d: %v", status, found.bad())
 	}
@@ -255,9 +240,8 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 	generic := doctorsCallbacks[4]
 	ofV1 := doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes), generic)
 	withSecret := doctorsClientOf(t, ws, harness.ConfidentialBody(harness.ReadProgrammes), generic)
-	ofOnePort := doctorsClientOf(
-		t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes), "http://localhost:3118/callback",
-	)
+	ofOnePort := doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes),
+		"http://localhost:3118/callback")
 	for _, c := range []struct {
 		url, code string
 		user      *demo.User

@@ -61,23 +61,11 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 	client := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1")
 	attempt := client.Begin()
 	page := p.Person(t, p.Demo.Users.Owner).Arrive(t, p.AuthorizeURL(attempt.Query))
-	page.WantsText(
-		t,
-		"Claude Code",
-		"From "+site.Name(),
-		p.Demo.Workspaces.Main.Name,
-		p.Demo.Workspaces.Empty.Name,
-		p.Demo.Workspaces.LLMDisabled.Name,
-		"Connectors are switched off here.",
-	)
+	page.WantsText(t, "Claude Code", "From "+site.Name(), p.Demo.Workspaces.Main.Name, p.Demo.Workspaces.Empty.Name,
+		p.Demo.Workspaces.LLMDisabled.Name, "Connectors are switched off here.")
 	consent := page.Choose(t, p.Demo.Workspaces.Empty)
-	consent.WantsText(
-		t,
-		"Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name,
-		"From "+site.Name(),
-		"localhost:54321",
-		"to an app on this computer",
-	)
+	consent.WantsText(t, "Claude Code asks for access to "+p.Demo.Workspaces.Empty.Name, "From "+site.Name(),
+		"localhost:54321", "to an app on this computer")
 	callback := consent.Press(t, "approve").Callback(t)
 	if callback.URI != nativeCallback || callback.Values.Get("iss") != p.BaseURL ||
 		callback.Values.Get("state") != attempt.Query.Get("state") {
@@ -129,8 +117,7 @@ func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Me
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
 	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
 	p.Database.SetLLM(t, p.Demo.Workspaces.Main, false)
-	person.Open(t, p.AuthorizeURL(attempt.Query)).
-		WantsPage(t, http.StatusForbidden).
+	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "can switch on its LLM integration")
 	p.Database.SetLLM(t, p.Demo.Workspaces.Main, true)
 	if callback := page.Press(t, "deny").Callback(t); callback.Values.Get("error") != "access_denied" {
@@ -143,22 +130,13 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Me
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, address := range map[string]string{
 		"secret": site.Client("/oauth/secret", []string{nativeCallback}, map[string]any{"client_secret": "x"}),
-		"end of secret": site.Client(
-			"/oauth/ends",
-			[]string{nativeCallback},
-			map[string]any{"client_secret_expires_at": 0},
-		),
-		"shared secret": site.Client(
-			"/oauth/post",
-			[]string{nativeCallback},
-			map[string]any{"token_endpoint_auth_method": "client_secret_post"},
-		),
+		"end of secret": site.Client("/oauth/ends", []string{nativeCallback},
+			map[string]any{"client_secret_expires_at": 0}),
+		"shared secret": site.Client("/oauth/post", []string{nativeCallback},
+			map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
 		"another's name": site.Client("/oauth/other", []string{nativeCallback}, map[string]any{"client_id": good}),
-		"too long": site.Client(
-			"/oauth/long",
-			[]string{nativeCallback},
-			map[string]any{"x": strings.Repeat("x", 6<<10)},
-		),
+		"too long": site.Client("/oauth/long", []string{nativeCallback},
+			map[string]any{"x": strings.Repeat("x", 6<<10)}),
 		"redirect": site.Answer("/oauth/moved", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/oauth/good", http.StatusFound)
 		}),
@@ -182,8 +160,7 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Me
 	slow := site.Answer("/oauth/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	started := time.Now()
 	attempt := p.DocumentClient(slow, nativeCallback, p.BaseURL+"/v1").Begin()
-	person.Open(t, p.AuthorizeURL(attempt.Query)).
-		WantsPage(t, http.StatusServiceUnavailable).
+	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusServiceUnavailable).
 		WantsText(t, "does not respond")
 	if took := time.Since(started); took > promptly {
 		t.Errorf("waited %s for a slow website", took)
@@ -206,10 +183,7 @@ func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.
 	})
 	client := p.DocumentClient(address, callback, p.BaseURL+"/mcp")
 	signed := func(form url.Values, audience string) url.Values {
-		token, err := jwt.NewBuilder().
-			Issuer(address).
-			Subject(address).
-			Audience([]string{audience}).
+		token, err := jwt.NewBuilder().Issuer(address).Subject(address).Audience([]string{audience}).
 			JwtID(uuid.NewString()).
 			IssuedAt(time.Now()).
 			Expiration(time.Now().Add(time.Minute)).
@@ -239,11 +213,8 @@ func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.
 }
 
 func goSDKConnects(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
-	connector := p.DocumentClient(
-		site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
-		"http://127.0.0.1:41234/callback",
-		p.BaseURL+"/mcp",
-	)
+	connector := p.DocumentClient(site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
+		"http://127.0.0.1:41234/callback", p.BaseURL+"/mcp")
 	person := p.Person(t, p.Demo.Users.Reader)
 	w := &sdkUser{t: t, connector: connector}
 	w.decide = func(address string) url.Values {
@@ -310,8 +281,7 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 				address += fmt.Sprint(tries)
 			}
 			attempt := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin()
-			p.Person(t, p.Demo.Users.Owner).
-				Open(t, p.AuthorizeURL(attempt.Query)).
+			p.Person(t, p.Demo.Users.Owner).Open(t, p.AuthorizeURL(attempt.Query)).
 				WantsPage(t, http.StatusServiceUnavailable)
 		})
 	}

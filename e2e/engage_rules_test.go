@@ -65,9 +65,7 @@ func TestForms_OnlyAllowedOrigins(t *testing.T) {
 		}
 	}
 	api := p.API().With("Origin", website)
-	api.Get(t, path).
-		Wants(t, http.StatusOK).
-		WantsHeader(t, "Access-Control-Allow-Origin", website).
+	api.Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", website).
 		WantsKeys(t, "title", "fields", "submissionToken")
 	preflight := api.With("Access-Control-Request-Method", "POST").
 		Send(t, http.MethodOptions, path+"/submissions", "", "").
@@ -88,12 +86,8 @@ func TestForms_InvalidAnswersAreRejectedPerField(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	form, path := newForm(t, p, p.NewWorkspace(t))
-	bad := submit(
-		t,
-		p.API(),
-		path,
-		map[string]any{"name": "", "email": "ada", "area": "Roof", "privacy": false, "extra": "x"},
-	)
+	bad := submit(t, p.API(), path,
+		map[string]any{"name": "", "email": "ada", "area": "Roof", "privacy": false, "extra": "x"})
 	bad.WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	fields, _ := bad.Object(t)["error"].(map[string]any)["fields"].(map[string]any)
 	for _, name := range []string{"name", "email", "area", "privacy", "extra"} {
@@ -186,11 +180,8 @@ func TestForms_UnavailableFormIsNotFound(t *testing.T) {
 		}
 	}
 	p.API().Get(t, path).Wants(t, http.StatusOK)
-	p.Database.Exec(
-		t,
-		`update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`,
-		ws.Workspace.ID,
-	)
+	p.Database.Exec(t, `update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'`,
+		ws.Workspace.ID)
 	gone(path)
 	_, err := forms.Get(t.Context(), form.ID)
 	refused(t, err, http.StatusForbidden, client.Nested, client.CodeModuleNotEnabled)
@@ -204,16 +195,12 @@ func TestForms_RateLimitPerAddressAndForm(t *testing.T) {
 	_, path := newForm(t, p, ws)
 	_, other := newForm(t, p, ws)
 	for range 120 {
-		p.API().
-			JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).
+		p.API().JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).
 			WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	}
-	p.API().
-		JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).
-		WantsRetryAfter(t).
+	p.API().JSON(t, http.MethodPost, path+"/submissions", map[string]any{}).WantsRetryAfter(t).
 		WantsNested(t, http.StatusTooManyRequests, "RATE_LIMITED")
-	p.API().
-		JSON(t, http.MethodPost, other+"/submissions", map[string]any{}).
+	p.API().JSON(t, http.MethodPost, other+"/submissions", map[string]any{}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 }
 
@@ -265,10 +252,8 @@ func TestForms_NeedPermissions(t *testing.T) {
 			return err
 		}},
 		{harness.WriteForms, func(f client.Forms) error {
-			_, err := f.Create(
-				ctx,
-				client.NewForm{Title: "x", Fields: []client.Field{{Name: "a", Label: "A", Type: "text"}}},
-			)
+			_, err := f.Create(ctx,
+				client.NewForm{Title: "x", Fields: []client.Field{{Name: "a", Label: "A", Type: "text"}}})
 			return err
 		}},
 		{harness.ReadSubmissions, func(f client.Forms) error {

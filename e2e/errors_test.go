@@ -146,8 +146,7 @@ func TestErrors_UnprefixedPathsDoNotExist(t *testing.T) {
 		"/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner).
-				Send(t, method, path, "", "").
+			p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner).Send(t, method, path, "", "").
 				WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 		}
 	}
@@ -192,11 +191,9 @@ func TestErrors_ForbiddenShapes(t *testing.T) {
 	main := harness.ClientsPath(p.Demo.Workspaces.Main)
 	wantsGateway(t, p.As("nonsense").Get(t, main), http.StatusForbidden, "Forbidden")
 	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).
-		Get(t, programmes).
+	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).Get(t, programmes).
 		WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
-	p.As(p.Demo.Tokens.Owner).
-		JSON(t, http.MethodPost, main, `{`).
+	p.As(p.Demo.Tokens.Owner).JSON(t, http.MethodPost, main, `{`).
 		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 }
 

@@ -73,8 +73,8 @@ func forgeries(t *testing.T, p *harness.Product, token string) map[string]string
 		"another's key, other kid":  resigned(t, good, map[string]any{"kid": "mine"}, nil),
 		"another's key, in the jwk": resigned(t, good, map[string]any{"jwk": jwks["keys"].([]any)[0]}, nil),
 		"typ JWT":                   resigned(t, good, map[string]any{"typ": "JWT"}, nil),
-		"as JSON": `{"payload":"` + parts[1] + `","protected":"` + parts[0] +
-			`","signature":"` + parts[2] + `"}`,
+		"as JSON": `{"payload":"` + parts[1] +
+			`","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`,
 	}
 }
 

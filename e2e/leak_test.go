@@ -17,10 +17,8 @@ import (
 // for all secrets that any test has used.
 
 func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
-	running := harness.Private(
-		t,
-		harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}},
-	)
+	running := harness.Private(t,
+		harness.Options{Traced: true, Settings: map[string]string{"ALMONER_LOG_LEVEL": "debug"}})
 	var secrets harness.Secrets
 	p := harness.NewProduct(t, running, &secrets)
 	ws := p.NewWorkspace(t)
@@ -30,13 +28,8 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	must(t, err)
 	wantsNoSecret(t, &secrets, "Postgres", rows, ws.Workspace.ID)
 	running.Redis.Stop() // Redis writes its data to disk
-	wantsNoSecret(
-		t,
-		&secrets,
-		"Redis",
-		readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")),
-		"g:{",
-	)
+	wantsNoSecret(t, &secrets, "Redis", readAll(t, filepath.Join(running.StoreDir(), "redis", "appendonlydir", "*")),
+		"g:{")
 	tokens := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	p.In(ws.Workspace, tokens).Get(t, programmes).Wants(t, http.StatusOK)
 	p.DemoConnector().Refresh(t, "alm_rt_"+rand.Text()+rand.Text())
@@ -58,16 +51,8 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 		t.Fatalf("the marker is in the logs %d times, want at least 4: wrong log files", count)
 	}
 	for _, kind := range []string{
-		"access token",
-		"password",
-		"consent ticket",
-		"code verifier",
-		"status token",
-		"credential alm_ac",
-		"credential alm_rt",
-		"credential alm_cs",
-		"credential alm_pa",
-		"cookie almoner",
+		"access token", "password", "consent ticket", "code verifier", "status token", "credential alm_ac",
+		"credential alm_rt", "credential alm_cs", "credential alm_pa", "cookie almoner",
 	} {
 		if secrets.Count()[kind] == 0 {
 			t.Errorf("no %s was used, so the test proves nothing about it (used: %v)", kind, secrets.Count())
@@ -75,21 +60,11 @@ func TestLeaks_NoSecretIsLoggedOrStored(t *testing.T) {
 	}
 	wantsNoSecret(t, &secrets, "the services' logs", logs, marker)
 	wantsObjects(t, logs)
-	wantsNoSecret(
-		t,
-		&secrets,
-		"the traces",
-		readAll(t, filepath.Join(filepath.Dir(running.LogDir()), "traces.otlp")),
-		"almoner.request_id",
-	)
+	wantsNoSecret(t, &secrets, "the traces", readAll(t, filepath.Join(filepath.Dir(running.LogDir()), "traces.otlp")),
+		"almoner.request_id")
 	wantsNoSecret(t, &secrets, "the metrics", []byte(harness.Metrics(t, running)), "almoner_token_requests_total")
-	wantsNoSecret(
-		t,
-		&secrets,
-		"the stores' logs",
-		readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")),
-		"ready to accept connections",
-	)
+	wantsNoSecret(t, &secrets, "the stores' logs", readAll(t, filepath.Join(running.StoreDir(), "*", "*.log")),
+		"ready to accept connections")
 	if found := secrets.FoundIn([]byte("level=info bearer=" + ws.Token)); len(found) == 0 {
 		t.Error("the search does not find a token that is there")
 	}
@@ -132,14 +107,7 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 	tokens, long := attempt.Post(t, attempt.CodeForm(code)).Tokens(t), app.Connect(t, owner)
 	unused := app.Code(t, owner)
 	for _, secret := range []string{
-		ws.Token,
-		tokens.AccessToken,
-		long.AccessToken,
-		tokens.RefreshToken,
-		code,
-		unused,
-		app.ClientSecret,
-		ticket,
+		ws.Token, tokens.AccessToken, long.AccessToken, tokens.RefreshToken, code, unused, app.ClientSecret, ticket,
 		ws.Owner.Password,
 	} {
 		for _, api := range []harness.API{
@@ -172,13 +140,8 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 		connector.Refresh(t, secret)
 		attempt.Post(t, change(attempt.CodeForm(code), "code", secret))
 		owner.Open(t, p.AuthorizeURL(url.Values{"client_id": {secret}, "state": {secret}, "redirect_uri": {secret}}))
-		owner.Request(
-			t,
-			http.MethodPost,
-			p.AppURL+"/oauth/authorize",
-			"application/x-www-form-urlencoded",
-			url.Values{"ticket": {secret}}.Encode(),
-		)
+		owner.Request(t, http.MethodPost, p.AppURL+"/oauth/authorize", "application/x-www-form-urlencoded",
+			url.Values{"ticket": {secret}}.Encode())
 		stranger := p.Person(t, ws.Owner)
 		stranger.Email, stranger.Password = "x@example.org", alterLast(ws.Owner.Password)
 		stranger.Open(t, p.AppURL+"/login?return="+url.QueryEscape("/settings/user?x="+secret))
@@ -187,16 +150,14 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 	stranger.Email = ws.Owner.Password // typed into the wrong field
 	stranger.SignIn(t, stranger.Open(t, p.AppURL+"/login"))
 	p.DemoService().Introspect(t, long.AccessToken)
-	p.API().
-		With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret)).
+	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret)).
 		Form(t, harness.TokenPath, url.Values{"grant_type": {"authorization_code"}})
 	app.Exchange(t, app.Body(unused))
 	app.Exchange(t, app.Body(unused)) // replay
 	connector.Refresh(t, connector.Refresh(t, connector.Connect(t, owner).RefreshToken).Tokens(t).RefreshToken)
 	_, form := newForm(t, p, ws)
 	token := p.API().Get(t, form).Object(t)["submissionToken"]
-	p.API().
-		With("Idempotency-Key", rand.Text()).
+	p.API().With("Idempotency-Key", rand.Text()).
 		JSON(t, http.MethodPost, form+"/submissions", map[string]any{"submissionToken": token, "answers": helper()}).
 		Wants(t, http.StatusAccepted)
 }

@@ -30,11 +30,9 @@ func TestLifetimes_AccessTokens(t *testing.T) {
 			t.Errorf("%s: the token expires in %d seconds, expires_in is %d", c.name, left, c.tokens.ExpiresIn)
 		}
 	}
-	ends := p.Database.Count(
-		t,
+	ends := p.Database.Count(t,
 		`select extract(epoch from ends_at - created_at)::int from account.grants where id = $1`,
-		harness.GrantOf(t, short.AccessToken),
-	)
+		harness.GrantOf(t, short.AccessToken))
 	wantsSeconds(t, "the connector's grant", ends, 30*24*3600)
 }
 
@@ -56,9 +54,7 @@ func TestLifetimes_RefreshDoesNotExtendGrant(t *testing.T) {
 	}
 	p.Database.EndGrantIn(t, grant, -time.Second)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.In(ws.Workspace, tokens.AccessToken).
-		Get(t, programmes).
-		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
 // In the last seconds of the 30 days a request gets tokens or invalid_grant, never a server error.
@@ -101,9 +97,7 @@ func TestLifetimes_ConfidentialTokenEndsWithGrant(t *testing.T) {
 	tokens := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner))
 	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
-	p.In(ws.Workspace, tokens.AccessToken).
-		Get(t, programmes).
-		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	wantsGateway(t, p.As(tokens.AccessToken).Get(t, ws.Clients()), http.StatusForbidden, "Forbidden")
 }
 
@@ -142,9 +136,7 @@ func TestRefresh_RechecksUserWithoutConsuming(t *testing.T) {
 			for range 3 {
 				connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			p.In(ws.Workspace, tokens.AccessToken).
-				Get(t, programmes).
-				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			c.back(t, ws)
 			connector.WantsWorking(t, tokens)
 		})

@@ -27,8 +27,7 @@ func TestLostResponse_SenderCanRepeatRequest(t *testing.T) {
 	}
 	next := wantsAgain(t, first, attempt.Refresh(t, tokens.RefreshToken, key))
 	attempt.List(t, next).Wants(t, http.StatusOK)
-	attempt.Refresh(t, tokens.RefreshToken, harness.NewKey()).
-		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	attempt.Refresh(t, tokens.RefreshToken, harness.NewKey()).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	attempt.WantsRevoked(t, next)
 }
 
@@ -43,8 +42,7 @@ func TestLostResponse_ConfidentialAppCanRepeatRequest(t *testing.T) {
 	again := api.JSON(t, http.MethodPost, harness.TokenPath, body)
 	tokens := wantsAgain(t, first, again)
 	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).
-		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 }
 
 // wantsAgain checks that the second response has the refresh token of the first and a new access token. It returns the

@@ -24,9 +24,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const bounded = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
-
-const boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in authserver/internal/endpoint/api"
+const (
+	bounded        = "TestBounds_OneCredentialHas64InFlightAnd2Searches in resourceapi/internal/app"
+	boundedAccount = "TestBounds_OneCredentialHas64InFlightAnd8Handled in authserver/internal/endpoint/api"
+	tooExpensive   = "TestSearch_TooExpensiveIs422 in resourceapi/internal/app"
+	tooManyWaiting = "TestImport_TooManyWaitingIs429 in resourceapi/internal/app"
+)
 
 // unreachable are described responses that no request can cause here. Each has a test closer to its cause.
 var unreachable = map[string]string{
@@ -89,10 +92,8 @@ var unreachable = map[string]string{
 	"GET /v1/account/tenants/{tenantId}/invitations 429":                      boundedAccount,
 	"POST /v1/account/tenants/{tenantId}/invitations 429":                     boundedAccount,
 	"DELETE /v1/account/tenants/{tenantId}/invitations/{invitationId} 429":    boundedAccount,
-	"GET /v1/programmes/programmes 422": "TestSearch_TooExpensiveIs422 in " +
-		"resourceapi/internal/app",
-	"POST /v1/programmes/programmes/imports 429": "TestImport_TooManyWaitingIs429 in " +
-		"resourceapi/internal/app",
+	"GET /v1/programmes/programmes 422":                                       tooExpensive,
+	"POST /v1/programmes/programmes/imports 429":                              tooManyWaiting,
 }
 
 // checkDescribedResponsesOccurred checks the second half of invariant O2 of package openapi: every described response

@@ -119,8 +119,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	body["redirectUris"] = []string{landing.uri}
 	connector.ClientID, _ = ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(ws.Workspace, ws.Token).
-			JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
+		p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
 			Wants(t, http.StatusCreated)
 	}
 
@@ -237,11 +236,8 @@ func TestMCP_OAuth2Library(t *testing.T) {
 	connector := p.ConnectorOf(p.Demo.Clients.MCP)
 	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
 	verifier := oauth2.GenerateVerifier()
-	address := config.AuthCodeURL(
-		"state",
-		oauth2.S256ChallengeOption(verifier),
-		oauth2.SetAuthURLParam("resource", connector.Resource),
-	)
+	address := config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier),
+		oauth2.SetAuthURLParam("resource", connector.Resource))
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
 	if err != nil {

@@ -90,8 +90,7 @@ func TestMCP_TypeScriptSDKClient(t *testing.T) {
 	person := p.Person(t, ws.Owner)
 	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
-		p.In(ws.Workspace, ws.Token).
-			JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
+		p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
 			Wants(t, http.StatusCreated)
 	}
 	client := startNode(t, dir, p.BaseURL+"/mcp", connector.ClientID, connector.RedirectURI, p.BaseURL)

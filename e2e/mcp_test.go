@@ -28,12 +28,8 @@ func mcp(p *harness.Product, token string) harness.API {
 
 func rpc(t *testing.T, api harness.API, method string, params any) harness.Answer {
 	t.Helper()
-	return api.JSON(
-		t,
-		http.MethodPost,
-		mcpPath,
-		map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params},
-	)
+	return api.JSON(t, http.MethodPost, mcpPath,
+		map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 
 // callTool calls a tool and returns its structured content and its text.
@@ -116,12 +112,8 @@ func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantsChallenge(t, p, rpc(t, mcp(p, token), "initialize", initialize), `error="invalid_token"`)
-			wantsChallenge(
-				t,
-				p,
-				rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "whoami"}),
-				`error="invalid_token"`,
-			)
+			wantsChallenge(t, p, rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "whoami"}),
+				`error="invalid_token"`)
 		})
 	}
 	for _, token := range []string{tokens.AccessToken, ws.Token} { // MCP accepts the personal access token too
@@ -149,12 +141,8 @@ func TestMCP_AppliesAPIRules(t *testing.T) {
 	personal := p.Database.Token(t, ws.Workspace, member, harness.ReadProgrammes)
 	for _, credential := range []string{token, personal} {
 		list := func() harness.Answer {
-			return rpc(
-				t,
-				mcp(p, credential),
-				"tools/call",
-				map[string]any{"name": "list_programmes", "arguments": map[string]any{}},
-			)
+			return rpc(t, mcp(p, credential), "tools/call",
+				map[string]any{"name": "list_programmes", "arguments": map[string]any{}})
 		}
 		list().Wants(t, http.StatusOK)
 		p.Database.Permit(t, ws.Workspace, member, harness.ReadForms)
@@ -199,9 +187,7 @@ func TestMCP_InsufficientScopeOnlyIfConsentHelps(t *testing.T) {
 	refused.WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	challenge := refused.Header.Get("WWW-Authenticate")
 	for _, part := range []string{
-		`error="insufficient_scope"`,
-		harness.ReadProgrammes,
-		harness.ReadForms,
+		`error="insufficient_scope"`, harness.ReadProgrammes, harness.ReadForms,
 		`/.well-known/oauth-protected-resource/v1"`,
 	} {
 		if !strings.Contains(challenge, part) {
@@ -239,20 +225,16 @@ func TestMCP_RejectsOtherOrigins(t *testing.T) {
 		"http://claude.ai":               false,
 	} {
 		page := mcp(p, p.Demo.Tokens.Owner).With("Origin", origin)
-		preflight := p.API().
-			With("Origin", origin).
-			With("Access-Control-Request-Method", "POST").
+		preflight := p.API().With("Origin", origin).With("Access-Control-Request-Method", "POST").
 			With("Access-Control-Request-Headers", "authorization,mcp-protocol-version").
 			Send(t, http.MethodOptions, mcpPath, "", "")
 		if !allowed {
-			rpc(t, page, "initialize", initialize).
-				WantsHeader(t, "Access-Control-Allow-Origin", "").
+			rpc(t, page, "initialize", initialize).WantsHeader(t, "Access-Control-Allow-Origin", "").
 				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 			preflight.Wants(t, http.StatusForbidden)
 			continue
 		}
-		rpc(t, page, "initialize", initialize).
-			Wants(t, http.StatusOK).
+		rpc(t, page, "initialize", initialize).Wants(t, http.StatusOK).
 			WantsHeader(t, "Access-Control-Allow-Origin", origin)
 		headers := preflight.Wants(t, http.StatusNoContent).Header.Get("Access-Control-Allow-Headers")
 		if !strings.Contains(headers, "Authorization") {
@@ -266,9 +248,7 @@ func TestMCP_HasNoSession(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
-	rpc(t, api, "initialize", initialize).
-		Wants(t, http.StatusOK).
-		WantsHeader(t, "Mcp-Session-Id", "").
+	rpc(t, api, "initialize", initialize).Wants(t, http.StatusOK).WantsHeader(t, "Mcp-Session-Id", "").
 		WantsHeader(t, "Cache-Control", "no-store")
 	rpc(t, api.With("Mcp-Session-Id", "of another process"), "tools/list", nil).Wants(t, http.StatusOK)
 	wantsAllow(t, api.Get(t, mcpPath).Wants(t, http.StatusMethodNotAllowed), "POST")
@@ -293,8 +273,7 @@ func TestMCP_HasNoSession(t *testing.T) {
 		Object(t)
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	api.Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusBadRequest)
-	api.With("Mcp-Protocol-Version", "2025-03-26").
-		Send(t, http.MethodPost, mcpPath, "application/json", batch).
+	api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", batch).
 		Wants(t, http.StatusOK)
 }
 
@@ -319,8 +298,7 @@ func TestMCP_ProtocolRevisions(t *testing.T) {
 		t.Errorf("unexpected response to an undeclared method: %v", undeclared)
 	}
 	twice := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`
-	old := api.With("Mcp-Protocol-Version", "2025-03-26").
-		Send(t, http.MethodPost, mcpPath, "application/json", twice).
+	old := api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", twice).
 		Wants(t, http.StatusBadRequest)
 	if !strings.Contains(string(old.Body), "-32600") {
 		t.Errorf("unexpected response to two requests with one id: %s", old)
@@ -333,21 +311,14 @@ func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 	p := enter(t)
 	page := p.API().With("Origin", "https://inspector.example")
 	for _, path := range []string{
-		"/.well-known/oauth-protected-resource",
-		"/.well-known/oauth-protected-resource/mcp",
-		"/.well-known/oauth-protected-resource/v1",
-		"/mcp/.well-known/oauth-protected-resource",
-		"/.well-known/oauth-authorization-server",
-		"/.well-known/oauth-authorization-server/mcp",
-		"/.well-known/openid-configuration",
-		"/.well-known/openid-configuration/mcp",
-		"/mcp/.well-known/oauth-authorization-server",
-		"/mcp/.well-known/openid-configuration",
+		"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",
+		"/.well-known/oauth-protected-resource/v1", "/mcp/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/mcp",
+		"/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp",
+		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
 		"/v1/account/oauth/jwks",
 	} {
-		page.Get(t, path).
-			Wants(t, http.StatusOK).
-			WantsHeader(t, "Access-Control-Allow-Origin", "*").
+		page.Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*").
 			WantsHeader(t, "Location", "")
 		preflight := page.With("Access-Control-Request-Method", "GET").
 			With("Access-Control-Request-Headers", "mcp-protocol-version").
@@ -360,8 +331,7 @@ func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 	}
 	// A client that runs in a page exchanges its code itself.
 	for _, path := range []string{harness.TokenPath, "/token", "/v1/account/oauth/revoke"} {
-		page.Form(t, path, url.Values{"grant_type": {"refresh_token"}}).
-			Wants(t, http.StatusBadRequest).
+		page.Form(t, path, url.Values{"grant_type": {"refresh_token"}}).Wants(t, http.StatusBadRequest).
 			WantsHeader(t, "Access-Control-Allow-Origin", "*").
 			WantsHeader(t, "Access-Control-Allow-Credentials", "")
 		preflight := page.With("Access-Control-Request-Method", "POST").

@@ -57,11 +57,7 @@ func TestMetadata_AuthorizationServer(t *testing.T) {
 		t.Error("unexpected registration_endpoint")
 	}
 	for _, name := range []string{
-		"token_endpoint",
-		"jwks_uri",
-		"revocation_endpoint",
-		"introspection_endpoint",
-		"authorization_endpoint",
+		"token_endpoint", "jwks_uri", "revocation_endpoint", "introspection_endpoint", "authorization_endpoint",
 	} {
 		address, _ := document[name].(string)
 		path := strings.TrimPrefix(strings.TrimPrefix(address, p.BaseURL), p.AppURL)
@@ -81,12 +77,9 @@ func TestMetadata_VariantsAreIdentical(t *testing.T) {
 	p := enter(t)
 	want := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
 	for _, path := range []string{
-		"/.well-known/oauth-authorization-server/mcp",
-		"/.well-known/oauth-authorization-server/v1",
-		"/.well-known/openid-configuration",
-		"/.well-known/openid-configuration/mcp",
-		"/.well-known/openid-configuration/v1",
-		"/mcp/.well-known/oauth-authorization-server",
+		"/.well-known/oauth-authorization-server/mcp", "/.well-known/oauth-authorization-server/v1",
+		"/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp",
+		"/.well-known/openid-configuration/v1", "/mcp/.well-known/oauth-authorization-server",
 		"/mcp/.well-known/openid-configuration",
 	} {
 		got := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
@@ -127,9 +120,7 @@ func TestMetadata_ProtectedResource(t *testing.T) {
 func TestMetadata_KeysArePublic(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	answer := p.API().
-		Get(t, "/v1/account/oauth/jwks").
-		Wants(t, http.StatusOK).
+	answer := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).
 		WantsHeader(t, "Access-Control-Allow-Origin", "*")
 	keys, _ := answer.Object(t)["keys"].([]any)
 	if len(keys) == 0 {
@@ -164,8 +155,7 @@ func TestMetadata_ChallengeLeadsToConsentPage(t *testing.T) {
 	}
 	resource := p.API().Get(t, strings.TrimPrefix(address, p.BaseURL)).Wants(t, http.StatusOK).Object(t)
 	server := texts(resource["authorization_servers"])[0]
-	metadata := p.API().
-		Get(t, strings.TrimPrefix(server, p.BaseURL)+"/.well-known/oauth-authorization-server").
+	metadata := p.API().Get(t, strings.TrimPrefix(server, p.BaseURL)+"/.well-known/oauth-authorization-server").
 		Wants(t, http.StatusOK).
 		Object(t)
 	connector := p.DemoConnector()

@@ -28,8 +28,7 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 	connector.List(t, next).Wants(t, http.StatusOK)
 	connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant") // replay
 	other := connector.Connect(t, owner)
-	p.API().
-		Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).
+	p.API().Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {other.RefreshToken}}).
 		Wants(t, http.StatusOK)
 	p.API().Form(t, harness.TokenPath, url.Values{"grant_type": {"password"}, "client_id": {connector.ClientID}})
 	p.API().Get(t, "/v1/nothing-of-the-sort")
@@ -130,10 +129,8 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 	must(t, err)
 	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
 		if !strings.Contains(section, "\n### "+alert[1]+"\n") ||
-			!strings.Contains(
-				string(alerts),
-				"runbook_url: deploy/docs/observability.md#"+strings.ToLower(alert[1])+"\n",
-			) {
+			!strings.Contains(string(alerts),
+				"runbook_url: deploy/docs/observability.md#"+strings.ToLower(alert[1])+"\n") {
 			t.Errorf("no runbook for the alert %s", alert[1])
 		}
 	}

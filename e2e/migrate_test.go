@@ -90,10 +90,8 @@ func TestMigrate_CheckReportsStatusWithoutChanges(t *testing.T) {
 		}
 		versions = append(versions, "goose_"+program)
 		check(0, "up to date")
-		_, err := connection.Exec(
-			t.Context(),
-			fmt.Sprintf("insert into goose_%s (version_id, is_applied) values (99999, true)", program),
-		)
+		_, err := connection.Exec(t.Context(),
+			fmt.Sprintf("insert into goose_%s (version_id, is_applied) values (99999, true)", program))
 		must(t, err)
 		check(4, "99999")
 	}

@@ -39,8 +39,7 @@ func TestOutage_Redis(t *testing.T) {
 		s := prepare(t, p)
 		running.Redis.Stop()
 		s.connector.Revoke(t, s.tokens.RefreshToken).Wants(t, http.StatusOK)
-		p.In(s.ws.Workspace, s.tokens.AccessToken).
-			Get(t, programmes).
+		p.In(s.ws.Workspace, s.tokens.AccessToken).Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		must(t, running.Redis.Restart(t.Context()))
 		s.connector.WantsRevoked(t, s.tokens)

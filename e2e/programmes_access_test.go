@@ -32,23 +32,24 @@ func TestAccess_1ChecksBearer(t *testing.T) {
 	p := enter(t)
 	main := p.Demo.Workspaces.Main.ID
 	good := "Bearer " + p.Demo.Tokens.Reader
+	with := func(values ...string) harness.API {
+		return p.API().With("X-Tenant-Id", main).With("Authorization", values...)
+	}
 	for name, api := range map[string]harness.API{
-		"none":              p.API(),
-		"none, with tenant": p.API().With("X-Tenant-Id", main),
-		"none, bad tenant":  p.API().With("X-Tenant-Id", "nonsense"),
-		"empty":             p.API().With("X-Tenant-Id", main).With("Authorization", ""),
-		"no token":          p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer"),
-		"token alone":       p.API().With("X-Tenant-Id", main).With("Authorization", p.Demo.Tokens.Reader),
-		"Basic": p.API().With("X-Tenant-Id", main).
-			With("Authorization", harness.Basic("x", p.Demo.Tokens.Reader)),
-		"unknown":             p.API().With("X-Tenant-Id", main).With("Authorization", "Bearer nonsense"),
-		"unknown, no tenant":  p.As("nonsense"),
-		"unknown, bad tenant": p.As("nonsense").With("X-Tenant-Id", "nonsense"),
-		"two headers":         p.API().With("X-Tenant-Id", main).With("Authorization", good, good),
-		"two in one":          p.API().With("X-Tenant-Id", main).With("Authorization", good+", "+good),
-		"token and more":      p.API().With("X-Tenant-Id", main).With("Authorization", good+" x"),
-		"tab for the space": p.API().With("X-Tenant-Id", main).
-			With("Authorization", "Bearer\t"+p.Demo.Tokens.Reader),
+		"none":                  p.API(),
+		"none, with tenant":     p.API().With("X-Tenant-Id", main),
+		"none, bad tenant":      p.API().With("X-Tenant-Id", "nonsense"),
+		"empty":                 with(""),
+		"no token":              with("Bearer"),
+		"token alone":           with(p.Demo.Tokens.Reader),
+		"Basic":                 with(harness.Basic("x", p.Demo.Tokens.Reader)),
+		"unknown":               with("Bearer nonsense"),
+		"unknown, no tenant":    p.As("nonsense"),
+		"unknown, bad tenant":   p.As("nonsense").With("X-Tenant-Id", "nonsense"),
+		"two headers":           with(good, good),
+		"two in one":            with(good + ", " + good),
+		"token and more":        with(good + " x"),
+		"tab for the space":     with("Bearer\t" + p.Demo.Tokens.Reader),
 		"disabled module":       p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.ProgrammesDisabled.ID),
 		"unprovisioned":         p.As("nonsense").With("X-Tenant-Id", p.Demo.Workspaces.Unprovisioned.ID),
 		"in a cookie":           p.API().With("X-Tenant-Id", main).With("Cookie", "access_token="+p.Demo.Tokens.Reader),
@@ -64,10 +65,7 @@ func TestAccess_1ChecksBearer(t *testing.T) {
 		})
 	}
 	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} { // RFC 9110, section 11.1: case-insensitive
-		p.API().
-			With("X-Tenant-Id", main).
-			With("Authorization", scheme+p.Demo.Tokens.Reader).
-			Get(t, programmes).
+		with(scheme+p.Demo.Tokens.Reader).Get(t, programmes).
 			Wants(t, http.StatusOK)
 	}
 }
@@ -117,26 +115,22 @@ func TestAccess_3ChecksPermissions(t *testing.T) {
 	connector := off.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, off.Owner)).AccessToken
 	w.SetLLM(t, off.Workspace, false)
 	w.SetModule(t, off.Workspace, false, true)
+	ofMember := token(ws.Member(t, harness.ReadForms), harness.ReadProgrammes)
 	for name, api := range map[string]harness.API{
 		"unknown workspace":  p.In(demo.Workspace{ID: uuid.NewString()}, ws.Token),
 		"not a member":       p.In(p.Demo.Workspaces.Main, ws.Token),
 		"no longer a member": p.In(workspace, leftToken),
 		// the owner is a member there
-		"token of another workspace":   p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
-		"permission outside the token": p.In(workspace, token(ws.Owner, harness.ReadForms)),
-		"permission missing now": p.In(
-			workspace,
-			token(ws.Member(t, harness.ReadForms), harness.ReadProgrammes),
-		),
+		"token of another workspace":     p.In(p.Demo.Workspaces.Empty, p.Demo.Tokens.Owner),
+		"permission outside the token":   p.In(workspace, token(ws.Owner, harness.ReadForms)),
+		"permission missing now":         p.In(workspace, ofMember),
 		"write is not read":              p.In(workspace, token(ws.Owner, harness.WriteProgrammes)),
 		"no member, module disabled":     p.In(p.Demo.Workspaces.ProgrammesDisabled, ws.Token),
 		"no member, not provisioned":     p.In(p.Demo.Workspaces.Unprovisioned, ws.Token),
 		"connector, LLM off, module off": p.In(off.Workspace, connector),
 		"outsider in main (demo)":        p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.OwnerIn.Empty),
-		"permission missing, disabled too": p.In(
-			off.Workspace,
-			w.Token(t, off.Workspace, off.Owner, harness.ReadForms),
-		),
+		"permission missing, disabled too": p.In(off.Workspace,
+			w.Token(t, off.Workspace, off.Owner, harness.ReadForms)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")

@@ -187,8 +187,7 @@ func TestList_OnlyOwnWorkspace(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	created := p.In(ws.Workspace, ws.Token).
-		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).
+	created := p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Only here"}).
 		Wants(t, http.StatusCreated)
 	all, _ := readAllPages(t, p.In(ws.Workspace, ws.Token), nil)
 	if len(all) != 1 || all[0].ID != created.Object(t)["id"] {

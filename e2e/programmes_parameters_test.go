@@ -15,25 +15,9 @@ func TestList_RejectsInvalidParameters(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, query := range []string{
-		"limit=0",
-		"limit=-1",
-		"limit=",
-		"limit=ten",
-		"limit=1.5",
-		"limit=1e2",
-		"limit=0x10",
-		"limit=%201",
-		"limit=-99999999999999999999",
-		"limit=NaN",
-		"limit=1%00",
-		"cursor=",
-		"cursor=nonsense",
-		"cursor=%00",
-		"cursor=bnVsbA",
-		"status=",
-		"status=Active",
-		"status=deleted",
-		"status=active'--",
+		"limit=0", "limit=-1", "limit=", "limit=ten", "limit=1.5", "limit=1e2", "limit=0x10", "limit=%201",
+		"limit=-99999999999999999999", "limit=NaN", "limit=1%00", "cursor=", "cursor=nonsense", "cursor=%00",
+		"cursor=bnVsbA", "status=", "status=Active", "status=deleted", "status=active'--",
 	} {
 		t.Run(query, func(t *testing.T) {
 			mainReader(p).Get(t, programmes+"?"+query).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
@@ -49,13 +33,8 @@ func TestParameters_UnknownNamesAreRejected(t *testing.T) {
 	for name, answer := range map[string]harness.Answer{
 		"sort":  owner.Get(t, programmes+"?sort=name"),
 		"Limit": owner.Get(t, programmes+"?Limit=5"),
-		"startson": owner.Send(
-			t,
-			http.MethodPost,
-			programmes,
-			"application/json",
-			`{"name":"Never made","startson":"2026-11-01"}`,
-		),
+		"startson": owner.Send(t, http.MethodPost, programmes, "application/json",
+			`{"name":"Never made","startson":"2026-11-01"}`),
 		"captcha": p.API().Get(t, "/v1/engage/public/forms/"+p.Demo.Engage.EmbedKey+"?captcha=1"),
 	} {
 		answer.WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
@@ -113,8 +92,7 @@ func TestCursor_IsAuthenticated(t *testing.T) {
 		"trailing bits":        lastBitFlipped(cursor),
 	} {
 		t.Run(name, func(t *testing.T) {
-			mainReader(p).
-				Get(t, programmes+"?"+url.Values{"cursor": {wrong}}.Encode()).
+			mainReader(p).Get(t, programmes+"?"+url.Values{"cursor": {wrong}}.Encode()).
 				WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 		})
 	}
@@ -170,8 +148,7 @@ func TestCursor_StableDuringInserts(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	add := func(name string) string {
-		object := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
-			Wants(t, http.StatusCreated).
+		object := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).Wants(t, http.StatusCreated).
 			Object(t)
 		id, _ := object["id"].(string)
 		return id

@@ -19,8 +19,7 @@ func TestIfMatch_StaleIsRejected(t *testing.T) {
 	if first == "" {
 		t.Fatal("a programme without ETag, which If-Match needs")
 	}
-	changed := api.With("If-Match", first).
-		JSON(t, http.MethodPatch, one, map[string]any{"summary": "mine"}).
+	changed := api.With("If-Match", first).JSON(t, http.MethodPatch, one, map[string]any{"summary": "mine"}).
 		Wants(t, http.StatusOK)
 	second := changed.Header.Get("ETag")
 	if second == "" || second == first {
@@ -34,8 +33,7 @@ func TestIfMatch_StaleIsRejected(t *testing.T) {
 	if now := read(t, api, one[len(programmes)+1:]); now.Summary != "mine" || now.Status != "draft" {
 		t.Errorf("a stale write had an effect: %+v", now)
 	}
-	api.With("If-Match", second).
-		JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).
+	api.With("If-Match", second).JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).
 		Wants(t, http.StatusOK)
 	api.With("If-Match", "*").JSON(t, http.MethodPatch, one, map[string]any{"summary": "any"}).Wants(t, http.StatusOK)
 }
@@ -58,8 +56,7 @@ func TestIdempotencyKey_RepeatsFirstResponse(t *testing.T) {
 		t.Errorf("%d programmes were created", len(all))
 	}
 	// Another key creates another programme. A transition that is not allowed twice returns its response twice.
-	api.With("Idempotency-Key", "order-2").
-		JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
+	api.With("Idempotency-Key", "order-2").JSON(t, http.MethodPost, programmes, map[string]any{"name": "Repair café"}).
 		Wants(t, http.StatusCreated)
 	id, _ := first.Object(t)["id"].(string)
 	for range 2 {
@@ -108,11 +105,9 @@ func TestIdempotencyKey_AfterAccessStoresOnlySuccess(t *testing.T) {
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	body := map[string]any{"name": "Job club"}
 	api.JSON(t, http.MethodPost, programmes, body).Wants(t, http.StatusCreated)
-	api.Without("Authorization").
-		JSON(t, http.MethodPost, programmes, body).
+	api.Without("Authorization").JSON(t, http.MethodPost, programmes, body).
 		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	api.Without("X-Tenant-Id").
-		JSON(t, http.MethodPost, programmes, body).
+	api.Without("X-Tenant-Id").JSON(t, http.MethodPost, programmes, body).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	api.JSON(t, http.MethodPost, programmes, body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")

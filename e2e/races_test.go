@@ -80,8 +80,7 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 			if len(winners) != 1 {
 				t.Fatalf("%d of 4 exchanges won", len(winners))
 			}
-			p.In(ws.Workspace, winners[0].Tokens(t).AccessToken).
-				Get(t, programmes).
+			p.In(ws.Workspace, winners[0].Tokens(t).AccessToken).Get(t, programmes).
 				WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		}
 	})

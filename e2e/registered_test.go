@@ -77,8 +77,7 @@ func TestRegistered_DeletionRevokesGrants(t *testing.T) {
 		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
 	}
 	for _, client := range []string{app.ClientID, connector.ClientID} {
-		answer := p.As(ws.Token).
-			Send(t, http.MethodDelete, ws.Clients()+"/"+client, "", "").
+		answer := p.As(ws.Token).Send(t, http.MethodDelete, ws.Clients()+"/"+client, "", "").
 			Wants(t, http.StatusNoContent)
 		if len(answer.Body) != 0 {
 			t.Errorf("204 with a body:\n%s", answer)
@@ -99,8 +98,7 @@ func TestRegistered_OldSecretWorksForOneDay(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	answer := p.As(ws.Token).
-		Send(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", "", "").
+	answer := p.As(ws.Token).Send(t, http.MethodPost, ws.Clients()+"/"+app.ClientID+"/secret", "", "").
 		Wants(t, http.StatusOK)
 	renewed := app
 	renewed.ClientSecret, _ = answer.Object(t)["clientSecret"].(string)

@@ -101,8 +101,7 @@ func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 		"no longer a member":            leftToken,
 		"not a member":                  other.Token,
 		"a token for another workspace": p.Database.Token(t, other.Workspace, both, harness.Everything()...),
-		"connector": ws.Connector(t, harness.ReadProgrammes).
-			Connect(t, p.Person(t, ws.Owner)).
+		"connector": ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner)).
 			AccessToken,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,9 +116,7 @@ func TestWorkspaceRoutes_NeedPermissionInURLWorkspace(t *testing.T) {
 		}
 	})
 	t.Run("the body is judged last", func(t *testing.T) {
-		p.As(other.Token).
-			JSON(t, http.MethodPost, ws.Clients(), `{`).
-			WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+		p.As(other.Token).JSON(t, http.MethodPost, ws.Clients(), `{`).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		wantsGateway(t, p.As("nonsense").JSON(t, http.MethodPost, ws.Clients(), `{`), http.StatusForbidden, "Forbidden")
 	})
 }
@@ -152,18 +149,14 @@ func TestRegister_NeedsOwnPermissions(t *testing.T) {
 		"token lacks it": p.Database.Token(t, ws.Workspace, ws.Owner, harness.APIAccess, harness.ReadProgrammes),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.As(token).
-				JSON(t, http.MethodPost, ws.Clients(), body).
-				WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-			p.As(token).
-				JSON(t, http.MethodPost, ws.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
+			p.As(token).JSON(t, http.MethodPost, ws.Clients(), body).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+			p.As(token).JSON(t, http.MethodPost, ws.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
 				Wants(t, http.StatusCreated)
 		})
 	}
 	t.Run("the demo's registrar", func(t *testing.T) {
 		main := p.Demo.Workspaces.Main
-		p.As(p.Demo.Tokens.Registrar).
-			JSON(t, http.MethodPost, harness.ClientsPath(main), body).
+		p.As(p.Demo.Tokens.Registrar).JSON(t, http.MethodPost, harness.ClientsPath(main), body).
 			WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As(p.Demo.Tokens.Reader).Get(t, harness.ClientsPath(main)).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 		p.As(p.Demo.Tokens.Registrar).Get(t, harness.ClientsPath(main)).Wants(t, http.StatusOK)

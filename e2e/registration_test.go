@@ -146,15 +146,12 @@ func TestRegister_RejectsInvalidMetadata(t *testing.T) {
 		"other resource":         wrongConnector("resource", p.BaseURL+"/v2"),
 		"resource with slash":    wrongConnector("resource", p.BaseURL+"/v1/"),
 		"resource in capitals":   wrongConnector("resource", p.BaseURL+"/V1"),
-		"connector, API access": wrongConnector(
-			"requiredPermissions",
-			[]string{harness.APIAccess, harness.ReadProgrammes},
-		),
+		"connector, API access": wrongConnector("requiredPermissions",
+			[]string{harness.APIAccess, harness.ReadProgrammes}),
 	}
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
-			p.As(ws.Token).
-				JSON(t, http.MethodPost, ws.Clients(), body).
+			p.As(ws.Token).JSON(t, http.MethodPost, ws.Clients(), body).
 				WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
 		})
 	}

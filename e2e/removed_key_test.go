@@ -58,9 +58,7 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	works("under the retired key", stolen)
 
 	administer(t, running, "keys", "remove", "--", kid)
-	p.In(ws.Workspace, stolen.rest).
-		Get(t, harness.ListPath).
-		WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
 	p.As(stolen.account).Get(t, ws.Clients()).Wants(t, http.StatusForbidden)
 	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {

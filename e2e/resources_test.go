@@ -91,12 +91,8 @@ func TestConsent_NamesUsablePermissions(t *testing.T) {
 			same("the metadata", texts(metadata["scopes_supported"]))
 
 			connector := ws.ConnectorFor(t, p.BaseURL+path, want...)
-			p.Database.Exec(
-				t,
-				`update account.oauth_clients set required_permissions = $2 where id = $1`,
-				connector.ClientID,
-				harness.ForConnectors(),
-			)
+			p.Database.Exec(t, `update account.oauth_clients set required_permissions = $2 where id = $1`,
+				connector.ClientID, harness.ForConnectors())
 			for _, scope := range []string{"", "offline_access", strings.Join(harness.ForConnectors(), " ")} {
 				attempt := connector.Begin()
 				attempt.Query.Set("scope", scope)

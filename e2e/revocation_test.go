@@ -42,8 +42,7 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 	t.Run("confidential", func(t *testing.T) {
 		long := app.Connect(t, owner)
 		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
-		p.In(ws.Workspace, long.AccessToken).
-			Get(t, programmes).
+		p.In(ws.Workspace, long.AccessToken).Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	})
 }
@@ -100,12 +99,10 @@ func TestRevocation_NeedsClient(t *testing.T) {
 	form(url.Values{"client_id": {connector.ClientID}}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	form(url.Values{"client_id": {connector.ClientID}, "token": {"a", "b"}}).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	answer := p.API().
-		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret))).
+	answer := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret))).
 		Form(t, harness.RevokePath, url.Values{"token": {"x"}})
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
-	p.API().
-		With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret)).
+	p.API().With("Authorization", harness.Basic(basic.ClientID, basic.ClientSecret)).
 		Form(t, harness.RevokePath, url.Values{"token": {"x"}}).
 		Wants(t, http.StatusOK)
 	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)

@@ -36,8 +36,7 @@ func TestSettings_CheckConfig(t *testing.T) {
 		os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600),
 		os.WriteFile(
 			file,
-			[]byte("ALMONER_BASE_URL=https://api.example.org\n"+
-				"ALMONER_APP_URL='https://app.example.org'\n"+
+			[]byte("ALMONER_BASE_URL=https://api.example.org\n"+"ALMONER_APP_URL='https://app.example.org'\n"+
 				"ALMONER_DATABASE_URL=postgres://a:hush@localhost/a\n"+
 				"OTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n"),
 			0o600,
@@ -79,14 +78,8 @@ func TestSettings_CheckConfig(t *testing.T) {
 		if code != 0 || errs != "" {
 			t.Errorf("%s: %d %s", program, code, errs)
 		}
-		bad := append(
-			good,
-			"ALMONER_KEYS=hush",
-			"ALMONER_CONFIG="+file,
-			"ALMONER_NOTICE=hush",
-			"ALMONER_DATABSE_URL=hush",
-			"OTEL_TRACES_SAMPLER_ARG=hush",
-		)
+		bad := append(good, "ALMONER_KEYS=hush", "ALMONER_CONFIG="+file, "ALMONER_NOTICE=hush",
+			"ALMONER_DATABSE_URL=hush", "OTEL_TRACES_SAMPLER_ARG=hush")
 		for _, arguments := range [][]string{{"check-config"}, {"serve"}} {
 			out, errs, code = run(bad, arguments...)
 			for _, want := range []string{

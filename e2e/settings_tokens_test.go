@@ -72,8 +72,7 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 	}
 	token := shown[0]
 	p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(ws.Workspace, token).
-		JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
+	p.In(ws.Workspace, token).JSON(t, http.MethodPost, programmes, map[string]any{"name": "x"}).
 		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 
 	again := owner.Arrive(t, developersURL(p, ws))
@@ -101,14 +100,8 @@ func TestPAT_LastsSevenThirtyOrNinetyDays(t *testing.T) {
 		t.Errorf("the choices are %v", got)
 	}
 	for days, want := range map[string]int{"7": 7, "30": 30, "90": 90} {
-		made := makeToken(
-			t,
-			owner,
-			owner.Arrive(t, developersURL(p, ws)),
-			"For "+days,
-			days,
-			harness.ReadProgrammes,
-		).Wants(t, http.StatusOK)
+		made := makeToken(t, owner, owner.Arrive(t, developersURL(p, ws)), "For "+days, days,
+			harness.ReadProgrammes).Wants(t, http.StatusOK)
 		if !patPattern.Match(made.Body) {
 			t.Fatalf("no token for %s days", days)
 		}

@@ -74,18 +74,9 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 	t.Parallel()
 	count := 0
 	for _, folder := range []string{
-		"authserver",
-		"resourceapi",
-		"shared/contract/apierr",
-		"shared/client",
-		"shared/contract/displayname",
-		"shared/server/inflight",
-		"shared/contract/openapi",
-		"shared/contract/perm",
-		"shared/rest",
-		"shared/contract/spelling",
-		"shared/net/web",
-		"deploy/local",
+		"authserver", "resourceapi", "shared/contract/apierr", "shared/client", "shared/contract/displayname",
+		"shared/server/inflight", "shared/contract/openapi", "shared/contract/perm", "shared/rest",
+		"shared/contract/spelling", "shared/net/web", "deploy/local",
 	} {
 		err := filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || strings.HasSuffix(name, "_test.go") {

@@ -148,23 +148,17 @@ func TestConfidentialExchange_NeedsJSON(t *testing.T) {
 	app := p.DemoConfidential()
 	code := app.Code(t, p.Person(t, p.Demo.Users.Owner))
 	t.Run("a form", func(t *testing.T) {
-		p.API().
-			Form(t, harness.TokenPath, app.Form(code)).
+		p.API().Form(t, harness.TokenPath, app.Form(code)).
 			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client", "unauthorized_client")
 	})
 	for _, kind := range []string{
-		"",
-		"text/plain",
-		"text/json",
-		"application/jsonp",
-		"multipart/form-data; boundary=x",
+		"", "text/plain", "text/json", "application/jsonp", "multipart/form-data; boundary=x",
 		"application/json, text/plain",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			body := `{"client_id":"` + app.ClientID + `","client_secret":"` + app.ClientSecret +
 				`","redirect_uri":"` + app.RedirectURI + `","code":"` + code + `"}`
-			p.API().
-				Send(t, http.MethodPost, harness.TokenPath, kind, body).
+			p.API().Send(t, http.MethodPost, harness.TokenPath, kind, body).
 				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 	}
@@ -182,11 +176,9 @@ func TestTokenEndpoint_IgnoresQuery(t *testing.T) {
 		"code":          {code},
 		"redirect_uri":  {app.RedirectURI},
 	}
-	p.API().
-		JSON(t, http.MethodPost, harness.TokenPath+"?"+query.Encode(), `{}`).
+	p.API().JSON(t, http.MethodPost, harness.TokenPath+"?"+query.Encode(), `{}`).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	p.API().
-		Form(t, harness.TokenPath+"?"+query.Encode(), url.Values{}).
+	p.API().Form(t, harness.TokenPath+"?"+query.Encode(), url.Values{}).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	other := harness.TokenPath + "?client_id=x&code=y&grant_type=password"
 	p.API().JSON(t, http.MethodPost, other, app.Body(code)).Tokens(t)
@@ -216,8 +208,7 @@ func TestTokenEndpoint_RejectsAuthorizationHeader(t *testing.T) {
 	}
 	// With the header only, the request is well-formed, but this application is not registered for Basic.
 	code := map[string]any{"code": appCode, "redirect_uri": app.RedirectURI}
-	p.API().
-		With("Authorization", harness.Basic(app.ClientID, app.ClientSecret)).
+	p.API().With("Authorization", harness.Basic(app.ClientID, app.ClientSecret)).
 		JSON(t, http.MethodPost, harness.TokenPath, code).
 		WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	app.Exchange(t, app.Body(appCode)).Tokens(t)
@@ -229,12 +220,7 @@ func TestTokenEndpoint_OnlyPostOfLimitedSize(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	for _, method := range []string{
-		http.MethodGet,
-		http.MethodHead,
-		http.MethodPut,
-		http.MethodDelete,
-		http.MethodPatch,
-		http.MethodOptions,
+		http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions,
 	} {
 		answer := p.API().Send(t, method, harness.TokenPath, "", "").Wants(t, http.StatusMethodNotAllowed)
 		wantsAllow(t, answer, http.MethodPost)

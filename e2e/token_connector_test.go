@@ -17,13 +17,7 @@ import (
 
 // connectorKeys are all keys of the response to a connector.
 var connectorKeys = []string{
-	"access_token",
-	"token_type",
-	"expires_in",
-	"scope",
-	"tenant_id",
-	"refresh_token",
-	"authorization_expires_in",
+	"access_token", "token_type", "expires_in", "scope", "tenant_id", "refresh_token", "authorization_expires_in",
 }
 
 func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
@@ -107,29 +101,22 @@ func TestConnectorExchange_NeedsForm(t *testing.T) {
 		flat[name] = form.Get(name)
 	}
 	t.Run("JSON", func(t *testing.T) {
-		p.API().
-			JSON(t, http.MethodPost, harness.TokenPath, flat).
+		p.API().JSON(t, http.MethodPost, harness.TokenPath, flat).
 			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
 	})
 	for _, kind := range []string{
-		"",
-		"text/plain",
-		"multipart/form-data; boundary=x",
-		"application/x-www-form-urlencoded-not",
+		"", "text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded-not",
 	} {
 		t.Run(kind, func(t *testing.T) {
-			p.API().
-				Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).
+			p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).
 				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 	}
 	t.Run("bad escape", func(t *testing.T) {
 		kind := "application/x-www-form-urlencoded"
-		p.API().
-			Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()+"&x=%zz").
+		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()+"&x=%zz").
 			WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		p.API().
-			Send(t, http.MethodPost, harness.TokenPath, kind, "").
+		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, "").
 			WantsFlat(t, http.StatusBadRequest, "invalid_request")
 	})
 	kind := "application/x-www-form-urlencoded; charset=UTF-8"
@@ -178,11 +165,8 @@ func TestConnectorExchange_OAuth2Library(t *testing.T) {
 	connector := p.DemoConnector()
 	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
 	verifier := oauth2.GenerateVerifier()
-	address := config.AuthCodeURL(
-		"state",
-		oauth2.S256ChallengeOption(verifier),
-		oauth2.SetAuthURLParam("resource", connector.Resource),
-	)
+	address := config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier),
+		oauth2.SetAuthURLParam("resource", connector.Resource))
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
 	if err != nil {

@@ -29,9 +29,7 @@ func TestStandardExchange_Forms(t *testing.T) {
 		form := app.Form(app.Code(t, owner))
 		delete(form, "client_id")
 		delete(form, "client_secret")
-		p.API().
-			With("Authorization", harness.Basic(app.ClientID, app.ClientSecret)).
-			Form(t, harness.TokenPath, form).
+		p.API().With("Authorization", harness.Basic(app.ClientID, app.ClientSecret)).Form(t, harness.TokenPath, form).
 			Wants(t, http.StatusOK).
 			WantsKeys(t, keys...)
 	}
@@ -74,8 +72,7 @@ func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	form := basic.Form(basic.Code(t, owner))
 	delete(form, "client_id")
 	delete(form, "client_secret")
-	answer := p.API().
-		With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret))).
+	answer := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret))).
 		Form(t, harness.TokenPath, form)
 	answer.WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	if !strings.HasPrefix(answer.Header.Get("WWW-Authenticate"), "Basic") {
@@ -90,12 +87,10 @@ func TestStandardExchange_OnlyFailedBasicIs401(t *testing.T) {
 	code := post.Code(t, owner)
 	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret", alterLast(post.ClientSecret))).
 		WantsHeader(t, "WWW-Authenticate", "").WantsFlat(t, http.StatusBadRequest, "invalid_client")
-	p.API().
-		Form(t, harness.TokenPath, change(post.Form(code), "client_secret")).
+	p.API().Form(t, harness.TokenPath, change(post.Form(code), "client_secret")).
 		WantsFlat(t, http.StatusBadRequest, "invalid_client", "invalid_request")
 	for _, name := range []string{"grant_type", "client_id", "code", "redirect_uri"} {
-		p.API().
-			Form(t, harness.TokenPath, change(post.Form(code), name)).
+		p.API().Form(t, harness.TokenPath, change(post.Form(code), name)).
 			WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		values := post.Form(code)
 		values.Add(name, values.Get(name))
@@ -110,11 +105,8 @@ func TestStandardExchange_PKCEIsEnforcedIfSent(t *testing.T) {
 	p := enter(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
 	verifier := oauth2.GenerateVerifier()
-	request := change(
-		change(app.Request(), "code_challenge", oauth2.S256ChallengeFromVerifier(verifier)),
-		"code_challenge_method",
-		"S256",
-	)
+	request := change(change(app.Request(), "code_challenge", oauth2.S256ChallengeFromVerifier(verifier)),
+		"code_challenge_method", "S256")
 	code := owner.Consent(t, request).Approve(t)
 	exchange := func(code string, verifier any) harness.Answer {
 		body := app.Body(code)
@@ -140,8 +132,7 @@ func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
 	p := enter(t)
 	attempt := p.DemoConnector().Begin()
 	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
-	p.API().
-		Form(t, "/token", change(attempt.CodeForm(code), "code", "x")).
+	p.API().Form(t, "/token", change(attempt.CodeForm(code), "code", "x")).
 		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	p.API().Form(t, "/token", attempt.CodeForm(code)).Tokens(t)
 	p.API().Form(t, "/token", url.Values{}).WantsFlat(t, http.StatusBadRequest, "invalid_request")

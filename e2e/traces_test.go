@@ -19,8 +19,7 @@ func TestTraces_RefreshIsOneTrace(t *testing.T) {
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
-	answer := p.API().
-		With("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").
+	answer := p.API().With("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01").
 		Form(t, harness.TokenPath+"?code=alm_ac_in_the_wrong_place", connector.RefreshForm(tokens.RefreshToken))
 	answer.Tokens(t)
 	var spans []harness.Span
@@ -82,8 +81,7 @@ func traceOf(all []harness.Span, requestID string) (out []harness.Span) {
 func has(spans []harness.Span, service, what string) bool {
 	for _, span := range spans {
 		if span.Service == service &&
-			(strings.HasPrefix(span.Name, what) ||
-				span.Attribute("db.system") == what ||
+			(strings.HasPrefix(span.Name, what) || span.Attribute("db.system") == what ||
 				span.Attribute("db.system.name") == what) {
 			return true
 		}

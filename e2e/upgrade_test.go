@@ -107,9 +107,7 @@ func TestEarlierPrograms_PrecedeNewestMigrations(t *testing.T) {
 
 func readsProgrammes(t *testing.T, p *harness.Product, tokens harness.Tokens) {
 	t.Helper()
-	p.API().
-		With("X-Tenant-Id", tokens.WorkspaceID).
-		With("Authorization", "Bearer "+tokens.AccessToken).
+	p.API().With("X-Tenant-Id", tokens.WorkspaceID).With("Authorization", "Bearer "+tokens.AccessToken).
 		Get(t, programmes).
 		Wants(t, http.StatusOK)
 	seen := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)

@@ -69,10 +69,8 @@ func TestO3_ExamplesMatchSchemas(t *testing.T) {
 	for _, o := range b.Document.Operations() {
 		content(o.Method+" "+o.Path, b.Document.Resolve(o.Map("requestBody")).Map("content"))
 		for _, response := range o.Map("responses") {
-			content(
-				o.Method+" "+o.Path+" "+response.Name,
-				b.Document.Resolve(response.Value.(openapi.Object)).Map("content"),
-			)
+			content(o.Method+" "+o.Path+" "+response.Name,
+				b.Document.Resolve(response.Value.(openapi.Object)).Map("content"))
 		}
 		for _, p := range b.Document.Parameters(o) {
 			if text, isText := p.Value("example").(string); isText {
