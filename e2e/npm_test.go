@@ -1,21 +1,22 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
-
-// installWithin is the time limit for the installation of npm packages.
-const installWithin = 10 * time.Minute
 
 // nodeMajor returns the major version of the installed Node. The test is skipped without Node and npm.
 func nodeMajor(t *testing.T) int {
@@ -36,49 +37,109 @@ func nodeMajor(t *testing.T) int {
 }
 
 // packagesOf installs the packages of a folder with a package.json and a lock file, and returns the directory of
-// node_modules. The packages are cached in the tools directory, if there is one.
+// node_modules. They stay in the user's cache, and nothing writes to them there. The test is skipped if they cannot be
+// loaded.
 func packagesOf(t *testing.T, folder string) string {
 	t.Helper()
+	once, _ := installations.LoadOrStore(folder, sync.OnceValues(func() (string, error) { return install(folder) }))
+	dir, err := once.(func() (string, error))()
+	if errors.Is(err, errNotLoaded) {
+		t.Skip(err)
+	}
+	must(t, err)
+	return dir
+}
+
+// installations are the results of install in this process, by folder.
+var installations sync.Map
+
+var errNotLoaded = errors.New("the packages could not be loaded")
+
+const (
+	installWithin = 10 * time.Minute
+	unusedFor     = 14 * 24 * time.Hour // after which an installation is removed
+	installing    = "installing-"       // begins the name of one that is not complete
+)
+
+// install returns the directory of an installation of the folder's lock file for this machine. It is complete: it gets
+// its name when npm has ended.
+func install(folder string) (string, error) {
+	home, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	home = filepath.Join(home, "almoner", "npm")
 	digest := sha256.New()
+	_, _ = fmt.Fprintln(digest, runtime.GOOS, runtime.GOARCH) // never returns an error
 	files := map[string][]byte{}
 	for _, name := range []string{"package.json", "package-lock.json"} {
-		content, err := os.ReadFile(filepath.Join(folder, name))
-		must(t, err)
-		files[name] = content
-		_, _ = digest.Write(content) // never returns an error
+		if files[name], err = os.ReadFile(filepath.Join(folder, name)); err != nil {
+			return "", err
+		}
+		_, _ = digest.Write(files[name])
 	}
-	home := t.TempDir()
-	if tools := os.Getenv("ALMONER_TEST_TOOLS"); tools != "" {
-		home = filepath.Join(tools, "npm")
-		must(t, os.MkdirAll(home, 0o755))
+	installed := filepath.Join(home, hex.EncodeToString(digest.Sum(nil))[:16])
+	now := time.Now()
+	if os.Chtimes(installed, now, now) == nil {
+		return installed, nil
 	}
-	cached := filepath.Join(home, hex.EncodeToString(digest.Sum(nil))[:16])
-	if _, err := os.Stat(cached); err == nil {
-		return cached
+	if err := errors.Join(os.MkdirAll(home, 0o755), removeUnused(home)); err != nil {
+		return "", err
 	}
-	dir, err := os.MkdirTemp(home, "installing-")
-	must(t, err)
+	dir, err := os.MkdirTemp(home, installing)
+	if err != nil {
+		return "", err
+	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for name, content := range files {
-		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return "", err
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), installWithin)
+	if err := load(dir); err != nil {
+		return "", fmt.Errorf("%s: %w", folder, err)
+	}
+	if err := os.Rename(dir, installed); err != nil {
+		if _, missing := os.Stat(installed); missing != nil { // and no other process has installed it meanwhile
+			return "", err
+		}
+	}
+	return installed, nil
+}
+
+// load runs npm in a directory.
+func load(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), installWithin)
 	defer cancel()
 	command := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-	command.Dir = dir
-	command.WaitDelay = time.Second
-	if out, err := command.CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "can only install") || strings.Contains(string(out), "EINTEGRITY") {
-			t.Fatalf("the lock file of %s does not match its package.json:\n%s", folder, out)
-		}
-		t.Skipf("the packages of %s could not be installed (%v)", folder, err)
+	command.Dir, command.WaitDelay = dir, time.Second
+	out, err := command.CombinedOutput()
+	if err == nil {
+		return nil
 	}
-	if err := os.Rename(dir, cached); err != nil {
-		if _, there := os.Stat(cached); there != nil { // and no other test has installed it meanwhile
-			t.Fatal(err)
+	if bytes.Contains(out, []byte("can only install")) || bytes.Contains(out, []byte("EINTEGRITY")) {
+		return fmt.Errorf("the lock file does not match package.json:\n%s", out)
+	}
+	return fmt.Errorf("%w: %w", errNotLoaded, err)
+}
+
+// removeUnused removes the installations that no test has used for a long time, and those that were cut off.
+func removeUnused(home string) error {
+	entries, err := os.ReadDir(home)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		limit := unusedFor
+		if strings.HasPrefix(entry.Name(), installing) {
+			limit = 2 * installWithin
+		}
+		info, err := entry.Info()
+		if err == nil && time.Since(info.ModTime()) > limit {
+			_ = os.RemoveAll(filepath.Join(home, entry.Name())) // or another process does
 		}
 	}
-	return cached
+	return nil
 }
 
 // nodeAtLeast returns a Node of at least a major version: the installed one, or one from an npm package.
