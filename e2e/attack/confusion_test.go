@@ -23,8 +23,7 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 	p := newProduct(t)
 	e := newTarget(t, p)
 	for range 2 { // a second page of programmes, for a cursor
-		p.In(e.Workspace, e.Token).
-			JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).
+		p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).
 			Wants(t, http.StatusCreated)
 	}
 	p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
@@ -157,12 +156,8 @@ func placesOf(
 		}},
 		"as submission token": {"submission token", func(v string) bool {
 			return ok(
-				p.API().
-					With("Origin", site).
-					JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
-						"submissionToken": v,
-						"answers":         map[string]any{"email": "a@example.org"},
-					}),
+				p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions",
+					map[string]any{"submissionToken": v, "answers": map[string]any{"email": "a@example.org"}}),
 			)
 		}},
 		"as status token": {"status token", func(v string) bool {
@@ -188,14 +183,12 @@ func placesOf(
 		"as service's secret": {"client secret", func(v string) bool { // the secret of another client is always wrong
 			if v == e.app.ClientSecret {
 				return !ok(
-					p.API().
-						With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
+					p.API().With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
 						Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}),
 				)
 			}
 			return ok(
-				p.API().
-					With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
+				p.API().With("Authorization", harness.Basic(p.Demo.Clients.Service.ClientID, v)).
 					Form(t, harness.IntrospectPath, url.Values{"token": {e.Token}}),
 			)
 		}},

@@ -40,52 +40,32 @@ func TestMetadataClients_WithstandAttacks(t *testing.T) {
 
 // redirects tests that "any loopback port" allows no other host, scheme, path or query.
 func (d documented) redirects(t *testing.T) {
-	address := d.site.Client(
-		"/oauth/native",
-		[]string{"http://127.0.0.1/callback?keep=1", "https://claude.example/callback"},
-		nil,
-	)
+	address := d.site.Client("/oauth/native",
+		[]string{"http://127.0.0.1/callback?keep=1", "https://claude.example/callback"}, nil)
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
 	open := func(uri string) harness.Page {
 		return owner.Open(t, d.AuthorizeURL(d.DocumentClient(address, uri, d.BaseURL+"/v1").Begin().Query))
 	}
 	for _, wrong := range []string{
-		"http://localhost:7000/callback?keep=1",
-		"http://[::1]:7000/callback?keep=1",
-		"http://127.0.0.2:7000/callback?keep=1",
-		"http://127.1:7000/callback?keep=1",
-		"http://2130706433/callback?keep=1",
-		"http://0x7f000001/callback?keep=1",
-		"http://127.0.0.1:7000/callback",
-		"http://127.0.0.1:7000/callback?keep=2",
-		"http://127.0.0.1:7000/callback?keep=1&x=2",
-		"http://127.0.0.1:7000/Callback?keep=1",
-		"http://127.0.0.1:7000/callback/?keep=1",
-		"http://127.0.0.1:7000/x/../callback?keep=1",
-		"https://127.0.0.1:7000/callback?keep=1",
-		"http://127.0.0.1:/callback?keep=1",
-		"http://127.0.0.1:0/callback?keep=1",
-		"http://127.0.0.1:65536/callback?keep=1",
-		"http://127.0.0.1:99999/callback?keep=1",
-		"http://127.0.0.1:+80/callback?keep=1",
-		"http://127.0.0.1:7000@evil.example/callback?keep=1",
-		"http://127.0.0.1@evil.example/callback?keep=1",
-		"http://evil.example@127.0.0.1:7000/callback?keep=1",
-		"http://127.0.0.1.evil.example/callback?keep=1",
-		"http://127.0.0.1:7000.evil.example/callback?keep=1",
-		"http://127.0.0.1:7000/callback?keep=1#",
-		"http://127.0.0.1:7000\\@evil.example/callback?keep=1",
-		"http://127.0.0.1:7000%2f@evil.example/callback?keep=1",
-		"HTTP://127.0.0.1:7000/callback?keep=1",
-		"https://claude.example:8443/callback",
-		"https://claude.example./callback",
+		"http://localhost:7000/callback?keep=1", "http://[::1]:7000/callback?keep=1",
+		"http://127.0.0.2:7000/callback?keep=1", "http://127.1:7000/callback?keep=1",
+		"http://2130706433/callback?keep=1", "http://0x7f000001/callback?keep=1", "http://127.0.0.1:7000/callback",
+		"http://127.0.0.1:7000/callback?keep=2", "http://127.0.0.1:7000/callback?keep=1&x=2",
+		"http://127.0.0.1:7000/Callback?keep=1", "http://127.0.0.1:7000/callback/?keep=1",
+		"http://127.0.0.1:7000/x/../callback?keep=1", "https://127.0.0.1:7000/callback?keep=1",
+		"http://127.0.0.1:/callback?keep=1", "http://127.0.0.1:0/callback?keep=1",
+		"http://127.0.0.1:65536/callback?keep=1", "http://127.0.0.1:99999/callback?keep=1",
+		"http://127.0.0.1:+80/callback?keep=1", "http://127.0.0.1:7000@evil.example/callback?keep=1",
+		"http://127.0.0.1@evil.example/callback?keep=1", "http://evil.example@127.0.0.1:7000/callback?keep=1",
+		"http://127.0.0.1.evil.example/callback?keep=1", "http://127.0.0.1:7000.evil.example/callback?keep=1",
+		"http://127.0.0.1:7000/callback?keep=1#", "http://127.0.0.1:7000\\@evil.example/callback?keep=1",
+		"http://127.0.0.1:7000%2f@evil.example/callback?keep=1", "HTTP://127.0.0.1:7000/callback?keep=1",
+		"https://claude.example:8443/callback", "https://claude.example./callback",
 	} {
 		wantsNoRedirect(t, open(wrong), wrong)
 	}
 	for _, right := range []string{
-		"http://127.0.0.1:7000/callback?keep=1",
-		"http://127.0.0.1/callback?keep=1",
-		"https://claude.example/callback",
+		"http://127.0.0.1:7000/callback?keep=1", "http://127.0.0.1/callback?keep=1", "https://claude.example/callback",
 	} {
 		open(right).WantsPage(t, http.StatusOK)
 	}
@@ -166,10 +146,8 @@ func (d documented) names(t *testing.T) {
 		"https://" + d.site.Name(),
 		"https://" + d.site.Name() + "/",
 	} {
-		page := owner.Open(
-			t,
-			d.AuthorizeURL(d.DocumentClient(name, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
-		)
+		page := owner.Open(t,
+			d.AuthorizeURL(d.DocumentClient(name, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query))
 		wantsNoRedirect(t, page, name)
 	}
 	if now := d.site.Requests(); now != asked {
@@ -186,17 +164,14 @@ func (d documented) names(t *testing.T) {
 			owner.Open(
 				t,
 				d.AuthorizeURL(
-					d.DocumentClient(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query,
-				),
+					d.DocumentClient(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
 			),
 			other,
 		)
 	}
 	asked = d.site.Requests()
-	owner.Open(
-		t,
-		d.AuthorizeURL(d.DocumentClient(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
-	).
+	owner.Open(t,
+		d.AuthorizeURL(d.DocumentClient(good, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)).
 		WantsPage(t, http.StatusOK)
 	if d.site.Requests() == asked {
 		t.Error("the good name caused no request either: the test proves nothing")
@@ -215,9 +190,7 @@ func (d documented) assertions(t *testing.T) {
 	sibling := d.site.Client("/oauth/sibling", []string{"https://claude.example/callback"}, nil)
 	client := d.DocumentClient(address, "https://claude.example/callback", d.BaseURL+"/v1")
 	attempt := client.Begin()
-	code := d.Person(t, d.Demo.Users.Owner).
-		Arrive(t, d.AuthorizeURL(attempt.Query)).
-		Choose(t, d.Demo.Workspaces.Main).
+	code := d.Person(t, d.Demo.Users.Owner).Arrive(t, d.AuthorizeURL(attempt.Query)).Choose(t, d.Demo.Workspaces.Main).
 		Approve(t)
 
 	now := time.Now().Unix()
@@ -248,11 +221,8 @@ func (d documented) assertions(t *testing.T) {
 		"HMAC of the public key": hashed(content),
 		"HMAC of nothing":        hashed(nil),
 		"another key":            other.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()),
-		"an embedded key": other.sign(
-			t,
-			`{"alg":"ES256","kid":"k","jwk":`+string(mustJSON(t, other.jwk(t)))+`}`,
-			is("iat", fmt.Sprint(now)).text(),
-		),
+		"an embedded key": other.sign(t, `{"alg":"ES256","kid":"k","jwk":`+string(mustJSON(t, other.jwk(t)))+`}`,
+			is("iat", fmt.Sprint(now)).text()),
 		"foreign audience": key.sign(t, header("ES256"), is("aud", quoted("https://evil.example")).text()),
 		"no audience":      key.sign(t, header("ES256"), is("aud", "").text()),
 		"foreign issuer":   key.sign(t, header("ES256"), is("iss", quoted(sibling)).text()),
@@ -264,11 +234,8 @@ func (d documented) assertions(t *testing.T) {
 		"expiry as text":   key.sign(t, header("ES256"), is("exp", quoted(fmt.Sprint(now+60))).text()),
 		"no jti":           key.sign(t, header("ES256"), is("jti", "").text()),
 		"not yet valid":    key.sign(t, header("ES256"), is("nbf", fmt.Sprint(now+600)).text()),
-		"two audiences": key.sign(
-			t,
-			header("ES256"),
-			is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text(),
-		),
+		"two audiences": key.sign(t, header("ES256"),
+			is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text()),
 		"an access token": d.Demo.Tokens.Owner,
 	}
 	send := func(assertion string) harness.Answer {

@@ -57,12 +57,8 @@ func (x *proxy) signIn(
 ) (status int, page string, took time.Duration) {
 	t.Helper()
 	x.next++
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodPost,
-		p.AppURL+"/login",
-		strings.NewReader(url.Values{"email": {email}, "password": {password}}.Encode()),
-	)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.AppURL+"/login",
+		strings.NewReader(url.Values{"email": {email}, "password": {password}}.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,14 +135,8 @@ func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 	x := newProxy(t)
 	known, disabled, without := p.Database.User(t), p.Database.User(t), p.Database.User(t)
 	// The hash has the same cost as real users' hashes: it is the hash of the demo's owner.
-	p.Database.Exec(
-		t,
-		`update account.users set password_hash = (select password_hash from account.users where id = $2)
-				where id = $1 or id = $3`,
-		known.ID,
-		p.Demo.Users.Owner.ID,
-		disabled.ID,
-	)
+	p.Database.Exec(t, `update account.users set password_hash = (select password_hash from account.users where id = $2)
+				where id = $1 or id = $3`, known.ID, p.Demo.Users.Owner.ID, disabled.ID)
 	p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, disabled.ID)
 	p.Database.Exec(t, `update account.users set password_hash = null where id = $1`, without.ID)
 	ask := func(email, password string) (string, time.Duration) {
@@ -177,13 +167,9 @@ func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 		}}
 	}
 	is := func(email string) func() string { return func() string { return email } }
-	likeInTime(
-		t,
-		sample("a wrong password", is(known.Email), "wrong"),
-		sample("an unknown user", unknown, "wrong"),
+	likeInTime(t, sample("a wrong password", is(known.Email), "wrong"), sample("an unknown user", unknown, "wrong"),
 		sample("a user without a password", is(without.Email), "wrong"),
-		sample("a disabled user with the right password", is(disabled.Email), p.Demo.Users.Owner.Password),
-	)
+		sample("a disabled user with the right password", is(disabled.Email), p.Demo.Users.Owner.Password))
 }
 
 func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
@@ -193,21 +179,16 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	deleted := ws.Confidential(t, "", harness.ReadProgrammes)
 	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	p.As(ws.Token).
-		Send(t, http.MethodDelete, ws.Clients()+"/"+deleted.ClientID, "", "").
-		Wants(t, http.StatusNoContent)
+	p.As(ws.Token).Send(t, http.MethodDelete, ws.Clients()+"/"+deleted.ClientID, "", "").Wants(t, http.StatusNoContent)
 	wrong := deleted.ClientSecret // well-formed, but of another client
 	ask := func(id, secret string) (harness.Answer, time.Duration) {
 		began := time.Now()
-		answer := app.Exchange(
-			t,
-			map[string]any{
-				"client_id":     id,
-				"client_secret": secret,
-				"code":          "alm_ac_x",
-				"redirect_uri":  app.RedirectURI,
-			},
-		)
+		answer := app.Exchange(t, map[string]any{
+			"client_id":     id,
+			"client_secret": secret,
+			"code":          "alm_ac_x",
+			"redirect_uri":  app.RedirectURI,
+		})
 		return answer, time.Since(began)
 	}
 	known, _ := ask(app.ClientID, wrong)
@@ -226,20 +207,10 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 			t.Errorf("%s differs:\n%s\n%s", name, answer, known)
 		}
 	}
-	basicWrong := p.API().
-		With("Authorization", harness.Basic(basic.ClientID, wrong)).
-		Form(t, harness.TokenPath, url.Values{
-			"grant_type":   {"authorization_code"},
-			"code":         {"x"},
-			"redirect_uri": {"x"},
-		})
-	basicUnknown := p.API().
-		With("Authorization", harness.Basic(uuid.NewString(), wrong)).
-		Form(t, harness.TokenPath, url.Values{
-			"grant_type":   {"authorization_code"},
-			"code":         {"x"},
-			"redirect_uri": {"x"},
-		})
+	basicWrong := p.API().With("Authorization", harness.Basic(basic.ClientID, wrong)).Form(t, harness.TokenPath,
+		url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
+	basicUnknown := p.API().With("Authorization", harness.Basic(uuid.NewString(), wrong)).Form(t, harness.TokenPath,
+		url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
 	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
 		t.Errorf("Basic authentication differs:\n%s\n%s", basicWrong, basicUnknown)
 	}
@@ -258,11 +229,8 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	is := func(id string) func() string { return func() string { return id } }
 	// All samples use one unknown client: the first failure of a client ID queries Redis, whether the client exists or
 	// not.
-	likeInTime(
-		t,
-		sample("a wrong secret", is(app.ClientID), wrong),
+	likeInTime(t, sample("a wrong secret", is(app.ClientID), wrong),
 		sample("an unknown client", is(uuid.NewString()), wrong),
 		sample("a misspelt secret", is(app.ClientID), "nonsense"),
-		sample("a deleted client", is(deleted.ClientID), wrong),
-	)
+		sample("a deleted client", is(deleted.ClientID), wrong))
 }

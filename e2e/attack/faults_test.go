@@ -41,40 +41,21 @@ func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
 	attempt, waiting := e.connector.Begin(), e.connector.Begin()
 	code, page := attempt.Code(t, e.person), e.person.Consent(t, waiting.Query)
 	key, token := keyOf(t, p, e.person), e.submissionToken(t)
-	breakStore(
-		t,
-		p,
-		e,
-		"resource.programmes",
-		"resource.imports",
-		"resource.forms",
-		"resource.submissions",
-		"account.oauth_clients",
-		"account.grants",
-		"account.personal_access_tokens",
-		"account.connector_policies",
-	)
+	breakStore(t, p, e, "resource.programmes", "resource.imports", "resource.forms", "resource.submissions",
+		"account.oauth_clients", "account.grants", "account.personal_access_tokens", "account.connector_policies")
 	api, settings := p.In(e.Workspace, e.Token), func(path string, values url.Values) harness.Answer {
 		return e.person.Submit(t, sent(t, p, path, e.Workspace.ID, key, values)).Answer
 	}
 	answers := map[string]harness.Answer{
 		"create": api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
 		"change": api.JSON(t, http.MethodPatch, harness.ListPath+"/"+e.programme, map[string]any{"name": "Pantry"}),
-		"move": api.JSON(
-			t,
-			http.MethodPost,
-			harness.ListPath+"/"+e.programme+"/transitions",
-			map[string]any{"to": "archived"},
-		),
+		"move": api.JSON(t, http.MethodPost, harness.ListPath+"/"+e.programme+"/transitions",
+			map[string]any{"to": "archived"}),
 		"import":   api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
 		"form":     api.JSON(t, http.MethodPatch, "/v1/engage/forms/"+e.form, map[string]any{"enabled": false}),
 		"register": e.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)),
-		"submit": p.API().
-			With("Origin", site).
-			JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
-				"submissionToken": token,
-				"answers":         map[string]any{"email": "b@example.org"},
-			}),
+		"submit": p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions",
+			map[string]any{"submissionToken": token, "answers": map[string]any{"email": "b@example.org"}}),
 		"delete":       p.As(e.Token).Send(t, http.MethodDelete, e.Clients()+"/"+e.app.ClientID, "", ""),
 		"exchange":     attempt.Post(t, attempt.CodeForm(code)),
 		"refresh":      e.connector.Refresh(t, e.tokens.RefreshToken),
@@ -94,16 +75,8 @@ func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
 			continue
 		}
 		for _, word := range []string{
-			"canary",
-			"secret_relation",
-			"a stranger",
-			"SQLSTATE",
-			"ERROR:",
-			"pgconn",
-			"postgres",
-			"insert into",
-			"goroutine",
-			".go:",
+			"canary", "secret_relation", "a stranger", "SQLSTATE", "ERROR:", "pgconn", "postgres", "insert into",
+			"goroutine", ".go:",
 		} {
 			if strings.Contains(string(answer.Body), word) {
 				t.Errorf("%s returns %q to the caller:\n%s", name, word, answer)

@@ -161,21 +161,12 @@ func foreign(t *testing.T, s signer, mine signer, claims string) map[string]stri
 	kid := quoted(s.kid)
 	out := map[string]string{
 		"my key under your kid": mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid), claims),
-		"my key in jwk": mine.sign(
-			t,
-			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jwk", string(key)),
-			claims,
-		),
-		"my key at jku": mine.sign(
-			t,
-			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jku", `"http://127.0.0.1:9/jwks"`),
-			claims,
-		),
-		"my key at x5u": mine.sign(
-			t,
-			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "x5u", `"http://127.0.0.1:9/x"`),
-			claims,
-		),
+		"my key in jwk": mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jwk", string(key)),
+			claims),
+		"my key at jku": mine.sign(t,
+			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jku", `"http://127.0.0.1:9/jwks"`), claims),
+		"my key at x5u": mine.sign(t,
+			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "x5u", `"http://127.0.0.1:9/x"`), claims),
 	}
 	public := s.jwk(t)
 	content, _ := json.Marshal(public)
@@ -196,8 +187,7 @@ func foreign(t *testing.T, s signer, mine signer, claims string) map[string]stri
 			mac := hmac.New(sha256.New, secret)
 			mac.Write([]byte(signed))
 			out["HMAC of the public key's "+name+", alg "+alg] = signed + "." + base64.RawURLEncoding.EncodeToString(
-				mac.Sum(nil),
-			)
+				mac.Sum(nil))
 		}
 	}
 	header := encode(object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid)) + "." + encode(claims)
@@ -234,18 +224,14 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
 	token := app.Connect(t, p.Person(t, ws.Owner)).AccessToken
 	other := elsewhere.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, elsewhere.Owner)).AccessToken
-	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).
-		Connect(t, p.Person(t, ws.Owner)).
-		AccessToken
+	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner)).AccessToken
 	s, mine := trustedSigner(t, p), newSigner(t, "mine")
 	good, header := claimsOf(t, token), object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid))
 
 	// The control token is signed by the trusted key and correct, so it is accepted. Every token below differs from it
 	// in one thing.
 	control := s.sign(t, header, good.text())
-	accepted := func() bool {
-		return p.In(ws.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK
-	}
+	accepted := func() bool { return p.In(ws.Workspace, control).Get(t, harness.ListPath).Status == http.StatusOK }
 	// The resource API reads the keys twice a minute.
 	await.True(t, "the services accept the trusted key", accepted)
 	p.As(control).Get(t, ws.Clients()).Wants(t, http.StatusOK)
@@ -265,11 +251,8 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 		tokens["spelling: "+name] = wrong
 	}
 	tokens["made for the other resource"] = s.sign(t, header, good.with("aud", quoted(p.BaseURL+"/mcp")).text())
-	tokens["of the other resource's grant"] = s.sign(
-		t,
-		header,
-		claimsOf(t, mcp).with("aud", quoted(p.BaseURL+"/v1")).text(),
-	)
+	tokens["of the other resource's grant"] = s.sign(t, header,
+		claimsOf(t, mcp).with("aud", quoted(p.BaseURL+"/v1")).text())
 	if len(tokens) < 80 {
 		t.Fatalf("only %d forgeries", len(tokens))
 	}
@@ -313,8 +296,7 @@ func TestAccessToken_ClaimedScopeGrantsNothing(t *testing.T) {
 	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
 		claimsOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
 	seen.AddAll(wide)
-	answer := p.In(ws.Workspace, wide).
-		JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
+	answer := p.In(ws.Workspace, wide).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"})
 	if answer.Status != http.StatusUnauthorized && answer.Status != http.StatusForbidden {
 		t.Errorf("a token claimed a permission beyond its grant:\n%s", answer)
 	}

@@ -42,10 +42,7 @@ func sent(t *testing.T, p *harness.Product, path, workspace, key string, values 
 // keyOf returns the form key from the user's own page.
 func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 	t.Helper()
-	key := who.Open(t, p.AppURL+"/settings/security").
-		WantsPage(t, http.StatusOK).
-		Find(`input[name=key]`).
-		First().
+	key := who.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK).Find(`input[name=key]`).First().
 		AttrOr("value", "")
 	if key == "" {
 		t.Fatal("no key on the page")
@@ -120,8 +117,7 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 		"nonsense":          "nonsense",
 		"another user's":    keyOf(t, p, attacker),
 		"another sign-in's": keyOf(t, p, earlier),
-		"a consent ticket": victim.person.Consent(t, victim.connector.Begin().Query).
-			DecisionForm(t, "approve").
+		"a consent ticket": victim.person.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").
 			Fields.Get("ticket"),
 	}
 	earlier.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{}})
@@ -152,8 +148,7 @@ func TestForms_KeyNamesOneEndpointInEachWorkspace(t *testing.T) {
 	key := keyOf(t, p, user)
 	values := url.Values{"url": {"https://hooks.example.invalid/"}, "types": {"programme.created"}}
 	for _, workspace := range []string{one.Workspace.ID, other.Workspace.ID, one.Workspace.ID} {
-		user.Submit(t, sent(t, p, "/settings/developers/webhooks", workspace, key, values)).
-			WantsPage(t, http.StatusOK)
+		user.Submit(t, sent(t, p, "/settings/developers/webhooks", workspace, key, values)).WantsPage(t, http.StatusOK)
 	}
 	const made = "select count(*) from account.webhooks where tenant_id in ($1, $2)"
 	if n := p.Database.Count(t, made, one.Workspace.ID, other.Workspace.ID); n != 2 {
@@ -210,12 +205,8 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 			places := []string{victim.Workspace.ID, "", stranger.Workspace.ID}
 			if slices.Contains(
 				[]string{
-					"/settings/developers/tokens",
-					"/settings/developers/apps",
-					"/settings/developers/webhooks",
-					"/settings/connectors/policy",
-					"/settings/connectors/llm",
-					"/settings/members/invite",
+					"/settings/developers/tokens", "/settings/developers/apps", "/settings/developers/webhooks",
+					"/settings/connectors/policy", "/settings/connectors/llm", "/settings/members/invite",
 				},
 				path,
 			) {
@@ -234,15 +225,9 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		victim.untouched(t, was, name)
 	}
 	for _, path := range []string{
-		"/settings/developers",
-		"/settings/audit",
-		"/settings/audit.jsonl",
-		"/settings/audit.csv",
-		"/settings/connectors",
-		"/settings/connectors/log",
-		"/settings/connectors/log.jsonl",
-		"/settings/connectors/log.csv",
-		"/settings/members",
+		"/settings/developers", "/settings/audit", "/settings/audit.jsonl", "/settings/audit.csv",
+		"/settings/connectors", "/settings/connectors/log", "/settings/connectors/log.jsonl",
+		"/settings/connectors/log.csv", "/settings/members",
 	} {
 		for name, who := range map[string]*harness.Person{
 			"the owner of another workspace": stranger.person,
@@ -255,14 +240,8 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		}
 	}
 	// The victim's own form succeeds, so the forms above failed for the right reason.
-	disconnect := sent(
-		t,
-		p,
-		"/settings/apps/disconnect",
-		victim.Workspace.ID,
-		keyOf(t, p, victim.person),
-		url.Values{"id": {victim.grant}},
-	)
+	disconnect := sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.person),
+		url.Values{"id": {victim.grant}})
 	if answer := victim.person.Submit(t, disconnect); answer.Status != http.StatusSeeOther {
 		t.Errorf("the victim's own form: %s", answer)
 	}
@@ -277,32 +256,17 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 	p := newProduct(t)
 	victim, stranger := newTarget(t, p), newTarget(t, p)
 	for _, path := range []string{
-		"/settings/user",
-		"/settings/apps",
-		"/settings/security",
-		"/settings/passkeys",
-		"/settings/developers",
-		"/settings/audit",
-		"/settings/connectors",
-		"/settings/connectors/log",
-		"/settings/members",
-		"/settings/members/member",
-		"/settings/members/invite",
+		"/settings/user", "/settings/apps", "/settings/security", "/settings/passkeys", "/settings/developers",
+		"/settings/audit", "/settings/connectors", "/settings/connectors/log", "/settings/members",
+		"/settings/members/member", "/settings/members/invite",
 	} {
 		for _, query := range []string{
-			"",
-			"?user=" + victim.Owner.ID,
-			"?id=" + victim.grant,
-			"?tenant=" + victim.Workspace.ID,
+			"", "?user=" + victim.Owner.ID, "?id=" + victim.grant, "?tenant=" + victim.Workspace.ID,
 			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,
 		} {
 			page := stranger.person.Open(t, p.AppURL+path+query)
 			for _, theirs := range []string{
-				victim.Workspace.Name,
-				victim.Owner.Email,
-				victim.app.ClientID,
-				victim.personal,
-				victim.signIn,
+				victim.Workspace.Name, victim.Owner.Email, victim.app.ClientID, victim.personal, victim.signIn,
 				victim.grant,
 			} {
 				if strings.Contains(page.Text(), theirs) ||

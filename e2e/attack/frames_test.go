@@ -51,20 +51,11 @@ func TestPages_ForbidFraming(t *testing.T) {
 	for _, who := range []*harness.Person{stranger, e.person} {
 		who.Header = http.Header{"Origin": {"https://evil.example"}}
 		pages := []harness.Page{
-			who.Open(
-				t,
-				p.AuthorizeURL(e.connector.Begin().Query),
-			),
+			who.Open(t, p.AuthorizeURL(e.connector.Begin().Query)),
 			who.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)),
 			who.Open(t, p.AppURL+"/nothing"),
 			who.Open(t, p.AppURL+"/oauth/authorize?client_id=x"),
-			who.Request(
-				t,
-				http.MethodDelete,
-				p.AppURL+"/login",
-				"",
-				"",
-			),
+			who.Request(t, http.MethodDelete, p.AppURL+"/login", "", ""),
 			who.Submit(t, harness.Form{
 				Action: p.AppURL + "/login",
 				Fields: url.Values{"email": {"x@example.org"}, "password": {"x"}},
@@ -142,10 +133,8 @@ func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 		</script>`
 	browser.Open(address)
 	await.True(t, "the page has an answer", func() bool {
-		text := harness.Evaluate[string](
-			browser,
-			`document.getElementById("read") ? document.getElementById("read").textContent : ""`,
-		)
+		text := harness.Evaluate[string](browser,
+			`document.getElementById("read") ? document.getElementById("read").textContent : ""`)
 		if text != "" && text != "refused" {
 			t.Fatalf("a page of another site reads ours: %s", text)
 		}

@@ -126,10 +126,7 @@ func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 	t.Helper()
 	stranger, second := p.NewWorkspace(t), p.NewWorkspace(t)
 	plain := victim.Member(t)
-	p.Database.Join(
-		t,
-		second.Workspace,
-		victim.Owner,
+	p.Database.Join(t, second.Workspace, victim.Owner,
 		harness.Everything()...) // the victim's owner works in two workspaces
 	elsewhere := second.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes, harness.WriteProgrammes)
 	return []intruder{
@@ -146,8 +143,7 @@ func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 		},
 		{
 			"the victim's application of another workspace",
-			elsewhere.Connect(t, p.Person(t, victim.Owner)).AccessToken,
-			second.Workspace.ID,
+			elsewhere.Connect(t, p.Person(t, victim.Owner)).AccessToken, second.Workspace.ID,
 		},
 		{"a former member", leaver(t, p, victim), victim.Workspace.ID},
 	}
@@ -212,18 +208,11 @@ func TestAPI_ReachesNoOtherWorkspace(t *testing.T) {
 			for _, in := range places {
 				answer := who.try(t, p, op, row, victim, in)
 				if answer.Status != http.StatusForbidden && answer.Status != http.StatusNotFound {
-					t.Errorf(
-						"%s, in %s workspace: want 403 or 404:\n%s",
-						who.name,
-						map[bool]string{true: "the victim's", false: "their own"}[in == victim.Workspace.ID],
-						answer,
-					)
+					t.Errorf("%s, in %s workspace: want 403 or 404:\n%s", who.name,
+						map[bool]string{true: "the victim's", false: "their own"}[in == victim.Workspace.ID], answer)
 				}
 				for _, secret := range []string{
-					victim.app.ClientSecret,
-					"Winter pantry",
-					"Gift Aid export",
-					"ada@example.org",
+					victim.app.ClientSecret, "Winter pantry", "Gift Aid export", "ada@example.org",
 				} {
 					if strings.Contains(string(answer.Body), secret) {
 						t.Errorf("%s sees the victim's data:\n%s", who.name, answer)
@@ -327,13 +316,12 @@ func TestMCPTools_ReachNoOtherWorkspace(t *testing.T) {
 	victim, stranger := newTarget(t, p), p.NewWorkspace(t)
 	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
 	call := func(method string, params any) harness.Answer {
-		return api.With("X-Tenant-Id", victim.Workspace.ID).
-			JSON(t, http.MethodPost, "/mcp", map[string]any{
-				"jsonrpc": "2.0",
-				"id":      1,
-				"method":  method,
-				"params":  params,
-			})
+		return api.With("X-Tenant-Id", victim.Workspace.ID).JSON(t, http.MethodPost, "/mcp", map[string]any{
+			"jsonrpc": "2.0",
+			"id":      1,
+			"method":  method,
+			"params":  params,
+		})
 	}
 	list, _ := call("tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
 	tools, _ := list["tools"].([]any)
@@ -360,10 +348,8 @@ func TestMCPTools_ReachNoOtherWorkspace(t *testing.T) {
 			}
 		}
 	}
-	own := call(
-		"tools/call",
-		map[string]any{"name": "get_programme", "arguments": map[string]any{"id": victim.programme}},
-	)
+	own := call("tools/call",
+		map[string]any{"name": "get_programme", "arguments": map[string]any{"id": victim.programme}})
 	if !strings.Contains(string(own.Body), `"isError":true`) && own.Status == http.StatusOK {
 		t.Errorf("want a tool error:\n%s", own)
 	}

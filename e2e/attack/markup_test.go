@@ -165,10 +165,8 @@ func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
 	wantsInert(t, refusal, "refusal")
 	refusal.WantsText(t, markedName("application"))
 	// The notice after a form names the application.
-	done := e.person.Submit(
-		t,
-		sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.person), url.Values{"id": {e.grant}}),
-	)
+	done := e.person.Submit(t,
+		sent(t, p, "/settings/apps/disconnect", e.Workspace.ID, keyOf(t, p, e.person), url.Values{"id": {e.grant}}))
 	after := e.person.Follow(t, done)
 	wantsInert(t, after, "notice")
 	after.WantsText(t, markedName("application")+" was disconnected")
@@ -191,19 +189,8 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 	stranger := p.Person(t, e.Owner)
 	for _, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
 		for _, name := range []string{
-			"return",
-			"tenant",
-			"before",
-			"client_id",
-			"redirect_uri",
-			"state",
-			"scope",
-			"error",
-			"error_description",
-			"email",
-			"id",
-			"q",
-			markup,
+			"return", "tenant", "before", "client_id", "redirect_uri", "state", "scope", "error", "error_description",
+			"email", "id", "q", markup,
 		} {
 			for _, who := range []*harness.Person{stranger, e.person} {
 				page := who.Open(t, p.AppURL+path+"?"+url.Values{name: {markup}}.Encode())
@@ -218,9 +205,7 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 	}
 	for path, values := range map[string]url.Values{
 		"/login": {
-			"email":    {markup + "@example.org"},
-			"password": {"x"},
-			"return":   {"/settings/" + markup},
+			"email": {markup + "@example.org"}, "password": {"x"}, "return": {"/settings/" + markup},
 		},
 		"/settings/developers/tokens": {"name": {strings.Repeat(markup, 4)}, "days": {markup}, "permissions": {markup}},
 		"/settings/developers/apps": {
@@ -261,13 +246,8 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 	owner := p.Person(t, ws.Owner).SignedIn(t)
 	lax := regexp.MustCompile(`unsafe|\*|evil|script-src [^'s]|script-src 'self' |script-src 'n`)
 	for _, host := range []string{
-		"app.example;script-src",
-		"app.example,script-src",
-		"app.example'unsafe-inline'",
-		`app.example"`,
-		"app.example;evil",
-		"[::1];evil",
-		"app.example:443;evil",
+		"app.example;script-src", "app.example,script-src", "app.example'unsafe-inline'", `app.example"`,
+		"app.example;evil", "[::1];evil", "app.example:443;evil",
 	} {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
 		body["redirectUris"] = []string{"https://" + host + "/callback"}
@@ -284,18 +264,9 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 		}
 	}
 	for _, origin := range []string{
-		"https://a.example; script-src *",
-		"https://a.example;script-src",
-		"*",
-		"https://*",
-		"https://*.example",
-		"null",
-		"https://a.example/path",
-		"https://a.example\r\nX: y",
-		"'unsafe-inline'",
-		"javascript:",
-		"https://a.example,https://b.example",
-		"data:",
+		"https://a.example; script-src *", "https://a.example;script-src", "*", "https://*", "https://*.example",
+		"null", "https://a.example/path", "https://a.example\r\nX: y", "'unsafe-inline'", "javascript:",
+		"https://a.example,https://b.example", "data:",
 	} {
 		answer := p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 			"title":          "Volunteer",

@@ -88,15 +88,8 @@ func TestTokens_SplicedTokenIsRefused(t *testing.T) {
 	} {
 		forged = append(forged, halves(pair[0], pair[1])...)
 	}
-	forged = append(
-		forged,
-		"alm_rt_"+body(code),
-		body(next.RefreshToken),
-		"ory_rt_"+body(next.RefreshToken),
-		strings.ToLower(next.RefreshToken),
-		next.RefreshToken+".",
-		next.RefreshToken+"\n",
-	)
+	forged = append(forged, "alm_rt_"+body(code), body(next.RefreshToken), "ory_rt_"+body(next.RefreshToken),
+		strings.ToLower(next.RefreshToken), next.RefreshToken+".", next.RefreshToken+"\n")
 	good := map[string]bool{first.RefreshToken: true, second.RefreshToken: true, next.RefreshToken: true}
 	for _, token := range forged {
 		if !good[token] {
@@ -122,20 +115,15 @@ func TestAuthorize_EveryResponseCarriesIssuer(t *testing.T) {
 	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	callbacks := map[string]harness.Callback{
-		"approved": owner.Consent(t, connector.Begin().Query).
-			Press(t, "approve").
-			Callback(t),
-		"denied": owner.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
+		"approved": owner.Consent(t, connector.Begin().Query).Press(t, "approve").Callback(t),
+		"denied":   owner.Consent(t, connector.Begin().Query).Press(t, "deny").Callback(t),
 	}
 	for name, query := range map[string]url.Values{
 		"no challenge": copied(connector.Begin().Query, "code_challenge", "-"),
 		"bad scope":    copied(connector.Begin().Query, "scope", "x"),
 		"no state":     copied(connector.Begin().Query, "state", "-"),
-		"an iss of one's own": copied(
-			copied(connector.Begin().Query, "iss", "https://evil.example"),
-			"response_type",
-			"token",
-		),
+		"an iss of one's own": copied(copied(connector.Begin().Query, "iss", "https://evil.example"), "response_type",
+			"token"),
 	} {
 		callbacks[name] = owner.Open(t, p.AuthorizeURL(query)).Callback(t)
 	}

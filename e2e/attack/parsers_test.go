@@ -54,19 +54,8 @@ func wantsNoFault(t *testing.T, answer harness.Answer, sent string) {
 		t.Errorf("%.60q: a server error:\n%s", sent, answer)
 	}
 	for _, word := range []string{
-		"SQLSTATE",
-		"ERROR:",
-		"invalid byte sequence",
-		"pgconn",
-		"json:",
-		"strconv",
-		"url:",
-		"goroutine",
-		"account.users",
-		"account.oauth_clients",
-		"account.grants",
-		"resource.programmes",
-		"root:x:0",
+		"SQLSTATE", "ERROR:", "invalid byte sequence", "pgconn", "json:", "strconv", "url:", "goroutine",
+		"account.users", "account.oauth_clients", "account.grants", "resource.programmes", "root:x:0",
 	} {
 		if strings.Contains(string(answer.Body), word) && !strings.Contains(sent, word) {
 			t.Errorf("%.60q: the response contains %q:\n%s", sent, word, answer)
@@ -88,19 +77,10 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 			api.Get(t, harness.ListPath+"?cursor="+escaped),
 			api.Get(t, harness.ListPath+"?limit="+escaped),
 			api.Get(t, harness.ListPath+"/"+path),
-			api.JSON(
-				t,
-				http.MethodPost,
-				harness.ListPath,
-				map[string]any{"name": text, "summary": text, "startsOn": text},
-			),
-			api.Send(
-				t,
-				http.MethodPost,
-				harness.ListPath+"/imports",
-				"text/csv",
-				"name,summary\n\""+strings.ReplaceAll(text, `"`, `""`)+"\",x\n",
-			),
+			api.JSON(t, http.MethodPost, harness.ListPath,
+				map[string]any{"name": text, "summary": text, "startsOn": text}),
+			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv",
+				"name,summary\n\""+strings.ReplaceAll(text, `"`, `""`)+"\",x\n"),
 			api.Get(t, "/v1/engage/forms/"+path),
 			p.API().Get(t, "/v1/engage/public/forms/"+path),
 			p.API().Get(t, "/v1/engage/public/submissions/"+path+"?token="+escaped),
@@ -113,37 +93,29 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 				"code":          text,
 				"redirect_uri":  text,
 			}),
-			e.app.Exchange(
-				t,
-				map[string]any{
-					"client_id":     e.app.ClientID,
-					"client_secret": e.app.ClientSecret,
-					"code":          text,
-					"redirect_uri":  text,
-					"code_verifier": text,
-				},
-			),
+			e.app.Exchange(t, map[string]any{
+				"client_id":     e.app.ClientID,
+				"client_secret": e.app.ClientSecret,
+				"code":          text,
+				"redirect_uri":  text,
+				"code_verifier": text,
+			}),
 			e.connector.Post(t, url.Values{"grant_type": {text}, "client_id": {text}, "refresh_token": {text}}),
 			e.connector.Refresh(t, text),
 			e.connector.Revoke(t, text),
 			p.DemoService().Introspect(t, text),
-			p.API().With("Authorization", harness.Basic(text, text)).Form(t, harness.IntrospectPath, url.Values{
-				"token": {"x"},
-			}),
-			p.App().
-				Form(t, "/login", url.Values{"email": {text + "@example.org"}, "password": {text}}),
+			p.API().With("Authorization", harness.Basic(text, text)).Form(t, harness.IntrospectPath,
+				url.Values{"token": {"x"}}),
+			p.App().Form(t, "/login", url.Values{"email": {text + "@example.org"}, "password": {text}}),
 			e.person.Open(t, p.AppURL+"/settings/audit?before="+escaped).Answer,
 			e.person.Open(t, p.AppURL+"/settings/developers?tenant="+escaped).Answer,
-			e.Register(
-				t,
-				map[string]any{
-					"name":                text,
-					"redirectUris":        []string{text},
-					"requiredPermissions": []string{text},
-					"connectorPlatform":   text,
-					"resource":            text,
-				},
-			),
+			e.Register(t, map[string]any{
+				"name":                text,
+				"redirectUris":        []string{text},
+				"requiredPermissions": []string{text},
+				"connectorPlatform":   text,
+				"resource":            text,
+			}),
 			api.JSON(
 				t,
 				http.MethodPost,
@@ -154,34 +126,22 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 					"fields":         []map[string]any{{"name": text, "label": text, "type": text}},
 				},
 			),
-			p.API().
-				With("Origin", site).
-				JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
-					"submissionToken": e.submissionToken(t),
-					"answers":         map[string]any{"email": text, text: text},
-				}),
-			account.JSON(
-				t,
-				http.MethodPost,
-				"/mcp",
-				map[string]any{
-					"jsonrpc": "2.0",
-					"id":      text,
-					"method":  "tools/call",
-					"params":  map[string]any{"name": "get_programme", "arguments": map[string]any{"id": text}},
-				},
-			),
-			account.JSON(
-				t,
-				http.MethodPost,
-				"/mcp",
-				map[string]any{
-					"jsonrpc": "2.0",
-					"id":      1,
-					"method":  text,
-					"params":  map[string]any{"name": text, "arguments": map[string]any{"q": text, "cursor": text}},
-				},
-			),
+			p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
+				"submissionToken": e.submissionToken(t),
+				"answers":         map[string]any{"email": text, text: text},
+			}),
+			account.JSON(t, http.MethodPost, "/mcp", map[string]any{
+				"jsonrpc": "2.0",
+				"id":      text,
+				"method":  "tools/call",
+				"params":  map[string]any{"name": "get_programme", "arguments": map[string]any{"id": text}},
+			}),
+			account.JSON(t, http.MethodPost, "/mcp", map[string]any{
+				"jsonrpc": "2.0",
+				"id":      1,
+				"method":  text,
+				"params":  map[string]any{"name": text, "arguments": map[string]any{"q": text, "cursor": text}},
+			}),
 		}
 		for name := range connect {
 			answers = append(answers, e.person.Open(t, p.AuthorizeURL(copied(connect, name, text))).Answer)
@@ -194,32 +154,18 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 				continue
 			}
 			for name := range values {
-				answers = append(
-					answers,
-					e.person.Submit(t, sent(t, p, path, e.Workspace.ID, text, copied(values, name, text))).Answer,
-				)
+				answers = append(answers,
+					e.person.Submit(t, sent(t, p, path, e.Workspace.ID, text, copied(values, name, text))).Answer)
 			}
 		}
 		if !strings.ContainsAny(text, "\x00\r\n") { // a Go client cannot send these in a header; smuggling_test.go does
 			for _, header := range []string{
-				"Idempotency-Key",
-				"If-Match",
-				"X-Tenant-Id",
-				"Authorization",
-				"Content-Type",
-				"Origin",
-				"X-Request-Id",
-				"Mcp-Protocol-Version",
-				"Accept",
-				"Cookie",
-				"User-Agent",
+				"Idempotency-Key", "If-Match", "X-Tenant-Id", "Authorization", "Content-Type", "Origin", "X-Request-Id",
+				"Mcp-Protocol-Version", "Accept", "Cookie", "User-Agent",
 			} {
-				answers = append(
-					answers,
-					api.With(header, text).Send(t, http.MethodPost, harness.ListPath, "", `{}`),
+				answers = append(answers, api.With(header, text).Send(t, http.MethodPost, harness.ListPath, "", `{}`),
 					p.App().With(header, text).Get(t, "/login"),
-					p.API().With(header, text).Get(t, e.publicForm()+"/embed"),
-				)
+					p.API().With(header, text).Get(t, e.publicForm()+"/embed"))
 			}
 		}
 		for _, answer := range answers {
@@ -265,20 +211,9 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 		"\x00\x01\x02",
 	}
 	kinds := []string{
-		"application/json",
-		"application/x-www-form-urlencoded",
-		"multipart/form-data; boundary=x",
-		"multipart/form-data",
-		"text/csv",
-		"text/plain",
-		"application/json; charset=utf-16",
-		"application/json, text/plain",
-		";",
-		"/",
-		"application/",
-		"application/json;;;=",
-		"application/xml",
-		"",
+		"application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+		"multipart/form-data", "text/csv", "text/plain", "application/json; charset=utf-16",
+		"application/json, text/plain", ";", "/", "application/", "application/json;;;=", "application/xml", "",
 	}
 	paths := []string{
 		harness.TokenPath,
@@ -307,23 +242,14 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/login",
-		"/logout",
-		"/login/again",
-		"/oauth/authorize",
-		"/oauth/authorize/workspace",
-		"/settings/apps/disconnect",
-		"/settings/connectors/disconnect",
-		"/settings/passkeys",
-		"/login/passkey",
+		"/login", "/logout", "/login/again", "/oauth/authorize", "/oauth/authorize/workspace",
+		"/settings/apps/disconnect", "/settings/connectors/disconnect", "/settings/passkeys", "/login/passkey",
 		"/login/passkey/options",
 	} {
 		for at, body := range bodies {
-			wantsNoFault(
-				t,
+			wantsNoFault(t,
 				p.Person(t, e.Owner).Request(t, http.MethodPost, p.AppURL+path, kinds[at%len(kinds)], body).Answer,
-				body,
-			)
+				body)
 		}
 	}
 }
@@ -336,11 +262,7 @@ func TestJSON_KeysMatchExactlyAndOnce(t *testing.T) {
 	e := newTarget(t, p)
 	api, mcp := p.In(e.Workspace, e.Token), p.As(e.Token)
 	for _, body := range []string{
-		`{"Name":"x"}`,
-		`{"NAME":"x"}`,
-		`{"name\u0000":"x"}`,
-		`{"ｎame":"x"}`,
-		`{"name":"x","name":"y"}`,
+		`{"Name":"x"}`, `{"NAME":"x"}`, `{"name\u0000":"x"}`, `{"ｎame":"x"}`, `{"name":"x","name":"y"}`,
 		`{"name":"x"} {"name":"y"}`,
 	} {
 		if answer := api.JSON(t, http.MethodPost, harness.ListPath, body); answer.Status != http.StatusBadRequest {

@@ -99,11 +99,8 @@ func TestPKCE_CannotBeOmittedOrAddedLater(t *testing.T) {
 	body["code_verifier"] = verifier
 	app.Exchange(t, body).Wants(t, http.StatusBadRequest)
 	// The application sent a challenge, and the attacker exchanges the code without a verifier.
-	query := copied(
-		copied(app.Request(), "code_challenge", oauth2.S256ChallengeFromVerifier(verifier)),
-		"code_challenge_method",
-		"S256",
-	)
+	query := copied(copied(app.Request(), "code_challenge", oauth2.S256ChallengeFromVerifier(verifier)),
+		"code_challenge_method", "S256")
 	body = app.Body(owner.Consent(t, query).Approve(t))
 	for _, wrong := range []any{nil, "", strings.Repeat("x", 43), oauth2.S256ChallengeFromVerifier(verifier)} {
 		body["code_verifier"] = wrong

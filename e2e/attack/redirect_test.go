@@ -124,21 +124,13 @@ func TestAuthorize_LoopbackURIOfRegisteredClientIsExact(t *testing.T) {
 	connector.ClientID, _ = ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	connector.Scope = harness.ReadProgrammes
 	for _, wrong := range []string{
-		"http://127.0.0.1:7001/callback?keep=1",
-		"http://127.0.0.1/callback?keep=1",
-		"http://localhost:7000/callback?keep=1",
-		"http://[::1]:7000/callback?keep=1",
-		"http://127.0.0.1:7000/callback",
-		"http://127.0.0.1:7000/callback?keep=2",
-		"http://127.0.0.1:7000/callback?keep=1&evil=1",
-		"http://127.0.0.1:7000/Callback?keep=1",
-		"http://user@127.0.0.1:7000/callback?keep=1",
-		"https://127.0.0.1:7000/callback?keep=1",
-		"http://127.0.0.1:7000/%63allback?keep=1",
-		"http://127.1:7000/callback?keep=1",
-		"http://2130706433:7000/callback?keep=1",
-		"http://127.0.0.1:7000@evil.example/callback?keep=1",
-		"http://127.0.0.1.evil.example:7000/callback?keep=1",
+		"http://127.0.0.1:7001/callback?keep=1", "http://127.0.0.1/callback?keep=1",
+		"http://localhost:7000/callback?keep=1", "http://[::1]:7000/callback?keep=1", "http://127.0.0.1:7000/callback",
+		"http://127.0.0.1:7000/callback?keep=2", "http://127.0.0.1:7000/callback?keep=1&evil=1",
+		"http://127.0.0.1:7000/Callback?keep=1", "http://user@127.0.0.1:7000/callback?keep=1",
+		"https://127.0.0.1:7000/callback?keep=1", "http://127.0.0.1:7000/%63allback?keep=1",
+		"http://127.1:7000/callback?keep=1", "http://2130706433:7000/callback?keep=1",
+		"http://127.0.0.1:7000@evil.example/callback?keep=1", "http://127.0.0.1.evil.example:7000/callback?keep=1",
 	} {
 		query := connector.Begin().Query
 		query.Set("redirect_uri", wrong)
@@ -185,45 +177,17 @@ func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 	owner := p.Person(t, ws.Owner).SignedIn(t)
 	key := keyOf(t, p, owner)
 	for _, wrong := range []string{
-		"javascript:alert(1)",
-		"JAVASCRIPT:alert(1)",
-		"jAvAsCrIpT://app.example/%0aalert(1)",
-		"data:text/html,<script>alert(1)</script>",
-		"DATA:text/html,x",
-		"vbscript:x",
-		"blob:https://app.example/x",
-		"file:///etc/passwd",
-		"about:blank",
-		"ftp://app.example/x",
-		"ws://app.example/x",
-		"custom-app:/callback",
-		"com.example.app://callback",
-		"http://app.example/callback",
-		"http://10.0.0.1/callback",
-		"http://localhost.evil.example/callback",
-		"https://*.example/callback",
-		"https://app.example/*",
-		"https://user:pass@app.example/callback",
-		"https://@app.example/callback",
-		"https://app.example\\@evil.example/",
-		"https://app.example/#",
-		"https://app.example/#x",
-		"https://app.example/?code=1",
-		"https://app.example/?a=1&State=2",
-		"https://app.example/?%63ode=1",
-		"https://app.example/?iss=x",
-		"https://app.example/?error=x",
-		"https://app.example/?response=x",
-		"https://app.example/a b",
-		"https://app.example/\n",
-		"https://app.example/\x00",
-		"https://аpp.example/",
-		"https:app.example/",
-		"https:///callback",
-		"//app.example/",
-		"/callback",
-		"https://",
-		"",
+		"javascript:alert(1)", "JAVASCRIPT:alert(1)", "jAvAsCrIpT://app.example/%0aalert(1)",
+		"data:text/html,<script>alert(1)</script>", "DATA:text/html,x", "vbscript:x", "blob:https://app.example/x",
+		"file:///etc/passwd", "about:blank", "ftp://app.example/x", "ws://app.example/x", "custom-app:/callback",
+		"com.example.app://callback", "http://app.example/callback", "http://10.0.0.1/callback",
+		"http://localhost.evil.example/callback", "https://*.example/callback", "https://app.example/*",
+		"https://user:pass@app.example/callback", "https://@app.example/callback",
+		"https://app.example\\@evil.example/", "https://app.example/#", "https://app.example/#x",
+		"https://app.example/?code=1", "https://app.example/?a=1&State=2", "https://app.example/?%63ode=1",
+		"https://app.example/?iss=x", "https://app.example/?error=x", "https://app.example/?response=x",
+		"https://app.example/a b", "https://app.example/\n", "https://app.example/\x00", "https://аpp.example/",
+		"https:app.example/", "https:///callback", "//app.example/", "/callback", "https://", "",
 		"https://app.example/" + strings.Repeat("x", 2048),
 	} {
 		body := harness.ConfidentialBody(harness.ReadProgrammes)
@@ -252,27 +216,11 @@ func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
 // outside returns addresses that a browser reads as another host or as a script.
 func outside() []string {
 	return []string{
-		"https://evil.example/",
-		"//evil.example",
-		"///evil.example",
-		`/\evil.example`,
-		`\\evil.example`,
-		`/\/evil.example`,
-		"/\t/evil.example",
-		"/%09/evil.example",
-		"/\n/evil.example",
-		"javascript:alert(1)",
-		"data:text/html,x",
-		"/%2F/evil.example",
-		"/%5Cevil.example",
-		"//evil.example/%2f..",
-		"/.//evil.example",
-		"https:evil.example",
-		"http:///evil.example",
-		"@evil.example",
-		"evil.example",
-		"/settings/user\r\nLocation: https://evil.example",
-		"//%5cevil.example",
+		"https://evil.example/", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`,
+		`/\/evil.example`, "/\t/evil.example", "/%09/evil.example", "/\n/evil.example", "javascript:alert(1)",
+		"data:text/html,x", "/%2F/evil.example", "/%5Cevil.example", "//evil.example/%2f..", "/.//evil.example",
+		"https:evil.example", "http:///evil.example", "@evil.example", "evil.example",
+		"/settings/user\r\nLocation: https://evil.example", "//%5cevil.example",
 	}
 }
 
@@ -312,23 +260,15 @@ func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 		wantsToStay(
 			t,
 			p,
-			p.Person(t, ws.Owner).
-				Submit(t, harness.Form{
-					Action: p.AppURL + "/login",
-					Fields: url.Values{
-						"email":    {ws.Owner.Email},
-						"password": {ws.Owner.Password},
-						"return":   {elsewhere},
-					},
-				}),
+			p.Person(t, ws.Owner).Submit(t, harness.Form{
+				Action: p.AppURL + "/login",
+				Fields: url.Values{"email": {ws.Owner.Email}, "password": {ws.Owner.Password}, "return": {elsewhere}},
+			}),
 			elsewhere,
 		)
-		wantsToStay(
-			t,
-			p,
+		wantsToStay(t, p,
 			stranger.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{"return": {elsewhere}}}),
-			elsewhere,
-		)
+			elsewhere)
 	}
 }
 
@@ -352,9 +292,7 @@ func wantsToStay(t *testing.T, p *harness.Product, page harness.Page, elsewhere 
 		}
 	}
 	kept := page.Find("input[name=return]").AttrOr("value", "")
-	if strings.HasPrefix(kept, "//") ||
-		strings.Contains(kept, `\`) ||
-		(kept != "" && kept[0] != '/') {
+	if strings.HasPrefix(kept, "//") || strings.Contains(kept, `\`) || (kept != "" && kept[0] != '/') {
 		t.Errorf("%q is on the page as %q", elsewhere, kept)
 	}
 }

@@ -105,15 +105,8 @@ func TestLibraries_IncludeSecurityFixes(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, service := range []string{"authserver", "resourceapi"} {
-		command := exec.CommandContext(
-			t.Context(),
-			"go",
-			"list",
-			"-deps",
-			"-f",
-			"{{with .Module}}{{.Path}} {{.Version}}{{end}}",
-			"./cmd/...",
-		)
+		command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+			"{{with .Module}}{{.Path}} {{.Version}}{{end}}", "./cmd/...")
 		command.Dir = filepath.Join("..", "..", service)
 		out, err := command.Output()
 		if err != nil {

@@ -53,14 +53,8 @@ func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 			}
 			if !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" ||
 				cookie.Domain != "" {
-				t.Errorf(
-					"the cookie %s is HttpOnly %v, SameSite %v, Path %q, Domain %q",
-					cookie.Name,
-					cookie.HttpOnly,
-					cookie.SameSite,
-					cookie.Path,
-					cookie.Domain,
-				)
+				t.Errorf("the cookie %s is HttpOnly %v, SameSite %v, Path %q, Domain %q", cookie.Name, cookie.HttpOnly,
+					cookie.SameSite, cookie.Path, cookie.Domain)
 			}
 		}
 		if answer.Status != http.StatusSeeOther || len(given) < 40 || given == chosen {
@@ -160,11 +154,10 @@ func TestPassword_EveryByteCounts(t *testing.T) {
 	long := strings.Repeat("correct horse ", 8) // 112 bytes
 	p.Database.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
 	try := func(password string) int {
-		return p.Person(t, user).
-			Submit(t, harness.Form{
-				Action: p.AppURL + "/login",
-				Fields: url.Values{"email": {user.Email}, "password": {password}},
-			}).
+		return p.Person(t, user).Submit(t, harness.Form{
+			Action: p.AppURL + "/login",
+			Fields: url.Values{"email": {user.Email}, "password": {password}},
+		}).
 			Status
 	}
 	for name, wrong := range map[string]string{

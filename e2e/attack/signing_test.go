@@ -96,16 +96,9 @@ func trustedSigner(t *testing.T, p *harness.Product) signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Database.Exec(
-		t,
-		`insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at)
-				values ($1, $2, '\x00', 'retired', now())`,
-		s.kid,
-		public,
-	)
-	published := func() bool {
-		return strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid)
-	}
+	p.Database.Exec(t, `insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at)
+				values ($1, $2, '\x00', 'retired', now())`, s.kid, public)
+	published := func() bool { return strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid) }
 	await.True(t, "the trusted key is published", published)
 	trusted = &s
 	return s

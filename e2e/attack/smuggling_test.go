@@ -19,11 +19,8 @@ import (
 func speak(t *testing.T, address, text string) []*http.Response {
 	t.Helper()
 	_, port, _ := strings.Cut(strings.TrimPrefix(address, "http://"), ":")
-	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(
-		t.Context(),
-		"tcp",
-		net.JoinHostPort("127.0.0.1", port),
-	)
+	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp",
+		net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -153,23 +150,12 @@ func TestPaths_OtherSpellingsAreRefused(t *testing.T) {
 	}
 	// The pages are served at the app's address only; no path at the API's address reaches them.
 	for _, target := range []string{
-		"/login",
-		"/settings/user",
-		"/oauth/authorize",
-		"/static/site.css",
-		"/v1/account/../../login",
-		"/v1/account/..%2f..%2flogin",
-		"/v1/account/..;/..;/login",
-		"/v1/account/%2e%2e/%2e%2e/login",
+		"/login", "/settings/user", "/oauth/authorize", "/static/site.css", "/v1/account/../../login",
+		"/v1/account/..%2f..%2flogin", "/v1/account/..;/..;/login", "/v1/account/%2e%2e/%2e%2e/login",
 		"/.well-known/oauth-authorization-server/../../login",
 		"/.well-known/oauth-authorization-server/..%2f..%2fsettings/user",
-		"/.well-known/openid-configuration%2f..%2f..%2flogin",
-		"/v1/account//login",
-		"/token/../login",
-		"//login",
-		"/register/../login",
-		"/v1/account/readyz",
-		"/v1/account/../../readyz",
+		"/.well-known/openid-configuration%2f..%2f..%2flogin", "/v1/account//login", "/token/../login", "//login",
+		"/register/../login", "/v1/account/readyz", "/v1/account/../../readyz",
 	} {
 		for _, response := range speak(t, p.BaseURL, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\nConnection: "+
 			"close\r\nCookie: "+e.person.Cookies()+"\r\n\r\n") {
@@ -180,41 +166,20 @@ func TestPaths_OtherSpellingsAreRefused(t *testing.T) {
 	}
 	// Absolute URLs and other hosts in the request line change nothing.
 	for _, target := range []string{
-		"http://evil.example" + list,
-		"http://localhost" + list,
-		"https://localhost:1" + list,
-		"http://169.254.169.254/latest/meta-data/",
-		"http://127.0.0.1:1/",
-		"evil.example:80",
-		"*",
-		"/@evil.example",
-		"?x",
-		"http:",
-		"",
+		"http://evil.example" + list, "http://localhost" + list, "https://localhost:1" + list,
+		"http://169.254.169.254/latest/meta-data/", "http://127.0.0.1:1/", "evil.example:80", "*", "/@evil.example",
+		"?x", "http:", "",
 	} {
 		for _, host := range []string{
-			"localhost",
-			"localhost.",
-			"LOCALHOST",
-			"evil.example",
-			"localhost:99999",
-			"localhost evil",
-			"[::1",
-			"",
+			"localhost", "localhost.", "LOCALHOST", "evil.example", "localhost:99999", "localhost evil", "[::1", "",
 		} {
 			for _, method := range []string{"GET", "CONNECT"} {
 				request := method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n"
 				for _, response := range speak(t, p.BaseURL, request) {
 					if response.StatusCode < 400 ||
 						response.StatusCode >= 500 && response.StatusCode != http.StatusHTTPVersionNotSupported {
-						t.Errorf(
-							"%s %s, Host %q: %d %s",
-							method,
-							target,
-							host,
-							response.StatusCode,
-							response.Header.Get("Location"),
-						)
+						t.Errorf("%s %s, Host %q: %d %s", method, target, host, response.StatusCode,
+							response.Header.Get("Location"))
 					}
 				}
 			}

@@ -14,16 +14,8 @@ import (
 
 // addressHeaders are the headers in which a caller can claim an address.
 var addressHeaders = []string{
-	"X-Forwarded-For",
-	"Forwarded",
-	"X-Real-Ip",
-	"X-Client-Ip",
-	"True-Client-Ip",
-	"Cf-Connecting-Ip",
-	"X-Originating-Ip",
-	"X-Cluster-Client-Ip",
-	"Client-Ip",
-	"X_Forwarded_For",
+	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip",
+	"X-Originating-Ip", "X-Cluster-Client-Ip", "Client-Ip", "X_Forwarded_For",
 }
 
 func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
@@ -62,26 +54,22 @@ func TestLoginLimit_CountsAllPasswordForms(t *testing.T) {
 	member := p.Person(t, ws.Owner).SignedIn(t)
 	p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	again := func() harness.Page {
-		return member.Submit(
-			t,
-			harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {"wrong"}}},
-		)
+		return member.Submit(t,
+			harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {"wrong"}}})
 	}
 	for range 5 {
 		again().Wants(t, http.StatusBadRequest)
-		p.Person(t, ws.Owner).
-			Submit(t, harness.Form{
-				Action: p.AppURL + "/login",
-				Fields: url.Values{"email": {ws.Owner.Email}, "password": {"wrong"}},
-			}).
+		p.Person(t, ws.Owner).Submit(t, harness.Form{
+			Action: p.AppURL + "/login",
+			Fields: url.Values{"email": {ws.Owner.Email}, "password": {"wrong"}},
+		}).
 			Wants(t, http.StatusBadRequest)
 	}
 	again().Wants(t, http.StatusTooManyRequests).WantsRetryAfter(t)
-	p.Person(t, ws.Owner).
-		Submit(t, harness.Form{
-			Action: p.AppURL + "/login",
-			Fields: url.Values{"email": {ws.Owner.Email}, "password": {ws.Owner.Password}},
-		}).
+	p.Person(t, ws.Owner).Submit(t, harness.Form{
+		Action: p.AppURL + "/login",
+		Fields: url.Values{"email": {ws.Owner.Email}, "password": {ws.Owner.Password}},
+	}).
 		Wants(t, http.StatusTooManyRequests)
 }
 
@@ -148,11 +136,8 @@ func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 			stranger.JSON(t, http.MethodPost, "/mcp", `{}`),
 		}
 		for _, path := range []string{
-			"/.well-known/oauth-authorization-server",
-			"/.well-known/openid-configuration",
-			"/.well-known/oauth-protected-resource",
-			"/.well-known/oauth-protected-resource/v1",
-			"/v1/docs",
+			"/.well-known/oauth-authorization-server", "/.well-known/openid-configuration",
+			"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/v1", "/v1/docs",
 			"/v1/engage/public/embed.js",
 		} {
 			answers = append(answers, stranger.Get(t, path))
@@ -199,9 +184,7 @@ func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
 			caller = api.With("X-Tenant-Id", values...)
 		}
 		for _, path := range []string{
-			harness.ListPath,
-			harness.ListPath + "?X-Tenant-Id=" + mine,
-			harness.ListPath + "?tenantId=" + mine,
+			harness.ListPath, harness.ListPath + "?X-Tenant-Id=" + mine, harness.ListPath + "?tenantId=" + mine,
 			harness.ListPath + "/" + e.programme,
 		} {
 			if answer := caller.Get(t, path); answer.Status != http.StatusBadRequest {
@@ -275,11 +258,7 @@ func TestHeaders_ChangeNeitherMethodNorPath(t *testing.T) {
 	}
 	p.As(e.Token).Get(t, client+"?_method=DELETE").Wants(t, http.StatusOK)
 	for _, name := range []string{
-		"X-Original-Url",
-		"X-Rewrite-Url",
-		"X-Original-Uri",
-		"X-Forwarded-Path",
-		"X-Forwarded-Uri",
+		"X-Original-Url", "X-Rewrite-Url", "X-Original-Uri", "X-Forwarded-Path", "X-Forwarded-Uri",
 	} {
 		p.API().With(name, "/healthz").Get(t, harness.ListPath).Wants(t, http.StatusUnauthorized)
 		p.API().With(name, harness.ListPath).Get(t, "/nothing").Wants(t, http.StatusNotFound)

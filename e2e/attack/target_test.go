@@ -72,14 +72,10 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	}).Wants(t, http.StatusCreated), "id")
 	_, e.link, _ = strings.Cut(text(invited, "url"), "?token=")
 	e.grant = harness.GrantOf(t, e.tokens.AccessToken)
-	e.personal = p.Database.Text(
-		t,
-		`select id::text from account.personal_access_tokens where tenant_id = $1`,
-		e.Workspace.ID,
-	)
+	e.personal = p.Database.Text(t, `select id::text from account.personal_access_tokens where tenant_id = $1`,
+		e.Workspace.ID)
 	e.signIn = p.Database.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Owner.ID)
-	e.policy = e.person.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).
-		WantsPage(t, http.StatusOK).
+	e.policy = e.person.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).WantsPage(t, http.StatusOK).
 		Find(`input[name=seen]`).
 		First().
 		AttrOr("value", "")
@@ -138,11 +134,8 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.oauth_clients", "tenant_id = $1"),
 		rows("resource.submissions", "tenant_id = $1", "status", "processed_at", "supporter_id"),
 		rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
-		rows(
-			"account.client_secrets",
-			"client_id in (select id from account.oauth_clients where tenant_id = $1)",
-			"last_used_at",
-		),
+		rows("account.client_secrets", "client_id in (select id from account.oauth_clients where tenant_id = $1)",
+			"last_used_at"),
 		rows("account.grants", "tenant_id = $1", "last_used_at", "used_at"),
 		rows("account.personal_access_tokens", "tenant_id = $1"),
 		rows("account.memberships", "tenant_id = $1 or user_id = $2"),
@@ -158,8 +151,7 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.tenant_features", "tenant_id = $1"),
 		rows("account.connector_policies", "tenant_id = $1"),
 		rows("resource.supporters", "tenant_id = $1"),
-		rows("account.webhooks", "tenant_id = $1",
-			"position", "tried_at", "next_try_at", "failures", "failing_since"),
+		rows("account.webhooks", "tenant_id = $1", "position", "tried_at", "next_try_at", "failures", "failing_since"),
 	}
 	return e.product.Database.Text(
 		t,

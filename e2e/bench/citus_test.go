@@ -24,11 +24,9 @@ func TestCitus(t *testing.T) {
 		nodes = append(nodes, node.PID())
 	}
 	onOne := []int{single.Postgres.PID()}
-	loads := slices.Concat(
-		direct(t, one, single, single.Authservers[0], onOne),
+	loads := slices.Concat(direct(t, one, single, single.Authservers[0], onOne),
 		direct(t, coordinator, several, several.Authservers[0], nodes),
-		direct(t, workers, several, several.Authservers[1], nodes)[:1],
-	)
+		direct(t, workers, several, several.Authservers[1], nodes)[:1])
 	// Code exchange is not measured: its concurrent consents wait for locks of copied tables until they time out
 	// (deploy/citus/README.md).
 	loads = slices.DeleteFunc(loads, func(l load) bool { return l.what == codeExchange })

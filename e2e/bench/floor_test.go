@@ -207,11 +207,8 @@ func newFloorDatabase(t *testing.T, server *localstore.Postgres, connections int
 	must(t, err)
 	own.Path = "/floor"
 	execute(own.String(), `create table floor (id int primary key, generation int not null) with (fillfactor = 50)`)
-	execute(
-		own.String(),
-		`insert into floor select connection, 0 from generate_series(0, $1) connection`,
-		connections-1,
-	)
+	execute(own.String(), `insert into floor select connection, 0 from generate_series(0, $1) connection`,
+		connections-1)
 	return own.String()
 }
 
@@ -225,11 +222,8 @@ func TestFloor(t *testing.T) {
 	running := harness.Private(t, harness.Options{Durable: true})
 	b := enter(t, running)
 	least := startFloor(t, running.Redis)
-	keeping := startFloor(
-		t,
-		running.Redis,
-		floorDatabaseVariable+"="+newFloorDatabase(t, running.Postgres, connections),
-	)
+	keeping := startFloor(t, running.Redis,
+		floorDatabaseVariable+"="+newFloorDatabase(t, running.Postgres, connections))
 	keeping.postgres = []int{running.Postgres.PID()}
 	ok, form := []int{http.StatusOK}, b.connector.RefreshForm("x")
 	loads := []load{
@@ -266,10 +260,7 @@ func TestFloor(t *testing.T) {
 	share := func(what string) float64 {
 		return all.ratio(key{refreshing, ourselves, connections}, key{what, least.name, connections})
 	}
-	r.line(
-		"\nThe rate of refreshes is %.2f of the first floor's rate and %.2f of the second floor's rate.",
-		share(floorWork),
-		share(storingWork),
-	)
+	r.line("\nThe rate of refreshes is %.2f of the first floor's rate and %.2f of the second floor's rate.",
+		share(floorWork), share(storingWork))
 	r.write(t)
 }

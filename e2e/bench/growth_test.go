@@ -13,11 +13,8 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
-var many = flag.Int(
-	"many",
-	1_000_000,
-	"how many grants and programmes there are in the part growth, and ten times as many as workspaces",
-)
+var many = flag.Int("many", 1_000_000,
+	"how many grants and programmes there are in the part growth, and ten times as many as workspaces")
 
 // TestGrowth compares an installation with little data and one with much data, in turn.
 func TestGrowth(t *testing.T) {
@@ -130,13 +127,8 @@ func (r *report) growth(t *testing.T, all results, order []key, little, much *se
 		r.wants(what+", much of little", "at least 0.85", ratio, "", ratio >= 0.85)
 	}
 	r.wants("Redis, a live grant", "at most 450 bytes", much.grantBytesRedis, " bytes", much.grantBytesRedis <= 450)
-	r.wants(
-		"Postgres, a live grant with its indexes",
-		"at most 700 bytes",
-		much.grantBytesPostgres,
-		" bytes",
-		much.grantBytesPostgres <= 700,
-	)
+	r.wants("Postgres, a live grant with its indexes", "at most 700 bytes", much.grantBytesPostgres, " bytes",
+		much.grantBytesPostgres <= 700)
 	r.line(
 		"\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included. A "+
 			"refresh writes %.0f bytes of its log",

@@ -54,12 +54,8 @@ func startPeer(t *testing.T, r *report) *peer {
 	command.Env = append(os.Environ(), "NODE_ENV=production", "NODE_NO_WARNINGS=1", "REDIS_URL="+redis.URL)
 	address, pid := startServer(t, command)
 	version, _ := exec.CommandContext(t.Context(), "node", "--version").Output()
-	r.line(
-		"The peer is %s %s on Node %s, with a Redis of its own.\n",
-		peerName,
-		peerVersion(t),
-		bytes.TrimSpace(version),
-	)
+	r.line("The peer is %s %s on Node %s, with a Redis of its own.\n", peerName, peerVersion(t),
+		bytes.TrimSpace(version))
 	p := &peer{
 		target: target{name: peerName, url: address, pids: []int{pid}, redis: []int{redis.PID()}},
 		codes:  make(chan string, maxCodes),
@@ -77,10 +73,8 @@ func freshRedis(t *testing.T) *localstore.Redis {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	redis, err := localstore.StartRedis(
-		t.Context(),
-		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")},
-	)
+	redis, err := localstore.StartRedis(t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,15 +134,9 @@ func machine() string {
 		":(top,exclude)e2e/bench/"+resultsFile).Run(); changed != nil {
 		commit = append(bytes.TrimSpace(commit), " with changes"...)
 	}
-	return fmt.Sprintf(
-		"%s, commit %s: %d processors (%s), %s, load average %.1f at the start",
-		time.Now().UTC().Format("2006-01-02 15:04 UTC"),
-		bytes.TrimSpace(commit),
-		runtime.NumCPU(),
-		model,
-		runtime.Version(),
-		loadAverage(),
-	)
+	return fmt.Sprintf("%s, commit %s: %d processors (%s), %s, load average %.1f at the start",
+		time.Now().UTC().Format("2006-01-02 15:04 UTC"), bytes.TrimSpace(commit), runtime.NumCPU(), model,
+		runtime.Version(), loadAverage())
 }
 
 // loadAverage returns the load average of the last minute, or 0 if the kernel does not provide it.

@@ -225,20 +225,8 @@ func (e *seededStack) seedGrants(ctx context.Context, db *pgx.Conn) error {
 		}, nil
 	})
 	_, err := db.CopyFrom(ctx, pgx.Identifier{"account", "grants"}, []string{
-		"id",
-		"kind",
-		"client_id",
-		"user_id",
-		"tenant_id",
-		"permissions",
-		"resource",
-		"state",
-		"generation",
-		"refresh_hash",
-		"code_binding",
-		"created_at",
-		"last_used_at",
-		"ends_at",
+		"id", "kind", "client_id", "user_id", "tenant_id", "permissions", "resource", "state", "generation",
+		"refresh_hash", "code_binding", "created_at", "last_used_at", "ends_at",
 	}, rows)
 	return err
 }

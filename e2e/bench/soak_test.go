@@ -39,9 +39,8 @@ func TestSoak(t *testing.T) {
 		during, first, every = 40*time.Second, 12*time.Second, 12*time.Second
 	}
 	dir := t.TempDir()
-	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{
-		profilesSetting: dir, "GOMEMLIMIT": "72MiB",
-	}}))
+	b := enter(t, harness.Private(t,
+		harness.Options{Durable: true, Settings: map[string]string{profilesSetting: dir, "GOMEMLIMIT": "72MiB"}}))
 	loads := b.soakers(t)
 	var group sync.WaitGroup
 	asked, failed := make([]sample, len(loads)), make([]error, len(loads))
@@ -135,25 +134,13 @@ func (r *report) soak(loads []load, asked []sample, prints map[string][]footprin
 	for _, service := range []string{"authserver", "resourceapi"} {
 		all := prints[service]
 		for _, f := range all {
-			r.line(
-				"| %s | %s | %.1f | %s | %s | %s |",
-				service,
-				f.after,
-				f.resident,
-				orNone(f.live, 1),
-				orNone(f.in, 1),
-				orNone(float64(f.goroutines), 0),
-			)
+			r.line("| %s | %s | %.1f | %s | %s | %s |", service, f.after, f.resident, orNone(f.live, 1),
+				orNone(f.in, 1), orNone(float64(f.goroutines), 0))
 		}
 		start, end := all[0], all[len(all)-1]
 		grown := func(what string, before, after float64) {
-			r.wants(
-				service+", "+what+", at the end divided by after the first minute",
-				"at most 1.10",
-				after/before,
-				"",
-				after <= before*1.1,
-			)
+			r.wants(service+", "+what+", at the end divided by after the first minute", "at most 1.10", after/before,
+				"", after <= before*1.1)
 		}
 		grown("memory resident", start.resident, end.resident)
 		most := 0.0

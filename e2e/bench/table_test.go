@@ -20,8 +20,7 @@ func (r *report) speed(all results, order []key) {
 			"is the same handler and query",
 	)
 	r.line(
-		"without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n",
-	)
+		"without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
 	r.table(all, order)
 	r.capacity(all)
 	r.speedGoals(all)
@@ -74,9 +73,7 @@ func (r *report) table(all results, order []key) {
 	}
 	r.line(
 		"| connections | what | of | requests/s |%s p50 ms | p99 ms | CPU | Postgres | Redis |\n%s---|---|---|---|---|",
-		beside,
-		line,
-	)
+		beside, line)
 	for _, k := range order {
 		milliseconds := func(p float64) float64 {
 			return all.median(k, func(s sample) float64 { return s.percentile(p).Seconds() * 1e3 })
@@ -89,19 +86,9 @@ func (r *report) table(all results, order []key) {
 		if all.has(peerName) {
 			beside += fmt.Sprintf(" %s |", orNone(all.ratio(k, key{k.what, peerName, k.connections}), 2))
 		}
-		r.line(
-			"| %d | %s | %s | %.0f |%s %.2f | %.2f | %.0f | %s | %s |",
-			k.connections,
-			k.what,
-			k.of,
-			all.median(k, sample.perSecond),
-			beside,
-			milliseconds(0.5),
-			milliseconds(0.99),
-			cost(0),
-			orNone(cost(1), 0),
-			orNone(cost(2), 0),
-		)
+		r.line("| %d | %s | %s | %.0f |%s %.2f | %.2f | %.0f | %s | %s |", k.connections, k.what, k.of,
+			all.median(k, sample.perSecond), beside, milliseconds(0.5), milliseconds(0.99), cost(0), orNone(cost(1), 0),
+			orNone(cost(2), 0))
 	}
 }
 

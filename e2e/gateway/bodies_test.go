@@ -20,8 +20,7 @@ func TestLimits_Bodies(t *testing.T) {
 		const kib, mib = 1 << 10, 1 << 20
 		for name, size := range map[string]int{"beyond the route": 65*kib + 1, "beyond the gateway": 5 * mib} {
 			body := strings.Repeat("x", size)
-			p.API().
-				Send(t, http.MethodPost, harness.TokenPath, "application/x-www-form-urlencoded", body).
+			p.API().Send(t, http.MethodPost, harness.TokenPath, "application/x-www-form-urlencoded", body).
 				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
 			list.Send(t, http.MethodPost, harness.ListPath, "application/json", body).
 				WantsNested(t, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
@@ -40,12 +39,8 @@ func TestLimits_Bodies(t *testing.T) {
 				harness.TokenPath: `"invalid_request"`,
 				harness.ListPath:  `"PAYLOAD_TOO_LARGE"`,
 			} {
-				request, err := http.NewRequestWithContext(
-					t.Context(),
-					http.MethodPost,
-					p.BaseURL+path,
-					io.MultiReader(strings.NewReader(strings.Repeat("x", 5*mib))),
-				)
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.BaseURL+path,
+					io.MultiReader(strings.NewReader(strings.Repeat("x", 5*mib))))
 				must(t, err)
 				request.Header.Set("Content-Type", "application/json")
 				request.Header.Set("Authorization", "Bearer "+ws.Token)
@@ -60,13 +55,8 @@ func TestLimits_Bodies(t *testing.T) {
 				body, _ := io.ReadAll(response.Body)
 				_ = response.Body.Close()
 				if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(body), code) {
-					t.Errorf(
-						"%s, %s, without a length: %d %.200s",
-						path,
-						response.Proto,
-						response.StatusCode,
-						harness.Redact(string(body)),
-					)
+					t.Errorf("%s, %s, without a length: %d %.200s", path, response.Proto, response.StatusCode,
+						harness.Redact(string(body)))
 				}
 			}
 			transport.CloseIdleConnections()

@@ -55,8 +55,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 		p := s.product(t, f.transport())
 		secret := "alm_rt_" + strings.Repeat("secretsecret", 4)
 		met.AddAll(secret)
-		answer := p.API().
-			With("Authorization", "Bearer "+secret).
+		answer := p.API().With("Authorization", "Bearer "+secret).
 			Form(t, harness.TokenPath+"?token="+secret, url.Values{"refresh_token": {secret}})
 		answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
 		wantsCommon(t, harness.TokenPath, answer.Header)
@@ -67,10 +66,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 	must(t, s.stack.Authservers[1].Restart(t.Context()))
 	s.stack.Resourceapi.Kill()
 	s.atEach(t, "no resourceapi", func(t *testing.T, f *front) {
-		s.product(t, f.transport()).
-			API().
-			Get(t, harness.ListPath).
-			WantsRetryAfter(t).
+		s.product(t, f.transport()).API().Get(t, harness.ListPath).WantsRetryAfter(t).
 			WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	})
 	must(t, s.stack.Resourceapi.Restart(t.Context()))
@@ -206,12 +202,8 @@ func TestFailover_PostIsSentOnce(t *testing.T) {
 			for _, header := range []string{"", "Idempotency-Key"} {
 				one.forget()
 				two.forget()
-				request, err := http.NewRequestWithContext(
-					t.Context(),
-					method,
-					base+harness.TokenPath,
-					strings.NewReader("grant_type=refresh_token"),
-				)
+				request, err := http.NewRequestWithContext(t.Context(), method, base+harness.TokenPath,
+					strings.NewReader("grant_type=refresh_token"))
 				must(t, err)
 				if header != "" {
 					request.Header.Set(header, "7")
@@ -233,11 +225,8 @@ func TestFailover_PostIsSentOnce(t *testing.T) {
 		must(t, err)
 		must(t, response.Body.Close())
 		if one.times(http.MethodGet) == 0 || two.times(http.MethodGet) == 0 {
-			t.Errorf(
-				"a GET was not retried with the other process: %d and %d requests",
-				one.times(http.MethodGet),
-				two.times(http.MethodGet),
-			)
+			t.Errorf("a GET was not retried with the other process: %d and %d requests", one.times(http.MethodGet),
+				two.times(http.MethodGet))
 		}
 	})
 }
@@ -266,11 +255,8 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 		defer client.CloseIdleConnections()
 		post := func() (status int, took time.Duration) {
 			began := time.Now()
-			response, err := client.Post(
-				base+harness.TokenPath,
-				"application/x-www-form-urlencoded",
-				strings.NewReader("a=b"),
-			)
+			response, err := client.Post(base+harness.TokenPath, "application/x-www-form-urlencoded",
+				strings.NewReader("a=b"))
 			must(t, err)
 			must(t, response.Body.Close())
 			return response.StatusCode, time.Since(began)

@@ -21,14 +21,8 @@ func TestFlow_WorksThroughGateway(t *testing.T) {
 		connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 		first := connector.Connect(t, person)
 		call := func(token string) harness.Answer {
-			return p.As(token).
-				With("Accept", "application/json, text/event-stream").
-				JSON(
-					t,
-					http.MethodPost,
-					"/mcp",
-					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`,
-				)
+			return p.As(token).With("Accept", "application/json, text/event-stream").JSON(t, http.MethodPost, "/mcp",
+				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`)
 		}
 		who := call(first.AccessToken).Wants(t, http.StatusOK)
 		if !strings.Contains(string(who.Body), ws.Workspace.Name) {
@@ -43,9 +37,7 @@ func TestFlow_WorksThroughGateway(t *testing.T) {
 			t.Errorf("wrong resource_metadata in the challenge: %s", challenge)
 		}
 		// Secrets where they do not belong.
-		p.API().
-			With("Referer", p.AppURL+"/?code="+first.RefreshToken).
-			With("Cookie", "x="+first.RefreshToken).
+		p.API().With("Referer", p.AppURL+"/?code="+first.RefreshToken).With("Cookie", "x="+first.RefreshToken).
 			With("X-Api-Key", first.RefreshToken).
 			With("User-Agent", first.RefreshToken).
 			Get(t, "/v1/account/oauth/jwks?access_token="+first.RefreshToken).

@@ -15,18 +15,8 @@ import (
 
 // claims are the headers in which a caller can claim its address, host, protocol and path.
 var claims = []string{
-	"X-Forwarded-For",
-	"Forwarded",
-	"X-Real-Ip",
-	"X-Forwarded-Host",
-	"X-Forwarded-Proto",
-	"X-Forwarded-Port",
-	"X-Forwarded-Prefix",
-	"X-Forwarded-Server",
-	"X_Forwarded_For",
-	"X-Client-Ip",
-	"True-Client-Ip",
-	"Cf-Connecting-Ip",
+	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
+	"X-Forwarded-Prefix", "X-Forwarded-Server", "X_Forwarded_For", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip",
 }
 
 // The services ignore the address that a caller claims and use the address of the connection: the limit of wrong
@@ -81,12 +71,8 @@ func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 		for _, path := range []string{"/v1/account/oauth/jwks", "/v1/docs", "/mcp"} {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
 			must(t, err)
-			for _, name := range slices.Concat(claims, []string{
-				"Traceparent",
-				"Tracestate",
-				"Baggage",
-				"X-Request-Id",
-			}) {
+			for _, name := range slices.Concat(claims,
+				[]string{"Traceparent", "Tracestate", "Baggage", "X-Request-Id"}) {
 				request.Header.Set(name, "203.0.113.9")
 			}
 			request.Header.Set("Authorization", "Bearer kept")

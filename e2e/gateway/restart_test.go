@@ -82,10 +82,8 @@ func (s *site) underLoad(t *testing.T, pause time.Duration, answered *atomic.Int
 			clients.Go(func() {
 				for ctx.Err() == nil {
 					if answer, err := request(); err != nil || answer.Status >= http.StatusBadRequest {
-						t.Errorf(
-							"a request through %s failed during a restart: %v\n%s%s",
-							f.name, err, answer, s.logged(f, answer),
-						)
+						t.Errorf("a request through %s failed during a restart: %v\n%s%s", f.name, err, answer,
+							s.logged(f, answer))
 						return
 					}
 					answered.Add(1)
@@ -158,9 +156,7 @@ func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error)
 				}
 				return answer, err
 			},
-			func() (harness.Answer, error) {
-				return p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", "")
-			},
+			func() (harness.Answer, error) { return p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", "") },
 			func() (harness.Answer, error) { return p.App().Try(t, http.MethodGet, "/login", "", "") },
 			func() (harness.Answer, error) {
 				return p.In(ws.Workspace, working).Try(t, http.MethodGet, harness.ListPath, "", "")

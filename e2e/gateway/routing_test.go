@@ -81,13 +81,8 @@ func TestRouting_PathsReachTheirService(t *testing.T) {
 				}
 			}
 			for _, path := range []string{
-				"/",
-				"/login",
-				"/oauth/authorize",
-				"/static/site.css",
-				"/v1/account/oauth/jwks",
-				"/v1/programmes/programmes",
-				"/nothing",
+				"/", "/login", "/oauth/authorize", "/static/site.css", "/v1/account/oauth/jwks",
+				"/v1/programmes/programmes", "/nothing",
 			} {
 				want[plainly(t, f, transport, p.AppURL+path).Header.Get("X-Request-Id")] = account
 			}
@@ -200,22 +195,10 @@ func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 		// Other spellings do not reach them.
 		for _, host := range []string{apiHost, appHost} {
 			for _, request := range []string{
-				"GET //readyz",
-				"GET /./readyz",
-				"GET /x/../readyz",
-				"GET /%72eadyz",
-				"GET /READYZ",
-				"GET /readyz;x",
-				"GET /readyz%20",
-				"GET /readyz%3Fx",
-				"GET /%2e/readyz",
-				"GET /readyz#x",
-				"GET https://" + apiHost + "/readyz",
-				"GET http://localhost/readyz",
-				`GET /\readyz`,
-				"GET /readyz%00",
-				"POST /readyz",
-				"HEAD /readyz",
+				"GET //readyz", "GET /./readyz", "GET /x/../readyz", "GET /%72eadyz", "GET /READYZ", "GET /readyz;x",
+				"GET /readyz%20", "GET /readyz%3Fx", "GET /%2e/readyz", "GET /readyz#x",
+				"GET https://" + apiHost + "/readyz", "GET http://localhost/readyz", `GET /\readyz`, "GET /readyz%00",
+				"POST /readyz", "HEAD /readyz",
 			} {
 				for _, more := range []string{"", "Transfer-Encoding: chunked\r\n", "X-Original-URL: /readyz\r\n"} {
 					connection, err := f.raw(t, host)
@@ -238,18 +221,12 @@ func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 func TestRouting_UnknownHostIs421(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for _, host := range []string{
-			"evil.example",
-			"localhost",
-			f.address,
-			"sub." + apiHost,
-			apiHost + ".evil.example",
+			"evil.example", "localhost", f.address, "sub." + apiHost, apiHost + ".evil.example",
 		} {
 			connection, err := f.raw(t, apiHost)
 			must(t, err)
-			answers := harness.SendRaw(
-				connection,
-				"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n",
-			)
+			answers := harness.SendRaw(connection,
+				"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
 			if len(answers) != 1 || answers[0].StatusCode != http.StatusMisdirectedRequest {
 				t.Errorf("Host %s: %v", host, statuses(answers))
 			}

@@ -35,14 +35,8 @@ func TestTraces_CallerTraceIsIgnored(t *testing.T) {
 			if got := hex.EncodeToString(span.ParentSpanId); got != want ||
 				(hex.EncodeToString(span.TraceId) == begun) != (want == parent) ||
 				hex.EncodeToString(span.TraceId) == foreign {
-				t.Errorf(
-					"%s: the span of %s has the parent %q, want %q, in the trace %s",
-					address,
-					span.Service,
-					got,
-					want,
-					hex.EncodeToString(span.TraceId),
-				)
+				t.Errorf("%s: the span of %s has the parent %q, want %q, in the trace %s", address, span.Service, got,
+					want, hex.EncodeToString(span.TraceId))
 			}
 		}
 	}, "GATEWAY_TRACING=vars named {http.request.header.Traceparent}\nrequest_header +Traceparent "+
@@ -60,10 +54,8 @@ func TestTraces_BeginAtCaddy(t *testing.T) {
 		}
 		for _, address := range f.traced() {
 			span := s.spanOf(t, f, address)
-			root := s.waitForSpan(
-				t,
-				func(other harness.Span) bool { return string(other.SpanId) == string(span.ParentSpanId) },
-			)
+			root := s.waitForSpan(t,
+				func(other harness.Span) bool { return string(other.SpanId) == string(span.ParentSpanId) })
 			if root.Service != "gateway" || len(root.ParentSpanId) > 0 ||
 				string(root.TraceId) != string(span.TraceId) ||
 				hex.EncodeToString(root.TraceId) == foreign {
@@ -103,8 +95,7 @@ func skipIfCaddyCannotTrace(t *testing.T) {
 func (f *front) traced() []string {
 	const query = "?code=alm_ac_in_the_wrong_place"
 	return []string{
-		f.ports.baseURL() + "/v1/account/oauth/jwks" + query,
-		f.ports.baseURL() + "/v1/docs" + query,
+		f.ports.baseURL() + "/v1/account/oauth/jwks" + query, f.ports.baseURL() + "/v1/docs" + query,
 		f.ports.appURL() + "/login" + query,
 	}
 }
@@ -121,10 +112,8 @@ func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 	must(t, err)
 	must(t, response.Body.Close())
 	id := response.Header.Get("X-Request-Id")
-	return s.waitForSpan(
-		t,
-		func(span harness.Span) bool { return id != "" && span.Attribute("almoner.request_id") == id },
-	)
+	return s.waitForSpan(t,
+		func(span harness.Span) bool { return id != "" && span.Attribute("almoner.request_id") == id })
 }
 
 func (s *site) waitForSpan(t *testing.T, wanted func(harness.Span) bool) harness.Span {

@@ -31,10 +31,8 @@ func TestTLS_RequiresVersion12(t *testing.T) {
 				plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
 				must(t, err)
 				_ = plain.SetDeadline(time.Now().Add(await.Long))
-				connection := tls.Client(
-					plain,
-					&tls.Config{RootCAs: f.trust, ServerName: host, MinVersion: version, MaxVersion: version},
-				)
+				connection := tls.Client(plain,
+					&tls.Config{RootCAs: f.trust, ServerName: host, MinVersion: version, MaxVersion: version})
 				if err := connection.HandshakeContext(t.Context()); (err == nil) != accepted {
 					t.Errorf("%s at %s: %v", tls.VersionName(version), host, err)
 				}
@@ -54,23 +52,15 @@ func TestTLS_PlainHTTPServesNothing(t *testing.T) {
 			appHost:        http.StatusPermanentRedirect,
 			"evil.example": http.StatusMisdirectedRequest,
 		} {
-			request, err := http.NewRequestWithContext(
-				t.Context(),
-				http.MethodGet,
-				fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x"),
-				nil,
-			)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+				fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x"), nil)
 			must(t, err)
 			response, err := transport.RoundTrip(request)
 			must(t, err)
 			must(t, response.Body.Close())
 			if response.StatusCode != want || response.Header.Get("Strict-Transport-Security") != "" {
-				t.Errorf(
-					"%s: %d, Strict-Transport-Security %q",
-					host,
-					response.StatusCode,
-					response.Header.Get("Strict-Transport-Security"),
-				)
+				t.Errorf("%s: %d, Strict-Transport-Security %q", host, response.StatusCode,
+					response.Header.Get("Strict-Transport-Security"))
 			}
 			to := response.Header.Get("Location")
 			if host == appHost && to != "https://"+appHost+"/login?return=/x" || host != appHost && to != "" {
@@ -94,12 +84,8 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 		} {
 			host, path := target[0], target[1]
 			hidden := func(name string) string {
-				return fmt.Sprintf(
-					"/v1/account/smuggled-%s-%d-%s",
-					mark,
-					at,
-					strings.NewReplacer(" ", "-", ",", "").Replace(name),
-				)
+				return fmt.Sprintf("/v1/account/smuggled-%s-%d-%s", mark, at,
+					strings.NewReplacer(" ", "-", ",", "").Replace(name))
 			}
 			for name := range harness.SmugglingRequests(path, host, "") {
 				text := harness.SmugglingRequests(path, host, hidden(name))[name] // with the correct length

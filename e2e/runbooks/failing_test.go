@@ -35,8 +35,7 @@ var (
 
 // commandWord finds the words of a block that may be commands.
 var commandWord = regexp.MustCompile(
-	`(?m)(?:^|[;&|(!]|\b(?:then|do|else)\s)\s*(?:[A-Z_]+=\S*\s+)*([a-z][a-z0-9_-]*)\b(\)?)`,
-)
+	`(?m)(?:^|[;&|(!]|\b(?:then|do|else)\s)\s*(?:[A-Z_]+=\S*\s+)*([a-z][a-z0-9_-]*)\b(\)?)`)
 
 // programsOf returns the programs that a block runs.
 func (o *operator) programsOf(text string) []string {

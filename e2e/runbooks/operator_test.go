@@ -65,24 +65,10 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 	}
 	path := append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin")
 	redis := o.address(t, running.RedisURL)
-	o.environ = append(
-		environ,
-		"PATH="+strings.Join(path, ":"),
-		"LANG=C.UTF-8",
-		"TZ=UTC",
-		"HOME="+home,
-		"ETC="+o.etc,
-		"SECRETS="+o.secrets,
-		"BACKUPS="+o.backups,
-		"ARCHIVE="+filepath.Join(o.backups, "wal"),
-		"RUNBOOKS="+runbooks,
-		"PGDATA="+o.data(),
-		"REDIS_HOST="+redis.Hostname(),
-		"REDIS_PORT="+redis.Port(),
-		"API="+running.BaseURL,
-		"APP="+running.AppURL,
-		"AUTHSERVER="+running.Authservers[0].URL,
-	)
+	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc,
+		"SECRETS="+o.secrets, "BACKUPS="+o.backups, "ARCHIVE="+filepath.Join(o.backups, "wal"), "RUNBOOKS="+runbooks,
+		"PGDATA="+o.data(), "REDIS_HOST="+redis.Hostname(), "REDIS_PORT="+redis.Port(), "API="+running.BaseURL,
+		"APP="+running.AppURL, "AUTHSERVER="+running.Authservers[0].URL)
 	return o
 }
 
@@ -164,15 +150,8 @@ func (o *operator) writeServices(t *testing.T, databases map[string]*url.URL) {
 	for name, address := range databases {
 		host, port, user := address.Hostname(), address.Port(), address.User.Username()
 		password, _ := address.User.Password()
-		fmt.Fprintf(
-			&services,
-			"[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n",
-			name,
-			host,
-			port,
-			strings.TrimPrefix(address.Path, "/"),
-			user,
-		)
+		fmt.Fprintf(&services, "[%s]\nhost=%s\nport=%s\ndbname=%s\nuser=%s\n", name, host, port,
+			strings.TrimPrefix(address.Path, "/"), user)
 		fmt.Fprintf(&passwords, "%s:%s:*:%s:%s\n", host, port, user, password)
 	}
 	must(t, os.WriteFile(filepath.Join(o.etc, "pg_service.conf"), []byte(services.String()), 0o644))

@@ -102,13 +102,7 @@ func TestPages_NoSecretInArguments(t *testing.T) {
 		}
 		for _, match := range fence.FindAllSubmatch(content, -1) {
 			for _, sign := range []string{
-				"postgres://",
-				"postgresql://",
-				"redis-cli -a",
-				"--pass",
-				"PGPASSWORD=",
-				"curl -u",
-				`-H "Authorization`,
+				"postgres://", "postgresql://", "redis-cli -a", "--pass", "PGPASSWORD=", "curl -u", `-H "Authorization`,
 				`-H 'Authorization`,
 			} {
 				if strings.Contains(string(match[2]), sign) {

@@ -70,10 +70,8 @@ func (o *operator) newServer(t *testing.T) (url, log string) {
 	dir, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := localstore.StartPostgres(
-		t.Context(),
-		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true},
-	)
+	server, err := localstore.StartPostgres(t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true})
 	must(t, err)
 	t.Cleanup(server.Stop)
 	return server.URL, filepath.Join(dir, "postgres.log")

@@ -33,12 +33,7 @@ func (o *operator) prepare(t *testing.T) *ended {
 	t.Helper()
 	ws := o.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	e := &ended{
-		connector: connector,
-		owner:     o.Person(t, ws.Owner),
-		workspace: ws.Workspace,
-		attempt:   connector.Begin(),
-	}
+	e := &ended{connector: connector, owner: o.Person(t, ws.Owner), workspace: ws.Workspace, attempt: connector.Begin()}
 	e.token = o.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	e.revoked, e.alive = connector.Connect(t, e.owner), connector.Connect(t, e.owner)
 	e.code = e.attempt.Code(t, e.owner)

@@ -94,10 +94,8 @@ func (o *operator) addStandby(t *testing.T) *localstore.Postgres {
 		"PGPORT="+primary.Port(), "PGSSLROOTCERT="+authority)
 	superuser, _ := primary.User.Password()
 	must(t, os.WriteFile(filepath.Join(dir, "superuser"), []byte(superuser+"\n"), 0o600))
-	standby, err := localstore.StartPostgres(
-		t.Context(),
-		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true},
-	)
+	standby, err := localstore.StartPostgres(t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true})
 	must(t, err)
 	t.Cleanup(standby.Stop)
 	o.wantsStandby(t, "async")

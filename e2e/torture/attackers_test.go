@@ -117,13 +117,8 @@ func floodsWithBodies(ctx context.Context, addresses []string) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		time.Sleep(betweenFloods)
 		path := []string{harness.TokenPath, harness.ListPath, "/mcp"}[turn%3]
-		_, _ = send(
-			ctx,
-			http.DefaultClient,
-			"http://"+addresses[turn%len(addresses)]+path,
-			"application/json",
-			endless{ctx},
-		)
+		_, _ = send(ctx, http.DefaultClient, "http://"+addresses[turn%len(addresses)]+path, "application/json",
+			endless{ctx})
 	}
 }
 
@@ -181,12 +176,8 @@ func (g *guesser) guess(ctx context.Context, t *testing.T) {
 			t.Error(err)
 			return
 		}
-		body := fmt.Sprintf(
-			`{"client_id":%q,"client_secret":%q,"code":"guess","redirect_uri":%q}`,
-			g.app.ClientID,
-			secret.Reveal(),
-			g.app.RedirectURI,
-		)
+		body := fmt.Sprintf(`{"client_id":%q,"client_secret":%q,"code":"guess","redirect_uri":%q}`, g.app.ClientID,
+			secret.Reveal(), g.app.RedirectURI)
 		if !g.refused(ctx, t, "application/x-www-form-urlencoded", form, "invalid_grant", &g.tokens) ||
 			!g.refused(ctx, t, "application/json", body, "invalid_client", &g.secrets) {
 			return

@@ -66,9 +66,7 @@ func newCrowded(t *testing.T, running *stack.Stack, receiver *harness.Receiver) 
 	}}
 	c.api = p.In(c.ws.Workspace, c.ws.Token)
 	// The end of the test searches all rows for secrets: not millions of equal ones.
-	t.Cleanup(func() {
-		p.Database.Exec(t, "delete from account.events where tenant_id = $1", c.ws.Workspace.ID)
-	})
+	t.Cleanup(func() { p.Database.Exec(t, "delete from account.events where tenant_id = $1", c.ws.Workspace.ID) })
 	c.hook(t, "/crowded", "form.created")
 	return c
 }
@@ -86,8 +84,7 @@ func (c *crowded) addEvents(t *testing.T, number int) {
 	c.p.Database.Exec(t, `insert into account.events (tenant_id, type, data, created_at)
 		select $1, $3, jsonb_build_object('id', gen_random_uuid()),
 		  clock_timestamp() - interval '1 hour'
-		from generate_series(1, $2::int)`,
-		c.ws.Workspace.ID, number, "programme.created")
+		from generate_series(1, $2::int)`, c.ws.Workspace.ID, number, "programme.created")
 }
 
 // fill adds everything else. Copies of rows have all columns of the first row, whichever there are.

@@ -40,8 +40,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 		t.Skip("only in the long form: make torture PART=citus")
 	}
 	summary := "not finished"
-	harness.Record(t, "a coordinator and two workers: %s",
-		harness.Deferred[string](func() string { return summary }))
+	harness.Record(t, "a coordinator and two workers: %s", harness.Deferred[string](func() string { return summary }))
 	cluster := harness.StartCitus(t, 2, false)
 	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Settings: busyMachine()})
 	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)

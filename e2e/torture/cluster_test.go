@@ -24,12 +24,8 @@ type clusterStage struct {
 func newClusterStage(t *testing.T) *clusterStage {
 	t.Helper()
 	cluster := harness.Servers(t, localstore.StartRedisCluster)
-	running := harness.Private(t, harness.Options{
-		Authservers: 2,
-		RedisURL:    cluster.URL,
-		RedisDir:    cluster.Dir,
-		StopsStores: true,
-	})
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir, StopsStores: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := newCrowd(t, p)
 	return &clusterStage{c, c.Confidential(t, "", harness.ReadProgrammes), cluster}

@@ -35,8 +35,7 @@ func TestMembershipRemoval_EndsConcurrentRefresh(t *testing.T) {
 
 func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
 	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
-		p.As(c.ws.Token).
-			Send(t, http.MethodDelete, c.ws.Clients()+"/"+c.connector.ClientID, "", "").
+		p.As(c.ws.Token).Send(t, http.MethodDelete, c.ws.Clients()+"/"+c.connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
 	})
 }

@@ -152,11 +152,7 @@ var undoUncertainOff = []harness.Fault{
 		Old:  "	if err != nil && uncertain {\n		s.undos.add(ctx, step)\n",
 		New:  "	if false && uncertain {\n		s.undos.add(ctx, step)\n",
 	},
-	{
-		File: exchangesFile,
-		Old:  "	if uncertain && !decided {",
-		New:  "	if false {",
-	},
+	{File: exchangesFile, Old: "	if uncertain && !decided {", New: "	if false {"},
 }
 
 // deadlinesOff makes scripts ignore their deadline.
@@ -193,11 +189,7 @@ var successorsRandom = harness.Fault{
 var anySenderRepeats = []harness.Fault{
 	{File: grantTokensFile, Old: "	if proof.digest == \"\" {\n", New: "	if false {\n"},
 	{File: grantTokensFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""},
-	{
-		File: decideFile,
-		Old:  "	derived := matches && r.Sender.Proof != Proof{}\n",
-		New:  "	derived := matches\n",
-	},
+	{File: decideFile, Old: "	derived := matches && r.Sender.Proof != Proof{}\n", New: "	derived := matches\n"},
 }
 
 // keyIgnored derives the same successor for every key.

@@ -31,19 +31,11 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	good := &goodTraffic{
-		p:         p,
-		ws:        ws,
-		connector: connector,
-		tokens:    connector.Connect(t, p.Person(t, ws.Owner)),
-	}
+	good := &goodTraffic{p: p, ws: ws, connector: connector, tokens: connector.Connect(t, p.Person(t, ws.Owner))}
 	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, ws.Owner)))
-	harness.Record(
-		t,
-		"%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
+	harness.Record(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
 		slowConnections, harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
-		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }), lasts,
-	)
+		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }), lasts)
 	addresses := addressesOf(t, running)
 
 	ctx := lasting(t, lasts, func() bool { return stranger.refusedEnough(lasts) })

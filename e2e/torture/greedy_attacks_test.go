@@ -98,11 +98,8 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 		answers[name] = strings.Repeat("<", bombCharacters)
 	}
 	forms := g.p.Client(t, g.ws.Workspace, harness.Bearer(g.ws.Token)).Forms
-	form, err := forms.Create(t.Context(), client.NewForm{
-		Title:          "Volunteer",
-		AllowedOrigins: []string{greedyWebsite},
-		Fields:         fields,
-	})
+	form, err := forms.Create(t.Context(),
+		client.NewForm{Title: "Volunteer", AllowedOrigins: []string{greedyWebsite}, Fields: fields})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +171,7 @@ func (g *greedyCaller) bearer(i int) string { return "Bearer " + g.tokens[i%len(
 
 // headerLines returns the first header lines of a hand-written request.
 func (g *greedyCaller) headerLines(caller int) string {
-	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) +
-		"\r\nX-Tenant-Id: " + g.ws.Workspace.ID + "\r\n"
+	return "Host: localhost\r\nAuthorization: " + g.bearer(caller) + "\r\nX-Tenant-Id: " + g.ws.Workspace.ID + "\r\n"
 }
 
 // repeat makes each caller run do repeatedly until ctx ends, with a pause after each run.

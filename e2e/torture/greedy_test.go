@@ -155,10 +155,8 @@ func (s *greedySite) showErrors(t *testing.T) {
 				errors = append(errors, harness.Redact(line))
 			}
 		}
-		t.Logf(
-			"%s has logged %d errors:\n%s",
-			service.Name, len(errors), strings.Join(errors[max(0, len(errors)-5):], ""),
-		)
+		t.Logf("%s has logged %d errors:\n%s", service.Name, len(errors),
+			strings.Join(errors[max(0, len(errors)-5):], ""))
 	}
 }
 

@@ -35,12 +35,8 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
 	operations := 0
-	harness.Record(
-		t,
-		"%d grants, %v calls, %v faults",
-		batches*grantsAtOnce, harness.Deferred[int](func() int { return operations }),
-		harness.Deferred[int](trouble.faults),
-	)
+	harness.Record(t, "%d grants, %v calls, %v faults", batches*grantsAtOnce,
+		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
 	leastCalls, leastFaults := harness.Rounds(3_000, 240_000), harness.Rounds(8, 600)
 	for batch := 0; batch < batches || operations < leastCalls || trouble.faults() < leastFaults; batch++ {
 		p.Database.Reconnect()
@@ -238,12 +234,8 @@ func (s *grantHistory) use(t *testing.T, with token) {
 }
 
 func (s *grantHistory) revoke(t *testing.T, with token) {
-	s.record(
-		t,
-		call{does: "revoke"},
-		0,
-		func() (harness.Answer, error) { return tryRevoke(t, s.connector, with.RefreshToken) },
-	)
+	s.record(t, call{does: "revoke"}, 0,
+		func() (harness.Answer, error) { return tryRevoke(t, s.connector, with.RefreshToken) })
 }
 
 // record makes a call, stores the tokens of the given generation that it returns, and adds the call to the history.
@@ -268,10 +260,8 @@ func (s *grantHistory) record(t *testing.T, c call, generation int, send func() 
 	default:
 		t.Errorf("unexpected response to %s:\n%s", c.does, answer)
 	}
-	s.history = append(
-		s.history,
-		porcupine.Operation{Input: c, Call: began.UnixNano(), Output: o, Return: ended.UnixNano()},
-	)
+	s.history = append(s.history,
+		porcupine.Operation{Input: c, Call: began.UnixNano(), Output: o, Return: ended.UnixNano()})
 }
 
 // number returns the number of a token, which may have been issued before. It is called with mu held.
@@ -302,11 +292,8 @@ func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 	case porcupine.Illegal:
 		t.Errorf("an illegal history of a grant; faults: %v", trouble.between(s.began))
 		for _, operation := range s.history {
-			t.Logf(
-				"%6d to %6d ms: %+v → %+v",
-				(operation.Call-s.began.UnixNano())/1e6, (operation.Return-s.began.UnixNano())/1e6, operation.Input,
-				operation.Output,
-			)
+			t.Logf("%6d to %6d ms: %+v → %+v", (operation.Call-s.began.UnixNano())/1e6,
+				(operation.Return-s.began.UnixNano())/1e6, operation.Input, operation.Output)
 		}
 	case porcupine.Unknown:
 		t.Error("the checker did not finish")

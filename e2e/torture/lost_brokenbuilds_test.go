@@ -15,8 +15,7 @@ func lostResponseBuilds() []brokenBuild {
 				{"one key, different tokens", "TestOneKeyRace_GivesOneToken", "a caller with the key was refused"},
 				{"the model misses answers given again", "TestModel_MatchesSystem", "the model expects 200"},
 				{
-					"the histories miss answers given again",
-					"TestHistories_OfGrantsAreLinearizable",
+					"the histories miss answers given again", "TestHistories_OfGrantsAreLinearizable",
 					"an illegal history of a grant",
 				},
 			},
@@ -25,8 +24,7 @@ func lostResponseBuilds() []brokenBuild {
 			slow:   true,
 			faults: anySenderRepeats,
 			detects: []detection{{
-				"a thief without a key gets the answer again",
-				"TestLostAnswers_CostNoGrant",
+				"a thief without a key gets the answer again", "TestLostAnswers_CostNoGrant",
 				"a thief without the key got a token",
 			}},
 		},
@@ -34,8 +32,7 @@ func lostResponseBuilds() []brokenBuild {
 			slow:   true,
 			faults: []harness.Fault{keyIgnored},
 			detects: []detection{{
-				"a thief with another key gets the answer again",
-				"TestLostAnswers_CostNoGrant",
+				"a thief with another key gets the answer again", "TestLostAnswers_CostNoGrant",
 				"a thief without the key got a token",
 			}},
 		},
@@ -55,9 +52,7 @@ func lostResponseBuilds() []brokenBuild {
 			slow:   true,
 			faults: []harness.Fault{repeatedWithoutRedis},
 			detects: []detection{{
-				"an answer is given again although Redis has lost it",
-				refusals,
-				"a repeated request got a token",
+				"an answer is given again although Redis has lost it", refusals, "a repeated request got a token",
 			}},
 		},
 	}

@@ -55,10 +55,8 @@ func (m *model) lists(rt *rapid.T) {
 		rows[row.ID] = row.Name
 	}
 	if !maps.Equal(rows, asked.programmes) {
-		rt.Fatalf(
-			"the model has %d programmes in this workspace and the product lists %d, which differ: %v %v",
-			len(asked.programmes), len(rows), asked.programmes, rows,
-		)
+		rt.Fatalf("the model has %d programmes in this workspace and the product lists %d, which differ: %v %v",
+			len(asked.programmes), len(rows), asked.programmes, rows)
 	}
 }
 
@@ -116,13 +114,8 @@ func (m *model) introspects(rt *rapid.T) {
 
 // register registers an application with the bearer, and adds it to the model if the product accepts it.
 func (m *model) register(b *bearer, w *workspace, required []string) harness.Answer {
-	answer := m.p.As(b.text).
-		JSON(
-			m.t,
-			http.MethodPost,
-			harness.ClientsPath(w.Workspace),
-			harness.ConnectorBody(m.p.BaseURL+"/v1", required...),
-		)
+	answer := m.p.As(b.text).JSON(m.t, http.MethodPost, harness.ClientsPath(w.Workspace),
+		harness.ConnectorBody(m.p.BaseURL+"/v1", required...))
 	if answer.Status == http.StatusCreated {
 		id, _ := answer.Object(m.t)["clientId"].(string)
 		connector := m.p.ConnectorOf(demo.Client{
@@ -199,10 +192,8 @@ func (m *model) consent(rt *rapid.T, c *application, u *user) {
 	tokens := answer.Tokens(m.t)
 	g.id, g.refresh = harness.GrantOf(m.t, tokens.AccessToken), []string{tokens.RefreshToken}
 	m.grants = append(m.grants, g)
-	m.credentials = append(
-		m.credentials,
-		&bearer{text: tokens.AccessToken, owner: u, home: c.home, permissions: granted, grant: g},
-	)
+	m.credentials = append(m.credentials,
+		&bearer{text: tokens.AccessToken, owner: u, home: c.home, permissions: granted, grant: g})
 }
 
 func (m *model) refreshes(rt *rapid.T) {
@@ -221,10 +212,8 @@ func (m *model) tokens(rt *rapid.T, g *consent, answer harness.Answer) (tokens h
 	}
 	wants(rt, answer, http.StatusOK, "")
 	tokens, like := answer.Tokens(m.t), m.bearerOf(g)
-	m.credentials = append(
-		m.credentials,
-		&bearer{text: tokens.AccessToken, owner: like.owner, home: like.home, permissions: like.permissions, grant: g},
-	)
+	m.credentials = append(m.credentials,
+		&bearer{text: tokens.AccessToken, owner: like.owner, home: like.home, permissions: like.permissions, grant: g})
 	return tokens, true
 }
 

@@ -87,9 +87,8 @@ func (m *model) makesToken(rt *rapid.T) {
 
 func (m *model) endsToken(rt *rapid.T) {
 	b := one(rt, "credential", m.credentials)
-	end := one(rt, "by", []func(){
-		func() { m.p.Database.RevokeToken(m.t, b.text) }, func() { m.p.Database.ExpireToken(m.t, b.text) },
-	})
+	end := one(rt, "by",
+		[]func(){func() { m.p.Database.RevokeToken(m.t, b.text) }, func() { m.p.Database.ExpireToken(m.t, b.text) }})
 	if b.grant == nil {
 		end()
 		b.dead = true

@@ -27,11 +27,8 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 		held[i] = s.connector.Connect(t, owner)
 	}
 	for range times {
-		release := s.Database.Hold(
-			t,
-			`select id from account.grants where tenant_id = $1 for update`,
-			s.ws.Workspace.ID,
-		)
+		release := s.Database.Hold(t, `select id from account.grants where tenant_id = $1 for update`,
+			s.ws.Workspace.ID)
 		answers := harness.Concurrently(heldGrants+2, func(racer int) harness.Answer {
 			began := time.Now()
 			defer func() {

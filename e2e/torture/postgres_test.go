@@ -63,9 +63,7 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 				busy := s.refreshing(t, 4)
 				away.end()
 				d.wantsUnavailable(t)
-				d.In(d.Workspace, d.Token).
-					Get(t, harness.ListPath).
-					WantsRetryAfter(t).
+				d.In(d.Workspace, d.Token).Get(t, harness.ListPath).WantsRetryAfter(t).
 					WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 				must(t, s.running.Postgres.Restart(context.WithoutCancel(t.Context())))
 				s.wantsNormalSoon(t)

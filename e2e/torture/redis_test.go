@@ -26,9 +26,7 @@ type redisStage struct {
 }
 
 // redisStack is shared by the suites that make its Redis fail, one after the other.
-var redisStack = sync.OnceValues(func() (*stack.Stack, error) {
-	return harness.Lasting(pairOfAuthservers())
-})
+var redisStack = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
 
 func newRedisStage(t *testing.T) *redisStage {
 	t.Helper()
@@ -149,10 +147,8 @@ func (x *trouble) cutTail(ctx context.Context) error {
 		return err
 	}
 	if info.Size() < x.mark+10*beginning {
-		return fmt.Errorf(
-			"the append-only file has %d bytes after the mark: there is nothing to lose",
-			info.Size()-x.mark,
-		)
+		return fmt.Errorf("the append-only file has %d bytes after the mark: there is nothing to lose",
+			info.Size()-x.mark)
 	}
 	if err := os.Truncate(file, x.mark+beginning); err != nil {
 		return err

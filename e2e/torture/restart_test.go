@@ -25,15 +25,10 @@ const (
 func TestRestarts_FailNoRequest(t *testing.T) {
 	parallelIfShort(t)
 	times := harness.Rounds(2, 100)
-	harness.Record(
-		t,
-		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi",
-		times,
-	)
-	running := harness.Private(
-		t,
-		harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}},
-	)
+	harness.Record(t,
+		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi", times)
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
@@ -68,9 +63,7 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 			}
 			return answer
 		})
-		work(func() harness.Answer {
-			return wanted(p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", ""))
-		})
+		work(func() harness.Answer { return wanted(p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", "")) })
 		api := p.In(ws.Workspace, ws.Token)
 		work(func() harness.Answer { return wanted(api.Try(t, http.MethodGet, harness.ListPath, "", "")) })
 		work(func() harness.Answer {

@@ -30,12 +30,8 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 		times,
 	)
 	redis := harness.Servers(t, localstore.StartRedisSentinel)
-	running := harness.Private(t, harness.Options{
-		Authservers: 2,
-		RedisURL:    redis.URL,
-		RedisDir:    redis.Dir,
-		StopsStores: true,
-	})
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir, StopsStores: true})
 	s := &sentinelStage{newCrowd(t, harness.NewProduct(t, running, &seenSecrets)), redis}
 	app := s.Confidential(t, "", harness.ReadProgrammes)
 	for range times {

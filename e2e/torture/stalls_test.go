@@ -47,12 +47,8 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 	rounds := harness.Rounds(2, 200)
 	harness.Record(t, "%d exchanges and %d refreshes reached Redis after their retry, 0 grants lost", rounds, 2*rounds)
 	relay := NewRedisRelay(t)
-	running := harness.Private(t, harness.Options{
-		Authservers: 2,
-		RedisURL:    relay.URL,
-		RedisDir:    relay.Dir,
-		Settings:    harness.AsInProduction(),
-	})
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, RedisURL: relay.URL, RedisDir: relay.Dir, Settings: harness.AsInProduction()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
@@ -89,11 +85,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
-	s := &stalling{
-		Product:   p,
-		connector: ws.Connector(t, harness.ReadProgrammes),
-		owner:     p.Person(t, ws.Owner),
-	}
+	s := &stalling{Product: p, connector: ws.Connector(t, harness.ReadProgrammes), owner: p.Person(t, ws.Owner)}
 	s.pause, s.resume = store(running)
 	t.Cleanup(s.resume)
 	for _, duration := range durations {
@@ -106,11 +98,9 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 			t.Errorf("%s: no client noticed the stall", duration)
 			continue
 		}
-		harness.Record(
-			t,
+		harness.Record(t,
 			"silent for %s: %d grants, 0 lost; %d answers of 503, half of them within %s, 99 of 100 within %s",
-			duration, rounds*stallClients, len(s.refused), quantile(s.refused, 0.5), quantile(s.refused, 0.99),
-		)
+			duration, rounds*stallClients, len(s.refused), quantile(s.refused, 0.5), quantile(s.refused, 0.99))
 		// Most clients are refused immediately, because the store is known to be silent. The first ones share a busy
 		// machine, and in the short form all clients share it with other suites.
 		part, limit := 0.5, 2*refusedWithin

@@ -58,26 +58,10 @@ func deaths() []harness.Fault {
 		{File: grantsFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
 		behind(grantsFile, issuedInRedis, afterIssue),
 		before(grantsFile, "	return secret, nil\n", afterInsert),
-		{
-			File: exchangesFile,
-			Old:  decidedDirectly,
-			New:  decidedDirectly + dieAtEither(afterExchange, afterRotation),
-		},
-		{
-			File: exchangesFile,
-			Old:  takenDirectly,
-			New:  takenDirectly + dieAtEither(afterActivation, afterAdvance),
-		},
-		{
-			File: exchangesFile,
-			Old:  decidedInRedis,
-			New:  decidedInRedis + dieAtEither(afterExchange, afterRotation),
-		},
-		{
-			File: exchangesFile,
-			Old:  stepIsAnswered,
-			New:  dieAtEither(afterActivation, afterAdvance) + stepIsAnswered,
-		},
+		{File: exchangesFile, Old: decidedDirectly, New: decidedDirectly + dieAtEither(afterExchange, afterRotation)},
+		{File: exchangesFile, Old: takenDirectly, New: takenDirectly + dieAtEither(afterActivation, afterAdvance)},
+		{File: exchangesFile, Old: decidedInRedis, New: decidedInRedis + dieAtEither(afterExchange, afterRotation)},
+		{File: exchangesFile, Old: stepIsAnswered, New: dieAtEither(afterActivation, afterAdvance) + stepIsAnswered},
 		{
 			File: exchangesFile,
 			Old:  replayed,

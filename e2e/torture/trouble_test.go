@@ -38,11 +38,7 @@ func newTrouble(running *stack.Stack) *trouble {
 	if postgres == nil {
 		postgres = citusNodes[len(citusNodes)-1]
 	}
-	return &trouble{
-		running:  running,
-		postgres: postgres,
-		backup:   filepath.Join(running.StoreDir(), "older-copy"),
-	}
+	return &trouble{running: running, postgres: postgres, backup: filepath.Join(running.StoreDir(), "older-copy")}
 }
 
 const (

@@ -23,11 +23,9 @@ const (
 func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)
-	harness.Record(
-		t,
+	harness.Record(t,
 		"%d times each the connection cut before and after Postgres ran: activation, advance, revocation, consent",
-		times,
-	)
+		times)
 	s := newPostgresStage(t)
 	owner := s.Person(t, s.ws.Owner)
 	for _, done := range []bool{false, true} {
@@ -75,10 +73,8 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, owner *harness.Person, d
 		tokens[i] = s.connector.Connect(t, owner)
 	}
 	s.relay.CutAt(Cut{At: ofAdvance, Done: done, Times: 2})
-	answers := harness.Concurrently(
-		atOnce,
-		func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) },
-	)
+	answers := harness.Concurrently(atOnce,
+		func(i int) harness.Answer { return s.connector.Refresh(t, tokens[i].RefreshToken) })
 	s.wantsCut(t, ofAdvance)
 	for i, answer := range answers {
 		s.connector.WantsWorking(t, answer.Tokens(t))

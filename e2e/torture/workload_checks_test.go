@@ -47,12 +47,8 @@ func (w *workload) wantsAllKept(t *testing.T) {
 		if token != "" {
 			w.In(w.Workspace, token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 		}
-		w.wantsOne(
-			t,
-			"personal access tokens of one form",
-			`select count(*) from account.personal_access_tokens where tenant_id = $1 and name = $2`,
-			name,
-		)
+		w.wantsOne(t, "personal access tokens of one form",
+			`select count(*) from account.personal_access_tokens where tenant_id = $1 and name = $2`, name)
 	}
 	for _, id := range w.clients {
 		w.As(w.Token).Get(t, w.Clients()+"/"+id).Wants(t, http.StatusOK)
@@ -78,18 +74,10 @@ func (w *workload) wantsCommands(t *testing.T) {
 	t.Helper()
 	for email, path := range w.submissions {
 		wantsProcessed(t, "a submission", w.API(), path)
-		w.wantsOne(
-			t,
-			"supporters of one submission",
-			`select count(*) from resource.supporters where tenant_id = $1 and email = $2`,
-			email,
-		)
-		w.wantsOne(
-			t,
-			"submissions of one",
-			`select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`,
-			email,
-		)
+		w.wantsOne(t, "supporters of one submission",
+			`select count(*) from resource.supporters where tenant_id = $1 and email = $2`, email)
+		w.wantsOne(t, "submissions of one",
+			`select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`, email)
 	}
 	for name, path := range w.imports {
 		wantsProcessed(t, "an import", w.In(w.Workspace, w.Token), path)

@@ -244,17 +244,14 @@ func (w *workload) writes(t *testing.T) bool {
 func (w *workload) submits(t *testing.T) bool {
 	email := uuid.NewString() + "@example.org"
 	api := w.API().With("Origin", submissionsOrigin).With("Idempotency-Key", uuid.NewString())
-	form, ready := w.insist(
-		func() (harness.Answer, error) { return api.Try(t, http.MethodGet, w.form, "", "") },
-		http.StatusOK,
-	)
+	form, ready := w.insist(func() (harness.Answer, error) { return api.Try(t, http.MethodGet, w.form, "", "") },
+		http.StatusOK)
 	if !ready {
 		t.Errorf("no form within %s:\n%s", calmWithin, form)
 		return false
 	}
 	body, err := json.Marshal(
-		map[string]any{"submissionToken": form.Object(t)["submissionToken"], "answers": map[string]any{"email": email}},
-	)
+		map[string]any{"submissionToken": form.Object(t)["submissionToken"], "answers": map[string]any{"email": email}})
 	if err != nil {
 		t.Error(err)
 		return false
