@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -17,63 +18,100 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A suite is a set of tests of packages of e2e, by a pattern for go test's -run.
-type suite struct {
+// A part is what one `make torture` runs: tests of packages of e2e, by a pattern for go test's -run, or a function.
+type part struct {
 	pattern string
 	folders []string
+	run     func(t *testRun, ctx context.Context, lines string)
+	minutes int    // that it takes on two processors
+	memory  uint64 // MiB that must be available
 }
 
 // parts are the suites with a long form, by the names that `make torture` accepts.
-func parts() map[string]suite {
-	folder, gateways := []string{"./torture"}, []string{"./gateway"}
-	return map[string]suite{
-		"races":    {"^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", folder},
-		"lost":     {"^Test(LostAnswers|OneKeyRace|ThiefRace|Repeat)_", folder},
-		"broken":   {"^TestBrokenBuilds_", folder},
-		"model":    {"^TestModel_", folder},
-		"linear":   {"^TestHistories_", folder},
-		"kill":     {"^TestKill_", folder},
-		"redis":    {"^TestRedis", folder},
-		"postgres": {"^TestPostgres_", folder},
-		"flood":    {"^TestFlood_", folder},
-		"restart":  {"^TestRestarts_", folder},
-		"gateways": {"^TestRestarts", gateways},
-		"upgrade":  {"^TestUpgrades_", gateways},
-		"stalls":   {"^TestStalls_", folder},
-		"citus":    {"^TestCitus_", folder},
-		"greedy":   {"^TestGreedyCallers_", folder},
-		"backlog":  {"^TestBacklog_", folder},
-		"recovery": {"^TestRecovery_", []string{"./torture", "./runbooks"}},
-		"time":     {"_DoesNotReveal(Accounts|Clients)$", []string{"./attack"}},
+func parts() map[string]part {
+	const some, much = 2 << 10, 4 << 10
+	suite := func(pattern string, minutes int, memory uint64, folders ...string) part {
+		return part{pattern: pattern, minutes: minutes, memory: memory, folders: folders}
+	}
+	return map[string]part{
+		"races":    suite("^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", 13, some, "./torture"),
+		"lost":     suite("^Test(LostAnswers|OneKeyRace|ThiefRace|Repeat)_", 4, some, "./torture"),
+		"broken":   suite("^TestBrokenBuilds_", 15, some, "./torture"),
+		"model":    suite("^TestModel_", 26, some, "./torture"),
+		"linear":   suite("^TestHistories_", 13, some, "./torture"),
+		"kill":     suite("^TestKill_", 22, some, "./torture"),
+		"redis":    suite("^TestRedis", 29, some, "./torture"),
+		"postgres": suite("^TestPostgres_", 37, some, "./torture"),
+		"flood":    suite("^TestFlood_", 6, some, "./torture"),
+		"restart":  suite("^TestRestarts_", 8, some, "./torture"),
+		"gateways": suite("^TestRestarts", 16, some, "./gateway"),
+		"upgrade":  suite("^TestUpgrades_", 18, some, "./gateway"),
+		"stalls":   suite("^TestStalls_", 11, some, "./torture"),
+		"citus":    suite("^TestCitus_", 14, much, "./torture"),
+		"greedy":   suite("^TestGreedyCallers_", 4, some, "./torture"),
+		"backlog":  suite("^TestBacklog_", 33, much, "./torture"),
+		"recovery": suite("^TestRecovery_", 8, much, "./torture", "./runbooks"),
+		"time":     suite("_DoesNotReveal(Accounts|Clients)$", 11, some, "./attack"),
+		"year":     {run: (*testRun).simulateYear, minutes: 3, memory: some},
+		"detector": {run: (*testRun).detectRaces, minutes: 30, memory: much},
 	}
 }
 
 const (
 	evidenceFile  = "e2e/EVIDENCE.md"
 	tortureWithin = "45m"
-
-	// detectorPart is the part that runs the tests of every package with the race detector.
-	detectorPart = "detector"
-	// yearPart is the part that simulates a year of grants; authserver's tests run its long form if longVariable is
-	// set.
-	yearPart     = "year"
-	longVariable = "ALMONER_LONG"
 )
 
+// announce says what a part takes, and returns an error if this machine does not have it.
+func (p part) announce(name string) error {
+	fmt.Printf("almoner: %s takes %d minutes on two processors, and %d MiB of memory\n", name, p.minutes, p.memory)
+	free := availableMemory() >> 20 // 0 if the kernel does not say
+	switch {
+	case free > 0 && free < p.memory:
+		return fmt.Errorf("%s cannot run here: only %d MiB of memory are available", name, free)
+	case name == "citus" && !hasCitus():
+		return fmt.Errorf("%s cannot run here: %w", name, localstore.ErrNoCitus)
+	case name == "greedy" && !makesControlGroups():
+		fmt.Println("almoner: the kernel lets this user make no control group, so only resident memory is checked")
+	}
+	return nil
+}
+
+// hasCitus looks where localstore.StartCitus does.
+func hasCitus() bool {
+	share, _ := exec.Command("pg_config", "--sharedir").Output()
+	folders := []string{strings.TrimSpace(string(share)), "/usr/share/postgresql/*"}
+	return slices.ContainsFunc(folders, func(dir string) bool {
+		found, _ := filepath.Glob(filepath.Join(dir, "extension", "citus.control"))
+		return len(found) > 0
+	})
+}
+
+func makesControlGroups() bool {
+	return slices.ContainsFunc([]string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}, func(root string) bool {
+		dir, err := os.MkdirTemp(root, "almoner-")
+		return err == nil && os.Remove(dir) == nil
+	})
+}
+
 // torture runs the long form of one part and adds the results to EVIDENCE.md.
-func torture(ctx context.Context, root, part string) error {
-	what, known := parts()[part]
-	if !known && part != detectorPart && part != yearPart {
-		names := append(slices.Sorted(maps.Keys(parts())), yearPart, detectorPart)
-		return fmt.Errorf("unknown part: use make torture PART=%s", strings.Join(names, "|"))
+func torture(ctx context.Context, root, name string) error {
+	what, known := parts()[name]
+	if !known {
+		names := strings.Join(slices.Sorted(maps.Keys(parts())), "|")
+		return fmt.Errorf("unknown part: use make torture PART=%s", names)
+	}
+	if err := what.announce(name); err != nil {
+		return err
 	}
 	t, race, err := begin(ctx, root)
 	if err != nil {
 		return err
 	}
-	if part == detectorPart && !race {
+	if name == "detector" && !race {
 		return errors.New("the race detector needs gcc and libc6-dev")
 	}
 	lines := filepath.Join(t.root, ".almoner", "evidence")
@@ -83,16 +121,12 @@ func torture(ctx context.Context, root, part string) error {
 	t.env = append(t.env, "ALMONER_EVIDENCE="+lines)
 	began := time.Now()
 	err = t.withServers(ctx, func() {
-		switch part {
-		case detectorPart:
-			t.detectRaces(ctx, lines)
-			return
-		case yearPart:
-			t.simulateYear(ctx, lines)
+		if what.run != nil {
+			what.run(t, ctx, lines)
 			return
 		}
 		arguments := []string{"-p=1", "-timeout=" + tortureWithin, "-run=" + what.pattern}
-		t.endToEnd(ctx, "torture, "+part, slices.Concat(arguments, what.folders, []string{"-long"})...)
+		t.endToEnd(ctx, "torture, "+name, slices.Concat(arguments, what.folders, []string{"-long"})...)
 	})
 	if err != nil {
 		return err
@@ -101,7 +135,10 @@ func torture(ctx context.Context, root, part string) error {
 	if err != nil {
 		return fmt.Errorf("no suite recorded a result: %w", err)
 	}
-	return t.result(t.addEvidence(ctx, part, string(noted), began))
+	result := map[bool]string{true: "passed", false: "FAILED"}[len(t.failed) == 0]
+	suites, took := strings.Count(string(noted), "\n"), time.Since(began).Round(time.Second)
+	t.say(fmt.Sprintf("%s: %d suites %s in %s; %s has what each showed", name, suites, result, took, evidenceFile))
+	return t.result(t.addEvidence(ctx, name, string(noted), began))
 }
 
 // endToEnd runs tests of e2e once.
@@ -118,7 +155,7 @@ func (t *testRun) detectRaces(ctx context.Context, lines string) {
 
 // simulateYear runs the long form of the simulated year.
 func (t *testRun) simulateYear(ctx context.Context, lines string) {
-	t.step(ctx, "torture, "+yearPart, "authserver", []string{longVariable + "=1"}, "go", "test", "-count=1", "-v",
+	t.step(ctx, "torture, year", "authserver", []string{"ALMONER_LONG=1"}, "go", "test", "-count=1", "-v",
 		"-timeout="+tortureWithin, "-run=^TestRetention_YearOfGrantsStaysFlat$", "./internal/app")
 	t.record(lines, "a year of 60,000 grants", "passed")
 }
