@@ -143,7 +143,7 @@ func (c *crowded) workEnds(t *testing.T) string {
 		if time.Since(began) > backlogEnds {
 			t.Fatalf("the work of the background has not ended after %s", backlogEnds)
 		}
-		time.Sleep(rarely)
+		time.Sleep(often)
 	}
 	return fmt.Sprintf("background work ended after %s", time.Since(began).Round(time.Second))
 }

@@ -36,9 +36,7 @@ const (
 // change is lost, each frequent statement is one task on one node, and months of events are made and dropped on all
 // nodes.
 func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
-	if !harness.Long() {
-		t.Skip("only in the long form: make torture PART=citus")
-	}
+	onlyLong(t, "citus", "it needs the extension citus")
 	summary := "not finished"
 	harness.Record(t, "a coordinator and two workers: %s", harness.Deferred[string](func() string { return summary }))
 	cluster := harness.StartCitus(t, 2, false)

@@ -25,9 +25,7 @@ const notDistributed = "^Test(Architecture|ChecksAndWrites_|Conformance_Expected
 // TestCitus_EndToEndTestsPass runs the tests of e2e that share a stack against a distributed installation, one at a
 // time.
 func TestCitus_EndToEndTestsPass(t *testing.T) {
-	if !harness.Long() {
-		t.Skip("only in the long form: make torture PART=citus")
-	}
+	onlyLong(t, "citus", "it needs the extension citus")
 	passed := 0
 	harness.Record(t, "%v tests of e2e", harness.Deferred[int](func() int { return passed }))
 	harness.StartCitus(t, 2, false)

@@ -19,9 +19,7 @@ var citusNodes []*localstore.Postgres
 // shards moved to one worker and back between them, and the histories of grants while a worker, among others, is killed
 // and frozen.
 func TestCitus_SuitesHold(t *testing.T) {
-	if !harness.Long() {
-		t.Skip("only in the long form: make torture PART=citus")
-	}
+	onlyLong(t, "citus", "it needs the extension citus")
 	useShortForm(t)
 	moves := 0
 	harness.Record(t, "races, endings, lost answers and histories; all shards moved away and back %v times",

@@ -41,7 +41,7 @@ func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
 }
 
 func refreshAgainst(t *testing.T, end ending) {
-	times := harness.Rounds(20, 1_700)
+	times := harness.Rounds(8, 1_700)
 	harness.Record(t, "%d endings while a client refreshes", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {

@@ -31,6 +31,7 @@ const (
 // the attacks one at a time and then all together. Users of another workspace must see no effect, and no process may
 // end.
 func TestGreedyCallers_LeaveOtherWorkspacesWorking(t *testing.T) {
+	onlyLong(t, "greedy", "it is a measurement; tests of resourceapi/internal/app have the bounds (F11 to F14)")
 	lasts, together := 1500*time.Millisecond, 2*time.Second
 	attacks := []attack{headerBomb, escapeBomb, searchBomb}
 	if harness.Long() {

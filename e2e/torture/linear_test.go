@@ -17,27 +17,29 @@ import (
 )
 
 const (
-	grantsAtOnce = 30
-	callersEach  = 3
-	callsEach    = 9
-	checkWithin  = 20 * time.Second
-	codeLife     = 55 * time.Second // the limit is 60 s; this one is by our clock, from before the request of the code
+	callersEach = 3
+	callsEach   = 9
+	checkWithin = 20 * time.Second
+	codeLife    = 55 * time.Second // the limit is 60 s; this one is by our clock, from before the request of the code
 )
+
+// historiesStack is the stack of these tests. Its requests wait for the stores as in production.
+var historiesStack = newTurnstile(harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
 
 // TestHistories_OfGrantsAreLinearizable lets clients use, refresh, replay and revoke grants through two processes while
 // stores and processes crash, freeze and lose data. The model must allow each grant's history (linearizability).
 func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(5, 360)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
+	running := historiesStack.enter(t)
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
-	operations := 0
+	operations, grantsAtOnce := 0, harness.Rounds(20, 30)
 	harness.Record(t, "%d grants, %v calls, %v faults", batches*grantsAtOnce,
 		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
-	leastCalls, leastFaults := harness.Rounds(3_000, 240_000), harness.Rounds(8, 600)
+	leastCalls, leastFaults := harness.Rounds(2_000, 240_000), harness.Rounds(8, 600)
 	for batch := 0; batch < batches || operations < leastCalls || trouble.faults() < leastFaults; batch++ {
 		p.Database.Reconnect()
 		histories := make([]*grantHistory, grantsAtOnce)
@@ -67,12 +69,12 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(2, 100)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
+	running := historiesStack.enter(t)
 	p := harness.NewProduct(t, running, &seenSecrets)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	trouble := newTrouble(running)
-	operations, refused := 0, 0
+	operations, refused, grantsAtOnce := 0, 0, harness.Rounds(20, 30)
 	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
 		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
 	for batch := 0; batch < batches || refused == 0; batch++ { // until the stalls have met calls

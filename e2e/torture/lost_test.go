@@ -23,7 +23,7 @@ const (
 // the request and gets the token of the lost response. A thief with the token but without the key gets no token, and
 // the grant is revoked.
 func TestLostAnswers_CostNoGrant(t *testing.T) {
-	cuts := harness.Rounds(100, 10_000)
+	cuts := harness.Rounds(48, 10_000)
 	var replayed atomic.Int64
 	harness.Record(t, "%d connections cut, 0 grants lost; %v answers given again", cuts,
 		harness.Deferred[int64](replayed.Load))
@@ -130,7 +130,7 @@ func (l *lossyClient) replaysWithoutKey(t *testing.T, form url.Values, key strin
 // TestOneKeyRace_GivesOneToken sends the same request with the same key concurrently, through two processes. All
 // callers get the same token, and it works. A request with another key revokes the grant.
 func TestOneKeyRace_GivesOneToken(t *testing.T) {
-	times := harness.Rounds(20, 2_000)
+	times := harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of 2 to 16 with one key", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
@@ -174,7 +174,7 @@ func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) h
 // TestThiefRace_EndsGrant presents one token concurrently: a client repeats its request, and thieves do not have its
 // key. At most one new token is issued, and the grant is revoked.
 func TestThiefRace_EndsGrant(t *testing.T) {
-	times := harness.Rounds(20, 2_000)
+	times := harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of a client that repeats its request and two thieves", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
@@ -209,6 +209,7 @@ func TestThiefRace_EndsGrant(t *testing.T) {
 // is refused.
 func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 	times := harness.Rounds(1, 100)
+	harness.Record(t, "%d requests each repeated after the grant, the access or the time ended or Redis lost it", times)
 	p := enterPair(t)
 	running, err := pair()
 	if err != nil {

@@ -8,6 +8,7 @@
 package torture
 
 import (
+	"flag"
 	"os"
 	"sync"
 	"testing"
@@ -26,8 +27,8 @@ func TestMain(m *testing.M) {
 }
 
 // testsAtOnce is the number of tests that run in parallel after those that keep the processors busy. Each has its own
-// stack and mostly waits.
-const testsAtOnce = 3
+// stack and mostly waits, or it waits for its turn at a stack that several tests share.
+const testsAtOnce = 9
 
 // parallelIfShort runs a suite that mostly waits in parallel with others in its short form. In the long form its
 // results would depend on the other suites.
@@ -35,6 +36,15 @@ func parallelIfShort(t *testing.T) {
 	t.Helper()
 	if !harness.Long() {
 		t.Parallel()
+	}
+}
+
+// onlyLong skips a test in `make test`. It says why, and the part of `make torture` that runs the test. Against a
+// broken build (-scale) the test runs in its short form.
+func onlyLong(t *testing.T, part, why string) {
+	t.Helper()
+	if !harness.Long() && flag.Lookup("scale").Value.String() == "1" {
+		t.Skipf("%s: make torture PART=%s", why, part)
 	}
 }
 
@@ -67,13 +77,40 @@ func spread(t *testing.T, rounds int, worker func(t *testing.T) (round func(t *t
 	})
 }
 
-// pair returns a product with two authserver processes, which alternate behind the gateway. Suites that break nothing
-// share it.
+// pair returns a product with two authserver processes, which alternate behind the gateway. The suites that do not run
+// in parallel share it; some of them make its Redis fail for a moment.
 var pair = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(pairOfAuthservers()) })
 
 // pairOfAuthservers disables traces in the long form, where they would take gigabytes and slow the tests down.
 func pairOfAuthservers() harness.Options {
 	return harness.Options{Authservers: 2, Traced: !harness.Long()}
+}
+
+// A turnstile lets tests that run in parallel use one stack, one at a time. In the long form each test has its own.
+type turnstile struct {
+	options harness.Options
+	mu      sync.Mutex
+	start   func() (*stack.Stack, error)
+}
+
+func newTurnstile(options harness.Options) *turnstile {
+	start := func() (*stack.Stack, error) { return harness.Lasting(options) }
+	return &turnstile{options: options, start: sync.OnceValues(start)}
+}
+
+// enter returns a stack that no other test uses at the same time.
+func (x *turnstile) enter(t *testing.T) *stack.Stack {
+	t.Helper()
+	if harness.Long() {
+		return harness.Private(t, x.options)
+	}
+	x.mu.Lock()
+	t.Cleanup(x.mu.Unlock)
+	s, err := x.start()
+	if err != nil {
+		t.Fatalf("start the stack: %v", err)
+	}
+	return s
 }
 
 func enterPair(t *testing.T) *harness.Product {

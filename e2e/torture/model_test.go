@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	modelsShort = 20
+	modelsShort = 12
 	modelsLong  = 10_000
 )
 

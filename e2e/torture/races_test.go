@@ -9,9 +9,9 @@ import (
 
 // G1, G2 and G3 over HTTP, through two processes: one 200 each, the grant dead afterwards, no token works, no 5xx.
 
-func TestRefreshRace_OfTwoHasOneWinner(t *testing.T) { refreshRaces(t, harness.Rounds(100, 10_000), 2) }
+func TestRefreshRace_OfTwoHasOneWinner(t *testing.T) { refreshRaces(t, harness.Rounds(40, 10_000), 2) }
 func TestRefreshRace_OfSixteenHasOneWinner(t *testing.T) {
-	refreshRaces(t, harness.Rounds(20, 2_000), 16)
+	refreshRaces(t, harness.Rounds(8, 2_000), 16)
 }
 
 func refreshRaces(t *testing.T, times, racers int) {
@@ -29,7 +29,7 @@ func refreshRaces(t *testing.T, times, racers int) {
 }
 
 func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
-	times := harness.Rounds(60, 5_000)
+	times := harness.Rounds(24, 5_000)
 	harness.Record(t, "%d races of 4 on a code", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {

@@ -167,7 +167,7 @@ func (s *recoveryStage) eachLoss(t *testing.T, m mode, test func(t *testing.T, l
 
 // Commits do not wait for the standby: all changes are acknowledged, and all that Redis does not have are lost.
 func TestRecovery_LagOfAsynchronousStandbyIsLost(t *testing.T) {
-	onlyLong(t)
+	onlyLong(t, "recovery", takesMinutes)
 	harness.Record(t, "the standby cut off, one change of each kind acknowledged, the standby promoted, "+
 		"with Redis kept and lost")
 	s := newRecoveryStage(t)
@@ -187,7 +187,7 @@ func TestRecovery_LagOfAsynchronousStandbyIsLost(t *testing.T) {
 
 // Commits wait for the standby: only refreshes are acknowledged, because only their commits do not wait (G9).
 func TestRecovery_LagOfSynchronousStandbyIsNotAcknowledged(t *testing.T) {
-	onlyLong(t)
+	onlyLong(t, "recovery", takesMinutes)
 	harness.Record(
 		t,
 		"the standby cut off, one change of each kind refused, a refresh acknowledged, the standby promoted, "+

@@ -18,7 +18,7 @@ import (
 // TestRecovery_PromotionUnderLoad kills the primary while clients work, and promotes the standby. If commits wait for
 // the standby, no acknowledged change is lost. If they do not, the test measures what is lost.
 func TestRecovery_PromotionUnderLoad(t *testing.T) {
-	onlyLong(t)
+	onlyLong(t, "recovery", takesMinutes)
 	const rounds = 3
 	s := newRecoveryStage(t)
 	for _, m := range modes() {
@@ -45,14 +45,6 @@ func TestRecovery_PromotionUnderLoad(t *testing.T) {
 				s.rejoin(t)
 			}
 		})
-	}
-}
-
-// onlyLong skips a test that has no short form.
-func onlyLong(t *testing.T) {
-	t.Helper()
-	if !harness.Long() {
-		t.Skip("takes minutes: make torture PART=recovery runs it")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // A region is lost with its Postgres, its Redis and its services. Another region has a standby, the keys and an empty
 // Redis. All data that the standby received works there, except codes that were not redeemed.
 func TestRecovery_SecondRegionTakesOver(t *testing.T) {
-	onlyLong(t)
+	onlyLong(t, "recovery", takesMinutes)
 	var outage time.Duration
 	harness.Record(
 		t,

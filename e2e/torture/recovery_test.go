@@ -21,6 +21,8 @@ import (
 // The recovery suites lose the primary and promote a streaming replica. Acknowledged changes must be there, unless
 // deploy/docs/recovery.md says that they can be lost.
 
+const takesMinutes = "it takes minutes"
+
 // A recoveryStage is a product whose services know the addresses of a primary and of a standby.
 type recoveryStage struct {
 	*harness.Product

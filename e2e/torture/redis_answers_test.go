@@ -36,31 +36,24 @@ func TestReplies_LostOrMixedUp(t *testing.T) {
 		"all are others": func(t *testing.T) { relay.Mistake(t, "ok", EveryAnswer) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantsUnavailable := func(ask func() harness.Answer) {
-				t.Helper()
-				spoil(t)
-				refused := ask()
-				relay.Stop(t)
-				refused.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
-			} // the decision has been undone by then
-			attempt := connector.Begin()
+			tokens, attempt := connector.Connect(t, owner), connector.Begin()
 			form := attempt.CodeForm(attempt.Code(t, owner))
-			wantsUnavailable(func() harness.Answer { return attempt.Post(t, form) })
-			var exchanged harness.Answer
-			await.True(t, "Redis is used again", func() bool { // on a busy machine later than at once
-				exchanged = attempt.Post(t, form)
-				return exchanged.Status != http.StatusServiceUnavailable
-			})
-			tokens := exchanged.Tokens(t)
-			wantsUnavailable(func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-			await.True(t, "Redis is used again", func() bool {
-				answer := connector.Refresh(t, tokens.RefreshToken)
-				if answer.Status == http.StatusOK {
-					tokens = answer.Tokens(t)
-				}
-				return answer.Status != http.StatusServiceUnavailable
-			})
-			connector.WantsWorking(t, connector.WantsWorking(t, tokens))
+			requests := []func() harness.Answer{ // each waits for Redis
+				func() harness.Answer { return attempt.Post(t, form) },
+				func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) },
+			}
+			spoil(t)
+			refused := harness.Concurrently(len(requests), func(i int) harness.Answer { return requests[i]() })
+			relay.Stop(t)
+			for i, request := range requests { // the decisions have been undone by then
+				refused[i].WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+				var answer harness.Answer
+				await.True(t, "Redis is used again", func() bool { // on a busy machine later than at once
+					answer = request()
+					return answer.Status != http.StatusServiceUnavailable
+				})
+				connector.WantsWorking(t, connector.WantsWorking(t, answer.Tokens(t)))
+			}
 		})
 	}
 	t.Run("another's yes", func(t *testing.T) {

@@ -22,8 +22,7 @@ type RedisRelay struct {
 	URL string // for the services
 	Dir string // contains the directory of its Redis
 
-	server   string
-	listener net.Listener
+	server string
 
 	mu     sync.Mutex
 	given  map[string][]byte // result word → last reply
@@ -43,15 +42,9 @@ func NewRedisRelay(t testing.TB) *RedisRelay {
 	if err != nil {
 		t.Fatal("the URL of Redis cannot be read")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	r := &RedisRelay{Dir: filepath.Dir(redis.Dir), server: address.Host, listener: listener, given: map[string][]byte{}}
-	address.Host = listener.Addr().String()
+	r := &RedisRelay{Dir: filepath.Dir(redis.Dir), server: address.Host, given: map[string][]byte{}}
+	address.Host = listen(t, r.serve)
 	r.URL = address.String()
-	go r.accept()
 	return r
 }
 
@@ -121,16 +114,6 @@ func (r *RedisRelay) WantsDone(t testing.TB) {
 		t.Errorf("%d requested replies were not spoiled", r.spoils)
 	}
 	r.spoils = 0
-}
-
-func (r *RedisRelay) accept() {
-	for {
-		service, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		go r.serve(service)
-	}
 }
 
 // serve forwards one command after the other, each with its reply.

@@ -50,7 +50,7 @@ func TestRedis_RefusalLosesNothing(t *testing.T) {
 
 // TestRedis_ScriptFlushIsUnnoticed flushes the scripts, which Redis also forgets when it restarts: no client notices.
 func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
-	times := harness.Rounds(10, 2_000)
+	times := harness.Rounds(4, 2_000)
 	harness.Record(t, "SCRIPT FLUSH %d times", times)
 	s := newRedisStage(t)
 	tokens := s.connector.Connect(t, s.Person(t, s.ws.Owner))

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// A Relay is a proxy between the services and Postgres (harness.Options.Between). It can delay every statement, and
-// close a connection at a statement of a certain kind: before the server receives it, or after the server has
-// executed it and before the response has passed. In both cases the service cannot know what happened.
+// A Relay is a proxy between the services and Postgres (harness.Options.Between) that runs until the process ends. It
+// can delay every statement, and close a connection at a statement of a certain kind: before the server receives it, or
+// after the server has executed it and before the response has passed. In both cases the service cannot know what
+// happened.
 type Relay struct {
-	server   string
-	listener net.Listener
-	serving  sync.Once
-	delay    atomic.Int64 // nanoseconds
+	server, address string
+	serving         sync.Once
+	delay           atomic.Int64 // nanoseconds
 
 	mu  sync.Mutex
 	cut *Cut
@@ -36,34 +36,44 @@ type Cut struct {
 	made int
 }
 
-// NewRelay starts a relay that is stopped when the test ends. Pass its Detour in harness.Options.
-func NewRelay(t testing.TB) *Relay {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	return &Relay{listener: listener}
-}
-
 // Detour starts relaying to the server and returns the address to connect to instead.
 func (r *Relay) Detour(server string) string {
 	r.serving.Do(func() {
-		r.server = server
-		go r.accept()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		r.server, r.address = server, listener.Addr().String()
+		go accept(listener, r.serve)
 	})
-	return r.listener.Addr().String()
+	return r.address
 }
 
-func (r *Relay) accept() {
+// accept serves the connections of a listener until it is closed.
+func accept(listener net.Listener, serve func(net.Conn)) {
 	for {
-		connection, err := r.listener.Accept()
+		connection, err := listener.Accept()
 		if err != nil {
 			return
 		}
-		go r.serve(connection)
+		go serve(connection)
 	}
+}
+
+// listen serves the connections to a new address until the test ends, and returns the address.
+func listen(t testing.TB, serve func(net.Conn)) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go accept(listener, serve)
+	return listener.Addr().String()
+}
+
+// reset lets everything pass again.
+func (r *Relay) reset() {
+	r.Slow(0)
+	r.Made()
 }
 
 // Slow delays every statement. 0 ends the delay.
@@ -210,8 +220,7 @@ func (w *wire) sql(kind byte, body []byte) string {
 // A Cutter is a relay between a client and a server. It cuts a connection after a given number of bytes in one
 // direction. Each request has its own connection.
 type Cutter struct {
-	server   string
-	listener net.Listener
+	server, address string
 
 	mu    sync.Mutex
 	limit [2]int
@@ -233,13 +242,8 @@ const uncut = -1
 // NewCutter starts a relay to the server at an address, and stops it when the test ends.
 func NewCutter(t testing.TB, server string) *Cutter {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &Cutter{server: server, listener: listener, limit: [2]int{uncut, uncut}}
-	t.Cleanup(func() { _ = listener.Close() })
-	go c.accept()
+	c := &Cutter{server: server, limit: [2]int{uncut, uncut}}
+	c.address = listen(t, c.relay)
 	return c
 }
 
@@ -249,7 +253,7 @@ func (c *Cutter) Transport() *http.Transport {
 		DisableKeepAlives:  true,
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, c.listener.Addr().String())
+			return (&net.Dialer{}).DialContext(ctx, network, c.address)
 		},
 	}
 }
@@ -270,21 +274,9 @@ func (c *Cutter) Size(of Direction) int {
 	return c.sizes[of]
 }
 
-func (c *Cutter) accept() {
-	for {
-		client, err := c.listener.Accept()
-		if err != nil {
-			return
-		}
-		c.last.Add(1)
-		go func() {
-			defer c.last.Done()
-			c.relay(client)
-		}()
-	}
-}
-
 func (c *Cutter) relay(client net.Conn) {
+	c.last.Add(1)
+	defer c.last.Done()
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", c.server)
 	if err != nil {

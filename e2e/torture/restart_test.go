@@ -23,7 +23,7 @@ const (
 // TestRestarts_FailNoRequest restarts one of two processes of each service in turn while clients work. No request may
 // fail.
 func TestRestarts_FailNoRequest(t *testing.T) {
-	parallelIfShort(t)
+	onlyLong(t, "restart", "e2e/gateway has a short form, behind Caddy and nginx, of the same name")
 	times := harness.Rounds(2, 100)
 	harness.Record(t,
 		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi", times)

@@ -2,7 +2,6 @@ package torture
 
 import (
 	"context"
-	"flag"
 	"net/http"
 	"slices"
 	"sync"
@@ -43,7 +42,7 @@ func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
 // succeeded. When the late call arrives, the credential that it presents is superseded. A direct call has no effect
 // then, with or without a deadline. The first refresh after an exchange calls Redis a second time, with a snapshot.
 func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
-	needsQuiet(t, "stalls")
+	onlyLong(t, "stalls", measuresTime)
 	rounds := harness.Rounds(2, 200)
 	harness.Record(t, "%d exchanges and %d refreshes reached Redis after their retry, 0 grants lost", rounds, 2*rounds)
 	relay := NewRedisRelay(t)
@@ -77,7 +76,7 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 }
 
 func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resume func())) {
-	needsQuiet(t, "stalls")
+	onlyLong(t, "stalls", measuresTime)
 	durations, rounds := stallDurations, harness.Rounds(1, 10)
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
@@ -210,11 +209,4 @@ func (s *stalling) tries(t *testing.T, atOnce bool, send func() harness.Answer) 
 	return answer
 }
 
-// needsQuiet skips a test of response times in `make test`, which runs other tests at the same time. The part of
-// `make torture` runs it.
-func needsQuiet(t *testing.T, part string) {
-	t.Helper()
-	if !harness.Long() && flag.Lookup("scale").Value.String() == "1" {
-		t.Skipf("it measures response times, which needs a quiet machine: make torture PART=%s", part)
-	}
-}
+const measuresTime = "it measures response times, which needs a quiet machine"
