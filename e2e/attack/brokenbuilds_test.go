@@ -10,273 +10,102 @@ import (
 // A brokenBuild is a build without one protection. It names the attack that then succeeds and the failure that its test
 // reports.
 type brokenBuild struct {
-	name      string
-	faults    []harness.Fault
-	attack    string
-	complaint string
+	name, attack, complaint string
+	faults                  []harness.Fault
 }
+
+func without(name, attack, complaint string, faults ...harness.Fault) brokenBuild {
+	return brokenBuild{name, attack, complaint, faults}
+}
+
+func change(file, from, to string) harness.Fault {
+	return harness.Fault{File: file, Old: from, New: to}
+}
+
+const (
+	tokenFile    = "shared/contract/accesstoken/accesstoken.go"
+	accessFile   = "resourceapi/internal/gate/access.go"
+	standingFile = "shared/contract/standing/standing.go"
+	clientFile   = "authserver/internal/oauth/client/client.go"
+	requestFile  = "authserver/internal/endpoint/ui/request.go"
+	renderFile   = "authserver/internal/endpoint/ui/render.go"
+)
 
 func brokenBuilds() []brokenBuild {
-	out := append(brokenTokens(), brokenPages()...)
-	return append(out, brokenServers()...)
-}
-
-func brokenTokens() []brokenBuild {
-	forged, spelling := "TestAccessToken_ForgeryIsRefusedEverywhere", "shared/contract/accesstoken/accesstoken.go"
-	claims := "shared/contract/accesstoken/accesstoken.go"
+	const forged = "TestAccessToken_ForgeryIsRefusedEverywhere"
 	return []brokenBuild{
-		{
-			"typ not checked",
-			[]harness.Fault{{File: spelling, Old: ` || h.Type != Type`, New: ``}},
-			forged,
-			"header: typ JWT is accepted by the API",
-		},
-		{
-			"issuer not checked",
-			[]harness.Fault{{File: claims, Old: ` || claims.Issuer != issuer`, New: ` || issuer == ""`}},
-			forged,
-			"claims: foreign iss is accepted by the API",
-		},
-		{
-			"expiry not checked",
-			[]harness.Fault{{File: claims, Old: `!now.Before(claims.Expires.Add(leeway))`, New: `now.IsZero()`}},
-			forged,
-			"claims: exp in the past is accepted by the API",
-		},
-		{"audience not checked", []harness.Fault{
-			{
-				File: "resourceapi/internal/gate/access.go",
-				Old:  `claims.Audience != g.audience`,
-				New:  `g.audience == ""`,
-			}, {File: "shared/contract/standing/standing.go", Old: ` && *s.Resource == c.Audience`, New: ``},
-		}, forged, "claims: aud with a slash is accepted by the API"},
-		{
-			"token claims not compared with the grant",
-			[]harness.Fault{
-				{
-					File: "shared/contract/standing/standing.go",
-					Old:  `s.UserID == c.Subject`,
-					New:  `s.UserID != c.GrantID`,
-				},
-			},
-			forged,
+		without("typ not checked", forged, "header: typ JWT is accepted by the API",
+			change(tokenFile, ` || h.Type != Type`, ``)),
+		without("issuer not checked", forged, "claims: foreign iss is accepted by the API",
+			change(tokenFile, ` || claims.Issuer != issuer`, ` || issuer == ""`)),
+		without("expiry not checked", forged, "claims: exp in the past is accepted by the API",
+			change(tokenFile, `!now.Before(claims.Expires.Add(leeway))`, `now.IsZero()`)),
+		without("audience not checked", forged, "claims: aud with a slash is accepted by the API",
+			change(accessFile, `claims.Audience != g.audience`, `g.audience == ""`),
+			change(standingFile, ` && *s.Resource == c.Audience`, ``)),
+		without("token claims not compared with the grant", forged,
 			"claims: sub of another user is accepted by the API",
-		},
-		{
-			"redirect URI compared case-insensitively",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/oauth/client/client.go",
-					Old:  `listed == uri ||`,
-					New:  `strings.EqualFold(listed, uri) ||`,
-				},
-				{
-					File: "authserver/internal/oauth/client/client.go",
-					Old:  "\t\"slices\"\n",
-					New:  "\t\"slices\"\n\t\"strings\"\n",
-				},
-			},
-			"TestAuthorize_RedirectsOnlyToRegisteredURI",
+			change(standingFile, `s.UserID == c.Subject`, `s.UserID != c.GrantID`)),
+		without("redirect URI compared case-insensitively", "TestAuthorize_RedirectsOnlyToRegisteredURI",
 			`"https://APP.canal-lane.example/oauth/callback": want a page, 400`,
-		},
-		{
-			"token scope not limited by the grant",
-			[]harness.Fault{
-				{
-					File: "resourceapi/internal/gate/access.go",
-					Old:  `return s.CredentialPermissions.Intersect(p.claims.Scope)`,
-					New:  `return p.claims.Scope`,
-				},
-			},
-			"TestAccessToken_ClaimedScopeGrantsNothing",
+			change(clientFile, `listed == uri ||`, `strings.EqualFold(listed, uri) ||`),
+			change(clientFile, "\t\"slices\"\n", "\t\"slices\"\n\t\"strings\"\n")),
+		without("token scope not limited by the grant", "TestAccessToken_ClaimedScopeGrantsNothing",
 			"a token claimed a permission beyond its grant",
-		},
-		{"PKCE optional", []harness.Fault{
-			{
-				File: "authserver/internal/oauth/engine/granttypes.go",
-				Old:  `traits.PKCERequired && verifier == ""`,
-				New:  `traits.PKCERequired && verifier == "?"`,
-			},
-			{
-				File: "authserver/internal/store/redis/lua/exchange.lua",
-				Old:  `elseif challenge ~= ARGV[6] then`,
-				New:  `elseif ARGV[6] ~= '' and challenge ~= ARGV[6] then`,
-			},
-			{
-				File: "authserver/internal/oauth/grant/tokens.go",
-				Old:  "\th.Write([]byte(challenge))\n",
-				New:  "\t_ = challenge\n",
-			},
-		}, "TestPKCE_VerifierIsRequiredAfterFailedAttempts", "a code was exchanged without its verifier"},
-	}
-}
-
-func brokenPages() []brokenBuild {
-	const pages = "authserver/internal/endpoint/ui/render.go"
-	return []brokenBuild{
-		{
-			"cross-site forms accepted",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/endpoint/ui/request.go",
-					Old:  `return protection.Handler(next)`,
-					New:  `return next`,
-				},
-			},
-			"TestForms_CrossSitePostIsRefused",
-			"from another site",
-		},
-		{
-			"form keys of other sign-ins accepted",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/endpoint/settings/request.go",
-					Old:  `r.key.SignIn == r.user.SignInID`,
-					New:  `r.key.SignIn != r.key.Makes`,
-				},
-			},
-			"TestForms_KeyOfAnotherSignInIsRefused",
+			change(accessFile, `return s.CredentialPermissions.Intersect(p.claims.Scope)`, `return p.claims.Scope`)),
+		without("PKCE optional", "TestPKCE_VerifierIsRequiredAfterFailedAttempts",
+			"a code was exchanged without its verifier",
+			change("authserver/internal/oauth/engine/granttypes.go",
+				`traits.PKCERequired && verifier == ""`, `traits.PKCERequired && verifier == "?"`),
+			change("authserver/internal/store/redis/lua/exchange.lua",
+				`elseif challenge ~= ARGV[6] then`, `elseif ARGV[6] ~= '' and challenge ~= ARGV[6] then`),
+			change("authserver/internal/oauth/grant/tokens.go", "\th.Write([]byte(challenge))\n", "\t_ = challenge\n")),
+		without("cross-site forms accepted", "TestForms_CrossSitePostIsRefused", "from another site",
+			change(requestFile, `return protection.Handler(next)`, `return next`)),
+		without("form keys of other sign-ins accepted", "TestForms_KeyOfAnotherSignInIsRefused",
 			"with this key: another user's: want 403",
-		},
-		{
-			"session not renewed",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/signin/session/session.go",
-					Old:  `s.manager.RenewToken(r.Context())`,
-					New:  `r.Context().Err()`,
-				},
-			},
-			"TestSession_CopiedCookieEndsWithSession",
+			change("authserver/internal/endpoint/settings/request.go",
+				`r.key.SignIn == r.user.SignInID`, `r.key.SignIn != r.key.Makes`)),
+		without("session not renewed", "TestSession_CopiedCookieEndsWithSession",
 			"reauthenticated: the copied cookie is still signed in",
-		},
-		{"names not escaped", []harness.Fault{
-			{File: pages, Old: "\t\"html/template\"\n", New: "\t\"html/template\"\n\ttext \"text/template\"\n"},
-			{File: pages, Old: `templates *template.Template`, New: `templates *text.Template`},
-			{File: pages, Old: `template.New("")`, New: `text.New("")`},
-		}, "TestMarkup_StoredNamesAreEscaped", "onerror"},
-		{
-			"framing allowed",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/endpoint/ui/render.go",
-					Old:  `; frame-ancestors 'none'; base-uri 'none'`,
-					New:  `; base-uri 'none'`,
-				},
-			},
-			"TestPages_ForbidFraming",
-			"the policy lacks frame-ancestors 'none'",
-		},
-		{
-			"open redirect by return",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/endpoint/ui/request.go",
-					Old:  `if len(text) > 1 && text[1] == '/' {`,
-					New:  `if len(text) > 99 && text[1] == '/' {`,
-				},
-				{File: "authserver/internal/endpoint/ui/request.go", Old: ` || parsed.Host != ""`, New: ``},
-			},
-			"TestPages_DoNotRedirectOutOfTheApp",
-			`redirects to "//evil.example"`,
-		},
-		{
-			"other users' connections disconnected",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/store/postgres/credentials.go",
-					Old:  `where g.user_id = $1 and g.state`,
-					New:  `where $1::uuid is not null and g.state`,
-				},
-			},
-			"TestForms_ChangeNothingOfOtherUsers",
+			change("authserver/internal/signin/session/session.go",
+				`s.manager.RenewToken(r.Context())`, `r.Context().Err()`)),
+		without("names not escaped", "TestMarkup_StoredNamesAreEscaped", "onerror",
+			change(renderFile, "\t\"html/template\"\n", "\t\"html/template\"\n\ttext \"text/template\"\n"),
+			change(renderFile, `templates *template.Template`, `templates *text.Template`),
+			change(renderFile, `template.New("")`, `text.New("")`)),
+		without("framing allowed", "TestPages_ForbidFraming", "the policy lacks frame-ancestors 'none'",
+			change(renderFile, `; frame-ancestors 'none'; base-uri 'none'`, `; base-uri 'none'`)),
+		without("open redirect by return", "TestPages_DoNotRedirectOutOfTheApp", `redirects to "//evil.example"`,
+			change(requestFile, `if len(text) > 1 && text[1] == '/' {`, `if len(text) > 99 && text[1] == '/' {`),
+			change(requestFile, ` || parsed.Host != ""`, ``)),
+		without("other users' connections disconnected", "TestForms_ChangeNothingOfOtherUsers",
 			"changed something in the victim's workspace",
-		},
-		{
-			"unknown user refused without hashing",
-			[]harness.Fault{
-				{
-					File: "authserver/internal/signin/session/passwords.go",
-					Old:  "\tif unknown {\n",
-					New:  "\tif unknown {\n\t\treturn false, nil\n\t}\n\tif unknown {\n",
-				},
-			},
-			"TestLogin_DoesNotRevealAccounts",
-			"response time differs",
-		},
-	}
-}
-
-func brokenServers() []brokenBuild {
-	return []brokenBuild{
-		{
-			"programmes of any workspace readable",
-			[]harness.Fault{
-				{
-					File: "resourceapi/internal/store/postgres/programmes.go",
-					Old:  `from resource.programmes where tenant_id = $1 and id = $2"` + "\n",
-					New:  `from resource.programmes where $1::uuid is not null and id = $2"` + "\n",
-				},
-			},
-			"TestAPI_ReachesNoOtherWorkspace",
-			"sees the victim's data",
-		},
-		{
-			"status of any submission readable",
-			[]harness.Fault{
-				{
-					File: "resourceapi/internal/engage/submission.go",
-					Old:  `err == nil && about == submission`,
-					New:  `err == nil && about != uuid.Nil`,
-				},
-			},
-			"TestPublicRoutes_RevealNothingOfOthers",
+			change("authserver/internal/store/postgres/credentials.go",
+				`where g.user_id = $1 and g.state`, `where $1::uuid is not null and g.state`)),
+		without("unknown user refused without hashing", "TestLogin_DoesNotRevealAccounts", "response time differs",
+			change("authserver/internal/signin/session/passwords.go",
+				"\tif unknown {\n", "\tif unknown {\n\t\treturn false, nil\n\t}\n\tif unknown {\n")),
+		without("programmes of any workspace readable", "TestAPI_ReachesNoOtherWorkspace", "sees the victim's data",
+			change("resourceapi/internal/store/postgres/programmes.go",
+				`from resource.programmes where tenant_id = $1 and id = $2"`+"\n",
+				`from resource.programmes where $1::uuid is not null and id = $2"`+"\n")),
+		without("status of any submission readable", "TestPublicRoutes_RevealNothingOfOthers",
 			"another submission's token reads the status",
-		},
-		{
-			"two tenant headers accepted",
-			[]harness.Fault{
-				{File: "resourceapi/internal/gate/access.go", Old: `len(values) == 1`, New: `len(values) > 0`},
-			},
-			"TestTenantHeader_MustBeSingleAndWellFormed",
-			"twice the same: ",
-		},
-		{
-			"claimed address believed",
-			[]harness.Fault{
-				{
-					File: "shared/net/web/request.go",
-					Old:  `return prefix.Contains(address)`,
-					New:  `return prefix.IsValid()`,
-				},
-			},
-			"TestLoginLimit_IgnoresClaimedAddress",
+			change("resourceapi/internal/engage/submission.go",
+				`err == nil && about == submission`, `err == nil && about != uuid.Nil`)),
+		without("two tenant headers accepted", "TestTenantHeader_MustBeSingleAndWellFormed", "twice the same: ",
+			change(accessFile, `len(values) == 1`, `len(values) > 0`)),
+		without("claimed address believed", "TestLoginLimit_IgnoresClaimedAddress",
 			"an address that the caller claims is believed",
-		},
-		{
-			"connection kept open after a chunked body",
-			[]harness.Fault{
-				{
-					File: "shared/net/web/serve.go",
-					Old:  `if len(r.TransferEncoding) > 0 {`,
-					New:  `if len(r.TransferEncoding) > 9 {`,
-				},
-			},
-			"TestGateway_RefusesSmuggledRequests",
+			change("shared/net/web/request.go", `return prefix.Contains(address)`, `return prefix.IsValid()`)),
+		without("connection kept open after a chunked body", "TestGateway_RefusesSmuggledRequests",
 			"a hidden request was served",
-		},
-		{
-			"store errors returned",
-			[]harness.Fault{
-				{
-					File: "shared/contract/apierr/apierr.go",
-					Old:  `Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Message, e.Fields}`,
-					New:  `Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Error(), e.Fields}`,
-				},
-			},
-			"TestStoreErrors_AreLoggedNotReturned",
-			`returns "canary" to the caller`,
-		},
+			change("shared/net/web/serve.go", `if len(r.TransferEncoding) > 0 {`, `if len(r.TransferEncoding) > 9 {`)),
+		without("store errors returned", "TestStoreErrors_AreLoggedNotReturned", `returns "canary" to the caller`,
+			change("shared/contract/apierr/apierr.go",
+				`Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Message, e.Fields}`,
+				`Detail{cmp.Or(e.Code, kinds[e.Kind].code), e.Error(), e.Fields}`)),
 	}
 }
 
