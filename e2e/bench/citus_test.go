@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"net/http"
 	"slices"
 	"testing"
 
@@ -48,26 +47,11 @@ func TestCitus(t *testing.T) {
 // direct returns loads that go directly to a process of each service. The first one refreshes.
 func direct(t *testing.T, name string, running *stack.Stack, account *stack.Service, postgres []int) []load {
 	t.Helper()
-	b := &bench{
-		product: harness.NewProduct(t, running, &harness.Secrets{}),
-		codes:   make(chan [2]string, maxCodes),
-		held:    map[int]string{},
+	at := func(service *stack.Service) target {
+		return target{name, service.URL, []int{service.PID()}, postgres, []int{running.Redis.PID()}}
 	}
-	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
-	b.connector = b.product.DemoConnector()
-	redis := []int{running.Redis.PID()}
-	b.account = target{name, account.URL, []int{account.PID()}, postgres, redis}
-	b.lists = target{name, running.Resourceapi.URL, []int{running.Resourceapi.PID()}, postgres, redis}
-	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
-	tokens := b.connector.Connect(t, b.owner)
-	ok := []int{http.StatusOK}
-	return []load{
-		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
-		{what: codeExchange, at: b.account, worker: b.exchange, statuses: ok, before: b.fill},
-		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
-		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
-		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
-	}
+	b := benchOf(t, running, at(account), at(running.Resourceapi)).signIn(t)
+	return append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange, before: b.fill})
 }
 
 // byNode runs a load once more and writes a row with the processor time of each node.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
@@ -55,10 +54,9 @@ func TestCluster(t *testing.T) {
 	r.write(t)
 }
 
-// behindGateway returns loads that go through the gateway.
+// behindGateway returns loads that go through the gateway, without those of personal access tokens.
 func behindGateway(t *testing.T, name string, running *stack.Stack, cluster *localstore.RedisCluster) []load {
 	t.Helper()
-	b := &bench{product: harness.NewProduct(t, running, &harness.Secrets{}), held: map[int]string{}}
 	stores := target{name: name, url: running.BaseURL, postgres: []int{running.Postgres.PID()}}
 	if cluster == nil {
 		stores.redis = []int{running.Redis.PID()}
@@ -74,15 +72,5 @@ func behindGateway(t *testing.T, name string, running *stack.Stack, cluster *loc
 		}
 		return at
 	}
-	b.account, b.lists = of(running.Authservers), of(running.Resources)
-	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
-	b.connector = b.product.DemoConnector()
-	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
-	tokens := b.connector.Connect(t, b.owner)
-	ok := []int{http.StatusOK}
-	return []load{
-		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
-		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
-		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
-	}
+	return benchOf(t, running, of(running.Authservers), of(running.Resources)).signIn(t).usual(t)[:3]
 }

@@ -225,19 +225,13 @@ func TestFloor(t *testing.T) {
 	keeping := startFloor(t, running.Redis,
 		floorDatabaseVariable+"="+newFloorDatabase(t, running.Postgres, connections))
 	keeping.postgres = []int{running.Postgres.PID()}
-	ok, form := []int{http.StatusOK}, b.connector.RefreshForm("x")
+	form := b.connector.RefreshForm("x")
 	loads := []load{
-		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
+		{what: refreshing, at: b.account, worker: b.refresh(t)},
+		{what: floorWork, at: least, worker: constant(func() *http.Request { return b.token(least, form) })},
 		{
-			what:     floorWork,
-			at:       least,
-			worker:   constant(func() *http.Request { return b.token(least, form) }),
-			statuses: ok,
-		},
-		{
-			what:     storingWork,
-			at:       keeping,
-			statuses: ok,
+			what: storingWork,
+			at:   keeping,
 			worker: func(connection int) (makeRequest, takeBody) {
 				own := b.connector.RefreshForm(strconv.Itoa(connection))
 				return func() *http.Request { return b.token(keeping, own) }, ignoreBody

@@ -26,7 +26,7 @@ type load struct {
 	at   target
 	// worker returns functions that make a connection's requests, one after the other, and check its responses.
 	worker   func(connection int) (makeRequest, takeBody)
-	statuses []int    // the accepted statuses
+	statuses []int    // the accepted statuses; nil for 200
 	from     net.Addr // local address of the connections; nil for any
 	before   func(t testing.TB, connections int)
 	after    func(t testing.TB)
@@ -154,7 +154,8 @@ func (l load) ask(connection net.Conn, answers *bufio.Reader, request *http.Requ
 	body, err := io.ReadAll(response.Body)
 	switch {
 	case err != nil:
-	case !slices.Contains(l.statuses, response.StatusCode):
+	case !slices.Contains(l.statuses,
+		response.StatusCode) && (l.statuses != nil || response.StatusCode != http.StatusOK):
 		err = fmt.Errorf("%s of %s: status %d", l.what, l.at.name, response.StatusCode)
 	case response.Close:
 		err = fmt.Errorf("%s of %s: the server closes the connection", l.what, l.at.name)

@@ -151,9 +151,8 @@ func (b *bench) submissions(t *testing.T) load {
 		return request
 	}
 	opened := load{
-		what:     "form opened",
-		at:       b.lists,
-		statuses: []int{http.StatusOK},
+		what: "form opened",
+		at:   b.lists,
 		worker: func(int) (makeRequest, takeBody) {
 			return func() *http.Request { return ask(http.MethodGet, path, nil) }, func(body []byte) error {
 				var answer struct{ SubmissionToken string }

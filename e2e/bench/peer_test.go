@@ -192,7 +192,6 @@ func (p *peer) connect(t testing.TB) string {
 }
 
 func (p *peer) loads(t *testing.T) []load {
-	ok := []int{http.StatusOK}
 	exchange := func(int) (makeRequest, takeBody) {
 		return func() *http.Request {
 			select {
@@ -229,13 +228,12 @@ func (p *peer) loads(t *testing.T) []load {
 	basic := http.Header{"Authorization": {harness.Basic(p.minted.ServiceID, p.minted.ServiceSecret)}}
 	token := url.Values{"token": {p.minted.Opaque}}
 	return []load{
-		{what: codeExchange, at: p.target, worker: exchange, statuses: ok, before: p.fill},
-		{what: refreshing, at: p.target, worker: refresh, statuses: ok},
+		{what: codeExchange, at: p.target, worker: exchange, before: p.fill},
+		{what: refreshing, at: p.target, worker: refresh},
 		{
-			what:     introspection,
-			at:       p.target,
-			worker:   constant(func() *http.Request { return p.post("/token/introspection", token, basic) }),
-			statuses: ok,
+			what:   introspection,
+			at:     p.target,
+			worker: constant(func() *http.Request { return p.post("/token/introspection", token, basic) }),
 		},
 	}
 }

@@ -94,23 +94,13 @@ func measureMemory(t *testing.T, dir, service string, pid int, at time.Duration,
 // soakers returns typical loads of both services, and one with wrong credentials.
 func (b *bench) soakers(t *testing.T) []load {
 	t.Helper()
-	tokens := b.connector.Connect(t, b.owner)
-	ok := []int{http.StatusOK}
-	wrong := b.wrong(t)
-	return []load{
-		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
-		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
-		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
-		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
-		wrong[0],
-		{what: "sign-in", at: b.account, worker: b.signIn(), statuses: []int{
-			http.StatusSeeOther, http.StatusTooManyRequests,
-		}},
-	}
+	statuses := []int{http.StatusSeeOther, http.StatusTooManyRequests}
+	signIn := load{what: "sign-in", at: b.account, worker: b.signsIn(), statuses: statuses}
+	return append(b.usual(t), b.wrong(t)[0], signIn)
 }
 
-// signIn sends the form of the login page. Each accepted request hashes a password.
-func (b *bench) signIn() func(int) (makeRequest, takeBody) {
+// signsIn sends the form of the login page. Each accepted request hashes a password.
+func (b *bench) signsIn() func(int) (makeRequest, takeBody) {
 	owner := b.product.Demo.Users.Owner
 	return constant(func() *http.Request {
 		form := url.Values{"email": {owner.Email}, "password": {owner.Password}}

@@ -174,21 +174,44 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// enter returns a bench of one stack.
+// enter returns a bench of one stack, whose owner is signed in.
 func enter(t *testing.T, running *stack.Stack) *bench {
 	t.Helper()
-	b := &bench{
-		product:   harness.NewProduct(t, running, &harness.Secrets{}),
-		account:   accountOf(running, ourselves),
-		lists:     resourcesOf(running, ourselves),
-		codes:     make(chan [2]string, maxCodes),
-		openForms: make(chan string, maxCodes+openers),
-		held:      map[int]string{},
+	return benchOf(t, running, accountOf(running, ourselves), resourcesOf(running, ourselves)).signIn(t)
+}
+
+// benchOf returns a bench of targets of a stack, without any login.
+func benchOf(t *testing.T, running *stack.Stack, account, lists target) *bench {
+	t.Helper()
+	p := harness.NewProduct(t, running, &harness.Secrets{})
+	return &bench{
+		product:        p,
+		connector:      p.DemoConnector(),
+		account:        account,
+		lists:          lists,
+		demoWorkspaces: map[string]string{lists.url: running.Demo.Workspaces.Main.ID},
+		codes:          make(chan [2]string, maxCodes),
+		openForms:      make(chan string, maxCodes+openers),
+		held:           map[int]string{},
 	}
+}
+
+func (b *bench) signIn(t *testing.T) *bench {
+	t.Helper()
 	b.owner = b.product.Person(t, b.product.Demo.Users.Owner).SignedIn(t)
-	b.connector = b.product.DemoConnector()
-	b.demoWorkspaces = map[string]string{b.lists.url: running.Demo.Workspaces.Main.ID}
 	return b
+}
+
+// usual returns the loads that every comparison has: refreshes, introspections, and lists with both kinds of tokens.
+func (b *bench) usual(t *testing.T) []load {
+	t.Helper()
+	tokens := b.connector.Connect(t, b.owner)
+	return []load{
+		{what: refreshing, at: b.account, worker: b.refresh(t)},
+		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken)},
+		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken)},
+		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner)},
+	}
 }
 
 func accountOf(s *stack.Stack, name string) target {
@@ -308,23 +331,10 @@ func (b *bench) list(at target, token string) func(int) (makeRequest, takeBody) 
 
 func (b *bench) loads(t *testing.T) []load {
 	t.Helper()
-	tokens := b.connector.Connect(t, b.owner)
-	ok := []int{http.StatusOK}
 	floor := b.connector.RefreshForm("x")
-	loads := []load{
-		{what: codeExchange, at: b.account, worker: b.exchange, statuses: ok, before: b.fill},
-		{what: refreshing, at: b.account, worker: b.refresh(t), statuses: ok},
-		{
-			what:     floorWork,
-			at:       b.floor,
-			worker:   constant(func() *http.Request { return b.token(b.floor, floor) }),
-			statuses: ok,
-		},
-		{what: introspection, at: b.account, worker: b.introspect(tokens.AccessToken), statuses: ok},
-		{what: listConnector, at: b.lists, worker: b.list(b.lists, tokens.AccessToken), statuses: ok},
-		{what: listPAT, at: b.lists, worker: b.list(b.lists, b.product.Demo.Tokens.Owner), statuses: ok},
-		{what: listUngated, at: b.ungated, worker: b.list(b.ungated, ""), statuses: ok},
-	}
+	loads := append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange, before: b.fill},
+		load{what: floorWork, at: b.floor, worker: constant(func() *http.Request { return b.token(b.floor, floor) })},
+		load{what: listUngated, at: b.ungated, worker: b.list(b.ungated, "")})
 	return append(append(loads, b.wrong(t)...), b.submissions(t))
 }
 
