@@ -14,14 +14,12 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const resource = base + "/v1"
 
 // expect checks a refusal: status, code, and its challenge.
-func (a answer) expect(t *testing.T, status int, code, challenge string) {
+func (a answer) expect(t testing.TB, status int, code, challenge string) {
 	t.Helper()
 	if a.Status != status || a.code(t) != code {
 		t.Errorf("%d %s, want %d %s", a.Status, a.Body, status, code)
@@ -109,13 +107,16 @@ func (s *service) unknownPAT() string {
 
 func TestAPI_RefusesEndedCredential(t *testing.T) {
 	t.Parallel()
+	s := newService(t)
+	const disable = `update account.users set disabled_at = now()
+		where id in (select user_id from account.memberships where {mine})`
 	for name, end := range map[string]string{
-		"revoked":            "update account.personal_access_tokens set revoked_at = now()",
-		"expired":            "update account.personal_access_tokens set expires_at = now()",
-		"of a disabled user": "update account.users set disabled_at = now()",
+		"revoked":            "update account.personal_access_tokens set revoked_at = now() where {mine}",
+		"expired":            "update account.personal_access_tokens set expires_at = now() where {mine}",
+		"of a disabled user": disable,
 	} {
 		t.Run("personal access token "+name, func(t *testing.T) {
-			s := newService(t)
+			s := s.forTest(t)
 			workspaceID, pat := s.reader()
 			if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
 				t.Fatalf("before: %d %s", a.Status, a.Body)
@@ -125,14 +126,14 @@ func TestAPI_RefusesEndedCredential(t *testing.T) {
 		})
 	}
 	for name, end := range map[string]string{
-		"revoked":            "update account.grants set state = 'revoked', revoked_at = now()",
-		"ended":              "update account.grants set ends_at = now()",
-		"pending":            "update account.grants set state = 'pending'",
-		"gone":               "delete from account.grants",
-		"of a disabled user": "update account.users set disabled_at = now()",
+		"revoked":            "update account.grants set state = 'revoked', revoked_at = now() where {mine}",
+		"ended":              "update account.grants set ends_at = now() where {mine}",
+		"pending":            "update account.grants set state = 'pending' where {mine}",
+		"gone":               "delete from account.grants where {mine}",
+		"of a disabled user": disable,
 	} {
 		t.Run("access token of a grant "+name, func(t *testing.T) {
-			s := newService(t)
+			s := s.forTest(t)
 			workspaceID, user := s.member(perm.ProgrammesRead)
 			token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
 			if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
@@ -209,30 +210,25 @@ func TestAPI_AcceptsEveryKindOfCredential(t *testing.T) {
 // The settings page shows when a credential was last used, even if the request was refused.
 func TestAPI_RecordsCredentialUse(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	service, err := New(
-		t.Context(),
-		configFor(w.Database.Resourceapi, "http://127.0.0.1:1"),
-		slog.New(slog.DiscardHandler),
-	)
+	s := newService(t)
+	workspaceID, user := s.member()
+	used, unused := s.PAT(workspaceID, user), s.PAT(workspaceID, user)
+	app, err := New(t.Context(), s.config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	workspaceID, user := w.Workspace(), w.User()
-	w.Member(workspaceID, user)
-	used, unused := w.PAT(workspaceID, user), w.PAT(workspaceID, user)
 	for _, token := range []string{used.Reveal(), unused.Reveal() + "x"} {
 		request := httptest.NewRequest("GET", listPath, nil)
 		request.Header.Set("Authorization", "Bearer "+token)
-		service.Handler.ServeHTTP(httptest.NewRecorder(), request)
+		app.Handler.ServeHTTP(httptest.NewRecorder(), request)
 	}
-	service.Close()
+	app.Close() // records the uses
 	const recorded = `select count(*) from account.token_uses u
-		join account.personal_access_tokens p on p.tenant_id = u.tenant_id and p.id = u.token_id`
-	if n := w.Count(recorded+" where hash = $1", credential.Hash(used.Reveal())); n != 1 {
+		join account.personal_access_tokens p on p.tenant_id = u.tenant_id and p.id = u.token_id where p.{mine}`
+	if n := s.Count(recorded+" and hash = $1", credential.Hash(used.Reveal())); n != 1 {
 		t.Error("the use is not recorded")
 	}
-	if n := w.Count(recorded); n != 1 {
+	if n := s.Count(recorded); n != 1 {
 		t.Errorf("%d uses recorded, want 1", n)
 	}
 }

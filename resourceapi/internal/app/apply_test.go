@@ -6,22 +6,20 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // apply runs the command with a file and returns its output.
-func apply(t *testing.T, w *postgrestest.Fixture, c ApplyCommand, file string) (string, error) {
+func apply(t *testing.T, s *service, c ApplyCommand, file string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := c.Run(t.Context(), []string{"ALMONER_DATABASE_URL=" + w.Database.Resourceapi}, strings.NewReader(file), &out)
+	err := c.Run(t.Context(), []string{"ALMONER_DATABASE_URL=" + s.Database.Resourceapi}, strings.NewReader(file), &out)
 	return out.String(), err
 }
 
 func TestApply_CreatesAndChangesForms(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	workspaceID, id := w.Workspace(), uuid.NewString()
+	s := newService(t)
+	workspaceID, id := s.Workspace(), uuid.NewString()
 	file := `clients: [{id: x, kind: service}]
 forms:
   - id: ` + id + `
@@ -34,28 +32,28 @@ forms:
       - {name: area, label: Where, type: select, required: false, options: [Kitchen, Garden]}
 `
 	const stored = "select count(*) from resource.forms where id = $1 and tenant_id = $2 and title = $3"
-	out, err := apply(t, w, ApplyCommand{DryRun: true}, file)
+	out, err := apply(t, s, ApplyCommand{DryRun: true}, file)
 	if err != nil || !strings.Contains(out, "create  "+id) || !strings.Contains(out, "Dry run") ||
-		strings.Contains(out, "embed key") || w.Count(stored, id, workspaceID, "Volunteer") != 0 {
+		strings.Contains(out, "embed key") || s.Count(stored, id, workspaceID, "Volunteer") != 0 {
 		t.Errorf("dry run: %s %v", out, err)
 	}
-	out, err = apply(t, w, ApplyCommand{}, file)
+	out, err = apply(t, s, ApplyCommand{}, file)
 	if err != nil || !strings.Contains(out, "embed key: alm_embed_") ||
-		w.Count(stored, id, workspaceID, "Volunteer") != 1 {
+		s.Count(stored, id, workspaceID, "Volunteer") != 1 {
 		t.Errorf("%s %v", out, err)
 	}
-	if out, err = apply(t, w, ApplyCommand{}, file); err != nil || out != "0 created, 0 changed, 1 unchanged\n" {
+	if out, err = apply(t, s, ApplyCommand{}, file); err != nil || out != "0 created, 0 changed, 1 unchanged\n" {
 		t.Errorf("again: %s %v", out, err)
 	}
 	renamed := strings.Replace(file, "Volunteer", "Help out", 1) + "    enabled: false\n"
-	out, err = apply(t, w, ApplyCommand{DryRun: true}, renamed)
+	out, err = apply(t, s, ApplyCommand{DryRun: true}, renamed)
 	if err != nil || !strings.Contains(out, "Help out: title, enabled\n") ||
-		w.Count(stored, id, workspaceID, "Volunteer") != 1 {
+		s.Count(stored, id, workspaceID, "Volunteer") != 1 {
 		t.Errorf("dry run of a change: %s %v", out, err)
 	}
-	out, err = apply(t, w, ApplyCommand{JSON: true}, renamed)
+	out, err = apply(t, s, ApplyCommand{JSON: true}, renamed)
 	if err != nil || !strings.Contains(out, `"action": "change"`) ||
-		w.Count(stored, id, workspaceID, "Help out") != 1 {
+		s.Count(stored, id, workspaceID, "Help out") != 1 {
 		t.Errorf("change: %s %v", out, err)
 	}
 }
@@ -63,13 +61,13 @@ forms:
 // A file with a mistake changes nothing, and the error names the mistake.
 func TestApply_InvalidFileChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
-	workspaceID, id := w.Workspace().String(), uuid.NewString()
+	s := newService(t)
+	workspaceID, id := s.Workspace().String(), uuid.NewString()
 	entry := func(id, title, name string) string {
 		return "  - {id: " + id + ", workspace: " + workspaceID + ", title: " + title +
 			", allowedOrigins: [], fields: [{name: " + name + ", label: A, type: text, required: false}]}\n"
 	}
-	if _, err := apply(t, w, ApplyCommand{}, "forms:\n"+entry(id, "One", "a")); err != nil {
+	if _, err := apply(t, s, ApplyCommand{}, "forms:\n"+entry(id, "One", "a")); err != nil {
 		t.Fatal(err)
 	}
 	for file, words := range map[string]string{
@@ -82,11 +80,11 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 		"forms:\n" + entry(id, "One", "a") + entry(id, "One", "a"):                          "earlier entry",
 		"forms:\n" + strings.Replace(entry(id, "One", "a"), "title", "colour: x, title", 1): "colour",
 	} {
-		if _, err := apply(t, w, ApplyCommand{}, file); err == nil || !strings.Contains(err.Error(), words) {
+		if _, err := apply(t, s, ApplyCommand{}, file); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v, want %q", file, err, words)
 		}
 	}
-	if n := w.Count("select count(*) from resource.forms"); n != 1 {
+	if n := s.rows("resource.forms", ""); n != 1 {
 		t.Errorf("%d forms", n)
 	}
 }
@@ -94,27 +92,27 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 // A file that names an unknown workspace changes nothing, not even the forms before it.
 func TestApply_UnknownWorkspaceChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.New(t)
+	s := newService(t)
 	unknown := uuid.NewString()
 	entry := func(workspace, title string) string {
 		return "  - {id: " + uuid.NewString() + ", workspace: " + workspace + ", title: " + title +
 			", allowedOrigins: [], fields: [{name: a, label: A, type: text, required: false}]}\n"
 	}
-	good := "forms:\n" + entry(w.Workspace().String(), "One")
+	good := "forms:\n" + entry(s.Workspace().String(), "One")
 	for _, dry := range []bool{true, false} {
-		out, err := apply(t, w, ApplyCommand{DryRun: dry}, good+entry(unknown, "Two"))
+		out, err := apply(t, s, ApplyCommand{DryRun: dry}, good+entry(unknown, "Two"))
 		if err == nil || out != "" ||
 			!strings.Contains(err.Error(), `forms[1] ("Two"): there is no workspace `+unknown) {
 			t.Errorf("%s %v", out, err)
 		}
 	}
-	if n := w.Count("select count(*) from resource.forms"); n != 0 {
+	if n := s.rows("resource.forms", ""); n != 0 {
 		t.Errorf("%d forms", n)
 	}
-	if out, err := apply(t, w, ApplyCommand{}, good); err != nil {
+	if out, err := apply(t, s, ApplyCommand{}, good); err != nil {
 		t.Errorf("%s %v", out, err)
 	}
-	if n := w.Count("select count(*) from resource.forms where created_by is null"); n != 1 {
+	if n := s.rows("resource.forms", "created_by is null"); n != 1 {
 		t.Errorf("%d forms without a user", n)
 	}
 }

@@ -1,30 +1,16 @@
 package app
 
 import (
-	"context"
-	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // Assistants and OAuth clients show the brand name of the deployment.
 func TestBrand_NoOtherNameIsShown(t *testing.T) {
 	t.Parallel()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
-	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
-	config.BrandName = "Harbour Trust"
-	app, err := New(context.Background(), config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(app.Close)
-	s.server = httptest.NewServer(app.Handler)
-	t.Cleanup(s.server.Close)
+	s := ownService(t, func(c *Config) { c.BrandName = "Harbour Trust" })
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	token := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	for what, c := range map[string]struct {

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"log/slog"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app := newApp(t, "postgres://nobody@127.0.0.1:1/none", "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
+	app := unconnected(t)
 	var routed []string
 	err = app.router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		path, err := route.GetPathTemplate()

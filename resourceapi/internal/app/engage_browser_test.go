@@ -15,24 +15,41 @@ import (
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// newBrowser opens a tab in a new browser.
+// sharedBrowser is a browser for all tests, which TestMain closes.
+var (
+	sharedBrowser = testkit.Once(func(t testing.TB) context.Context {
+		profile, err := localstore.ProcessDir("almoner-test-chromium-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := append(
+			chromedp.DefaultExecAllocatorOptions[:],
+			chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
+			chromedp.ModifyCmdFunc(localstore.WithoutPriority),
+			chromedp.NoSandbox,
+			chromedp.DisableGPU,
+			chromedp.Flag("disable-background-networking", true),
+			chromedp.UserDataDir(profile),
+			chromedp.WindowSize(1280, 800),
+		)
+		allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+		browser, closeBrowser := chromedp.NewContext(allocator)
+		closeSharedBrowser = func() { closeBrowser(); stop() }
+		if err := chromedp.Do(browser); err != nil { // starts it
+			t.Fatal(err)
+		}
+		return browser
+	})
+	closeSharedBrowser = func() {}
+)
+
+// newBrowser opens a tab with cookies of its own.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
-	options := append(
-		chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
-		chromedp.ModifyCmdFunc(localstore.WithoutPriority),
-		chromedp.NoSandbox,
-		chromedp.DisableGPU,
-		chromedp.Flag("disable-background-networking", true),
-		chromedp.UserDataDir(t.TempDir()),
-		chromedp.WindowSize(1280, 800),
-	)
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(stop)
-	tab, closeTab := chromedp.NewContext(allocator)
+	tab, closeTab := chromedp.NewContext(sharedBrowser(t), chromedp.WithNewBrowserContext())
 	t.Cleanup(closeTab)
 	return tab
 }
@@ -57,22 +74,23 @@ func newSite(t *testing.T, api, embedKey *string) *httptest.Server {
 
 // embedding is a service with its own address, a site that its form allows, and one that it does not.
 type embedding struct {
-	*engageService
+	*service
 	form             formRecord
 	allowed, foreign string
 }
 
+// sharedEmbedding is a service whose base URL is its own address, and which processes submissions.
+var sharedEmbedding = testkit.Once(func(t testing.TB) *service {
+	s := ownService(t)
+	s.serve(s.build(func(c *Config) { c.BaseURL = local(s.server) }))
+	s.work(s.app)
+	return s
+})
+
 func newEmbedding(t *testing.T) embedding {
 	t.Helper()
-	s := newEngageService(t)
+	s := sharedEmbedding(t).forTest(t)
 	api := local(s.server)
-	s.open(api)
-	s.server.Config.Handler = s.app.Handler
-	work, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { _ = s.app.Work(work, nil); close(ended) }()
-	t.Cleanup(func() { stop(); <-ended })
-
 	embedKey := ""
 	allowed, foreign := newSite(t, &api, &embedKey), newSite(t, &api, &embedKey)
 	_, h := s.workspace()
@@ -82,7 +100,7 @@ func newEmbedding(t *testing.T) embedding {
 }
 
 // asIfSlowlyFilled gives the page the token of an earlier one, since a page that is sent too quickly is refused.
-func (s *engageService) asIfSlowlyFilled(f formRecord, where ...chromedp.QueryOption) chromedp.Action[chromedp.Void] {
+func (s *service) asIfSlowlyFilled(f formRecord, where ...chromedp.QueryOption) chromedp.Action[chromedp.Void] {
 	return chromedp.SetValue(chromedp.CSS("[name=submissionToken]"), s.filled(f), where...)
 }
 
@@ -164,7 +182,7 @@ func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 		t.Errorf("%s", thanks)
 	}
 	e.until("processed", func() bool {
-		return e.Count(`select count(*) from resource.submissions where status = 'processed'
+		return e.Count(`select count(*) from resource.submissions where {mine} and status = 'processed'
 			and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`) == 1
 	})
 	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have processed them") })

@@ -22,7 +22,7 @@ type changedForm struct {
 	Enabled        bool
 }
 
-func (s *engageService) formNow(f formRecord, h header) (changedForm, string) {
+func (s *service) formNow(f formRecord, h header) (changedForm, string) {
 	s.t.Helper()
 	a := s.get(formsPath+"/"+f.ID.String(), h)
 	var now changedForm
@@ -33,14 +33,14 @@ func (s *engageService) formNow(f formRecord, h header) (changedForm, string) {
 	return now, a.Header.Get("ETag")
 }
 
-func (s *engageService) patch(f formRecord, h header, body string) answer {
+func (s *service) patch(f formRecord, h header, body string) answer {
 	s.t.Helper()
 	return s.do("PATCH", formsPath+"/"+f.ID.String(), h, body)
 }
 
 func TestForms_ReadAndChange(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	made := s.do("POST", formsPath, h, allTypes)
 	var f formRecord
@@ -90,7 +90,7 @@ func TestForms_ReadAndChange(t *testing.T) {
 // opened before can be submitted after that.
 func TestForms_CloseAndReopen(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	first := s.accepted(f)
@@ -111,7 +111,7 @@ func TestForms_CloseAndReopen(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	closed := s.Count("select extract(epoch from disabled_at)::bigint from resource.forms where id = $1", f.ID)
-	s.Exec("update resource.forms set disabled_at = disabled_at - interval '1 hour'")
+	s.Exec("update resource.forms set disabled_at = disabled_at - interval '1 hour' where {mine}")
 	if a := s.patch(f, h, `{"title":"Closed for now","enabled":false}`); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
@@ -127,7 +127,7 @@ func TestForms_CloseAndReopen(t *testing.T) {
 
 func TestForms_CreateClosed(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, strings.Replace(allTypes, "{", `{"enabled":false,`, 1))
 	if now, _ := s.formNow(f, h); now.Enabled || s.get(f.path(), nil).Status != 404 {
@@ -146,7 +146,7 @@ func TestForms_CreateClosed(t *testing.T) {
 
 func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.patch(f, h, `{"title":"Second"}`)
@@ -197,7 +197,7 @@ func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 
 func TestForms_RefusesInvalidChange(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for body, wrong := range map[string]string{

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // flood sends n submissions from the address, and counts the responses by status.
-func (s *engageService) flood(f formRecord, address string, n int) map[int]int {
+func (s *service) flood(f formRecord, address string, n int) map[int]int {
 	s.t.Helper()
 	counts, body := map[int]int{}, submissionOf("", goodAnswers())
 	for range n {
@@ -30,7 +31,7 @@ func (s *engageService) flood(f formRecord, address string, n int) map[int]int {
 }
 
 func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	keyed := header{"X-Forwarded-For": "198.51.100.7", "Idempotency-Key": "first"}
@@ -62,7 +63,7 @@ func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 
 // A caller with IPv6 has a whole /64, which counts as one address.
 func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	if counts := s.flood(f, "2001:db8:1:2::1", 60); counts[400] != 60 {
@@ -77,14 +78,15 @@ func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
 }
 
 func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
-	s := newEngageService(t)
+	redis := testkit.NewRedis(t)
+	s := ownService(t, func(c *Config) { c.RedisURL = credential.Secret(redis.URL) })
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.accepted(f)
 	if a := s.get("/readyz", nil); a.Status != 200 || a.Body != `{"keys":"ok","postgres":"ok","redis":"ok"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	s.redis.Kill()
+	redis.Kill()
 	began := time.Now()
 	s.accepted(f)
 	if took := time.Since(began); took >= testkit.StoreWait {
@@ -97,10 +99,10 @@ func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 		a.Body != `{"keys":"ok","postgres":"ok","redis":"does not answer"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	if !strings.Contains(s.log.String(), "Redis unavailable") || strings.Contains(s.log.String(), s.redis.URL) {
+	if !strings.Contains(s.log.String(), "Redis unavailable") || strings.Contains(s.log.String(), redis.URL) {
 		t.Error("the log does not report the failure, or contains a secret")
 	}
-	if err := s.redis.Restart(t.Context()); err != nil {
+	if err := redis.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Redis is not called for two seconds after a failure. The counts of this process would last for a minute.
@@ -110,14 +112,15 @@ func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 }
 
 func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
-	s := newEngageService(t, waitsFor(testkit.SilentStoreWait))
+	redis := testkit.NewRedis(t)
+	s := ownService(t, func(c *Config) { c.RedisURL = credential.Secret(redis.URL) }, silently)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.accepted(f)
-	if err := s.redis.Pause(); err != nil {
+	if err := redis.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	defer s.redis.Resume()
+	defer redis.Resume()
 	began := time.Now()
 	var group sync.WaitGroup
 	for i := range 20 {

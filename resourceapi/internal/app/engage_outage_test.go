@@ -1,34 +1,22 @@
 package app
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
-	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t, silently)
+	s := ownService(t, silently)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	first := s.accepted(f)
-	w, through := newWire(t, s.Database.Resourceapi)
-	s.config.DatabaseURL = credential.Secret(through)
-
+	var w *wire
+	worker := s.build(through(t, &w)) // the API connects to Postgres directly
 	w.freeze()
-	api := s.app // connects to Postgres directly
-	s.open(base)
-	work, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	worker := s.app
-	go func() { _ = worker.Work(work, nil); close(ended) }()
-	defer func() { stop(); <-ended }()
-	s.app = api
+	s.work(worker)
 	s.until("the first attempt to connect has failed", func() bool {
 		return strings.Contains(s.log.String(), "submissions not processed and webhooks not sent; retrying")
 	})
@@ -47,14 +35,12 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 
 func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	body, path := submissionOf(s.submissionToken(f), goodAnswers()), s.accepted(f).StatusURL[len(base):]
-	w, through := newWire(t, s.Database.Resourceapi)
-	s.config.DatabaseURL, s.config.StoreWait = credential.Secret(through), testkit.SilentStoreWait
-	s.open(base)
-	s.server.Config.Handler = s.app.Handler
+	var w *wire
+	s.serve(s.build(silently, through(t, &w)))
 	w.freeze()
 	requests{
 		"form":            func() answer { return s.get(f.path(), nil) },
@@ -72,13 +58,13 @@ func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
 // A user who submits a form during an outage gets a page that resubmits the answers with one click.
 func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	w, through := newWire(t, s.Database.Resourceapi)
-	s.config.DatabaseURL, s.config.StoreWait = credential.Secret(through), testkit.SilentStoreWait
-	s.open(local(s.server)) // so that the browser's Origin is the page's own
-	s.server.Config.Handler = s.app.Handler
+	var w *wire
+	s.serve(s.build(silently, through(t, &w), func(c *Config) {
+		c.BaseURL = local(s.server) // so that the browser's Origin is the page's own
+	}))
 	tab, button := newBrowser(t), chromedp.CSS("button[type=submit]")
 	do := func(steps ...chromedp.Action[chromedp.Void]) {
 		t.Helper()
@@ -105,9 +91,9 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	fields := goodFields(s.filled(f))
 	pages := requests{
 		"opened":    func() answer { return s.get(f.path()+"/embed", nil) },
-		"sent":      func() answer { return s.send(f, nil, fields) },
-		"elsewhere": func() answer { return s.send(f, header{"Origin": otherOrigin}, fields) },
-		"empty":     func() answer { return s.send(f, nil, nil) },
+		"sent":      func() answer { return s.sendPage(f, nil, fields) },
+		"elsewhere": func() answer { return s.sendPage(f, header{"Origin": otherOrigin}, fields) },
+		"empty":     func() answer { return s.sendPage(f, nil, nil) },
 		"accepted":  func() answer { return s.get(f.path()+"/embed?submission=x&token=y", nil) },
 	}.send()
 	opened, sent := pages["opened"], pages["sent"]
@@ -148,7 +134,7 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	do(chromedp.Click(button))
 	says("We received your answers")
 	if n := s.Count(`select count(*) from resource.submissions
-		where answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org","days":["Friday"],
+		where {mine} and answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org","days":["Friday"],
 			"about":"One line.\nAnother line.","privacy":true}'`); n != 1 {
 		t.Error("the stored answers are not those typed")
 	}

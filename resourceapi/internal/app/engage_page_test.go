@@ -32,13 +32,13 @@ func goodFields(token string) url.Values {
 	}
 }
 
-func (s *engageService) send(f formRecord, h header, fields url.Values) answer {
+func (s *service) sendPage(f formRecord, h header, fields url.Values) answer {
 	s.t.Helper()
 	return s.do("POST", f.path()+"/embed", h.with("Content-Type", "application/x-www-form-urlencoded"), fields.Encode())
 }
 
 // filled returns the token of a page that was opened ten seconds ago.
-func (s *engageService) filled(f formRecord) string {
+func (s *service) filled(f formRecord) string {
 	return s.tokens.ForSubmission(f.ID, time.Now().Add(-10*time.Second))
 }
 
@@ -54,7 +54,7 @@ func problems(a answer) map[string]string {
 
 func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newWorker(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	a := s.get(f.path()+"/embed?frame=1", nil)
@@ -90,7 +90,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 		t.Errorf("%s", policy)
 	}
 
-	done := s.send(f, header{"Origin": base}, goodFields(s.filled(f)))
+	done := s.sendPage(f, header{"Origin": base}, goodFields(s.filled(f)))
 	if done.Status != 303 || !strings.HasPrefix(done.Header.Get("Location"), f.path()+"/embed?") {
 		t.Fatalf("%d %v %s", done.Status, done.Header, done.Body)
 	}
@@ -99,9 +99,8 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 		!strings.Contains(thanks.Body, `http-equiv="refresh"`) {
 		t.Errorf("%d %s", thanks.Status, thanks.Body)
 	}
-	s.run()
 	s.until("processed", func() bool {
-		return s.Count("select count(*) from resource.submissions where status = 'processed'") == 1
+		return s.rows("resource.submissions", "status = 'processed'") == 1
 	})
 	thanks = s.get(done.Header.Get("Location"), nil)
 	if strings.Contains(thanks.Body, `http-equiv="refresh"`) ||
@@ -109,7 +108,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 		t.Errorf("%s", thanks.Body)
 	}
 	if n := s.Count(`select count(*) from resource.submissions
-		where answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
+		where {mine} and answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
 		"hours":3.5,"from":"2026-02-28","area":"Garden","days":["Monday","Friday"],
 		"about":"One line.\nAnother line.","news":false,"privacy":true}'`); n != 1 {
 		t.Error("the stored answers are not those typed")
@@ -130,7 +129,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 
 func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	fields := goodFields(s.filled(f))
@@ -139,7 +138,7 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	fields.Set("a.hours", "3,5")
 	fields.Set("a.area", "Roof")
 	fields.Del("a.privacy")
-	a := s.send(f, nil, fields)
+	a := s.sendPage(f, nil, fields)
 	found := problems(a)
 	if a.Status != 400 || len(found) != 4 || found["f1"] == "" || found["f3"] == "" || found["f5"] == "" ||
 		found["f9"] == "" {
@@ -166,14 +165,14 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	if s.submissions() != 0 {
 		t.Error("an invalid submission was stored")
 	}
-	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 303 {
+	if a := s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 303 {
 		t.Errorf("%d", a.Status)
 	}
-	if a := s.send(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 ||
+	if a := s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 ||
 		!strings.Contains(a.Body, "already sent") {
 		t.Errorf("%d", a.Status)
 	}
-	old := s.send(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
+	old := s.sendPage(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
 	if old.Status != 400 || !strings.Contains(old.Body, "more than an hour") ||
 		!strings.Contains(old.Body, `value="Ada Okafor"`) {
 		t.Errorf("%d %s", old.Status, old.Body)
@@ -182,11 +181,11 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 
 func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for _, origin := range []string{otherOrigin, "null"} {
-		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 403 ||
+		if a := s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 403 ||
 			!strings.Contains(a.Body, "cannot be sent from here") {
 			t.Errorf("%s: %d", origin, a.Status)
 		}
@@ -195,14 +194,14 @@ func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 		t.Error("a submission of a refused origin was stored")
 	}
 	for _, origin := range []string{base, goodOrigin} {
-		if a := s.send(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 303 {
+		if a := s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 303 {
 			t.Errorf("%s: %d", origin, a.Status)
 		}
 	}
 	if a := s.do("POST", f.path()+"/embed", header{"Content-Type": "application/json"}, "{}"); a.Status != 400 {
 		t.Errorf("%d", a.Status)
 	}
-	if a := s.send(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}); a.Status != 413 ||
+	if a := s.sendPage(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}); a.Status != 413 ||
 		!strings.Contains(a.Body, "too long") {
 		t.Errorf("%d", a.Status)
 	}
@@ -210,23 +209,22 @@ func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 
 func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newWorker(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	quick := s.send(f, nil, goodFields(s.submissionToken(f)))
+	quick := s.sendPage(f, nil, goodFields(s.submissionToken(f)))
 	if quick.Status != 400 || !strings.Contains(quick.Body, "very quick") || s.submissions() != 0 {
 		t.Errorf("%d, %d stored", quick.Status, s.submissions())
 	}
 	s.accepted(f) // scripts have no minimum time
-	s.run()
 	fields := goodFields(s.filled(f))
 	fields.Set("website", "https://buy.example")
-	trapped := s.send(f, nil, fields)
+	trapped := s.sendPage(f, nil, fields)
 	if trapped.Status != 303 {
 		t.Fatalf("%d", trapped.Status)
 	}
 	s.until("rejected", func() bool {
-		return s.Count("select count(*) from resource.submissions where status = 'rejected'") == 1
+		return s.rows("resource.submissions", "status = 'rejected'") == 1
 	})
 	page := s.get(trapped.Header.Get("Location"), nil)
 	if !strings.Contains(page.Body, "could not accept") ||
@@ -234,7 +232,8 @@ func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 		t.Errorf("%s", page.Body)
 	}
 	s.until("the other is processed", func() bool { return s.supporters() == 1 })
-	const rejected = "select count(*) from resource.submissions where status = 'rejected' and supporter_id is null"
+	const rejected = `select count(*) from resource.submissions
+		where {mine} and status = 'rejected' and supporter_id is null`
 	if n := s.Count(rejected); n != 1 {
 		t.Errorf("%d", n)
 	}
@@ -242,7 +241,7 @@ func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 
 func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	for name, kind := range map[string]string{
 		"embed.js":  "text/javascript",
 		"form.js":   "text/javascript",

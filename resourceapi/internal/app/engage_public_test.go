@@ -13,7 +13,7 @@ import (
 
 func TestPublicForms_Definition(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	a := s.get(f.path(), nil)
@@ -44,7 +44,7 @@ func TestPublicForms_Definition(t *testing.T) {
 
 func TestPublicForms_ClosedFormIs404(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	good := submissionOf(s.submissionToken(f), goodAnswers())
@@ -75,7 +75,7 @@ func TestPublicForms_ClosedFormIs404(t *testing.T) {
 	} {
 		s.Exec(state, workspaceID)
 		gone(f, why)
-		s.Exec("update resource.forms set disabled_at = null")
+		s.Exec("update resource.forms set disabled_at = null where {mine}")
 		s.Exec(
 			`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
 			values ($1, 'engage', true, true)
@@ -83,18 +83,18 @@ func TestPublicForms_ClosedFormIs404(t *testing.T) {
 			workspaceID,
 		)
 	}
-	s.Exec("update account.tenant_modules set provisioned = false where module = 'engage'")
+	s.Exec("update account.tenant_modules set provisioned = false where {mine} and module = 'engage'")
 	if a := s.get(f.path(), nil); a.Status != 503 || a.code(t) != "TENANT_NOT_PROVISIONED" ||
 		a.Header.Get("Retry-After") != "" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	s.Exec("update account.tenant_modules set provisioned = true where module = 'engage'")
+	s.Exec("update account.tenant_modules set provisioned = true where {mine} and module = 'engage'")
 	s.acceptedAs(s.submit(f, nil, good))
 }
 
 func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	body := submissionOf(s.submissionToken(f), goodAnswers())
@@ -146,8 +146,8 @@ func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 
 func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
-	_, h := s.workspace()
+	s := newService(t)
+	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	token := s.submissionToken(f)
 	for name, wrong := range map[string][]any{
@@ -195,7 +195,8 @@ func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 	if len(both) != 2 || both["email"] == "" || both["privacy"] == "" {
 		t.Errorf("%v", both)
 	}
-	if n := s.submissions() + s.Count("select count(*) from river.river_job"); n != 0 {
+	if n := s.submissions() + s.Count(`select count(*) from river.river_job
+		where args->>'workspace' = $1`, workspaceID.String()); n != 0 {
 		t.Errorf("%d rows", n)
 	}
 	longest := goodAnswers()
@@ -205,7 +206,7 @@ func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 
 func TestSubmit_RefusesInvalidBody(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	token := s.submissionToken(f)
@@ -243,7 +244,7 @@ func TestSubmit_RefusesInvalidBody(t *testing.T) {
 
 func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	token := s.submissionToken(f)
@@ -291,7 +292,7 @@ func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 
 func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	keyed := header{"Idempotency-Key": "once"}
@@ -312,9 +313,9 @@ func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 	}
 	same("again", keyed)
 	same("from elsewhere", keyed.with("Origin", otherOrigin))
-	s.Exec("update resource.forms set disabled_at = now()")
+	s.Exec("update resource.forms set disabled_at = now() where {mine}")
 	same("closed", keyed)
-	s.Exec("update resource.forms set disabled_at = null")
+	s.Exec("update resource.forms set disabled_at = null where {mine}")
 	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'", workspaceID)
 	same("Engage off", keyed)
 	if a := s.submit(f, keyed, body+" "); a.Status != 409 || a.code(t) != "CONFLICT" {
@@ -328,7 +329,7 @@ func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 	if n := s.submissions(); n != 2 {
 		t.Errorf("%d submissions", n)
 	}
-	s.Exec("update resource.idempotency_keys set created_at = now() - interval '24 hours'")
+	s.Exec("update resource.idempotency_keys set created_at = now() - interval '24 hours' where {mine}")
 	if a := s.submit(f, keyed, body); a.Status != 409 || !strings.Contains(a.Body, "submissionToken") {
 		t.Errorf("after a day: %d %s", a.Status, a.Body)
 	}
@@ -357,7 +358,7 @@ func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 
 func TestStatus_RequiresItsToken(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	mine, yours := s.accepted(f), s.accepted(f)
@@ -387,7 +388,7 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 	if a := s.get(address, nil); a.Status != 404 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	s.Exec("update resource.forms set disabled_at = now()")
+	s.Exec("update resource.forms set disabled_at = now() where {mine}")
 	if state := s.state(mine); state.Status != "accepted" || len(state.Reasons) != 0 {
 		t.Errorf("%+v", state)
 	}

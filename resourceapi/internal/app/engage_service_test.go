@@ -1,12 +1,8 @@
 package app
 
 import (
-	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,14 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/await"
-	"github.com/almonerhq/almoner/shared/devkit/localstore"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const (
@@ -31,69 +20,8 @@ const (
 	otherOrigin = "https://elsewhere.example"
 )
 
-// An engageService is a service with a working Engage module: its job queue is migrated and Redis runs.
-type engageService struct {
-	*service
-	redis  *localstore.Redis
-	tokens *engage.Tokens // sealed with the service's own key
-	config Config
-}
-
-func newEngageService(t *testing.T, changes ...change) *engageService {
-	t.Helper()
-	s := &engageService{
-		service: &service{
-			Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
-			t:       t,
-			key:     newKey(t, "key-1"),
-			log:     &lockedBuffer{},
-		},
-		redis: testkit.NewRedis(t),
-	}
-	master := []byte("0123456789abcdef0123456789abcdef")
-	tokens, err := engage.NewTokens(seal.NewKeys(master))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.tokens = tokens
-	s.server = httptest.NewUnstartedServer(nil)
-	s.config = Config{
-		Listen:      "127.0.0.1:0",
-		BaseURL:     base,
-		DatabaseURL: credential.Secret(s.Database.Resourceapi),
-		Connections: 12,
-		JWKSURL:     newAuthserver(t, s.key).URL,
-		RedisURL:    credential.Secret(s.redis.URL),
-		StoreWait:   testkit.StoreWait,
-		searchTime:  testkit.StoreWait / 2,
-		Worker:      true,
-		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(master)),
-		Proxies:     "127.0.0.1",
-	}
-	for _, change := range changes {
-		change(&s.config)
-	}
-	s.open(base)
-	s.server.Config.Handler = s.app.Handler
-	s.server.Start()
-	t.Cleanup(s.server.Close)
-	return s
-}
-
-// open builds the service again with the base URL.
-func (s *engageService) open(baseURL string) {
-	s.t.Helper()
-	s.config.BaseURL = baseURL
-	var err error
-	s.app, err = New(context.Background(), s.config, slog.New(slog.NewJSONHandler(s.log, nil)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(s.app.Close)
-}
-
 // workspace creates a workspace and returns the headers of a member with every permission of Engage.
-func (s *engageService) workspace() (uuid.UUID, header) {
+func (s *service) workspace() (uuid.UUID, header) {
 	s.t.Helper()
 	held := []perm.Permission{
 		perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions, perm.EngageWriteSubmissions,
@@ -136,7 +64,7 @@ type formRecord struct {
 	EmbedKey string `json:"embedKey"`
 }
 
-func (s *engageService) makeForm(h header, definition string) formRecord {
+func (s *service) makeForm(h header, definition string) formRecord {
 	s.t.Helper()
 	a := s.do("POST", formsPath, h, definition)
 	var f formRecord
@@ -150,7 +78,7 @@ func (s *engageService) makeForm(h header, definition string) formRecord {
 func (f formRecord) path() string { return publicPath + "/forms/" + f.EmbedKey }
 
 // submissionToken reads the form as its sender does, and returns the token.
-func (s *engageService) submissionToken(f formRecord) string {
+func (s *service) submissionToken(f formRecord) string {
 	s.t.Helper()
 	var body struct{ SubmissionToken string }
 	a := s.get(f.path(), nil)
@@ -167,7 +95,7 @@ func submissionOf(token string, answers any) string {
 }
 
 // submit sends a submission with the body.
-func (s *engageService) submit(f formRecord, h header, body string) answer {
+func (s *service) submit(f formRecord, h header, body string) answer {
 	s.t.Helper()
 	return s.do("POST", f.path()+"/submissions", h.json(), body)
 }
@@ -179,12 +107,12 @@ type sentSubmission struct {
 }
 
 // accepted sends good answers and returns the accepted submission.
-func (s *engageService) accepted(f formRecord) sentSubmission {
+func (s *service) accepted(f formRecord) sentSubmission {
 	s.t.Helper()
 	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), goodAnswers())))
 }
 
-func (s *engageService) acceptedAs(a answer) sentSubmission {
+func (s *service) acceptedAs(a answer) sentSubmission {
 	s.t.Helper()
 	var body sentSubmission
 	a.decode(s.t, &body)
@@ -201,7 +129,7 @@ type submissionState struct {
 	Reasons []string
 }
 
-func (s *engageService) state(of sentSubmission) submissionState {
+func (s *service) state(of sentSubmission) submissionState {
 	s.t.Helper()
 	a := s.get(strings.TrimPrefix(of.StatusURL, base), nil)
 	var state submissionState
@@ -213,7 +141,7 @@ func (s *engageService) state(of sentSubmission) submissionState {
 }
 
 // ended waits until the submission is finished.
-func (s *engageService) ended(of sentSubmission) submissionState {
+func (s *service) ended(of sentSubmission) submissionState {
 	s.t.Helper()
 	var state submissionState
 	await.NoError(s.t, func() error {
@@ -241,7 +169,7 @@ func (a answer) fields(t *testing.T) map[string]string {
 	return body.Error.Fields
 }
 
-func (s *engageService) submissions() int {
+func (s *service) submissions() int {
 	s.t.Helper()
-	return s.Count("select count(*) from resource.submissions")
+	return s.rows("resource.submissions", "")
 }

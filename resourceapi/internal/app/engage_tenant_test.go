@@ -14,7 +14,7 @@ import (
 
 func TestForms_CreateAndListNewestFirst(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	if a := s.get(formsPath, h); a.Status != 200 || strings.TrimSpace(a.Body) != `{"data":[],"meta":{"count":0}}` {
 		t.Fatalf("%d %s", a.Status, a.Body)
@@ -93,7 +93,7 @@ func TestForms_CreateAndListNewestFirst(t *testing.T) {
 
 func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	routes := map[perm.Permission]func(header) answer{
@@ -118,17 +118,17 @@ func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
 		if a := call(header{}); a.Status != 401 {
 			t.Errorf("without a credential: %d", a.Status)
 		}
-		s.Exec("update account.tenant_modules set enabled = false where module = 'engage'")
+		s.Exec("update account.tenant_modules set enabled = false where {mine} and module = 'engage'")
 		if a := call(h); a.Status != 403 || a.code(t) != "MODULE_NOT_ENABLED" {
 			t.Errorf("Engage off: %d %s", a.Status, a.Body)
 		}
-		s.Exec("update account.tenant_modules set enabled = true where module = 'engage'")
+		s.Exec("update account.tenant_modules set enabled = true where {mine} and module = 'engage'")
 	}
 }
 
 func TestForms_RefusesInvalidDefinition(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	field := func(members string) string {
 		return `{"title":"T","allowedOrigins":[],"fields":[{"name":"a","label":"A","type":"text"},{` + members + `}]}`
@@ -192,7 +192,7 @@ func TestForms_RefusesInvalidDefinition(t *testing.T) {
 			t.Errorf("%.120s: %v", body, problems)
 		}
 	}
-	if n := s.Count("select count(*) from resource.forms"); n != 0 {
+	if n := s.rows("resource.forms", ""); n != 0 {
 		t.Errorf("%d forms stored", n)
 	}
 	for _, o := range []string{
@@ -209,7 +209,7 @@ func TestForms_RefusesInvalidDefinition(t *testing.T) {
 
 func TestForms_CreateIsIdempotent(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	keyed := h.with("Idempotency-Key", "one")
 	if a := s.do("POST", formsPath, keyed, `{}`); a.Status != 400 {
@@ -218,7 +218,7 @@ func TestForms_CreateIsIdempotent(t *testing.T) {
 	first := s.do("POST", formsPath, keyed, allTypes)
 	again := s.do("POST", formsPath, keyed, allTypes)
 	if first.Status != 201 || again.Status != 201 || again.Body != first.Body ||
-		s.Count("select count(*) from resource.forms") != 1 {
+		s.rows("resource.forms", "") != 1 {
 		t.Errorf("%d %s\n%d %s", first.Status, first.Body, again.Status, again.Body)
 	}
 	if a := s.do("POST", formsPath, keyed, `{}`); a.Status != 409 {
@@ -228,10 +228,9 @@ func TestForms_CreateIsIdempotent(t *testing.T) {
 
 func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newWorker(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	s.run()
 	first := s.accepted(f)
 	s.ended(first)
 	exact := goodAnswers()

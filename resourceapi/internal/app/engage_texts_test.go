@@ -16,7 +16,7 @@ var withTexts = strings.Replace(allTypes, "{", `{"introduction":"Come <b>and</b>
 
 func TestForms_TextsAreStoredAndChanged(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, withTexts)
 	path := formsPath + "/" + f.ID.String()
@@ -77,7 +77,7 @@ func TestForms_TextsAreStoredAndChanged(t *testing.T) {
 
 func TestForms_TextsHaveRules(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for member, values := range map[string][]string{
@@ -115,7 +115,7 @@ func TestForms_TextsHaveRules(t *testing.T) {
 
 func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, withTexts)
 	a := s.get(f.path()+"/embed", nil)
@@ -133,7 +133,7 @@ func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 	fields := goodFields(s.filled(f))
 	fields.Set("a.email", "ada at example")
 	fields.Del("a.privacy")
-	wrong := s.send(f, nil, fields)
+	wrong := s.sendPage(f, nil, fields)
 	if found := problems(wrong); found["f1"] != "Rhowch gyfeiriad e-bost, er enghraifft enw@example.org." ||
 		found["f9"] != "Cytunwch i hyn er mwyn anfon y ffurflen." ||
 		!strings.Contains(wrong.Body, "<title>Cywirwch: Volunteer with us</title>") {
@@ -150,7 +150,7 @@ func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 	if script.Status != 400 || !strings.Contains(script.Body, "Cytunwch i hyn er mwyn anfon y ffurflen.") {
 		t.Errorf("%d %s", script.Status, script.Body)
 	}
-	done := s.send(f, nil, goodFields(s.filled(f)))
+	done := s.sendPage(f, nil, goodFields(s.filled(f)))
 	if thanks := s.get(done.Header.Get("Location"), nil); !strings.Contains(thanks.Body, "See you on Saturday.") ||
 		!strings.Contains(thanks.Body, "Rydym yn eu prosesu nawr.") || strings.Contains(thanks.Body, "Bring gloves") {
 		t.Errorf("%s", thanks.Body)
@@ -160,7 +160,7 @@ func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 // A closed form looks like one that does not exist, in any language.
 func TestPublicPage_ClosedFormDoesNotShowItsLanguage(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, withTexts)
 	s.patch(f, h, `{"enabled":false}`)
@@ -179,7 +179,7 @@ func TestPublicPage_ClosedFormDoesNotShowItsLanguage(t *testing.T) {
 
 func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for query, want := range map[string]string{
@@ -217,7 +217,7 @@ func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
 
 func TestPublicPage_ShowsBrandOfDeployment(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for _, query := range []string{"", "?frame=1"} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,17 +20,16 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func (s *engageService) supporters() int {
+func (s *service) supporters() int {
 	s.t.Helper()
-	return s.Count("select count(*) from resource.supporters")
+	return s.rows("resource.supporters", "")
 }
 
 func TestWorker_CreatesSupporter(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newWorker(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	s.run()
 	one := s.accepted(f)
 	if state := s.ended(one); state.Status != "processed" || len(state.Reasons) != 0 {
 		t.Fatalf("%+v", state)
@@ -50,10 +48,9 @@ func TestWorker_CreatesSupporter(t *testing.T) {
 
 func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newWorker(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	s.run()
 	s.ended(s.accepted(f))
 	answers := goodAnswers()
 	answers["name"], answers["phone"], answers["email"] = "Mallory", "00000", "ADA@example.ORG"
@@ -61,8 +58,8 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	if state := s.ended(again); state.Status != "processed" {
 		t.Fatalf("%+v", state)
 	}
-	if n := s.Count("select count(*) from resource.supporters where name = 'Ada Okafor' and phone = '+44 20 7946 " +
-		"0958'"); n != 1 ||
+	if n := s.rows("resource.supporters", `name = 'Ada Okafor'
+		and phone = '+44 20 7946 0958'`); n != 1 ||
 		s.supporters() != 1 {
 		t.Errorf("%d of %d", n, s.supporters())
 	}
@@ -84,11 +81,11 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 }
 
 // kept returns the Engage part of the store, which must not be used to add jobs.
-func (s *engageService) kept() *postgres.Engage { return s.app.store.Engage(nil) }
+func (s *service) kept() *postgres.Engage { return s.app.store.Engage(nil) }
 
 func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
 	one := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"})))
@@ -126,7 +123,7 @@ func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 }
 
 // holdSupporters blocks the insertion of supporters until released.
-func (s *engageService) holdSupporters() (release func()) {
+func (s *service) holdSupporters() (release func()) {
 	s.t.Helper()
 	owner, err := pgx.Connect(context.Background(), s.Database.Owner)
 	if err != nil {
@@ -141,12 +138,12 @@ func (s *engageService) holdSupporters() (release func()) {
 }
 
 // held reports whether a session waits to add a supporter.
-func (s *engageService) held() bool {
+func (s *service) held() bool {
 	return s.Count(`select count(*) from `+testkit.Locks+`
 		where relation = 'resource.supporters'::regclass and not granted`) > 0
 }
 
-func (s *engageService) until(what string, happened func() bool) {
+func (s *service) until(what string, happened func() bool) {
 	s.t.Helper()
 	defer func() {
 		if s.t.Failed() {
@@ -158,7 +155,7 @@ func (s *engageService) until(what string, happened func() bool) {
 
 func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	one := s.accepted(f)
@@ -202,7 +199,9 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
 		_ = flag.Set("test.parallel", testsAtOnce)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	closeSharedBrowser()
+	os.Exit(code)
 }
 
 func work(database string) {
@@ -224,25 +223,12 @@ func work(database string) {
 
 func TestWorker_ServesProbes(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	api := s.app
-	w, through := newWire(t, s.Database.Resourceapi)
-	s.config.DatabaseURL, s.config.WorkerListen = credential.Secret(through), "127.0.0.1:0"
-	s.open(base)
-	worker := s.app
-	s.app = api
-	work, stop := context.WithCancel(t.Context())
-	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
-	go func() { ended <- worker.Work(work, func(address net.Addr) { listening <- address }) }()
-	var address string
-	select {
-	case at := <-listening:
-		address = "http://" + at.String()
-	case err := <-ended:
-		t.Fatal(err)
-	}
+	var w *wire
+	at, stop := s.work(s.build(through(t, &w), func(c *Config) { c.WorkerListen = "127.0.0.1:0" }))
+	address := <-at
 	says := func(path string, want int) {
 		t.Helper()
 		response, err := http.Get(address + path)
@@ -265,13 +251,10 @@ func TestWorker_ServesProbes(t *testing.T) {
 	says("/readyz", 503)
 	w.thaw()
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // startWorker starts a worker process; kill kills it, like a crash.
-func (s *engageService) startWorker() (kill func()) {
+func (s *service) startWorker() (kill func()) {
 	s.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -292,7 +275,7 @@ func (s *engageService) startWorker() (kill func()) {
 
 func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
 
@@ -313,7 +296,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	s.until("the dead worker's transaction is gone", func() bool {
 		return s.Count("select count(*) from "+testkit.Locks+" where relation = 'resource.supporters'::regclass") == 0
 	})
-	if s.supporters() != 0 || s.Count("select count(*) from resource.submissions where status = 'accepted'") != sent {
+	if s.supporters() != 0 || s.rows("resource.submissions", "status = 'accepted'") != sent {
 		t.Fatal("the killed worker did part of the work")
 	}
 	if s.Count("select count(*) from river.river_job where state = 'running'") == 0 {
@@ -336,7 +319,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 
 func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.Exec("revoke insert on river.river_job from almoner_resourceapi")
@@ -354,7 +337,7 @@ func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
 // F17: River runs priority 1 first. A workspace with a flooded form waits behind one with few submissions.
 func TestSubmissions_FloodedWorkspaceHasLowerPriority(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	_, h := s.workspace()
 	flooded := s.makeForm(h, allTypes)
 	s.accepted(flooded)

@@ -17,10 +17,10 @@ const (
 // erasures counts the audit events of an action, and fails if one has what was erased.
 func (s *service) erasures(action string) int {
 	s.t.Helper()
-	if s.Count("select count(*) from account.audit_events where detail::text ilike '%example.org%'") > 0 {
+	if s.rows("account.audit_events", "detail::text ilike '%example.org%'") > 0 {
 		s.t.Error("an audit event has what was erased")
 	}
-	return s.Count("select count(*) from account.audit_events where action = $1", action)
+	return s.rows("account.audit_events", "action = $1", action)
 }
 
 func TestErase_Draft(t *testing.T) {
@@ -47,7 +47,7 @@ func TestErase_Draft(t *testing.T) {
 
 func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	_, elsewhere := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -103,8 +103,8 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 		s.do("POST", supportersPath+"/erase", h, wrong).expect(t, 400, "VALIDATION_ERROR", "")
 	}
 	s.do("DELETE", person, h, "").expect(t, 404, "NOT_FOUND", "")
-	if n := s.Count("select count(*) from resource.submissions") +
-		s.Count("select count(*) from resource.supporters"); n != 0 {
+	if n := s.rows("resource.submissions", "") +
+		s.rows("resource.supporters", ""); n != 0 {
 		t.Errorf("%d records remain", n)
 	}
 	if s.erasures("submission.erased") != 1 || s.erasures("form.erased") != 1 || s.erasures("supporter.erased") != 1 {

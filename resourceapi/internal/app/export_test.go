@@ -25,7 +25,7 @@ type sentRecord struct {
 }
 
 // pages reads all pages of the form's submissions with the filter, in pages of two.
-func (s *engageService) pages(f formRecord, h header, filter string) (all []sentRecord) {
+func (s *service) pages(f formRecord, h header, filter string) (all []sentRecord) {
 	s.t.Helper()
 	cursor := ""
 	for {
@@ -46,7 +46,7 @@ func (s *engageService) pages(f formRecord, h header, filter string) (all []sent
 
 func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	kept := s.app.store.Engage(nil)
@@ -109,14 +109,14 @@ func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 	}
 }
 
-func (s *engageService) export(f formRecord, h header, query string) answer {
+func (s *service) export(f formRecord, h header, query string) answer {
 	s.t.Helper()
 	return s.get(formsPath+"/"+f.ID.String()+"/submissions/export"+query, h)
 }
 
 func TestExport_HasEverySubmissionOnce(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	const many = 1234
@@ -189,7 +189,7 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 
 func TestExport_Refusals(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	_, elsewhere := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -218,7 +218,7 @@ func TestExport_Refusals(t *testing.T) {
 // A third export of one credential is refused while two are being read.
 func TestExport_TwoInFlightOfOneCredential(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
@@ -243,7 +243,7 @@ func TestExport_TwoInFlightOfOneCredential(t *testing.T) {
 }
 
 // slowly begins a request and reads nothing of its response until stop, which closes the connection.
-func (s *engageService) slowly(path string, h header) (stop func()) {
+func (s *service) slowly(path string, h header) (stop func()) {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.server.Listener.Addr().String())
 	if err != nil {
@@ -271,7 +271,7 @@ func TestExport_EndsWithItsCredential(t *testing.T) {
 		"the permission is lost": `update account.memberships set permissions = '{engage:read:forms}'
 			where tenant_id = $1`,
 	} {
-		s := newEngageService(t)
+		s := ownService(t)
 		workspaceID, h := s.workspace()
 		f := s.makeForm(h, allTypes)
 		s.Exec(`insert into resource.submissions

@@ -64,13 +64,13 @@ func TestExternalID_DotsAreRefusedAtEveryEntrance(t *testing.T) {
 			t.Errorf("%d %s", batch.Status, batch.Body)
 		}
 		file := s.importCSV(h, "name,externalId\nx,"+dots+"\n")
-		s.process()
+		s.process(h, file)
 		if state := s.importState(h, file); state.Status != "rejected" || len(state.Errors) != 1 ||
 			state.Errors[0].Field != "externalId" {
 			t.Errorf("%+v", state)
 		}
 	}
-	if n := s.Count("select count(*) from resource.programmes where external_id in ('.', '..')"); n != 0 {
+	if n := s.rows("resource.programmes", "external_id in ('.', '..')"); n != 0 {
 		t.Errorf("%d programmes", n)
 	}
 }
@@ -144,7 +144,7 @@ func TestExternalID_ConcurrentPutsCreateOne(t *testing.T) {
 			created++
 		}
 	}
-	if n := s.Count("select count(*) from resource.programmes where external_id = '7'"); n != 1 || created != 1 {
+	if n := s.rows("resource.programmes", "external_id = '7'"); n != 1 || created != 1 {
 		t.Errorf("%d programmes, %d answers say that they created one", n, created)
 	}
 }
@@ -198,7 +198,7 @@ func TestBatch_ResultOfEachItem(t *testing.T) {
 	if again := s.do("POST", listPath+"/batch", keyed, body); again.Body != a.Body || !again.replayed() {
 		t.Errorf("%s", again.Body)
 	}
-	if distinct := s.Count("select count(distinct updated_at) from resource.programmes"); distinct != 4 {
+	if distinct := s.Count("select count(distinct updated_at) from resource.programmes where {mine}"); distinct != 4 {
 		t.Errorf("%d distinct times", distinct)
 	}
 }
@@ -227,16 +227,11 @@ func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
 	known := s.create(h, `{"name":"Known","externalId":"known","summary":"kept","status":"active"}`)
-	csv := h.with("Content-Type", "text/csv")
 	process := func(file string) string {
 		t.Helper()
-		a := s.do("POST", listPath+"/imports", csv, file)
-		var made struct{ ID uuid.UUID }
-		a.decode(t, &made)
-		if found, err := s.app.store.ProcessImport(t.Context()); err != nil || !found {
-			t.Fatalf("%v, %v; %d %s", found, err, a.Status, a.Body)
-		}
-		return s.get(listPath+"/imports/"+made.ID.String(), h).Body
+		path := s.importCSV(h, file)
+		s.process(h, path)
+		return s.get(path, h).Body
 	}
 	if got := process("name,externalId,status\nA,new,draft\nB,known,completed\nC,,\n"); !strings.Contains(
 		got, `"status":"processed","imported":3`) {
@@ -249,7 +244,7 @@ func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
 	// One row that cannot be written rejects all (P5).
 	got := process("name,externalId,status\nA2,new,active\n\nB2,known,draft\n")
 	if !strings.Contains(got, `"status":"rejected","imported":0,"errors":[{"row":4,"field":"status"`) ||
-		s.Count("select count(*) from resource.programmes where name in ('A2', 'B2')") != 0 {
+		s.rows("resource.programmes", "name in ('A2', 'B2')") != 0 {
 		t.Errorf("%s", got)
 	}
 }
@@ -257,7 +252,7 @@ func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
 // A write that gives an external id waits for another one that does, so that it sees the programme that has it.
 func TestExternalID_WritesWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	workspaceID, h := s.editor()
 	other, err := pgx.Connect(t.Context(), s.Database.Owner)
 	if err != nil {

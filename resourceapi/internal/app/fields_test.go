@@ -23,7 +23,7 @@ func membersOf(t *testing.T, a answer) []string {
 
 func TestFields_SelectMembersOfRecords(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, ofForms := s.workspace()
 	workspaceID, ofProgrammes := s.editor()
 	s.Programmes(workspaceID, 3)

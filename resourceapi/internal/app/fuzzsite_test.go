@@ -1,11 +1,8 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,28 +12,15 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// A fuzzed is all of resourceapi without a listener, with real stores and a workspace that has everything that inputs
-// can refer to.
+// A fuzzed is a service with a workspace that has everything that inputs can refer to. It is called without a listener.
 type fuzzed struct {
-	*postgrestest.Fixture
-	t      testing.TB
-	app    *App
-	key    signingKey
-	tokens *engage.Tokens // sealed with the service's own keys
-	log    *testkit.Log
-	from   fuzzkit.Addresses
-	cast   cast
-	left   int // inputs until the next cast
+	*service
+	from fuzzkit.Addresses
+	cast cast
+	left int // inputs until the next cast
 }
 
 // A cast is a workspace with a member who has every permission.
@@ -53,25 +37,7 @@ const inputsPerCast = 200
 
 func newFuzzed(t testing.TB) *fuzzed {
 	t.Helper()
-	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}, key: newKey(t, "key-1")}
-	s.Fixture = postgrestest.NewWithJobs(s.t, postgres.MigrateJobs)
-	master := bytes.Repeat([]byte{7}, 32)
-	var err error
-	s.tokens, err = engage.NewTokens(seal.NewKeys(master))
-	s.must(err)
-	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
-	config.RedisURL, config.Proxies = credential.Secret(testkit.NewRedis(t).URL), fuzzkit.Proxy
-	config.Keys = credential.Secret(base64.RawURLEncoding.EncodeToString(master))
-	s.app, err = New(context.Background(), config, slog.New(slog.NewTextHandler(s.log, nil)))
-	s.must(err)
-	t.Cleanup(s.app.Close)
-	return s
-}
-
-func (s *fuzzed) must(err error) {
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	return &fuzzed{service: ownService(fuzzkit.Outside(t), func(c *Config) { c.Proxies = fuzzkit.Proxy })}
 }
 
 // renew creates a new cast if the old one was used often or was changed.
@@ -86,8 +52,8 @@ func (s *fuzzed) renew() {
 	s.Member(c.workspaceID, user, everything...)
 	c.programme = s.Programmes(c.workspaceID, 3)[0]
 	c.pat = s.PAT(c.workspaceID, user, everything...).Reveal()
-	c.access = s.key.sign(s.t, claims(s.Grant(standing.Confidential, c.workspaceID, user, resource, everything...)))
-	c.assistant = s.key.sign(s.t, claims(s.Grant(standing.Connector, c.workspaceID, user, mcpResource, everything...)))
+	c.access = s.token(claims(s.Grant(standing.Confidential, c.workspaceID, user, resource, everything...)))
+	c.assistant = s.token(claims(s.Grant(standing.Connector, c.workspaceID, user, mcpResource, everything...)))
 	s.cast = c
 	s.get(listPath, "Bearer "+c.access, 200) // fetches the keys of access tokens
 	s.post(formsPath, "application/json", allTypes, 201, &s.cast.form)
@@ -102,7 +68,7 @@ func (s *fuzzed) renew() {
 	s.post(listPath+"/imports", "text/csv", "name\nx\n", 202, &made)
 	s.cast.importPath = strings.TrimPrefix(made.StatusURL, base)
 	var page struct{ Meta struct{ NextCursor string } }
-	s.answer(s.get(listPath+"?limit=1", "Bearer "+c.pat, 200), &page)
+	s.get(listPath+"?limit=1", "Bearer "+c.pat, 200).decode(s.t, &page)
 	s.cast.cursor = page.Meta.NextCursor
 }
 
@@ -114,7 +80,7 @@ func (s *fuzzed) get(target, authorization string, status int) answer {
 }
 
 func (s *fuzzed) post(target, contentType, body string, status int, into any) {
-	s.answer(s.send("POST", target, "Bearer "+s.cast.pat, contentType, body, status), into)
+	s.send("POST", target, "Bearer "+s.cast.pat, contentType, body, status).decode(s.t, into)
 }
 
 // send sends a request of the test itself and requires the status.
@@ -135,8 +101,6 @@ func (s *fuzzed) send(method, target, authorization, contentType, body string, s
 	}
 	return answer(got)
 }
-
-func (s *fuzzed) answer(a answer, into any) { s.must(jsonInto(a.Body, into)) }
 
 // submissionToken returns a token of a page opened a minute ago, as by a user.
 func (s *fuzzed) submissionToken() string {

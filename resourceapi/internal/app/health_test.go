@@ -2,24 +2,15 @@ package app
 
 import (
 	"testing"
-
-	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
 // ready.
 func TestReady_RequiresSigningKeysOnce(t *testing.T) {
 	t.Parallel()
-	s := &service{
-		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
-		t:       t,
-		key:     newKey(t, "key-1"),
-		log:     &lockedBuffer{},
-	}
-	authserver := newAuthserver(t, s.key)
+	authserver := newAuthserver(t)
 	authserver.answer(502, "")
-	s.start(s.Database.Resourceapi, authserver.URL)
+	s := ownService(t, func(c *Config) { c.JWKSURL, c.RedisURL = authserver.URL, "" })
 	ready := func() answer { return s.get("/readyz", nil) }
 	requests{"ready": ready}.unavailable(t)
 	authserver.publish(s.key)

@@ -8,8 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // importCSV sends a file and returns the path of its status.
@@ -51,23 +49,23 @@ func (s *service) importState(h header, path string) importState {
 	return state
 }
 
-// process runs the import worker's work now.
-func (s *service) process() {
+// process processes the import, or waits until another test, which processes all imports too, has done so.
+func (s *service) process(h header, path string) {
 	s.t.Helper()
-	for {
-		found, err := s.app.store.ProcessImport(s.t.Context())
-		if err != nil {
-			s.t.Fatal(err)
+	await.NoError(s.t, func() error {
+		if _, err := s.app.store.ProcessImport(s.t.Context()); err != nil {
+			return err
 		}
-		if !found {
-			return
+		if state := s.importState(h, path); state.Status == "accepted" {
+			return fmt.Errorf("%+v", state)
 		}
-	}
+		return nil
+	})
 }
 
 func TestImport_AcceptedThenProcessed(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t) // other tests process all imports
 	_, h := s.editor()
 	content := "\ufeffendsOn,name,status,startsOn,summary\r\n2026-09-30,Warm Homes,active,2026-04-01,\"Advice,\nat " +
 		"home\"\r\n,Café,,,\r\n"
@@ -78,7 +76,7 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 	if s.programmes() != 0 {
 		t.Error("the programmes exist before the import is processed")
 	}
-	s.process()
+	s.process(h, path)
 	if state := s.importState(h, path); state.Status != "processed" || state.Imported != 2 || len(state.Errors) != 0 ||
 		!strings.HasSuffix(path, state.ID.String()) {
 		t.Errorf("%+v", state)
@@ -92,7 +90,7 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 	if p.Summary != "" || p.Status != "draft" || p.StartsOn != nil || p.EndsOn != nil {
 		t.Errorf("%+v", p)
 	}
-	s.process()
+	s.process(h, path)
 	if s.programmes() != 2 {
 		t.Error("processed twice")
 	}
@@ -101,6 +99,7 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 // Spreadsheets write semicolons or tabs in place of commas, a byte order mark, and empty columns at the end.
 func TestImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
 	t.Parallel()
+	s := newService(t)
 	for name, content := range map[string]string{
 		"commas":          "name,externalId,summary\r\nx,7,\"a;b,c\td\"\r\n",
 		"semicolons":      "name;externalId;summary\r\nx;7;\"a;b,c\td\"\r\n",
@@ -109,10 +108,9 @@ func TestImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
 		"empty columns":   "name;externalId;summary;;;\nx;7;\"a;b,c\td\";;;\n",
 		"padded rows":     "\ufeffname,externalId,summary\nx,7,\"a;b,c\td\",,,,\n",
 	} {
-		s := newService(t)
 		_, h := s.editor()
 		path := s.importCSV(h, content)
-		s.process()
+		s.process(h, path)
 		if state := s.importState(h, path); state.Status != "processed" || state.Imported != 1 {
 			t.Errorf("%s: %+v", name, state)
 			continue
@@ -146,7 +144,7 @@ func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := s.importCSV(h, c.content)
-			s.process()
+			s.process(h, path)
 			state := s.importState(h, path)
 			var got []string
 			for _, e := range state.Errors {
@@ -198,7 +196,7 @@ func TestImport_RefusesInvalidFile(t *testing.T) {
 	if a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), tooLong); a.Status != 413 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if n := s.Count("select count(*) from resource.imports"); n != 0 {
+	if n := s.rows("resource.imports", ""); n != 0 {
 		t.Errorf("%d imports stored", n)
 	}
 }
@@ -209,7 +207,7 @@ func TestImport_IsIdempotent(t *testing.T) {
 	_, h := s.editor()
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	first, again := s.importCSV(keyed, "name\nx\n"), s.importCSV(keyed, "name\nx\n")
-	s.process()
+	s.process(h, first)
 	if first != again || s.programmes() != 1 {
 		t.Errorf("%s and %s, %d programmes", first, again, s.programmes())
 	}
@@ -217,9 +215,8 @@ func TestImport_IsIdempotent(t *testing.T) {
 
 func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	t.Parallel()
-	s := &service{Fixture: postgrestest.New(t), t: t, log: &lockedBuffer{}}
 	authserver := newAuthserver(t, newKey(t, "key-1"))
-	s.start(s.Database.Resourceapi, authserver.URL)
+	s := ownService(t, func(c *Config) { c.JWKSURL = authserver.URL })
 	running := s.run()
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nx\n")
@@ -258,7 +255,7 @@ func TestImport_RejectsHostileRow(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nGood\n"+strings.Repeat(",", 1<<20)+"\n")
-	s.process()
+	s.process(h, path)
 	if state := s.importState(h, path); state.Status != "rejected" || len(state.Errors) != 1 ||
 		state.Errors[0].Row != 3 {
 		t.Errorf("%+v", state)
@@ -267,7 +264,7 @@ func TestImport_RejectsHostileRow(t *testing.T) {
 
 func TestImport_TooManyWaitingIs429(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	workspaceID, h := s.editor()
 	s.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
 		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, 100)`, workspaceID)

@@ -83,8 +83,8 @@ func TestList_RecordHasFieldsOfContract(t *testing.T) {
 	workspaceID, pat := s.reader()
 	id := s.Programmes(workspaceID, 1)[0]
 	s.Exec(
-		"update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01', created_at " +
-			"= '2026-03-01 09:00:00.123456+00'",
+		`update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01',
+			created_at = '2026-03-01 09:00:00.123456+00' where {mine}`,
 	)
 	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company",` +
 		`"status":"draft","startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z",` +
@@ -140,10 +140,11 @@ func TestP3_PagesAreStableDuringInserts(t *testing.T) {
 	s.Programmes(workspaceID, 10)
 	// Equal times, ordered by id, and times that differ by one microsecond.
 	s.Exec(
-		"update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00' where name in ('Programme 4', " +
-			"'Programme 5', 'Programme 6')",
+		`update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00'
+			where {mine} and name in ('Programme 4', 'Programme 5', 'Programme 6')`,
 	)
-	s.Exec("update resource.programmes set created_at = '2026-03-01 09:00:00.000002+00' where name = 'Programme 7'")
+	s.Exec(`update resource.programmes set created_at = '2026-03-01 09:00:00.000002+00'
+		where {mine} and name = 'Programme 7'`)
 	want := s.all(h, "?limit=200")
 	if len(want) != 10 || !slices.Equal(want[:3], []string{"Programme 10", "Programme 9", "Programme 8"}) {
 		t.Fatalf("%v", want)
@@ -174,7 +175,7 @@ func TestList_Filters(t *testing.T) {
 	t.Parallel()
 	t.Run("without the search index", func(t *testing.T) { checkFilters(t, newService(t)) })
 	t.Run("with the search index", func(t *testing.T) {
-		s := newService(t)
+		s := ownService(t)
 		s.indexSearches()
 		// In such a small table the planner prefers a sequential scan.
 		s.Exec("do $$ begin execute format('alter database %I set enable_seqscan = off', current_database()); end $$")
@@ -206,7 +207,7 @@ func checkFilters(t *testing.T, s *service) {
 		{"Garden", "HOMES for bees", "draft"},
 	} {
 		s.Exec(
-			"update resource.programmes set name = $2, summary = $3, status = $4 where name = $1",
+			"update resource.programmes set name = $2, summary = $3, status = $4 where {mine} and name = $1",
 			fmt.Sprintf("Programme %d", i+1),
 			p.name,
 			p.summary,
@@ -258,7 +259,7 @@ func checkFilters(t *testing.T, s *service) {
 // A search may read every programme, so it must not run for callers without permission.
 func TestSearch_RunsOnlyForPermittedCallers(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	workspaceID, pat := s.reader()
 	other, stranger := s.reader()
 	unknown := s.unknownPAT()

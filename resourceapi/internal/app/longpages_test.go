@@ -58,7 +58,7 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 // Long answers of anonymous senders must not make pages too long (F12).
 func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
@@ -107,7 +107,7 @@ func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	s.Programmes(workspaceID, 210)
-	s.Exec("update resource.programmes set summary = repeat('🜚', 5000)")
+	s.Exec("update resource.programmes set summary = repeat('🜚', 5000) where {mine}")
 	for _, query := range []string{"", "?q=Programme&"} { // in the round trip of the standing, and as a search
 		pages := follow(t, 210, func(cursor string) string {
 			return s.list(as(pat, workspaceID), listPath+query, cursor)
@@ -125,7 +125,7 @@ func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 210)
 	for summary, want := range map[string]int{`"`: 2, "<": 4, "🜚": 3} {
-		s.Exec("update resource.programmes set summary = repeat($1, 5000)", summary)
+		s.Exec("update resource.programmes set summary = repeat($1, 5000) where {mine}", summary)
 		pages := 0
 		for cursor, seen := "", 0; ; {
 			a := s.post(assistant(token), calling("list_programmes", map[string]any{"limit": 200, "cursor": cursor}))

@@ -10,8 +10,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // wantsChallenge checks the 401 by which connectors discover the authorization server (connectors.md, Discovery).
@@ -101,7 +99,7 @@ func TestMCP_PersonalAccessTokenUsesOwnWorkspace(t *testing.T) {
 		}
 	}
 	for _, end := range []string{"revoked_at = now()", "revoked_at = null, expires_at = now()"} {
-		s.Exec("update account.personal_access_tokens set " + end)
+		s.Exec("update account.personal_access_tokens set " + end + " where {mine}")
 		s.post(assistant(pat), initialize).wantsChallenge(t, `error="invalid_token"`)
 	}
 }
@@ -132,8 +130,8 @@ func TestMCP_AccessIsReadAtEachRequest(t *testing.T) {
 		s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 		works()
 		for _, off := range []string{
-			"update account.tenant_features set enabled = false",
-			"delete from account.tenant_features",
+			"update account.tenant_features set enabled = false where {mine}",
+			"delete from account.tenant_features where {mine}",
 		} {
 			s.Exec(off)
 			for _, body := range everyMessage() { // every credential, every message (contract, section 7a)
@@ -185,11 +183,12 @@ func TestMCP_InsufficientScopeOnlyIfConsentCanHelp(t *testing.T) {
 		workspaceID,
 	)
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "") // the workspace grants it to no connector
-	s.Exec("update account.connector_policies set permissions = '{engage:read:forms,programmes:read:programmes}'")
+	s.Exec(`update account.connector_policies set permissions = '{engage:read:forms,programmes:read:programmes}'
+		where {mine}`)
 	insufficient()
-	s.Exec("update account.connector_policies set platforms = '{chatgpt}'")
+	s.Exec("update account.connector_policies set platforms = '{chatgpt}' where {mine}")
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
-	s.Exec("delete from account.connector_policies")
+	s.Exec("delete from account.connector_policies where {mine}")
 	s.Member(workspaceID, user, perm.EngageReadForms) // now the user lacks it too
 	s.post(assistant(token), list).expect(t, 403, "FORBIDDEN", "")
 	s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
@@ -229,9 +228,8 @@ func TestMCP_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {
 // Without Postgres no credential can be checked, and every request gets a 503.
 func TestMCP_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
-	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, newAuthserver(t, s.key).URL, silently)
+	var postgres *wire
+	s := ownService(t, silently, through(t, &postgres))
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	id := s.Programmes(workspaceID, 1)[0].String()

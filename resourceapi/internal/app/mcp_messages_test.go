@@ -54,7 +54,7 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 
 func TestMessages_RefusesInvalidMessages(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for body, code := range map[string]string{
 		"":     "-32700",
@@ -264,7 +264,7 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 200)
-	s.Exec("update resource.programmes set summary = repeat('x', 5000)")
+	s.Exec("update resource.programmes set summary = repeat('x', 5000) where {mine}")
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	one := func(id int, limit int) string {
 		return strings.Replace(

@@ -163,8 +163,8 @@ func TestTools_MatchRESTRoutes(t *testing.T) {
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 7)
 	s.Exec(
-		"update resource.programmes set status = 'active', starts_on = '2026-04-01', summary = 'Tea & <b>cake</b>' " +
-			"where name in ('Programme 2', 'Programme 5', 'Programme 6')",
+		`update resource.programmes set status = 'active', starts_on = '2026-04-01', summary = 'Tea & <b>cake</b>'
+			where {mine} and name in ('Programme 2', 'Programme 5', 'Programme 6')`,
 	)
 	rest := as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID)
 	same := func(query string, arguments any) (next string) {
@@ -273,10 +273,10 @@ func TestTools_ModuleOffIsResult(t *testing.T) {
 	id := s.Programmes(workspaceID, 1)[0]
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	for set, says := range map[string]string{
-		"update account.tenant_modules set enabled = true, provisioned = false": "not set up in this workspace yet",
-		"update account.tenant_modules set enabled = false":                     "not enabled",
+		"enabled = true, provisioned = false": "not set up in this workspace yet",
+		"enabled = false":                     "not enabled",
 	} {
-		s.Exec(set)
+		s.Exec("update account.tenant_modules set " + set + " where {mine}")
 		for _, credential := range []string{token, pat} {
 			for _, body := range []string{
 				calling("list_programmes", nil),

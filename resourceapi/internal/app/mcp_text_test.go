@@ -21,10 +21,10 @@ func TestResult_RemovesInvisibleCharacters(t *testing.T) {
 		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
 	const plain = "Warm rooms\u200d for all \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 " +
 		"\u2764\ufe0f\u200d\U0001f525 <b>&</b>"
-	s.Exec("update resource.programmes set name = $1, summary = $1 || E'\\n\\tsecond line'", hostile)
+	s.Exec("update resource.programmes set name = $1, summary = $1 || E'\\n\\tsecond line' where {mine}", hostile)
 	s.Exec("update account.users set name = $1 where id = $2", hostile, user)
 	s.Exec("update account.tenants set name = $1 where id = $2", hostile, workspaceID)
-	s.Exec("update account.oauth_clients set name = $1", hostile)
+	s.Exec("update account.oauth_clients set name = $1 where {mine}", hostile)
 	for _, c := range []struct {
 		call  string
 		texts int // user-written texts

@@ -82,7 +82,7 @@ func TestMe_AccessToken(t *testing.T) {
 	if len(m.Workspaces) != 1 || !slices.Equal(m.Workspaces[0].Permissions, []string{"programmes:read:programmes"}) {
 		t.Errorf("not the token's permissions: %+v", m.Workspaces)
 	}
-	s.Exec("update account.tenant_features set enabled = false")
+	s.Exec("update account.tenant_features set enabled = false where {mine}")
 	if m = s.me(s.token(c)); len(m.Workspaces) > 0 {
 		t.Errorf("a connector's token while LLM integration is off: %+v", m.Workspaces)
 	}
@@ -102,6 +102,6 @@ func TestMe_Refusals(t *testing.T) {
 	if a := s.get(mePath, as(token, uuid.New())); a.Status != 200 {
 		t.Errorf("with a header that is not needed: %d %s", a.Status, a.Body)
 	}
-	s.Exec("update account.personal_access_tokens set revoked_at = now()")
+	s.Exec("update account.personal_access_tokens set revoked_at = now() where {mine}")
 	s.get(mePath, as(token, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 // The permissions name exactly the modules that have routes.
 func TestModules_AreThoseOfPermissions(t *testing.T) {
 	t.Parallel()
-	app := newApp(t, "postgres://nobody@127.0.0.1:1/none", "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
+	app := unconnected(t)
 	var names []string
 	for _, m := range app.modules {
 		names = append(names, m.name)
@@ -59,7 +58,7 @@ func TestModules_GateEveryRoute(t *testing.T) {
 	}
 	workspaceID, user := s.member(all...)
 	able, unable := s.PAT(workspaceID, user, all...).Reveal(), s.PAT(workspaceID, user).Reveal()
-	const setModule = "update account.tenant_modules set enabled = $2, provisioned = $3 where module = $1"
+	const setModule = "update account.tenant_modules set enabled = $2, provisioned = $3 where {mine} and module = $1"
 	for _, o := range forWorkspace(t) {
 		if o.Path == eventsPath { // of no module, and for every member
 			continue

@@ -70,11 +70,11 @@ func TestTransitions_ReturnResultForEachItem(t *testing.T) {
 	}
 	// One version and one event for each programme that changed, each with a time of its own.
 	const changed = `select count(distinct updated_at) from resource.programmes
-		where version = 2 and updated_at > created_at`
+		where {mine} and version = 2 and updated_at > created_at`
 	if n := s.Count(changed); n != 2 {
 		t.Errorf("%d programmes have another version", n)
 	}
-	if n := s.Count("select count(*) from account.events where type = 'programme.updated'"); n != 2 {
+	if n := s.rows("account.events", "type = 'programme.updated'"); n != 2 {
 		t.Errorf("%d events", n)
 	}
 	for _, wrong := range []string{`{}`, `{"items":[]}`, `{"items":{}}`, `{"items":[],"x":1}`,

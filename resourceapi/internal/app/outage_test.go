@@ -13,9 +13,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // silently makes a service wait as short for a silent store as a busy machine allows.
@@ -70,14 +67,8 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
-	s := &service{
-		Fixture: postgrestest.NewWithJobs(t, store.MigrateJobs),
-		t:       t,
-		key:     newKey(t, "key-1"),
-		log:     &lockedBuffer{},
-	}
-	postgres, database := newWire(t, s.Database.Resourceapi)
-	s.start(database, newAuthserver(t, s.key).URL, silently)
+	var postgres *wire
+	s := ownService(t, silently, through(t, &postgres))
 	workspaceID, h := s.editor()
 	user := s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
@@ -126,7 +117,8 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 		all.unavailable(t)
 	})
 	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
-	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, password(t, database)) {
+	secret := password(t, s.config.DatabaseURL.Reveal())
+	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, secret) {
 		t.Error("the log contains a secret")
 	}
 	if !strings.Contains(s.log.String(), `"cause"`) {
@@ -149,7 +141,7 @@ func password(t *testing.T, database string) string {
 
 func TestAPI_RecoversFromClosedConnections(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	workspaceID, pat := s.reader()
 	list := func() answer { return s.get(listPath, as(pat, workspaceID)) }
 	s.eventually(t, 200, list)
@@ -164,11 +156,11 @@ func TestAPI_RecoversFromClosedConnections(t *testing.T) {
 
 func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
 	t.Parallel()
-	s := newService(t, silently)
+	s := ownService(t, silently)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	s.Exec("begin")
-	s.Exec("select 1 from resource.programmes for update")
+	s.Exec("select 1 from resource.programmes where {mine} for update")
 	requests{"change": func() (a answer) {
 		if a = s.do("PATCH", path, h, `{"name":"Lost"}`); !strings.Contains(a.Body, busyWords) {
 			t.Errorf("the message does not say what it waited for: %s", a.Body)
@@ -189,14 +181,12 @@ func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
 
 func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
 	t.Parallel()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
+	authserver := newAuthserver(t)
+	authserver.answer(502, "")
+	s := ownService(t, func(c *Config) { c.JWKSURL = authserver.URL })
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
-	authserver := newAuthserver(t)
-	authserver.answer(502, "")
-	s.start(s.Database.Resourceapi, authserver.URL)
-
 	requests{"list": func() answer { return s.get(listPath, as(token, workspaceID)) }}.unavailable(t)
 	s.get(listPath, as("a.b.c", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 	if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {

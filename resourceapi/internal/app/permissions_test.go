@@ -111,8 +111,8 @@ func TestAPI_LLMIntegrationOffRefusesConnectorsOnly(t *testing.T) {
 	confidential := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	for _, off := range []string{
-		"update account.tenant_features set enabled = false",
-		"delete from account.tenant_features",
+		"update account.tenant_features set enabled = false where {mine}",
+		"delete from account.tenant_features where {mine}",
 	} {
 		s.Exec(off)
 		s.get(listPath, as(connector, workspaceID)).expect(t, 403, "FORBIDDEN", "")
@@ -131,15 +131,16 @@ func TestAPI_RequiresEnabledAndProvisionedModule(t *testing.T) {
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	without := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
+	const set = "update account.tenant_modules set "
 	for _, c := range []struct {
 		set    string
 		status int
 		code   string
 	}{
-		{"update account.tenant_modules set enabled = true, provisioned = false", 503, "TENANT_NOT_PROVISIONED"},
-		{"update account.tenant_modules set enabled = false, provisioned = true", 403, "MODULE_NOT_ENABLED"},
-		{"update account.tenant_modules set enabled = false, provisioned = false", 403, "MODULE_NOT_ENABLED"},
-		{"delete from account.tenant_modules", 403, "MODULE_NOT_ENABLED"},
+		{set + "enabled = true, provisioned = false where {mine}", 503, "TENANT_NOT_PROVISIONED"},
+		{set + "enabled = false, provisioned = true where {mine}", 403, "MODULE_NOT_ENABLED"},
+		{set + "enabled = false, provisioned = false where {mine}", 403, "MODULE_NOT_ENABLED"},
+		{"delete from account.tenant_modules where {mine}", 403, "MODULE_NOT_ENABLED"},
 	} {
 		s.Exec(c.set)
 		for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {

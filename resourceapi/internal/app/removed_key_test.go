@@ -12,7 +12,7 @@ import (
 // The cached key set still contains the key; only Postgres knows that it was removed.
 func TestRemovedKey_IsRefusedWhileCached(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	workspaceID, user, assisted := s.assistedBy(perm.ProgrammesRead)
 	rest := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()

@@ -12,7 +12,7 @@ import (
 
 func TestForms_RetentionMonths(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	path := formsPath + "/" + f.ID.String()
@@ -56,7 +56,7 @@ func TestForms_RetentionMonths(t *testing.T) {
 // The command counts the due records, and deletes them only when it is told to.
 func TestRetentionCommand(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	s.Exec(`insert into resource.imports (id, tenant_id, user_id, status, finished_at)
 		values (gen_random_uuid(), $1, $2, 'processed', $3)`, workspaceID, user, time.Now().AddDate(0, 0, -91))
@@ -88,13 +88,13 @@ func TestRetentionCommand(t *testing.T) {
 		!strings.Contains(text, "retentionMonths of the form") {
 		t.Errorf("%s", text)
 	}
-	if n := s.Count("select count(*) from resource.imports"); n != 1 {
+	if n := s.rows("resource.imports", ""); n != 1 {
 		t.Error("a count deleted the import")
 	}
 	if text := run(true, false); !strings.Contains(text, "finished imports") {
 		t.Errorf("%s", text)
 	}
-	if n := s.Count("select count(*) from resource.imports"); n != 0 {
+	if n := s.rows("resource.imports", ""); n != 0 {
 		t.Error("the import is not deleted")
 	}
 	wrong := append(environ, "ALMONER_RETENTION_IMPORTS_DAYS=-1")

@@ -36,7 +36,7 @@ func (s *service) slowWorkspace(credentials int) (workspaceID uuid.UUID, all []h
 
 // F13: searches that take too long are refused and do not slow down another workspace.
 func TestSearch_DoesNotSlowOtherWorkspaces(t *testing.T) {
-	s := newService(t, searchesAsDescribed)
+	s := ownService(t, searchesAsDescribed)
 	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestSearch_DoesNotSlowOtherWorkspaces(t *testing.T) {
 }
 
 func TestSearch_TooExpensiveIs422(t *testing.T) {
-	s := newService(t, searchesAsDescribed)
+	s := ownService(t, searchesAsDescribed)
 	_, greedy := s.slowWorkspace(1)
 	testkit.Quick(t, time.Second, func() {
 		s.get(longSearch, greedy[0]).expect(t, 422, "QUERY_TOO_EXPENSIVE", "")
@@ -97,7 +97,7 @@ func TestSearch_TooExpensiveIs422(t *testing.T) {
 
 // The contract's bounds of one credential, as reported by the headers.
 func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
-	s := newService(t, waitsFor(await.Long), func(c *Config) {
+	s := ownService(t, waitsFor(await.Long), func(c *Config) {
 		c.searchTime = await.Long / 2
 		c.Connections = 64 // so that the searches of a workspace are not bounded first
 	})

@@ -1,9 +1,7 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"io"
@@ -12,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,54 +18,110 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/net/web"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const base = "https://api.almoner.example"
 
-// A service is the whole of resourceapi with its own database and a stand-in for the authorization server.
+// A service is what a test sees of resourceapi: an organisation of its own, in the database and the process that the
+// tests of this package share (newService, newWorker), or in its own ones (ownService).
 type service struct {
 	*postgrestest.Fixture
-	t      *testing.T
-	app    *App
-	server *httptest.Server
-	key    signingKey
-	log    *lockedBuffer
+	*running
+	t          testing.TB
+	workspaces []string
+	shared     bool
 }
 
-func newService(t *testing.T, changes ...change) *service {
+// running is the whole of resourceapi with a stand-in for the authorization server.
+type running struct {
+	app    *App
+	server *httptest.Server
+	config Config
+	key    signingKey
+	tokens *engage.Tokens // sealed with the service's own key
+	log    *testkit.Log
+}
+
+var (
+	sharedService = testkit.Once(func(t testing.TB) *service { return ownService(t) })
+	sharedWorker  = testkit.Once(func(t testing.TB) *service {
+		s := ownService(t, trustsReceivers)
+		s.run()
+		return s
+	})
+	sharedRedis = testkit.Once(func(t testing.TB) *localstore.Redis { return testkit.NewRedis(t) })
+)
+
+// newService returns an organisation of the shared service. It only serves: nothing is processed in the background.
+func newService(t testing.TB) *service { t.Helper(); return sharedService(t).forTest(t) }
+
+// newWorker returns an organisation of the shared service that processes submissions, imports, erasures and webhooks.
+func newWorker(t testing.TB) *service { t.Helper(); return sharedWorker(t).forTest(t) }
+
+func (s *service) forTest(t testing.TB) *service {
 	t.Helper()
-	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
-	s.start(s.Database.Resourceapi, newAuthserver(t, s.key).URL, changes...)
+	return &service{Fixture: s.Fixture.For(t), running: s.running, t: t, shared: true}
+}
+
+// ownService serves a test that stops a store, locks a table, looks at all of a table or of the log, or needs other
+// settings.
+func ownService(t testing.TB, changes ...change) *service {
+	t.Helper()
+	s := &service{
+		Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
+		running: &running{key: newKey(t, postgrestest.KeyID), log: &testkit.Log{}},
+		t:       t,
+	}
+	s.config = configFor(s.Database.Resourceapi, "")
+	s.config.RedisURL = credential.Secret(sharedRedis(t).URL)
+	s.server = httptest.NewUnstartedServer(nil)
+	for _, change := range changes {
+		change(&s.config)
+	}
+	if s.config.JWKSURL == "" {
+		s.config.JWKSURL = newAuthserver(t, s.key).URL
+	}
+	var err error
+	s.tokens, err = engage.NewTokens(seal.NewKeys([]byte(masterKey)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.app = s.build()
+	s.server.Config.Handler = s.app.Handler
+	s.server.Start()
+	t.Cleanup(s.server.Close)
 	return s
 }
 
-// A change changes the limits with which a service runs, for tests about them: all other tests have generous ones.
-type change func(*Config)
-
-// waitsFor makes a service wait for its stores so long.
-func waitsFor(wait time.Duration) change { return func(c *Config) { c.StoreWait = wait } }
-
-// searchesAsDescribed gives searches the contract's time limit.
-func searchesAsDescribed(c *Config) { c.searchTime = 0 }
-
-// start runs the service with a database and a JWKS.
-func (s *service) start(database, jwks string, changes ...change) {
+// build makes another App with the changed configuration of the service.
+func (s *service) build(changes ...change) *App {
 	s.t.Helper()
-	s.app = newApp(s.t, database, jwks, slog.New(slog.NewJSONHandler(s.log, nil)), changes...)
-	s.server = httptest.NewServer(s.app.Handler)
-	s.t.Cleanup(s.server.Close)
-}
-
-func newApp(t testing.TB, database, jwks string, log *slog.Logger, changes ...change) *App {
-	t.Helper()
-	config := configFor(database, jwks)
+	config := s.config
 	for _, change := range changes {
 		change(&config)
 	}
-	app, err := New(context.Background(), config, log)
+	app, err := New(context.Background(), config, web.NewLogger(s.log, slog.LevelInfo))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(app.Close)
+	return app
+}
+
+// unconnected returns an App that cannot reach its stores.
+func unconnected(t testing.TB) *App {
+	t.Helper()
+	const nowhere = "127.0.0.1:1"
+	app, err := New(t.Context(), configFor("postgres://nobody@"+nowhere+"/none", "http://"+nowhere),
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,21 +129,77 @@ func newApp(t testing.TB, database, jwks string, log *slog.Logger, changes ...ch
 	return app
 }
 
+// serve replaces the App that serves.
+func (s *service) serve(app *App) { s.mustOwn(); s.app, s.server.Config.Handler = app, app.Handler }
+
+// mustOwn fails a test that would disturb others.
+func (s *service) mustOwn() {
+	s.t.Helper()
+	if s.shared {
+		s.t.Fatal("other tests use this service: start it with ownService")
+	}
+}
+
+// A change changes the configuration of a service for one test.
+type change func(*Config)
+
+// waitsFor makes a service wait for its stores so long.
+func waitsFor(wait time.Duration) change { return func(c *Config) { c.StoreWait = wait } }
+
+// searchesAsDescribed gives searches the contract's time limit.
+func searchesAsDescribed(c *Config) { c.searchTime, c.Connections = 0, 4 }
+
+// masterKey is the key of every service.
+const masterKey = "0123456789abcdef0123456789abcdef"
+
 func configFor(database, jwks string) Config {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails (crypto/rand)
 	return Config{
 		Listen:      "127.0.0.1:0",
 		BaseURL:     base,
 		AppURL:      "https://app.almoner.example",
 		MCPOrigins:  "https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback",
 		DatabaseURL: credential.Secret(database),
-		Connections: 4,
+		Connections: 12,
 		StoreWait:   testkit.StoreWait,
 		searchTime:  testkit.StoreWait / 2,
 		JWKSURL:     jwks,
-		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
+		Worker:      true,
+		Keys:        credential.Secret(base64.RawURLEncoding.EncodeToString([]byte(masterKey))),
+		Proxies:     "127.0.0.1",
 	}
+}
+
+// mine stands for a condition in SQL: that a row is of one of the test's workspaces.
+const mine = "{mine}"
+
+func (s *service) scoped(sql string) string {
+	return strings.ReplaceAll(sql, mine, "tenant_id = any ('{"+strings.Join(s.workspaces, ",")+"}')")
+}
+
+// Workspace adds a workspace to those of the test.
+func (s *service) Workspace() uuid.UUID {
+	s.t.Helper()
+	id := s.Fixture.Workspace()
+	s.workspaces = append(s.workspaces, id.String())
+	return id
+}
+
+// Exec runs a statement as the owner of the database. {mine} is true for the rows of the test's workspaces.
+func (s *service) Exec(sql string, args ...any) { s.t.Helper(); s.Fixture.Exec(s.scoped(sql), args...) }
+
+// Count returns the number that a query yields. {mine} is true for the rows of the test's workspaces.
+func (s *service) Count(sql string, args ...any) int {
+	s.t.Helper()
+	return s.Fixture.Count(s.scoped(sql), args...)
+}
+
+// rows counts the rows of a table in the test's workspaces that meet the condition, if it is not empty.
+func (s *service) rows(table, condition string, args ...any) int {
+	s.t.Helper()
+	if condition != "" {
+		condition = " and (" + condition + ")"
+	}
+	return s.Count("select count(*) from "+table+" where {mine}"+condition, args...)
 }
 
 // claims returns the claims of an access token of the grant.
@@ -134,7 +243,7 @@ type answer struct {
 }
 
 // code returns error.code of the nested shape.
-func (a answer) code(t *testing.T) string {
+func (a answer) code(t testing.TB) string {
 	t.Helper()
 	var body struct {
 		Error struct{ Code, Message string }
@@ -145,7 +254,7 @@ func (a answer) code(t *testing.T) string {
 	return body.Error.Code
 }
 
-func (a answer) decode(t *testing.T, into any) {
+func (a answer) decode(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.Body), into); err != nil {
 		t.Fatalf("%d %s: %v", a.Status, a.Body, err)
@@ -202,24 +311,6 @@ func (s *service) get(path string, h header) answer { s.t.Helper(); return s.do(
 
 const listPath = "/v1/programmes/programmes"
 
-// A lockedBuffer is a log that a test can read while it is written.
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
 // A run is the service listening on its own port, like the program.
 type run struct {
 	stop  context.CancelFunc
@@ -229,6 +320,7 @@ type run struct {
 // run serves further requests through App.Run.
 func (s *service) run() run {
 	s.t.Helper()
+	s.mustOwn()
 	ctx, stop := context.WithCancel(context.Background())
 	r := run{stop, make(chan error, 1)}
 	address := make(chan net.Addr, 1)

@@ -8,7 +8,7 @@ import (
 )
 
 // sends submits the form with an address, and processes it if it is to be linked to a supporter.
-func (s *engageService) sends(f formRecord, email string, processed bool) {
+func (s *service) sends(f formRecord, email string, processed bool) {
 	s.t.Helper()
 	answers := goodAnswers()
 	answers["email"] = email
@@ -24,7 +24,7 @@ func (s *engageService) sends(f formRecord, email string, processed bool) {
 // One mailbox is one supporter in any spelling of its address, and one spelling erases all that it sent.
 func TestSupporters_AreOneInAnySpelling(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for i, email := range []string{
@@ -33,15 +33,15 @@ func TestSupporters_AreOneInAnySpelling(t *testing.T) {
 	} {
 		s.sends(f, email, i%2 == 0)
 	}
-	if n := s.Count("select count(*) from resource.supporters where email = 'ada@münchen.example'"); n != 1 ||
-		s.Count("select count(*) from resource.supporters") != 1 {
+	if n := s.rows("resource.supporters", "email = 'ada@münchen.example'"); n != 1 ||
+		s.rows("resource.supporters", "") != 1 {
 		t.Errorf("%d supporters of one mailbox", n)
 	}
 	a := s.do("POST", supportersPath+"/erase", h, `{"email":"ada@XN--mnchen-3ya.example"}`)
 	if a.Status != 200 || !strings.Contains(a.Body, `"deletedSubmissions":4`) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if n := s.Count("select count(*) from resource.submissions"); n != 0 {
+	if n := s.rows("resource.submissions", ""); n != 0 {
 		t.Errorf("%d submissions remain", n)
 	}
 }
@@ -49,17 +49,17 @@ func TestSupporters_AreOneInAnySpelling(t *testing.T) {
 // What earlier releases stored for other spellings goes with an erasure by any spelling, and by any of the ids.
 func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
 	t.Parallel()
-	for name, erase := range map[string]func(s *engageService, h header, id uuid.UUID) answer{
-		"by address": func(s *engageService, h header, _ uuid.UUID) answer {
+	for name, erase := range map[string]func(s *service, h header, id uuid.UUID) answer{
+		"by address": func(s *service, h header, _ uuid.UUID) answer {
 			return s.do("POST", supportersPath+"/erase", h, `{"email":"JOS\u00c9@bu\u0308cher.example"}`)
 		},
-		"by id": func(s *engageService, h header, id uuid.UUID) answer {
+		"by id": func(s *service, h header, id uuid.UUID) answer {
 			return s.do("DELETE", supportersPath+"/"+id.String(), h, "")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newEngageService(t)
+			s := newService(t)
 			workspaceID, h := s.workspace()
 			f := s.makeForm(h, allTypes)
 			const columns = "(id, tenant_id, form_id, token_id, answers, consents, trapped, finished_at, status, " +
@@ -84,8 +84,8 @@ func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
 			if a := erase(s, h, last); a.Status != 200 || !strings.Contains(a.Body, `"deletedSubmissions":4`) {
 				t.Errorf("%d %s", a.Status, a.Body)
 			}
-			if s.Count("select count(*) from resource.submissions") != 1 ||
-				s.Count("select count(*) from resource.supporters") != 1 {
+			if s.rows("resource.submissions", "") != 1 ||
+				s.rows("resource.supporters", "") != 1 {
 				t.Error("not only the other supporter remains")
 			}
 		})
@@ -95,7 +95,7 @@ func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
 // Numbers and addresses from address books are accepted, and stored in plain characters.
 func TestPublicForm_AcceptsPastedText(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for typed, stored := range map[string]string{

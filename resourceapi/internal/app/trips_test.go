@@ -9,17 +9,18 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // A read takes one round trip to Postgres, for the standing and the data. A refusal takes one round trip if the
 // credential is well-formed, and none if it is not.
 func TestRead_TakesOneRoundTrip(t *testing.T) {
 	const times, beside = 20, 12 // beside: for new connections, prepared statements and the usage record
-	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
-	through, trips := testkit.CountTrips(t, s.Database.Resourceapi)
-	s.start(through, newAuthserver(t, s.key).URL)
+	var trips *testkit.Trips
+	s := ownService(t, func(c *Config) {
+		var through string
+		through, trips = testkit.CountTrips(t, c.DatabaseURL.Reveal())
+		c.DatabaseURL = credential.Secret(through)
+	})
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	one := s.Programmes(workspaceID, 60)[7].String()
 	personal := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()

@@ -19,7 +19,7 @@ const busyWords = "Other writes or an import of this workspace are running"
 // Writes that wait for an import of their workspace hold so few connections that reads of another workspace are not
 // delayed.
 func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
-	s := newEngageService(t, waitsFor(await.Long)) // the writes wait until the end of the import
+	s := ownService(t, waitsFor(await.Long)) // the writes wait until the end of the import
 	workspaceID, editing := s.editor()
 	other, pat := s.reader()
 	formWorkspace, h := s.workspace()
@@ -83,7 +83,7 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 // Jobs that wait for a form's list hold no more connections than the writes of the workspace may hold.
 func TestJobs_ShareTurnsWithWrites(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := ownService(t)
 	workspaceID, h := s.workspace()
 	form := s.makeForm(h, allTypes)
 	other, pat := s.reader()

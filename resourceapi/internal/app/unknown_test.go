@@ -10,7 +10,7 @@ import (
 // Unknown parameters and members are refused by name, not ignored (contract, section 6).
 func TestUnknownNames_AreRefused(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	sent := s.accepted(f)
@@ -55,7 +55,7 @@ func TestUnknownNames_AreRefused(t *testing.T) {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
 		}
 	}
-	if n := s.Count("select count(*) from resource.programmes where name = 'x'") + s.submissions() - 1; n != 0 {
+	if n := s.rows("resource.programmes", "name = 'x'") + s.submissions() - 1; n != 0 {
 		t.Errorf("%d records of refused requests", n)
 	}
 	// Users reach the page of a form by links to which other sites have added parameters.

@@ -175,7 +175,7 @@ func (p *poller) pollNewest(s *service, h header) {
 // F15: during 50 concurrent writers and 5 imports, neither kind of poller misses a record or its last change.
 func TestPollers_MissNothingDuringWritesAndImports(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	workspaceID, h := s.editor()
 	var rows strings.Builder
 	for i := range 2000 {
@@ -277,7 +277,7 @@ func (s *service) insistPage(h header, query string) (p page) {
 
 func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	form := s.makeForm(h, allTypes)
 	type record struct {

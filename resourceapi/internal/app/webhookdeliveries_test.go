@@ -25,7 +25,7 @@ const aForm = `{"title":"T","allowedOrigins":[],"fields":[{"name":"a","label":"a
 func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	workspaceID, h := s.developer()
 	s.create(h, `{"name":"Before the endpoint"}`)
 	made := s.addWebhook(h, r.URL+"/hook?key=1", "programme.created", "programme.updated")
@@ -85,7 +85,7 @@ func TestDeliveries_RetriesHaveSameID(t *testing.T) {
 		status, _ := failing.Load("status")
 		return status.(int)
 	})
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	_, h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
 	s.create(h, `{"name":"One"}`)
@@ -93,7 +93,7 @@ func TestDeliveries_RetriesHaveSameID(t *testing.T) {
 	within(t, "an attempt", func() bool { return len(r.all()) == 1 })
 	failing.Store("status", 302)
 	within(t, "the state", s.failures(1))
-	if got := s.Count(`select count(*) from account.webhooks where next_try_at > now() + interval '2 s'
+	if got := s.rows("account.webhooks", `next_try_at > now() + interval '2 s'
 		and next_try_at < now() + interval '6 s'`); got != 1 {
 		t.Error("the next attempt is not after five seconds")
 	}
@@ -108,7 +108,7 @@ func TestDeliveries_RetriesHaveSameID(t *testing.T) {
 		t.Errorf("%q %q %q %q", all[0].ID, all[1].ID, all[2].ID, all[3].ID)
 	}
 	within(t, "the state", func() bool {
-		return s.Count("select count(*) from account.webhooks where failures = 0 and failing_since is null") == 1
+		return s.rows("account.webhooks", "failures = 0 and failing_since is null") == 1
 	})
 	a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
 	for _, problem := range []string{"status 500.", "status 302. Redirects are not followed."} {
@@ -126,7 +126,7 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 		}
 		return http.StatusInternalServerError
 	})
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	_, h := s.developer()
 	failing, gone := s.addWebhook(h, r.URL, "programme.created"), s.addWebhook(h, r.URL, "form.created")
 	reason := func(made webhookRecord) string {
@@ -138,20 +138,20 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 	within(t, "disabled because of 410", func() bool { return reason(gone) == "gone" })
 	s.create(h, `{"name":"One"}`)
 	within(t, "a failure", s.failures(1))
-	s.Exec("update account.webhooks set failing_since = now() - interval '71 hours 59 minutes'")
+	s.Exec("update account.webhooks set failing_since = now() - interval '71 hours 59 minutes' where {mine}")
 	s.retryNow()
 	within(t, "a failure", s.failures(2))
-	if got := s.Count(`select count(*) from account.webhooks where failures = 2
+	if got := s.rows("account.webhooks", `failures = 2
 		and next_try_at between now() and now() + interval '1 minute'`); got != 1 || reason(failing) != "" {
 		t.Errorf("the last attempt is not after three days: %q", reason(failing))
 	}
-	s.Exec("update account.webhooks set failing_since = now() - interval '72 hours'")
+	s.Exec("update account.webhooks set failing_since = now() - interval '72 hours' where {mine}")
 	s.retryNow()
 	within(t, "disabled after three days", func() bool { return reason(failing) == "failing" })
-	if got := s.Count("select count(*) from account.webhooks where mail_due"); got != 2 {
+	if got := s.rows("account.webhooks", "mail_due"); got != 2 {
 		t.Errorf("%d mails", got)
 	}
-	if got := s.Count(`select count(*) from account.audit_events where action = 'webhook.disabled'
+	if got := s.rows("account.audit_events", `action = 'webhook.disabled'
 		and actor = 'system' and detail ->> 'reason' in ('gone', 'failing')`); got != 2 {
 		t.Errorf("%d events in the audit log", got)
 	}
@@ -169,7 +169,7 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	workspaceID, h := s.developer()
 	user := s.User()
 	held := []perm.Permission{perm.AccountAPIAccess, perm.ProgrammesRead, perm.AccountReadMembers}
@@ -185,7 +185,8 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	})
 	within(t, "the second programme is skipped", func() bool {
 		return s.Count(`select count(*) from account.webhooks where id = $1 and position >=
-			(select max(sequence) from account.events where type = 'programme.created' having count(sequence) = 2)`,
+			(select max(sequence) from account.events
+				where {mine} and type = 'programme.created' having count(sequence) = 2)`,
 			made.ID) == 1
 	})
 	s.Member(workspaceID, user, held...)
@@ -199,7 +200,7 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	})
 	if got := r.types(); now.DisabledReason != "permission" ||
 		!slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) ||
-		s.Count("select count(*) from account.webhooks where mail_due") != 0 {
+		s.rows("account.webhooks", "mail_due") != 0 {
 		t.Errorf("%+v, %q", now, got)
 	}
 	// After a member enables it again, the permissions of that member apply.
@@ -210,7 +211,7 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 func TestDeliveries_TestAndResend(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	workspaceID, h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
 	path := webhooksPath + "/" + made.ID
@@ -261,7 +262,7 @@ func quickDespiteSlow(t *testing.T) bool {
 		return 200
 	})
 	defer close(release)
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	_, slow := s.developer()
 	_, quick := s.developer()
 	for range 20 {
@@ -289,20 +290,22 @@ func quickDespiteSlow(t *testing.T) bool {
 func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := newWebhookService(t, nil)
+	s := ownService(t)
+	s.run()
 	_, h := s.developer()
 	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
-	s.Exec("update account.webhooks set url = $1", r.URL)
+	s.Exec("update account.webhooks set url = $1 where {mine}", r.URL)
 	s.create(h, `{"name":"One"}`)
 	within(t, "the refusal", func() bool {
 		a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
 		return strings.Contains(a.Body, "The host has no public address.")
 	})
 	byName := strings.Replace(r.URL, "127.0.0.1", "localhost", 1)
-	s.Exec("update account.webhooks set url = $1, next_try_at = now()", byName)
+	s.Exec("update account.webhooks set url = $1, next_try_at = now() where {mine}", byName)
 	within(t, "the refusal by name", func() bool {
 		return s.Count(`select count(*) from account.webhook_deliveries
-			where problem = 'The host has no public address.'`) == 2
+			where webhook_id in (select id from account.webhooks where {mine})
+			and problem = 'The host has no public address.'`) == 2
 	})
 	if got := len(r.all()); got != 0 {
 		t.Errorf("%d deliveries", got)
@@ -313,12 +316,12 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 func TestDeliveries_RetryAfterDelaysNextAttempt(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, func(received) int { return http.StatusServiceUnavailable })
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	_, h := s.developer()
 	s.addWebhook(h, r.URL, "programme.created")
 	s.create(h, `{"name":"One"}`)
 	within(t, "the state", s.failures(1))
-	if got := s.Count(`select count(*) from account.webhooks where next_try_at > now() + interval '590 s'
+	if got := s.rows("account.webhooks", `next_try_at > now() + interval '590 s'
 		and next_try_at < now() + interval '610 s'`); got != 1 {
 		t.Error("the next attempt is not after ten minutes")
 	}
@@ -328,7 +331,7 @@ func TestDeliveries_RetryAfterDelaysNextAttempt(t *testing.T) {
 func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := newWebhookService(t, r)
+	s := newWorker(t)
 	_, h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
 	path := webhooksPath + "/" + made.ID + "/secret"
@@ -359,7 +362,7 @@ func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 	if got := verified(made.Secret, second.Secret); !slices.Equal(got, []bool{true, true}) {
 		t.Errorf("after the first replacement: %v", got)
 	}
-	s.Exec("update account.webhooks set former_until = now()")
+	s.Exec("update account.webhooks set former_until = now() where {mine}")
 	if got := verified(made.Secret, second.Secret); !slices.Equal(got, []bool{false, true}) {
 		t.Errorf("a day later: %v", got)
 	}
@@ -391,6 +394,7 @@ func TestWebhooks_TestsPerHour(t *testing.T) {
 	if a.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	s.Exec(`update account.webhook_deliveries set created_at = now() - interval '1 hour'`)
+	s.Exec(`update account.webhook_deliveries set created_at = now() - interval '1 hour'
+		where webhook_id = $1`, made.ID)
 	s.do("POST", path, h, "").wants(t, 202)
 }

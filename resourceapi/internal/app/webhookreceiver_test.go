@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
@@ -84,33 +81,15 @@ func (r *receiver) types() []string {
 	return out
 }
 
-// newWebhookService runs the service with its worker. It trusts the receiver, if there is one.
-func newWebhookService(t *testing.T, r *receiver) *service {
-	t.Helper()
-	s := &service{
-		Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
-		t:       t,
-		key:     newKey(t, "key-1"),
-		log:     &lockedBuffer{},
-	}
-	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
-	config.Connections, config.Worker = 8, true
-	if r != nil {
-		config.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))
-	}
-	var err error
-	if s.app, err = New(t.Context(), config, slog.New(slog.NewJSONHandler(s.log, nil))); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.app.Close)
-	s.server = httptest.NewServer(s.app.Handler)
-	t.Cleanup(s.server.Close)
-	s.run()
-	return s
+// trustsReceivers makes a service send webhooks to receivers, which all have one certificate.
+func trustsReceivers(c *Config) {
+	receiver := httptest.NewTLSServer(nil)
+	defer receiver.Close()
+	c.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}))
 }
 
 // wants requires the status of an answer.
-func (a answer) wants(t *testing.T, status int) {
+func (a answer) wants(t testing.TB, status int) {
 	t.Helper()
 	if a.Status != status {
 		t.Fatalf("%d %s, want %d", a.Status, a.Body, status)
@@ -118,11 +97,13 @@ func (a answer) wants(t *testing.T, status int) {
 }
 
 // retryNow makes the endpoints due now.
-func (s *service) retryNow() { s.Exec("update account.webhooks set next_try_at = now()") }
+func (s *service) retryNow() { s.Exec("update account.webhooks set next_try_at = now() where {mine}") }
 
 // failures reports whether an endpoint has this number of failures.
 func (s *service) failures(n int) func() bool {
-	return func() bool { return s.Count("select count(*) from account.webhooks where failures = $1", n) == 1 }
+	return func() bool {
+		return s.rows("account.webhooks", "failures = $1", n) == 1
+	}
 }
 
 func within(t *testing.T, what string, condition func() bool) {

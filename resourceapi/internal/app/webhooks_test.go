@@ -177,7 +177,7 @@ func TestWebhooks_RefuseInvalid(t *testing.T) {
 	} {
 		wantsRefused(t, s.do("PATCH", webhooksPath+"/"+made.ID, h, body), 400, "VALIDATION_ERROR")
 	}
-	if got := s.Count("select count(*) from account.webhooks"); got != 1 {
+	if got := s.rows("account.webhooks", ""); got != 1 {
 		t.Errorf("%d endpoints", got)
 	}
 }
@@ -239,7 +239,7 @@ func TestWebhooks_RepeatedCreation(t *testing.T) {
 	}
 	var made webhookRecord
 	first.decode(t, &made)
-	if got := s.Count("select count(*) from account.webhooks"); got != 1 {
+	if got := s.rows("account.webhooks", ""); got != 1 {
 		t.Errorf("%d endpoints", got)
 	}
 	for _, query := range []string{
@@ -319,7 +319,7 @@ func TestWebhooks_EnableAndDisable(t *testing.T) {
 		t.Error("enabled by a member who may not read its events")
 	}
 	wantsRefused(t, s.do("POST", path+"/secret", limited, `{}`), 403, "FORBIDDEN")
-	if s.Count("select count(*) from account.webhooks where former_secret is not null") != 0 {
+	if s.rows("account.webhooks", "former_secret is not null") != 0 {
 		t.Error("a member who may not read its events replaced the secret")
 	}
 	s.do("PATCH", path, h, `{"enabled":true}`).decode(t, &now)

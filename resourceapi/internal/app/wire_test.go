@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // A wire is a proxy between the service and Postgres that can be frozen: it accepts bytes and does not forward them,
@@ -16,6 +18,14 @@ type wire struct {
 	mu       sync.Mutex
 	open     []net.Conn
 	flow     chan struct{} // closed while bytes flow
+}
+
+// through is a change that connects a service to Postgres by a new wire.
+func through(t *testing.T, into **wire) change {
+	return func(c *Config) {
+		w, database := newWire(t, string(c.DatabaseURL))
+		*into, c.DatabaseURL = w, credential.Secret(database)
+	}
 }
 
 // newWire returns a wire to the server of the URL, and the URL of the wire.

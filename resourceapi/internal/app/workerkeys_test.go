@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/pem"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,50 +18,36 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-// masterKey returns a new value of ALMONER_KEYS.
-func masterKey() string {
+// newMasterKey returns a new value of ALMONER_KEYS.
+func newMasterKey() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(rand.Text() + rand.Text())[:32])
 }
 
-// startWorker runs a worker process, which reads its keys from the file and trusts the receiver.
-func startWorker(t *testing.T, s *service, r *receiver, keys, file string) {
-	t.Helper()
-	if err := postgres.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
-		t.Fatal(err)
-	}
-	config := configFor(s.Database.Resourceapi, newAuthserver(t, s.key).URL)
-	config.Keys = credential.Secret(keys)
-	config.reading.Values = []envconf.Value{{Setting: "ALMONER_KEYS", From: envconf.FromFile, Path: file}}
-	config.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))
-	worker, err := New(t.Context(), config, slog.New(slog.NewJSONHandler(s.log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+// work runs the App as a worker process until the test ends. It returns its address, if it has one, and how to stop it.
+func (s *service) work(worker *App) (address <-chan string, stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	listening := make(chan string, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := worker.Work(ctx, func(net.Addr) {}); err != nil {
-			t.Error(err)
+		err := worker.Work(ctx, func(address net.Addr) { listening <- "http://" + address.String() })
+		if err != nil {
+			s.t.Error(err)
 		}
 	})
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-		worker.Close()
-	})
+	stop = func() { cancel(); running.Wait() }
+	s.t.Cleanup(stop)
+	return listening, stop
 }
 
 // A worker follows its file of keys: it reads a secret that another process sealed with a key that was added later.
 func TestWorker_FollowsFileOfKeys(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	s := &service{Fixture: postgrestest.New(t), t: t, key: newKey(t, "key-1"), log: &lockedBuffer{}}
-	old, fresh, file := masterKey(), masterKey(), filepath.Join(t.TempDir(), "keys")
+	s := ownService(t, trustsReceivers)
+	old, fresh, file := newMasterKey(), newMasterKey(), filepath.Join(t.TempDir(), "keys")
 	write := func(content string) {
 		t.Helper()
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
@@ -71,7 +55,10 @@ func TestWorker_FollowsFileOfKeys(t *testing.T) {
 		}
 	}
 	write(old)
-	startWorker(t, s, r, old, file)
+	s.work(s.build(func(c *Config) {
+		c.Keys = credential.Secret(old)
+		c.reading.Values = []envconf.Value{{Setting: "ALMONER_KEYS", From: envconf.FromFile, Path: file}}
+	}))
 	workspaceID, user := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	master, err := seal.ParseKeys(credential.Secret(fresh))
 	if err != nil {

@@ -224,7 +224,7 @@ func TestIfMatch_RefusesChangeOfAnotherVersion(t *testing.T) {
 
 func TestIfNoneMatch_KnownVersionIs304(t *testing.T) {
 	t.Parallel()
-	s := newEngageService(t)
+	s := newService(t)
 	_, h := s.workspace()
 	_, editor := s.editor()
 	for _, record := range []struct {
@@ -269,13 +269,13 @@ func TestIfNoneMatch_KnownVersionIs304(t *testing.T) {
 
 func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := ownService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	tag := s.get(path, h).Header.Get("ETag")
 	// The row is locked until the first request waits for it; the others wait there too, or for a turn.
 	s.Exec("begin")
-	s.Exec("select 1 from resource.programmes for update")
+	s.Exec("select 1 from resource.programmes where {mine} for update")
 	statuses := make([]int, 3)
 	var group sync.WaitGroup
 	for i := range statuses {
