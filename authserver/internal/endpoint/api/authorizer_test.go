@@ -13,44 +13,22 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A bearerEnv is a test server with a user who may manage the workspace's account. The tests call the authorizer
-// through the list of clients.
-type bearerEnv struct {
-	*apitest.Server
-	t    *testing.T
-	user uuid.UUID
-}
-
-func newBearerEnv(t *testing.T) *bearerEnv {
-	t.Helper()
-	b := &bearerEnv{Server: apitest.Own(t), t: t}
-	b.user = b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
-	return b
-}
-
-func (b *bearerEnv) ask(workspace string, headers ...string) apitest.Answer {
+// These tests call the authorizer through the list of clients.
+func (b *testEnv) ask(workspace string, headers ...string) apitest.Answer {
 	b.t.Helper()
-	return b.Send("GET", "/v1/account/tenants/"+workspace+"/oauth-clients", "", headers...)
+	return b.Send("GET", "/v1/account/tenants/"+workspace+clients, "", headers...)
 }
 
-func (b *bearerEnv) with(token credential.Secret) apitest.Answer {
+func (b *testEnv) with(token credential.Secret) apitest.Answer {
 	b.t.Helper()
-	return b.ask(b.Fixture.WorkspaceID.String(), apitest.Bearer(token)...)
+	return b.as(token, "GET", clients, "")
 }
 
-func (b *bearerEnv) passes(what string, answer apitest.Answer) {
+// linked returns a connection of a new application of the manager.
+func (b *testEnv) linked(permissions ...perm.Permission) apitest.Connection {
 	b.t.Helper()
-	if answer.Status != 200 {
-		b.t.Errorf("%s: %d %s, want 200", what, answer.Status, answer.Body)
-	}
-}
-
-// gateway checks for the shape of the Account authorizer's failures (spec 7.1).
-func (b *bearerEnv) gateway(what string, answer apitest.Answer, status int, message string) {
-	b.t.Helper()
-	if answer.Status != status || strings.TrimSpace(answer.Body) != `{"message":"`+message+`"}` {
-		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, message)
-	}
+	c, secret := b.Fixture.Confidential(permissions...)
+	return b.Linked(c, secret, b.manager)
 }
 
 // Parts of the message.
@@ -59,143 +37,97 @@ const (
 	noPermission = "requires the permission account:api:access"
 )
 
-// forbidden checks for the nested shape, with a message that says what to do.
-func (b *bearerEnv) forbidden(what, words string, answer apitest.Answer) {
-	b.t.Helper()
-	nested, _ := answer.Object()["error"].(map[string]any)
-	message, _ := nested["message"].(string)
-	if answer.Status != 403 || nested["code"] != "FORBIDDEN" || !strings.Contains(message, words) ||
-		len(answer.Object()) != 1 ||
-		len(nested) != 2 {
-		b.t.Errorf("%s: %d %s, want 403 FORBIDDEN", what, answer.Status, answer.Body)
-	}
-}
-
 func TestAuthorizer_AcceptsTokensOfBothKinds(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	access := b.Linked(c, secret, b.user).Access
-	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
-	b.passes("access token", b.with(access))
-	b.passes(
-		"scheme in another case",
-		b.ask(b.Fixture.WorkspaceID.String(), "Authorization", "bEARER "+access.Reveal()),
-	)
-	b.passes(
-		"workspace in upper case",
-		b.ask(strings.ToUpper(b.Fixture.WorkspaceID.String()), apitest.Bearer(access)...),
-	)
-	if b.Uses.Seen() != 4 {
-		t.Errorf("%d uses were recorded, want 4", b.Uses.Seen())
+	t.Parallel()
+	b := newTestEnv(t)
+	workspace, access := b.Fixture.WorkspaceID.String(), b.linked(perm.AccountAPIAccess).Access
+	b.Wants("personal access token", b.with(b.token), 200, "")
+	b.Wants("access token", b.with(access), 200, "")
+	b.Wants("scheme in another case", b.ask(workspace, "Authorization", "bEARER "+access.Reveal()), 200, "")
+	b.Wants("upper case", b.ask(strings.ToUpper(workspace), apitest.Bearer(access)...), 200, "")
+	if seen := b.Uses.Seen(b.Fixture.WorkspaceID); seen != 4 {
+		t.Errorf("%d uses were recorded, want 4", seen)
 	}
 }
 
 func TestAuthorizer_MissingBearerIs401(t *testing.T) {
-	b := newBearerEnv(t)
-	workspace := b.Fixture.WorkspaceID.String()
+	t.Parallel()
+	b := newTestEnv(t)
 	for what, headers := range map[string][]string{
 		"no header":       nil,
 		"empty":           {"Authorization", ""},
 		"Basic":           {"Authorization", "Basic YTpi"},
-		"the token alone": {"Authorization", b.Fixture.Token(b.user).Reveal()},
+		"the token alone": {"Authorization", b.token.Reveal()},
 	} {
-		answer := b.ask(workspace, headers...)
-		b.gateway(what, answer, 401, "Unauthorized")
+		answer := b.ask(b.Fixture.WorkspaceID.String(), headers...)
+		b.Wants(what, answer, 401, "Unauthorized")
+		const metadata = `resource_metadata="https://api.example.org/.well-known/oauth-protected-resource/v1"`
 		challenge := answer.Header.Get("WWW-Authenticate")
-		if !strings.HasPrefix(challenge, "Bearer ") ||
-			!strings.Contains(
-				challenge,
-				`resource_metadata="https://api.example.org/.well-known/oauth-protected-resource/v1"`,
-			) {
+		if !strings.HasPrefix(challenge, "Bearer ") || !strings.Contains(challenge, metadata) {
 			t.Errorf("%s: challenge %q", what, challenge)
 		}
 	}
-	b.gateway("an unknown workspace without bearer", b.ask(uuid.NewString()), 401, "Unauthorized")
+	b.Wants("an unknown workspace without bearer", b.ask(uuid.NewString()), 401, "Unauthorized")
 }
 
 func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	held := b.Linked(c, secret, b.user)
-	revoked := b.Linked(c, secret, b.user)
+	t.Parallel()
+	b, foreign := newTestEnv(t), ownTestEnv(t)
+	held, revoked, ended := b.linked(perm.AccountAPIAccess), b.linked(perm.AccountAPIAccess),
+		b.linked(perm.AccountAPIAccess)
 	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, revoked.Grant.ID)
+	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, ended.Grant.ID)
 	mcp := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
-	connected := b.Connected(mcp, b.user)
-	_, code := b.Consent(c, b.user)
-	expiredPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	revokedPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	b.Fixture.Exec(
-		`update account.personal_access_tokens set expires_at = now() where hash = $1`,
-		credential.Hash(expiredPAT.Reveal()),
-	)
-	b.Fixture.Exec(
-		`update account.personal_access_tokens set revoked_at = now() where hash = $1`,
-		credential.Hash(revokedPAT.Reveal()),
-	)
-	unknownPAT := b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	b.Fixture.Exec(`delete from account.personal_access_tokens where hash = $1`, credential.Hash(unknownPAT.Reveal()))
-	otherServer := apitest.Own(t)
-	app, appSecret := otherServer.Fixture.Confidential(perm.AccountAPIAccess)
-	foreignToken := otherServer.Linked(app, appSecret, otherServer.Fixture.Member(perm.AccountAPIAccess)).Access
-	good := b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	connected := b.Connected(mcp, b.manager)
+	_, code := b.Consent(mcp, b.manager)
+	spoiled := func(sql string) credential.Secret {
+		token := b.Fixture.Token(b.manager, perm.AccountAPIAccess)
+		b.Fixture.Exec(sql+` where hash = $1`, credential.Hash(token.Reveal()))
+		return token
+	}
 	for what, token := range map[string]credential.Secret{
 		"garbage":          "word",
 		"empty":            "",
-		"expired PAT":      expiredPAT,
-		"revoked PAT":      revokedPAT,
-		"unknown PAT":      unknownPAT,
-		"cut PAT":          good[:len(good)-1],
-		"two words":        good + " x",
+		"expired PAT":      spoiled(`update account.personal_access_tokens set expires_at = now()`),
+		"revoked PAT":      spoiled(`update account.personal_access_tokens set revoked_at = now()`),
+		"unknown PAT":      spoiled(`delete from account.personal_access_tokens`),
+		"cut PAT":          b.token[:len(b.token)-1],
+		"two words":        b.token + " x",
 		"cut":              held.Access[:len(held.Access)-2],
 		"revoked":          revoked.Access,
+		"ended":            ended.Access,
 		"for MCP":          connected.Access,
 		"refresh token":    connected.Refresh,
 		"code":             code,
-		"another server's": foreignToken,
+		"another server's": foreign.linked(perm.AccountAPIAccess).Access,
 	} {
-		b.gateway(what, b.with(token), 403, "Forbidden")
+		b.Wants(what, b.with(token), 403, "Forbidden")
 	}
-	two := append(apitest.Bearer(good), apitest.Bearer(good)...)
-	b.gateway("two headers", b.ask(b.Fixture.WorkspaceID.String(), two...), 403, "Forbidden")
-	b.gateway(
-		"an unknown workspace with a bad bearer",
-		b.ask(uuid.NewString(), apitest.Bearer("word")...),
-		403,
-		"Forbidden",
-	)
-	b.passes("the good one", b.with(good))
+	b.Wants("two headers", b.send("GET", clients, "", apitest.Bearer(b.token)...), 403, "Forbidden")
+	b.Wants("a bad bearer elsewhere", b.ask(uuid.NewString(), apitest.Bearer("word")...), 403, "Forbidden")
+	b.Wants("the good one", b.with(b.token), 200, "")
 }
 
 func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	held := b.Linked(c, secret, b.user)
-	b.Wait(90*24*time.Hour - time.Minute)
-	b.passes("a minute before", b.with(held.Access))
+	t.Parallel()
+	b := ownTestEnv(t)
+	held := b.linked(perm.AccountAPIAccess)
+	claims, err := b.Keyring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
+	b.must(err)
+	b.Wait(time.Until(claims.Expires) - time.Minute)
+	b.Wants("a minute before", b.with(held.Access), 200, "")
 	b.Wait(2 * time.Minute)
-	b.gateway("a minute after", b.with(held.Access), 403, "Forbidden")
-}
-
-func TestAuthorizer_EndedGrantIs403(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	held := b.Linked(c, secret, b.user)
-	b.Fixture.Exec(`update account.grants set ends_at = now()`)
-	b.gateway("ended", b.with(held.Access), 403, "Forbidden")
+	b.Wants("a minute after", b.with(held.Access), 403, "Forbidden")
 }
 
 func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	held := b.Linked(c, secret, b.user)
+	t.Parallel()
+	b := newTestEnv(t)
 	key, err := b.Keyring.Current(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	claims, err := b.Keyring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.must(err)
+	access := b.linked(perm.AccountAPIAccess).Access
+	claims, err := b.Keyring.Public().Verify(access.Reveal(), apitest.Issuer, time.Now())
+	b.must(err)
 	for what, alter := range map[string]func(*accesstoken.Claims){
 		"another user":   func(c *accesstoken.Claims) { c.Subject = uuid.New() },
 		"another issuer": func(c *accesstoken.Claims) { c.Issuer = "https://example.org" },
@@ -204,100 +136,80 @@ func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
 		altered := claims
 		alter(&altered)
 		token, err := accesstoken.Sign(key, altered)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.gateway(what, b.with(token), 403, "Forbidden")
+		b.must(err)
+		b.Wants(what, b.with(token), 403, "Forbidden")
 	}
 }
 
 func TestAuthorizer_TokenKeepsItsScopeWhenGrantWidens(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-	held := b.Linked(c, secret, b.user)
-	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'`)
+	t.Parallel()
+	b := newTestEnv(t)
+	held := b.linked(perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'
+		where id = $1`, held.Grant.ID)
 	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
 }
 
 // This process still holds the removed key; Postgres reports that it was removed.
 func TestAuthorizer_TokenOfRemovedKeyIs403(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	held := b.Linked(c, secret, b.user)
-	b.passes("before", b.with(held.Access))
+	t.Parallel()
+	b := ownTestEnv(t)
+	held := b.linked(perm.AccountAPIAccess)
+	b.Wants("before", b.with(held.Access), 200, "")
 	b.Fixture.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
-	b.gateway("removed", b.with(held.Access), 403, "Forbidden")
-	b.passes("personal access token", b.with(b.Fixture.Token(b.user, perm.AccountAPIAccess)))
+	b.Wants("removed", b.with(held.Access), 403, "Forbidden")
+	b.Wants("personal access token", b.with(b.token), 200, "")
 }
 
 func TestAuthorizer_DisabledUserIs403(t *testing.T) {
-	b := newBearerEnv(t)
-	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
-	b.gateway("disabled", b.with(token), 403, "Forbidden")
+	t.Parallel()
+	b := newTestEnv(t)
+	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.manager)
+	b.Wants("disabled", b.with(b.token), 403, "Forbidden")
 }
 
 func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
-	b := newBearerEnv(t)
-	token := b.Fixture.Token(b.user, perm.AccountAPIAccess)
-	other := b.Fixture.Workspace("Elsewhere")
-	bearer := apitest.Bearer(token)
+	t.Parallel()
+	b := newTestEnv(t)
+	bearer, other := apitest.Bearer(b.token), b.Fixture.Workspace("Elsewhere")
 	b.forbidden("another workspace", noAccess, b.ask(other.String(), bearer...))
-	b.Fixture.Join(other, b.user, perm.AccountAPIAccess)
-	b.forbidden(
-		"a token of another workspace, though the user is a member of both",
-		noAccess,
-		b.ask(other.String(), bearer...),
-	)
+	b.Fixture.Join(other, b.manager, perm.AccountAPIAccess)
+	b.forbidden("another workspace of the user", noAccess, b.ask(other.String(), bearer...))
 	b.forbidden("unknown workspace", noAccess, b.ask(uuid.NewString(), bearer...))
 	b.forbidden("no UUID", noAccess, b.ask("main", bearer...))
-	b.forbidden(
-		"a UUID in another spelling",
-		noAccess,
-		b.ask(strings.ReplaceAll(b.Fixture.WorkspaceID.String(), "-", ""), bearer...),
-	)
-	b.forbidden("permission outside the token", noPermission, b.with(b.Fixture.Token(b.user, perm.ProgrammesRead)))
+	spelled := strings.ReplaceAll(b.Fixture.WorkspaceID.String(), "-", "")
+	b.forbidden("a UUID in another spelling", noAccess, b.ask(spelled, bearer...))
+	b.forbidden("outside the token", noPermission, b.with(b.Fixture.Token(b.manager, perm.ProgrammesRead)))
 	reader := b.Fixture.Member(perm.ProgrammesRead)
-	b.forbidden("permission that the user lacks", noPermission, b.with(b.Fixture.Token(reader, perm.AccountAPIAccess)))
-	b.Fixture.Exec(
-		`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
-		b.user,
-	)
-	b.forbidden("permission lost now", noPermission, b.with(token))
-	b.Fixture.Exec(
-		`delete from account.memberships where user_id = $1 and tenant_id = $2`,
-		b.user,
-		b.Fixture.WorkspaceID,
-	)
-	b.forbidden("no longer a member", noAccess, b.with(token))
+	b.forbidden("the user lacks it", noPermission, b.with(b.Fixture.Token(reader, perm.AccountAPIAccess)))
+	b.setPermissions(b.manager, perm.ProgrammesRead)
+	b.forbidden("permission lost now", noPermission, b.with(b.token))
+	b.Fixture.Exec(`delete from account.memberships where user_id = $1 and tenant_id = $2`, b.manager,
+		b.Fixture.WorkspaceID)
+	b.forbidden("no longer a member", noAccess, b.with(b.token))
 }
 
 func TestAuthorizer_RefusesConnectorWhileLLMIsOff(t *testing.T) {
-	b := newBearerEnv(t)
-	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.user)
+	t.Parallel()
+	b := newTestEnv(t)
+	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.manager)
 	b.Fixture.SetLLM(false)
 	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
 }
 
 func TestAuthorizer_PostgresOutageIs503(t *testing.T) {
-	b := newBearerEnv(t)
-	c, secret := b.Fixture.Confidential(perm.AccountAPIAccess)
-	access, token := b.Linked(c, secret, b.user).Access, b.Fixture.Token(b.user, perm.AccountAPIAccess)
+	t.Parallel()
+	b := ownTestEnv(t)
+	access := b.linked(perm.AccountAPIAccess).Access
 	restore := b.CutPostgres()
-	for what, bearer := range map[string]credential.Secret{"access token": access, "personal access token": token} {
-		answer := b.with(bearer)
-		if answer.Status != 503 || answer.Text("error") != "temporarily_unavailable" ||
-			answer.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
-		}
-	}
-	b.gateway("no bearer during an outage", b.ask(b.Fixture.WorkspaceID.String()), 401, "Unauthorized")
-	b.gateway("a forged access token during an outage", b.with("a.b.c"), 403, "Forbidden")
+	b.Wants("access token", b.with(access), 503, "temporarily_unavailable")
+	b.Wants("personal access token", b.with(b.token), 503, "temporarily_unavailable")
+	b.Wants("no bearer", b.ask(b.Fixture.WorkspaceID.String()), 401, "Unauthorized")
+	b.Wants("a forged access token", b.with("a.b.c"), 403, "Forbidden")
+	b.Wants("members", b.send("GET", members, ""), 503, "temporarily_unavailable")
 	restore()
-	b.passes("afterwards", b.with(token))
-	for _, secret := range []credential.Secret{access, token} {
-		if strings.Contains(b.Log.String(), secret.Reveal()) {
-			t.Error("a token is in the log")
-		}
+	b.Wants("afterwards", b.with(b.token), 200, "")
+	if log := b.Log.String(); strings.Contains(log, access.Reveal()) || strings.Contains(log, b.token.Reveal()) {
+		t.Error("a token is in the log")
 	}
 }

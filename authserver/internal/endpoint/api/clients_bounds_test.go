@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +17,8 @@ import (
 // The contract's limits for one credential (section 6), at the real routes.
 func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
-	first := b.send("GET", b.path(), "")
+	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	first := b.send("GET", clients, "")
 	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||
 		first.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` {
 		t.Errorf("%d %v", first.Status, first.Header)
@@ -27,10 +26,10 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 	await.True(t, "the last request arrives before the first has waited too long", func() bool {
 		return refusesBeyond64(t, b)
 	})
-	if after := b.send("GET", b.path(), ""); after.Status != 200 {
+	if after := b.send("GET", clients, ""); after.Status != 200 {
 		t.Errorf("afterwards: %d %s", after.Status, after.Body)
 	}
-	other := b.Send("GET", b.path(), "", apitest.Bearer(b.Fixture.Token(b.registrar, perm.AccountAPIAccess))...)
+	other := b.with(b.Fixture.Token(b.manager, perm.AccountAPIAccess))
 	if other.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
 		t.Errorf("another credential has %q left", other.Header.Get("RateLimit"))
 	}
@@ -38,25 +37,19 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 
 // refusesBeyond64 sends 69 requests, of which the first 64 are held until the others have been refused. It reports
 // false if a request was refused because it waited for its turn for too long.
-func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
+func refusesBeyond64(t *testing.T, b *testEnv) bool {
 	t.Helper()
-	hold, err := b.Fixture.Owner.Begin(t.Context()) // blocks every request that is being handled
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = hold.Rollback(t.Context()) }()
-	if _, err := hold.Exec(t.Context(), "lock table account.oauth_clients in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
-
+	// Blocks every request that is being handled.
+	release := b.Lock("lock table account.oauth_clients in access exclusive mode")
+	defer release()
 	const allowed, beyond = 64, 5
 	answers := make(chan apitest.Answer, allowed+beyond)
 	for i := range allowed + beyond {
-		method, path, body := "GET", b.path(), ""
+		method, body := "GET", ""
 		if i%2 == 0 {
 			method, body = "POST", confidential(nil)
 		}
-		go func() { answers <- b.send(method, path, body) }()
+		go func() { answers <- b.send(method, clients, body) }()
 	}
 	var early []apitest.Answer
 	for range beyond {
@@ -71,9 +64,7 @@ func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
 	if handled > 8 {
 		t.Errorf("%d requests of one credential are handled at once, want 1 to 8", handled)
 	}
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	inTime := true
 	for range allowed {
 		answer := <-answers
@@ -98,45 +89,36 @@ func refusesBeyond64(t *testing.T, b *clientsEnv) bool {
 // Lists of applications are read whole, so their number is limited.
 func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
 	b.Fixture.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 			token_endpoint_auth_method)
 		select gen_random_uuid(), 'confidential', $1, 'Rota', '{https://rota.example/cb}', '{}', 'client_secret_post'
 		from generate_series(1, $2)`, b.Fixture.WorkspaceID, client.MaxInWorkspace-1)
-	hold, err := b.Fixture.Owner.Begin(t.Context()) // blocks each registration after its client is inserted
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := hold.Exec(t.Context(), "lock table account.client_secrets in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
+	// Blocks each registration after its client is inserted.
+	release := b.Lock("lock table account.client_secrets in access exclusive mode")
 	statuses := make([]int, 4)
 	var all sync.WaitGroup
 	for i := range statuses { // the changes of one user wait for each other
 		user := b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
-		headers := append(apitest.Bearer(b.Fixture.Token(user, perm.AccountAPIAccess, perm.ProgrammesRead)),
-			"Content-Type", "application/json")
-		all.Go(func() { statuses[i] = b.Send("POST", b.path(), confidential(nil), headers...).Status })
+		token := b.Fixture.Token(user, perm.AccountAPIAccess, perm.ProgrammesRead)
+		all.Go(func() { statuses[i] = b.as(token, "POST", clients, confidential(nil)).Status })
 	}
 	await.True(t, "all registrations wait", func() bool {
 		return b.Count(`select count(*) from `+testkit.Locks+`
 			where relation = 'account.client_secrets'::regclass and not granted`) == len(statuses)
 	})
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	all.Wait()
 	if slices.Sort(statuses); !slices.Equal(statuses, []int{201, 409, 409, 409}) {
 		t.Fatalf("the last one, requested four times at once: status %d", statuses)
 	}
-	if beyond := b.send("POST", b.path(), confidential(nil)); beyond.Status != 409 ||
+	if beyond := b.send("POST", clients, confidential(nil)); beyond.Status != 409 ||
 		!strings.Contains(string(beyond.Body), "1,000 applications") {
 		t.Errorf("one more: status %d", beyond.Status)
 	}
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()
 		where id = (select id from account.oauth_clients where tenant_id = $1 limit 1)`, b.Fixture.WorkspaceID)
-	if again := b.send("POST", b.path(), confidential(nil)); again.Status != 201 {
+	if again := b.send("POST", clients, confidential(nil)); again.Status != 201 {
 		t.Errorf("after one was deleted: status %d", again.Status)
 	}
 }

@@ -1,8 +1,6 @@
 package api_test
 
 import (
-	"net/http"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +13,8 @@ import (
 
 func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
+	b := newTestEnv(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
-	body := answer.Object()
 	want := map[string]any{
 		"kind":                    "confidential",
 		"tenantId":                b.Fixture.WorkspaceID.String(),
@@ -26,183 +23,128 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 		"requiredPermissions":     []any{"programmes:read:programmes"},
 		"tokenEndpointAuthMethod": "client_secret_json",
 	}
-	for name, value := range want {
-		if !reflect.DeepEqual(body[name], value) {
-			t.Errorf("%s: %v, want %v", name, body[name], value)
-		}
+	b.WantsMembers("registration", answer, want)
+	if n := len(answer.Object()); n != len(want)+3 {
+		t.Errorf("%d members, want clientId, clientSecret, createdAt and %d more", n, len(want))
 	}
-	if len(body) != len(want)+3 {
-		t.Errorf("%d members, want clientId, clientSecret, createdAt and %d more", len(body), len(want))
-	}
-	if !credential.ClientSecret.Matches(answer.Text("clientSecret")) ||
-		!strings.HasPrefix(answer.Text("clientSecret"), "alm_cs_") {
+	id, secret := answer.Text("clientId"), answer.Text("clientSecret")
+	if !credential.ClientSecret.Matches(secret) || !strings.HasPrefix(secret, "alm_cs_") {
 		t.Error("the secret does not have the format of a client secret")
 	}
-	if created, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil ||
-		time.Since(created) > time.Minute {
-		t.Errorf("createdAt: %s", answer.Text("createdAt"))
+	if _, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil {
+		t.Error(err)
 	}
-	id := answer.Text("clientId")
-	if location := answer.Header.Get("Location"); location != b.path()+"/"+id {
+	if location := answer.Header.Get("Location"); location != b.base+clients+"/"+id {
 		t.Errorf("Location: %s", location)
 	}
-	if n := b.events(audit.ClientRegistered, id); n != 1 {
-		t.Errorf("%d audit events", n)
-	}
-	const stored = `select count(*) from account.client_secrets where client_id = $1 and hash = $2`
-	if n := b.Count(stored, id, credential.Hash(answer.Text("clientSecret"))); n != 1 {
-		t.Error("the stored hash is not the hash of the secret")
+	b.wantEvents(1, audit.ClientRegistered, "client:"+id)
+	b.WantsRows("hashes of the secret", 1, `account.client_secrets where client_id = $1 and hash = $2`, id,
+		credential.Hash(secret))
+	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
+		answer := b.registered(confidential(fields{"tokenEndpointAuthMethod": method}))
+		b.WantsMembers("the requested method", answer, map[string]any{"tokenEndpointAuthMethod": method})
 	}
 }
 
 func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
+	b := newTestEnv(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
 			answer := b.registered(connector(fields{"connectorPlatform": platform, "resource": resource}))
-			body := answer.Object()
-			if _, there := body["clientSecret"]; there {
-				t.Error("a connector got a secret")
-			}
-			if body["kind"] != "connector" || body["connectorPlatform"] != platform || body["resource"] != resource ||
-				body["tokenEndpointAuthMethod"] != "none" ||
-				len(body) != 10 {
-				t.Errorf("%s, %s: %s", platform, resource, answer.Body)
+			b.WantsMembers(platform, answer, map[string]any{
+				"kind":                    "connector",
+				"connectorPlatform":       platform,
+				"resource":                resource,
+				"tokenEndpointAuthMethod": "none",
+				"clientSecret":            nil,
+			})
+			if len(answer.Object()) != 10 {
+				t.Errorf("want 10 members\n%s", b.Explain(answer))
 			}
 		}
-	}
-	if n := b.Count(`select count(*) from account.client_secrets`); n != 0 {
-		t.Errorf("%d secrets are stored", n)
 	}
 	b.registered(connector(fields{"tokenEndpointAuthMethod": "none"}))
-}
-
-func TestRegister_StoresRequestedAuthMethod(t *testing.T) {
-	t.Parallel()
-	b := newClientsEnv(t)
-	for _, method := range []string{"client_secret_json", "client_secret_post", "client_secret_basic"} {
-		if got := b.registered(confidential(fields{
-			"tokenEndpointAuthMethod": method,
-		})).Text("tokenEndpointAuthMethod"); got != method {
-			t.Errorf("%s: %s", method, got)
-		}
-	}
+	b.wantSecrets(0)
 }
 
 func TestRegister_BadRegistrationIs400(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
-	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
-	uris := func(all ...string) fields { return fields{"redirectUris": all} }
+	b := newTestEnv(t)
+	const metadata, redirect, long = "invalid_client_metadata", "invalid_redirect_uri", "https://app.example.org/"
+	app := func(name string, value any) string { return confidential(fields{name: value}) }
+	bot := func(name string, value any) string { return connector(fields{name: value}) }
+	uris := func(all ...string) string { return app("redirectUris", all) }
 	for what, c := range map[string]struct{ body, code string }{
-		"no name":                 {confidential(fields{"name": nil}), metadata},
-		"an empty name":           {confidential(fields{"name": ""}), metadata},
-		"a name of spaces":        {confidential(fields{"name": "  "}), metadata},
-		"a name that is a number": {confidential(fields{"name": 7}), metadata},
-		"no permissions":          {confidential(fields{"requiredPermissions": nil}), metadata},
-		"an empty list":           {confidential(fields{"requiredPermissions": []string{}}), metadata},
-		"an unknown permission": {
-			confidential(fields{"requiredPermissions": []string{"programmes:read:everything"}}),
-			metadata,
-		},
-		"a permission in upper case": {
-			confidential(fields{"requiredPermissions": []string{"Programmes:Read:Programmes"}}),
-			metadata,
-		},
-		"permissions as one text": {
-			confidential(fields{"requiredPermissions": "programmes:read:programmes"}),
-			metadata,
-		},
-		"an unknown platform":        {connector(fields{"connectorPlatform": "other"}), metadata},
-		"a platform in another case": {connector(fields{"connectorPlatform": "Claude"}), metadata},
-		"an empty platform":          {connector(fields{"connectorPlatform": ""}), metadata},
-		"an empty resource":          {confidential(fields{"resource": ""}), metadata},
-		"an empty method":            {confidential(fields{"tokenEndpointAuthMethod": ""}), metadata},
-		"a platform alone":           {connector(fields{"resource": nil}), metadata},
-		"a resource alone":           {connector(fields{"connectorPlatform": nil}), metadata},
-		"another resource":           {connector(fields{"resource": "https://api.example.org"}), metadata},
-		"a resource with a slash":    {connector(fields{"resource": apitest.MCP + "/"}), metadata},
-		"account:api:access": {
-			connector(fields{"requiredPermissions": []string{"account:api:access"}}),
-			metadata,
-		},
-		"a connector's secret": {connector(fields{"tokenEndpointAuthMethod": "client_secret_post"}), metadata},
-		"no secret for an app": {confidential(fields{"tokenEndpointAuthMethod": "none"}), metadata},
-		"an unknown method":    {confidential(fields{"tokenEndpointAuthMethod": "private_key_jwt"}), metadata},
-		"no redirect URIs":     {confidential(fields{"redirectUris": nil}), redirect},
-		"no redirect URI":      {confidential(uris()), redirect},
-		"21 redirect URIs": {
-			confidential(uris(strings.Split(strings.Repeat("https://a.example/ ", 21), " ")[:21]...)),
-			redirect,
-		},
-		"a relative one":   {confidential(uris("/callback")), redirect},
-		"http":             {confidential(uris("http://app.example.org/callback")), redirect},
-		"another scheme":   {confidential(uris("javascript:alert(1)")), redirect},
-		"a fragment":       {confidential(uris("https://app.example.org/#x")), redirect},
-		"user info":        {confidential(uris("https://me@app.example.org/")), redirect},
-		"a wildcard":       {confidential(uris("https://*.example.org/")), redirect},
-		"a code parameter": {confidential(uris("https://app.example.org/?code=1")), redirect},
-		"an iss parameter": {confidential(uris("https://app.example.org/?a=1&iss=2")), redirect},
-		"too long": {
-			confidential(uris("https://app.example.org/" + strings.Repeat("x", 2048))),
-			redirect,
-		},
-		"one good, one bad": {confidential(uris("https://app.example.org/", "ftp://x.example/")), redirect},
-		"malformed JSON":    {"{", metadata},
-		"an array":          {"[]", metadata},
-		"null":              {"null", metadata},
-		"a key twice":       {`{"name":"a","name":"b"}`, metadata},
-		"trailing data":     {confidential(nil) + "{}", metadata},
+		"no name":                    {app("name", nil), metadata},
+		"an empty name":              {app("name", ""), metadata},
+		"a name of spaces":           {app("name", "  "), metadata},
+		"a name that is a number":    {app("name", 7), metadata},
+		"no permissions":             {app("requiredPermissions", nil), metadata},
+		"an empty list":              {app("requiredPermissions", []string{}), metadata},
+		"an unknown permission":      {app("requiredPermissions", []string{"programmes:read:everything"}), metadata},
+		"a permission in upper case": {app("requiredPermissions", []string{"Programmes:Read:Programmes"}), metadata},
+		"permissions as one text":    {app("requiredPermissions", "programmes:read:programmes"), metadata},
+		"an unknown platform":        {bot("connectorPlatform", "other"), metadata},
+		"a platform in another case": {bot("connectorPlatform", "Claude"), metadata},
+		"an empty platform":          {bot("connectorPlatform", ""), metadata},
+		"an empty resource":          {app("resource", ""), metadata},
+		"an empty method":            {app("tokenEndpointAuthMethod", ""), metadata},
+		"a platform alone":           {bot("resource", nil), metadata},
+		"a resource alone":           {bot("connectorPlatform", nil), metadata},
+		"another resource":           {bot("resource", "https://api.example.org"), metadata},
+		"a resource with a slash":    {bot("resource", apitest.MCP+"/"), metadata},
+		"account:api:access":         {bot("requiredPermissions", []string{"account:api:access"}), metadata},
+		"a connector's secret":       {bot("tokenEndpointAuthMethod", "client_secret_post"), metadata},
+		"no secret for an app":       {app("tokenEndpointAuthMethod", "none"), metadata},
+		"an unknown method":          {app("tokenEndpointAuthMethod", "private_key_jwt"), metadata},
+		"no redirect URIs":           {app("redirectUris", nil), redirect},
+		"no redirect URI":            {uris(), redirect},
+		"21 redirect URIs":           {uris(strings.Fields(strings.Repeat("https://a.example/ ", 21))...), redirect},
+		"a relative one":             {uris("/callback"), redirect},
+		"http":                       {uris("http://app.example.org/callback"), redirect},
+		"another scheme":             {uris("javascript:alert(1)"), redirect},
+		"a fragment":                 {uris("https://app.example.org/#x"), redirect},
+		"user info":                  {uris("https://me@app.example.org/"), redirect},
+		"a wildcard":                 {uris("https://*.example.org/"), redirect},
+		"a code parameter":           {uris("https://app.example.org/?code=1"), redirect},
+		"an iss parameter":           {uris("https://app.example.org/?a=1&iss=2"), redirect},
+		"too long":                   {uris(long + strings.Repeat("x", 2048)), redirect},
+		"one good, one bad":          {uris(long, "ftp://x.example/"), redirect},
+		"malformed JSON":             {"{", metadata},
+		"an array":                   {"[]", metadata},
+		"null":                       {"null", metadata},
+		"a key twice":                {`{"name":"a","name":"b"}`, metadata},
+		"trailing data":              {confidential(nil) + "{}", metadata},
+		"no body":                    {"", metadata},
 	} {
-		b.refused(what, b.send("POST", b.path(), c.body), 400, c.code)
+		b.Wants(what, b.send("POST", clients, c.body), 400, c.code)
 	}
-	b.refused("no body", b.send("POST", b.path(), ""), 400, metadata)
+	b.Wants("a long body", b.send("POST", clients, app("name", strings.Repeat("x", 64<<10))), 413, "invalid_request")
+	raw := func(headers ...string) apitest.Answer {
+		return b.Send("POST", b.base+clients, confidential(nil), append(apitest.Bearer(b.token), headers...)...)
+	}
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", ""} {
-		answer := b.Send(
-			"POST",
-			b.path(),
-			confidential(nil),
-			append(apitest.Bearer(b.token), "Content-Type", contentType)...)
-		b.refused("JSON with content type "+contentType, answer, 400, metadata)
+		b.Wants("JSON with content type "+contentType, raw("Content-Type", contentType), 400, metadata)
 	}
-	encoded := b.Send(
-		"POST",
-		b.path(),
-		confidential(nil),
-		append(apitest.Bearer(b.token), "Content-Type", "application/json", "Content-Encoding", "gzip")...)
-	b.refused("an encoded body", encoded, 400, metadata)
+	encoded := raw("Content-Type", "application/json", "Content-Encoding", "gzip")
+	b.Wants("an encoded body", encoded, 400, metadata)
 	if !strings.Contains(encoded.Body, "Content-Encoding is not supported") {
-		t.Errorf("the response does not name the cause: %s", encoded.Body)
+		t.Errorf("the response does not name the cause\n%s", b.Explain(encoded))
 	}
-	if n := b.Count(`select count(*) from account.oauth_clients`); n != 0 {
-		t.Errorf("%d clients were registered", n)
-	}
+	b.wantClients(0)
 }
 
 func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
-	b.refused(
-		"Name",
-		b.send("POST", b.path(), confidential(fields{"name": nil, "Name": "Donor sync"})),
-		400,
-		"invalid_client_metadata",
-	)
-}
-
-func TestRegister_LongBodyIs413(t *testing.T) {
-	t.Parallel()
-	b := newClientsEnv(t)
-	answer := b.send("POST", b.path(), confidential(fields{"name": strings.Repeat("x", 64<<10)}))
-	if answer.Status != 413 {
-		t.Errorf("%d %s", answer.Status, answer.Body)
-	}
+	b := newTestEnv(t)
+	body := confidential(fields{"name": nil, "Name": "Donor sync"})
+	b.Wants("Name", b.send("POST", clients, body), 400, "invalid_client_metadata")
 }
 
 func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
+	b := newTestEnv(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
 		{"http://localhost:1234/cb"},
@@ -210,7 +152,7 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 		{"http://[::1]:8090/cb"},
 		{"https://app.example.org/cb?tenant=1"},
 		{long + strings.Repeat("x", 2048-len(long))},
-		strings.Split(strings.Repeat("https://a.example/ ", 20), " ")[:20],
+		strings.Fields(strings.Repeat("https://a.example/ ", 20)),
 	} {
 		answer := b.registered(confidential(fields{"redirectUris": uris}))
 		if got, _ := answer.Object()["redirectUris"].([]any); len(got) != len(uris) || got[0] != uris[0] {
@@ -222,31 +164,14 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 // The registrar requires permissions that the token lacks, or that the user lacks.
 func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
 	t.Parallel()
-	b := newClientsEnv(t)
-	b.forbidden(
-		"the user lacks it",
-		b.send(
-			"POST",
-			b.path(),
-			confidential(
-				fields{"requiredPermissions": []string{"programmes:read:programmes", "programmes:write:programmes"}},
-			),
-		),
-	)
-	b.token = b.Fixture.Token(b.registrar, perm.AccountAPIAccess)
-	b.forbidden("the token lacks it", b.send("POST", b.path(), confidential(nil)))
-	b.registered(confidential(fields{"requiredPermissions": []string{"account:api:access"}}))
-	if n := b.Count(`select count(*) from account.oauth_clients`); n != 1 {
-		t.Errorf("%d clients", n)
+	b := newTestEnv(t)
+	requires := func(permissions ...perm.Permission) string {
+		return confidential(fields{"requiredPermissions": permissions})
 	}
-}
-
-func TestRegister_UnauthorizedCallerIsRefusedBeforeBody(t *testing.T) {
-	t.Parallel()
-	b := newClientsEnv(t)
-	b.token = b.Fixture.Token(b.registrar, perm.ProgrammesRead)
-	b.forbidden("permission missing and a bad body", b.send("POST", b.path(), "{"))
-	if answer := b.Send(http.MethodPost, b.path(), "{"); answer.Status != 401 {
-		t.Errorf("no bearer and a bad body: %d", answer.Status)
-	}
+	more := requires(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.Wants("the user lacks it", b.send("POST", clients, more), 403, "FORBIDDEN")
+	b.token = b.Fixture.Token(b.manager, perm.AccountAPIAccess)
+	b.Wants("the token lacks it", b.send("POST", clients, confidential(nil)), 403, "FORBIDDEN")
+	b.registered(requires(perm.AccountAPIAccess))
+	b.wantClients(1)
 }

@@ -1,246 +1,279 @@
 package api_test
 
 import (
-	"encoding/json"
+	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// A membersEnv is a server with a manager, who holds what managing members needs and programmes:read:programmes.
-type membersEnv struct {
-	*apitest.Server
-	t       *testing.T
-	manager uuid.UUID
-	token   credential.Secret
-	base    string
-}
+// person returns a new address.
+func person() string { return "person-" + uuid.NewString()[:8] + "@example.org" }
 
-var held = []perm.Permission{
-	perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead,
-}
-
-func newMembersEnv(t *testing.T) *membersEnv {
-	t.Helper()
-	b := &membersEnv{Server: apitest.Own(t), t: t}
-	b.manager = b.Fixture.Member(held...)
-	b.token = b.Fixture.Token(b.manager, held...)
-	b.base = "/v1/account/tenants/" + b.Fixture.WorkspaceID.String()
-	return b
-}
-
-// as sends a request with a bearer; a body is sent as JSON.
-func (b *membersEnv) as(token credential.Secret, method, path, body string) apitest.Answer {
+// invite invites an address to read programmes.
+func (b *testEnv) invite(email string) apitest.Answer {
 	b.t.Helper()
-	headers := apitest.Bearer(token)
-	if body != "" {
-		headers = append(headers, "Content-Type", "application/json")
-	}
-	return b.Send(method, b.base+path, body, headers...)
-}
-
-func (b *membersEnv) send(method, path, body string) apitest.Answer {
-	b.t.Helper()
-	return b.as(b.token, method, path, body)
-}
-
-func (b *membersEnv) wants(what string, answer apitest.Answer, status int, code string) {
-	b.t.Helper()
-	nested, _ := answer.Object()["error"].(map[string]any)
-	if status == 403 {
-		if answer.Status != 403 || nested["code"] != code {
-			b.t.Errorf("%s: %d %s, want 403 %s", what, answer.Status, answer.Body, code)
-		}
-		return
-	}
-	if answer.Status != status || answer.Text("error") != code || (code != "") != (answer.Text(
-		"error_description") != "") {
-		b.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
-	}
-}
-
-func body(email string, permissions ...perm.Permission) string {
-	content := map[string]any{"permissions": perm.NewSet(permissions...).Strings()}
-	if email != "" {
-		content["email"] = email
-	}
-	out, _ := json.Marshal(content) // strings always encode
-	return string(out)
-}
-
-func (b *membersEnv) list(path string) []map[string]any {
-	b.t.Helper()
-	answer := b.send("GET", path, "")
-	var out struct {
-		Data []map[string]any
-		Meta struct{ Count int }
-	}
-	if err := json.Unmarshal([]byte(answer.Body), &out); err != nil || answer.Status != 200 ||
-		out.Meta.Count != len(out.Data) || out.Data == nil {
-		b.t.Fatalf("%s: %d %s", path, answer.Status, answer.Body)
-	}
-	return out.Data
+	return b.send("POST", invitations, body(email, perm.ProgrammesRead))
 }
 
 func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
-	b := newMembersEnv(t)
+	t.Parallel()
+	b := newTestEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := b.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
 	connection := b.Connected(app, user)
 	b.Fixture.Token(user, perm.ProgrammesRead)
-	one := "/members/" + user.String()
-	found := false
-	for _, m := range b.list("/members") {
-		if m["userId"] == user.String() {
-			found = m["name"] == "Ada Okafor" && strings.Contains(m["email"].(string), "@example.org") &&
-				m["connections"] == 1.0 && m["tokens"] == 1.0 && len(m["permissions"].([]any)) == 2
-		}
-	}
-	if !found {
-		t.Errorf("the member is not listed: %v", b.list("/members"))
+	one := members + "/" + user.String()
+	all, ids, _ := b.listed(members, "userId")
+	at := slices.Index(ids, user.String())
+	if at < 0 || all[at]["name"] != "Ada Okafor" || !strings.Contains(all[at]["email"].(string), "@example.org") ||
+		all[at]["connections"] != 1.0 || all[at]["tokens"] != 1.0 || len(all[at]["permissions"].([]any)) != 2 {
+		t.Errorf("the member is not listed: %v", all)
 	}
 	changed := b.send("PATCH", one, body("", perm.ProgrammesRead))
-	b.wants("lowered", changed, 200, "")
-	if permissions, _ := changed.Object()["permissions"].([]any); len(permissions) != 1 {
-		t.Errorf("%s", changed.Body)
-	}
-	b.wants("more than held", b.send("PATCH", one, body("", perm.ProgrammesWrite)), 403, "FORBIDDEN")
-	b.wants("removed", b.send("DELETE", one, ""), 204, "")
-	b.wants("removed twice", b.send("DELETE", one, ""), 404, "not_found")
-	b.wants("changed after", b.send("PATCH", one, body("", perm.ProgrammesRead)), 404, "not_found")
-	b.wants("no identifier", b.send("DELETE", "/members/x", ""), 404, "not_found")
-	if n := b.Count(`select count(*) from account.grants where user_id = $1 and state <> 'revoked'`, user); n != 0 {
-		t.Errorf("%d grants are left", n)
-	}
-	if used := b.Refresh(app, connection.Refresh); used.Status != 400 {
-		t.Errorf("a refresh token of the removed member: %d %s", used.Status, used.Body)
-	}
-	for action, want := range map[string]int{"changed": 1, "removed": 1} {
-		if n := b.Count(`select count(*) from account.audit_events where action like 'member.%' || $1 and user_id = $2
-			and actor = 'user:' || $3 and request_id <> ''`, action, user, b.manager.String()); n != want {
-			t.Errorf("%d events %s", n, action)
-		}
-	}
+	b.Wants("lowered", changed, 200, "")
+	b.WantsMembers("lowered", changed, map[string]any{"permissions": []any{"programmes:read:programmes"}})
+	b.Wants("more than held", b.send("PATCH", one, body("", perm.ProgrammesWrite)), 403, "FORBIDDEN")
+	b.Wants("removed", b.send("DELETE", one, ""), 204, "")
+	b.Wants("removed twice", b.send("DELETE", one, ""), 404, "not_found")
+	b.Wants("changed after", b.send("PATCH", one, body("", perm.ProgrammesRead)), 404, "not_found")
+	b.Wants("no identifier", b.send("DELETE", members+"/x", ""), 404, "not_found")
+	b.WantsRows("grants left", 0, `account.grants where user_id = $1 and state <> 'revoked'`, user)
+	b.Wants("a refresh token of the removed member", b.Refresh(app, connection.Refresh), 400, "invalid_grant")
+	b.wantEvents(1, audit.MemberPermissionsChanged, "user:"+user.String())
+	b.wantEvents(1, audit.MemberRemoved, "user:"+user.String())
 }
 
 func TestMembers_LastHolderStays(t *testing.T) {
-	b := newMembersEnv(t)
-	own := "/members/" + b.manager.String()
-	b.wants("removes themselves", b.send("DELETE", own, ""), 409, "conflict")
-	b.wants("lowers themselves", b.send("PATCH", own, body("", perm.AccountAPIAccess)), 409, "conflict")
+	t.Parallel()
+	b := newTestEnv(t)
+	own, lower := members+"/"+b.manager.String(), body("", perm.AccountAPIAccess)
+	b.Wants("removes themselves", b.send("DELETE", own, ""), 409, "conflict")
+	b.Wants("lowers themselves", b.send("PATCH", own, lower), 409, "conflict")
 	other := b.Fixture.Member(perm.AccountWriteMembers)
-	b.wants("lowers themselves beside one who cannot see members",
-		b.send("PATCH", own, body("", perm.AccountAPIAccess)), 409, "conflict")
-	b.Fixture.Exec(`update account.memberships set permissions = permissions || '{account:read:members}'
-		where user_id = $1`, other)
-	b.wants("lowers themselves beside another", b.send("PATCH", own, body("", perm.AccountAPIAccess)), 200, "")
-	b.wants("afterwards", b.send("DELETE", "/members/"+other.String(), ""), 403, "FORBIDDEN")
+	b.Wants("lowers themselves beside one who cannot see members", b.send("PATCH", own, lower), 409, "conflict")
+	b.setPermissions(other, perm.AccountReadMembers, perm.AccountWriteMembers)
+	b.Wants("lowers themselves beside another", b.send("PATCH", own, lower), 200, "")
+	b.Wants("afterwards", b.send("DELETE", members+"/"+other.String(), ""), 403, "FORBIDDEN")
 }
 
 // Another person may have created the account of an address that was never proven.
 func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
-	b := newMembersEnv(t)
+	t.Parallel()
+	b := newTestEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.AccountReadMembers)
 	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user)
-	one := "/members/" + user.String()
-	more := body("", perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountAPIAccess)
-	b.wants("more", b.send("PATCH", one, more), 409, "conflict")
-	b.wants("others", b.send("PATCH", one, body("", perm.AccountAPIAccess)), 409, "conflict")
-	b.wants("the same", b.send("PATCH", one, body("", perm.ProgrammesRead, perm.AccountReadMembers)), 200, "")
-	b.wants("fewer", b.send("PATCH", one, body("", perm.ProgrammesRead)), 200, "")
-	if n := b.Count(`select count(*) from account.memberships where user_id = $1
-		and permissions = '{programmes:read:programmes}'`, user); n != 1 {
-		t.Error("the member's permissions are not those that were set")
+	set := func(permissions ...perm.Permission) apitest.Answer {
+		return b.send("PATCH", members+"/"+user.String(), body("", permissions...))
 	}
+	more := []perm.Permission{perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountAPIAccess}
+	b.Wants("more", set(more...), 409, "conflict")
+	b.Wants("others", set(perm.AccountAPIAccess), 409, "conflict")
+	b.Wants("the same", set(perm.ProgrammesRead, perm.AccountReadMembers), 200, "")
+	b.Wants("fewer", set(perm.ProgrammesRead), 200, "")
+	b.WantsRows("with the permissions that were set", 1,
+		`account.memberships where user_id = $1 and permissions = '{programmes:read:programmes}'`, user)
 	b.Fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = $1`, user)
-	b.wants("more after the proof", b.send("PATCH", one, more), 200, "")
+	b.Wants("more after the proof", set(more...), 200, "")
 }
 
 func TestInvitations_AreCreatedListedReplacedAndWithdrawn(t *testing.T) {
-	b := newMembersEnv(t)
-	first := b.send("POST", "/invitations", body("Sam@example.org", perm.ProgrammesRead))
+	t.Parallel()
+	b := newTestEnv(t)
+	email := person()
+	first := b.invite(strings.ToUpper(email[:1]) + email[1:])
 	link, err := url.Parse(first.Text("url"))
-	if err != nil || first.Status != 201 || first.Text("email") != "sam@example.org" ||
+	if err != nil || first.Status != 201 || first.Text("email") != email ||
 		!strings.HasPrefix(first.Text("url"), apitest.AppURL+"/invitation?token=alm_inv_") ||
-		first.Header.Get("Location") != b.base+"/invitations/"+first.Text("id") {
-		t.Fatalf("%d %v %s", first.Status, first.Header, first.Body)
+		first.Header.Get("Location") != b.base+invitations+"/"+first.Text("id") {
+		t.Fatal(b.Explain(first))
 	}
-	second := b.send("POST", "/invitations", body("sam@example.org", perm.ProgrammesRead))
-	all := b.list("/invitations")
-	if len(all) != 1 || all[0]["id"] != second.Text("id") || all[0]["url"] != nil {
+	second := b.invite(email)
+	all, ids, _ := b.listed(invitations, "id")
+	if !slices.Equal(ids, []string{second.Text("id")}) || all[0]["url"] != nil {
 		t.Errorf("%v", all)
 	}
-	one := "/invitations/" + second.Text("id")
-	b.wants("withdrawn", b.send("DELETE", one, ""), 204, "")
-	b.wants("withdrawn twice", b.send("DELETE", one, ""), 404, "not_found")
-	b.wants("no identifier", b.send("DELETE", "/invitations/x", ""), 404, "not_found")
+	one := invitations + "/" + second.Text("id")
+	b.Wants("withdrawn", b.send("DELETE", one, ""), 204, "")
+	b.Wants("withdrawn twice", b.send("DELETE", one, ""), 404, "not_found")
+	b.Wants("no identifier", b.send("DELETE", invitations+"/x", ""), 404, "not_found")
 	if strings.Contains(b.Log.String(), link.Query().Get("token")) {
 		t.Error("the token is in the log")
 	}
 }
 
 func TestInvitations_BadRequestsAreRefused(t *testing.T) {
-	b := newMembersEnv(t)
-	read := perm.ProgrammesRead
-	for what, c := range map[string]struct {
-		body   string
-		status int
-		code   string
-	}{
-		"no address":         {body("", read), 400, "invalid_request"},
-		"bad address":        {body("sam", read), 400, "invalid_request"},
-		"a name":             {body("Sam <sam@example.org>", read), 400, "invalid_request"},
-		"two lines":          {body("sam@example.org\nBcc: x@example.org", read), 400, "invalid_request"},
-		"no permissions":     {body("sam@example.org"), 400, "invalid_request"},
-		"unknown permission": {body("sam@example.org", "programmes:delete:all"), 400, "invalid_request"},
-		"not held":           {body("sam@example.org", perm.EngageReadForms), 403, "FORBIDDEN"},
-		"no JSON":            {"{", 400, "invalid_request"},
-		"null":               {"null", 400, "invalid_request"},
-		"wrong type":         {`{"email":1,"permissions":[]}`, 400, "invalid_request"},
-		"twice":              {`{"email":"a@example.org","email":"b@example.org"}`, 400, "invalid_request"},
-		"too large":          {`{"email":"` + strings.Repeat("x", 64<<10) + `"}`, 413, "invalid_request"},
+	t.Parallel()
+	b := newTestEnv(t)
+	read, email := perm.ProgrammesRead, person()
+	for what, content := range map[string]string{
+		"no address":         body("", read),
+		"bad address":        body("sam", read),
+		"a name":             body("Sam <"+email+">", read),
+		"two lines":          body(email+"\nBcc: x@example.org", read),
+		"no permissions":     body(email),
+		"unknown permission": body(email, "programmes:delete:all"),
+		"no JSON":            "{",
+		"null":               "null",
+		"wrong type":         `{"email":1,"permissions":[]}`,
+		"twice":              `{"email":"a@example.org","email":"b@example.org"}`,
+		"empty":              "",
 	} {
-		b.wants(what, b.send("POST", "/invitations", c.body), c.status, c.code)
+		b.Wants(what, b.send("POST", invitations, content), 400, "invalid_request")
 	}
-	b.wants("empty", b.send("POST", "/invitations", ""), 400, "invalid_request")
-	b.wants("PATCH without permissions", b.send("PATCH", "/members/"+b.manager.String(), body("")), 400,
-		"invalid_request")
-	b.Fixture.Exec(`update account.users set email = 'ada@example.org' where id = $1`, b.manager)
-	b.wants("a member", b.send("POST", "/invitations", body("ADA@example.org", read)), 409, "conflict")
-	if n := b.Count(`select count(*) from account.invitations`); n != 0 {
-		t.Errorf("%d invitations", n)
+	b.Wants("not held", b.send("POST", invitations, body(email, perm.EngageReadForms)), 403, "FORBIDDEN")
+	large := `{"email":"` + strings.Repeat("x", 64<<10) + `"}`
+	b.Wants("too large", b.send("POST", invitations, large), 413, "invalid_request")
+	own := members + "/" + b.manager.String()
+	b.Wants("PATCH without permissions", b.send("PATCH", own, body("")), 400, "invalid_request")
+	b.Fixture.Exec(`update account.users set email = $2 where id = $1`, b.manager, email)
+	b.Wants("a member", b.invite(strings.ToUpper(email)), 409, "conflict")
+	b.WantsRows("invitations", 0, `account.invitations where tenant_id = $1`, b.Fixture.WorkspaceID)
+}
+
+func TestInvitations_AreLimited(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	email := person()
+	for i := range 5 {
+		b.Wants("a message", b.invite(email), 201, "")
+		b.Wants("refused", b.invite(fmt.Sprintf("bad %d", i)), 400, "invalid_request")
 	}
+	sixth := b.invite(email)
+	b.Wants("the sixth to one address", sixth, 429, "rate_limited")
+	wait, err := strconv.Atoi(sixth.Header.Get("Retry-After"))
+	if policy := sixth.Header.Get("RateLimit-Policy"); err != nil || wait < 80_000 || wait > 86_400 ||
+		policy != `"invitations-per-address";q=5;w=86400` {
+		t.Errorf("want a day\n%s", b.Explain(sixth))
+	}
+	for range 45 {
+		b.Wants("another address", b.invite(person()), 201, "")
+	}
+	b.Wants("the 51st of an inviter", b.invite(person()), 429, "rate_limited")
+	b.token = b.Fixture.Token(b.Fixture.Member(held...), held...)
+	b.Wants("another inviter", b.invite(person()), 201, "")
 }
 
 func TestMembers_EachCallNeedsItsPermission(t *testing.T) {
-	b := newMembersEnv(t)
-	user := b.Fixture.Member(perm.ProgrammesRead)
+	t.Parallel()
+	b := newTestEnv(t)
 	read := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountReadMembers)
 	write := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountWriteMembers, perm.ProgrammesRead)
 	noAPI := b.Fixture.Token(b.manager, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
 	narrow := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountWriteMembers)
-	for _, path := range []string{"/members", "/invitations"} {
-		b.wants("write alone reads", b.as(write, "GET", path, ""), 403, "FORBIDDEN")
-		b.wants("read", b.as(read, "GET", path, ""), 200, "")
-		b.wants("without API access", b.as(noAPI, "GET", path, ""), 403, "FORBIDDEN")
+	for _, path := range []string{members, invitations} {
+		b.Wants("write alone reads", b.as(write, "GET", path, ""), 403, "FORBIDDEN")
+		b.Wants("read", b.as(read, "GET", path, ""), 200, "")
+		b.Wants("without API access", b.as(noAPI, "GET", path, ""), 403, "FORBIDDEN")
 	}
-	one, invitation := "/members/"+user.String(), body("sam@example.org", perm.ProgrammesRead)
+	one := members + "/" + b.Fixture.Member(perm.ProgrammesRead).String()
 	for _, token := range []credential.Secret{read, noAPI} {
-		b.wants("PATCH", b.as(token, "PATCH", one, "{"), 403, "FORBIDDEN")
-		b.wants("DELETE", b.as(token, "DELETE", one, ""), 403, "FORBIDDEN")
-		b.wants("POST", b.as(token, "POST", "/invitations", "{"), 403, "FORBIDDEN")
-		b.wants("withdraw", b.as(token, "DELETE", "/invitations/"+uuid.NewString(), ""), 403, "FORBIDDEN")
+		b.Wants("PATCH", b.as(token, "PATCH", one, "{"), 403, "FORBIDDEN")
+		b.Wants("DELETE", b.as(token, "DELETE", one, ""), 403, "FORBIDDEN")
+		b.Wants("POST", b.as(token, "POST", invitations, "{"), 403, "FORBIDDEN")
+		b.Wants("withdraw", b.as(token, "DELETE", invitations+"/"+uuid.NewString(), ""), 403, "FORBIDDEN")
 	}
 	// The credential limits what its user gives.
-	b.wants("a token without the permission", b.as(narrow, "POST", "/invitations", invitation), 403, "FORBIDDEN")
-	b.wants("a token with it", b.as(write, "POST", "/invitations", invitation), 201, "")
-	restore := b.CutPostgres()
-	defer restore()
-	b.wants("Postgres is down", b.send("GET", "/members", ""), 503, "temporarily_unavailable")
+	invitation := body(person(), perm.ProgrammesRead)
+	b.Wants("a token without the permission", b.as(narrow, "POST", invitations, invitation), 403, "FORBIDDEN")
+	b.Wants("a token with it", b.as(write, "POST", invitations, invitation), 201, "")
+}
+
+func TestLists_Pages(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	everyPage := func(path, member string) (all []string) {
+		t.Helper()
+		for query, more := "?limit=1", true; more; {
+			_, texts, next := b.listed(path+query, member)
+			all = append(all, texts...)
+			query, more = "?limit=1&cursor="+next, next != ""
+			if len(texts) > 1 {
+				t.Fatalf("a page of %d", len(texts))
+			}
+		}
+		return all
+	}
+	for range 3 {
+		b.Fixture.Member(perm.ProgrammesRead)
+	}
+	ids := everyPage(members, "userId")
+	slices.Sort(ids)
+	if len(ids) != 4 || len(slices.Compact(ids)) != 4 {
+		t.Errorf("%v", ids)
+	}
+	var want []string
+	for range 3 {
+		email := person()
+		b.Wants("invitation", b.invite(email), 201, "")
+		want = append([]string{email}, want...)
+	}
+	if got := everyPage(invitations, "email"); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	_, _, foreign := b.listed(members+"?limit=1", "userId")
+	for what, path := range map[string]string{
+		"a cursor of another list": invitations + "?cursor=" + foreign,
+		"an unknown field":         members + "?fields=userId,url",
+		"a link":                   invitations + "?fields=url",
+		"no limit":                 invitations + "?limit=0",
+	} {
+		b.Wants(what, b.send("GET", path, ""), 400, "invalid_request")
+	}
+	if one, _, _ := b.listed(members+"?limit=1&fields=userId", "userId"); len(one[0]) != 1 || one[0]["userId"] == nil {
+		t.Errorf("%v", one)
+	}
+}
+
+// A repeated write takes effect once, and its link is stored sealed.
+func TestMembers_RepeatedWriteTakesEffectOnce(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	user := b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	app := b.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
+	connection, wish := b.Connected(app, user), body(person(), perm.ProgrammesRead)
+	first := b.once("a", "POST", invitations, wish)
+	b.repeats("invitation", first, b.once("a", "POST", invitations, wish))
+	if !strings.Contains(first.Body, "token=") {
+		t.Fatalf("no link\n%s", b.Explain(first))
+	}
+	b.WantsRows("links in the clear", 0, `account.idempotency_keys where position('token='::bytea in body) > 0`)
+	other := body(person(), perm.ProgrammesRead)
+	b.Wants("another body", b.once("a", "POST", invitations, other), 409, "conflict")
+	b.Wants("a key with a space", b.once("a b", "POST", invitations, wish), 400, "invalid_request")
+	b.WantsRows("invitations", 1, `account.invitations where tenant_id = $1`, b.Fixture.WorkspaceID)
+	one, lower := members+"/"+user.String(), body("", perm.ProgrammesRead)
+	b.repeats("change", b.once("b", "PATCH", one, lower), b.once("b", "PATCH", one, lower))
+	b.repeats("removal", b.once("b", "DELETE", one, ""), b.once("b", "DELETE", one, ""))
+	b.Wants("a refresh token of the removed member", b.Refresh(app, connection.Refresh), 400, "invalid_grant")
+	invitation := invitations + "/" + first.Text("id")
+	b.repeats("withdrawal", b.once("a", "DELETE", invitation, ""), b.once("a", "DELETE", invitation, ""))
+	for _, action := range []string{
+		audit.MemberPermissionsChanged, audit.MemberRemoved, audit.InvitationCreated, audit.InvitationWithdrawn,
+	} {
+		b.WantsRows(action, 1, `account.audit_events where action = $1 and tenant_id = $2`, action,
+			b.Fixture.WorkspaceID)
+	}
+}
+
+// A refused write stores no answer, and changes nothing.
+func TestMembers_RefusedWriteMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	other := members + "/" + b.Fixture.Member(perm.ProgrammesRead).String()
+	b.Wants("the last manager", b.once("a", "DELETE", members+"/"+b.manager.String(), ""), 409, "conflict")
+	b.Wants("no such member", b.once("b", "DELETE", members+"/x", ""), 404, "not_found")
+	long := strings.Repeat(uuid.NewString(), 100)
+	b.Wants("a long path", b.once("d", "DELETE", members+"/"+long, ""), 404, "not_found")
+	b.Wants("more than held", b.once("c", "PATCH", other, body("", perm.EngageWriteForms)), 403, "FORBIDDEN")
+	b.WantsRows("stored answers", 0, `account.idempotency_keys where tenant_id = $1`, b.Fixture.WorkspaceID)
 }

@@ -7,33 +7,21 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
-	"errors"
-	"io"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/app"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/devkit/await"
-	"github.com/almonerhq/almoner/shared/devkit/fuzzkit"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -61,6 +49,7 @@ type Server struct {
 	Redis   *localstore.Redis     // nil if the service is shared
 	Clients *testkit.MetadataHost // serves metadata documents of clients
 	address string                // from which requests to a shared service seem to come
+	sent    sync.Map              // request id → request, for failures
 }
 
 // A service is authserver over real stores, built by app.New.
@@ -194,6 +183,22 @@ func (s *Server) CutPostgres() (restore func()) {
 	}
 }
 
+// Impatient is a Change for tests in which requests wait for a lock until they are refused.
+func Impatient(c *app.Config, _ string) { c.StoreWait = testkit.SilentStoreWait }
+
+// Lock runs a statement that locks what requests need, until the returned function is called or the test ends.
+func (s *Server) Lock(statement string, args ...any) (release func()) {
+	s.t.Helper()
+	s.mustOwn()
+	transaction, err := s.Fixture.Owner.Begin(s.t.Context())
+	s.must(err)
+	release = sync.OnceFunc(func() { _ = transaction.Rollback(context.WithoutCancel(s.t.Context())) })
+	s.t.Cleanup(release)
+	_, err = transaction.Exec(s.t.Context(), statement, args...)
+	s.must(err)
+	return release
+}
+
 // Count runs a query for one number as the owner.
 func (s *Server) Count(query string, args ...any) int {
 	s.t.Helper()
@@ -202,77 +207,27 @@ func (s *Server) Count(query string, args ...any) int {
 	return n
 }
 
-// Uses counts the uses of credentials.
-type Uses struct{ seen atomic.Int64 }
+// Uses counts the uses of credentials, by workspace.
+type Uses struct {
+	mu   sync.Mutex
+	seen map[uuid.UUID]int
+}
 
 // Record implements the interface of the endpoints.
-func (u *Uses) Record(standing.Standing) { u.seen.Add(1) }
-
-// Seen returns how many uses were recorded.
-func (u *Uses) Seen() int { return int(u.seen.Load()) }
-
-// An Answer is a response.
-type Answer = fuzzkit.Answer
-
-// Send sends a request to a path of the server and does not follow redirects. headers are pairs of name and value.
-func (s *Server) Send(method, path, body string, headers ...string) Answer {
-	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
-	s.must(err)
-	for i := 0; i+1 < len(headers); i += 2 {
-		request.Header.Add(headers[i], headers[i+1])
+func (u *Uses) Record(of standing.Standing) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.seen == nil {
+		u.seen = map[uuid.UUID]int{}
 	}
-	if s.address != "" && request.Header.Get("X-Forwarded-For") == "" {
-		request.Header.Set("X-Forwarded-For", s.address)
-	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := client.Do(request)
-	s.must(err)
-	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	s.must(err)
-	return Answer{Status: response.StatusCode, Header: response.Header, Body: string(content)}
+	u.seen[of.CredentialWorkspace]++
 }
 
-// Form posts pairs of name and value as a form.
-func (s *Server) Form(path string, pairs ...string) Answer {
-	s.t.Helper()
-	return s.FormWith(path, nil, pairs...)
-}
-
-// FormWith is Form with headers.
-func (s *Server) FormWith(path string, headers []string, pairs ...string) Answer {
-	s.t.Helper()
-	form := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		form.Add(pairs[i], pairs[i+1])
-	}
-	return s.Send(http.MethodPost, path, form.Encode(),
-		append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
-}
-
-// PostJSON posts pairs of name and value as a JSON object.
-func (s *Server) PostJSON(path string, pairs ...string) Answer {
-	s.t.Helper()
-	members := map[string]string{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		members[pairs[i]] = pairs[i+1]
-	}
-	body, err := json.Marshal(members)
-	s.must(err)
-	return s.Send(http.MethodPost, path, string(body), "Content-Type", "application/json")
-}
-
-// Basic returns the Authorization header of a client.
-func Basic(id string, secret credential.Secret) []string {
-	request := http.Request{Header: http.Header{}}
-	request.SetBasicAuth(url.QueryEscape(id), url.QueryEscape(secret.Reveal()))
-	return []string{"Authorization", request.Header.Get("Authorization")}
-}
-
-// Bearer returns the Authorization header of a bearer token.
-func Bearer(token credential.Secret) []string {
-	return []string{"Authorization", "Bearer " + token.Reveal()}
+// Seen returns how many uses of a workspace's credentials were recorded.
+func (u *Uses) Seen(workspaceID uuid.UUID) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.seen[workspaceID]
 }
 
 // failuresNow is the clock of the failures' limiter.
@@ -281,160 +236,4 @@ func (s *Server) failuresNow() time.Time {
 		return *stopped
 	}
 	return time.Now()
-}
-
-// A ClientWithSecret is a client with its secret, which is "" for a connector.
-type ClientWithSecret struct {
-	client.Client
-	Secret credential.Secret
-}
-
-// Service registers a client of kind service.
-func (s *Server) Service() ClientWithSecret {
-	s.t.Helper()
-	secret, err := credential.ClientSecret.New(rand.Reader)
-	s.must(err)
-	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
-	s.Fixture.Exec(`insert into account.oauth_clients
-		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.ID)
-	s.Fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, c.ID,
-		credential.Hash(secret.Reveal()))
-	return c
-}
-
-// Verifier is the verifier of Consent's challenge.
-const Verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
-
-// Consent stores the grant of a user's consent and returns it with its code.
-func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
-	s.t.Helper()
-	terms := termsOf(c)
-	g := grant.Grant{
-		ID:          uuid.New(),
-		Kind:        c.Kind,
-		ClientID:    c.ID,
-		UserID:      user,
-		WorkspaceID: c.WorkspaceID,
-		Permissions: c.Required,
-		Resource:    terms.Resource,
-		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
-	}
-	for end := time.Now().Add(await.Long); ; {
-		code, err := s.Grants.Open(s.t.Context(), g, terms)
-		if errors.Is(err, store.ErrUnavailable) && time.Now().Before(end) {
-			g.ID = uuid.New()
-			continue
-		}
-		s.must(err)
-		return g, code
-	}
-}
-
-func termsOf(c client.Client) grant.CodeTerms {
-	terms := grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: REST}
-	if c.Kind == client.Connector {
-		terms.Resource, terms.Challenge = c.Resource, grant.ChallengeOf(Verifier)
-	}
-	return terms
-}
-
-// Redeem redeems a code as the token endpoint does, without a request.
-func (s *Server) Redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
-	ctx := s.t.Context()
-	token, err := s.Grants.Tokens.Read(grant.Code, code.Reveal())
-	if err != nil {
-		return grant.Issued{}, err
-	}
-	snapshot, err := s.Grants.Snapshot(ctx, terms.ClientID, token.Key(), nil)
-	if err != nil {
-		return grant.Issued{}, err
-	}
-	noKey := func(context.Context, []string) error { return nil }
-	return s.Grants.Exchange(ctx, snapshot, grant.Request{Token: token, Terms: terms, LoadKey: noKey})
-}
-
-// Redeemed consents and redeems the code, and returns the active grant.
-func (s *Server) Redeemed(c client.Client, user uuid.UUID) grant.Grant {
-	s.t.Helper()
-	_, code := s.Consent(c, user)
-	issued, err := s.Redeem(code, termsOf(c))
-	s.must(err)
-	return issued.Grant
-}
-
-// LimitConnectors sets the connector policy of the fixture's workspace.
-func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
-	s.t.Helper()
-	_, err := s.Store.ReplaceConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, "", p, audit.Event{
-		Actor: "admin", Action: audit.ConnectorPolicyChanged, Authorization: &audit.Authorization{Operator: true},
-	})
-	s.must(err)
-}
-
-// arranged sends a request again while the response is a 503. If a store exceeds the server's time limits while a test
-// is set up, the machine is busy.
-func arranged(send func() Answer) Answer {
-	for end := time.Now().Add(await.Long); ; {
-		if answer := send(); answer.Status != http.StatusServiceUnavailable || time.Now().After(end) {
-			return answer
-		}
-	}
-}
-
-// Connection is a grant with the tokens that the client holds.
-type Connection struct {
-	Grant   grant.Grant
-	Access  credential.Secret
-	Refresh credential.Secret // only for connectors
-}
-
-// Connected consents and exchanges the code of a connector.
-func (s *Server) Connected(c client.Client, user uuid.UUID) Connection {
-	s.t.Helper()
-	g, code := s.Consent(c, user)
-	return s.held(g, arranged(func() Answer {
-		return s.Form(TokenPath, "grant_type", "authorization_code", "client_id", c.ID.String(), "resource", c.Resource,
-			"code", code.Reveal(), "code_verifier", Verifier, "redirect_uri", fixture.Callback)
-	}))
-}
-
-// Linked consents and exchanges the code of a confidential client that sends the spec's JSON.
-func (s *Server) Linked(c client.Client, secret credential.Secret, user uuid.UUID) Connection {
-	s.t.Helper()
-	g, code := s.Consent(c, user)
-	return s.held(g, arranged(func() Answer {
-		return s.PostJSON(TokenPath, "client_id", c.ID.String(), "client_secret", secret.Reveal(), "code",
-			code.Reveal(), "redirect_uri", fixture.Callback)
-	}))
-}
-
-// Refresh exchanges the refresh token of a connector.
-func (s *Server) Refresh(c client.Client, refresh credential.Secret) Answer {
-	s.t.Helper()
-	return s.Form(TokenPath, "grant_type", "refresh_token", "client_id", c.ID.String(), "resource", c.Resource,
-		"refresh_token", refresh.Reveal())
-}
-
-// Refreshed is Refresh that must succeed.
-func (s *Server) Refreshed(c client.Client, held Connection) Connection {
-	s.t.Helper()
-	return s.held(held.Grant, s.Refresh(c, held.Refresh))
-}
-
-func (s *Server) held(g grant.Grant, answer Answer) Connection {
-	s.t.Helper()
-	if answer.Status != 200 {
-		s.t.Fatalf("no tokens: %d %s", answer.Status, answer.Body)
-	}
-	access, refresh := answer.Text("access_token"), answer.Text("refresh_token")
-	return Connection{g, credential.Secret(access), credential.Secret(refresh)}
-}
-
-// Stored returns the grant in Postgres.
-func (s *Server) Stored(g grant.Grant) grant.Grant {
-	s.t.Helper()
-	found, err := s.Store.Grant(s.t.Context(), g.Key())
-	s.must(err)
-	return found
 }

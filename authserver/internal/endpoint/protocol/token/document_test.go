@@ -20,23 +20,45 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// described is a server with a client that has a metadata document, and a user who consents in the fixture's workspace.
-type described struct {
-	*apitest.Server
-	t       *testing.T
-	user    uuid.UUID
-	address string
-	key     jose.JSONWebKey // of a client that signs assertions
+// describe makes the client of a metadata document the one that acts.
+func (b *testEnv) describe(changes map[string]any) {
+	b.t.Helper()
+	b.name = b.Clients.Client("/oauth/client", changes, fixture.Callback)
+	b.app.Resource = apitest.MCP
 }
 
-func newDescribed(t *testing.T, changes map[string]any) *described {
-	t.Helper()
-	d := &described{Server: apitest.Own(t), t: t}
-	d.user = d.Fixture.Member(perm.ProgrammesRead)
-	d.address = d.Clients.Client("/oauth/client", changes, fixture.Callback)
+// code returns the code of a new consent to the described client.
+func (b *testEnv) code() (grant.Grant, credential.Secret) {
+	b.t.Helper()
+	c, err := b.Documents.Client(b.t.Context(), b.name)
+	b.must(err)
+	c.Resource, c.Required = apitest.MCP, perm.NewSet(perm.ProgrammesRead)
+	return b.Consent(c, b.user)
+}
+
+// A signer is a testEnv whose client signs assertions.
+type signer struct {
+	*testEnv
+	key jose.JSONWebKey
+}
+
+// signs describes a client whose keys are published next to its document.
+func signs(b *testEnv) *signer {
+	b.t.Helper()
+	d := &signer{testEnv: b, key: newKey(b.t, "first")}
+	d.publish(d.key)
+	d.describe(map[string]any{
+		"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": b.Clients.URL + "/oauth/jwks.json",
+	})
 	return d
+}
+
+func newSigner(t *testing.T) *signer {
+	t.Helper()
+	return signs(newTestEnv(t))
 }
 
 func newKey(t *testing.T, id string) jose.JSONWebKey {
@@ -48,186 +70,22 @@ func newKey(t *testing.T, id string) jose.JSONWebKey {
 	return jose.JSONWebKey{Key: raw, KeyID: id}
 }
 
-func public(keys ...jose.JSONWebKey) map[string]any {
+func (d *signer) publish(keys ...jose.JSONWebKey) {
 	out := make([]jose.JSONWebKey, len(keys))
 	for i, key := range keys {
 		out[i] = key.Public()
 	}
-	return map[string]any{"keys": out}
-}
-
-// newSigner returns a described client whose keys are published next to its document.
-func newSigner(t *testing.T) *described {
-	t.Helper()
-	d := newDescribed(t, nil)
-	d.key = newKey(t, "first")
-	d.publish(d.key)
-	d.Clients.Client("/oauth/client", map[string]any{
-		"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "https://" + d.Clients.Name() + "/oauth/jwks.json",
-	}, fixture.Callback)
-	return d
-}
-
-func (d *described) publish(keys ...jose.JSONWebKey) {
-	d.Clients.Put("/oauth/jwks.json", public(keys...))
-}
-
-// code returns the code of a new consent of the user.
-func (d *described) code() (grant.Grant, string) {
-	d.t.Helper()
-	c, err := d.Documents.Client(d.t.Context(), d.address)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	g := grant.Grant{
-		ID:          uuid.New(),
-		Kind:        c.Kind,
-		ClientID:    c.ID,
-		UserID:      d.user,
-		WorkspaceID: d.Fixture.WorkspaceID,
-		Permissions: perm.NewSet(perm.ProgrammesRead),
-		Resource:    apitest.MCP,
-		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
-	}
-	code, err := d.Grants.Open(d.t.Context(), g, grant.CodeTerms{
-		ClientID:    c.ID,
-		RedirectURI: fixture.Callback,
-		Resource:    g.Resource,
-		Challenge:   grant.ChallengeOf(apitest.Verifier),
-	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return g, code.Reveal()
-}
-
-func (d *described) exchange(code string, more ...string) apitest.Answer {
-	return d.Form(
-		apitest.TokenPath,
-		append([]string{"grant_type", "authorization_code", "client_id", d.address, "resource", apitest.MCP,
-			"code", code, "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback}, more...)...)
-}
-
-func (d *described) refresh(token string, more ...string) apitest.Answer {
-	return d.Form(
-		apitest.TokenPath,
-		append([]string{"grant_type", "refresh_token", "client_id", d.address, "resource", apitest.MCP,
-			"refresh_token", token}, more...)...)
-}
-
-func (d *described) wants(what string, answer apitest.Answer, status int, code string) {
-	d.t.Helper()
-	if answer.Status != status || answer.Text("error") != code {
-		d.t.Errorf("%s: %d %s, want %d %s", what, answer.Status, answer.Body, status, code)
-	}
-}
-
-func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
-	t.Parallel()
-	d := newDescribed(t, nil)
-	service := d.Service()
-	g, code := d.code()
-	first := d.exchange(code)
-	d.wants("exchange", first, 200, "")
-	d.Clients.Fail(http.StatusBadGateway) // from here on, the metadata host is not needed
-	d.Wait(48 * time.Hour)
-	second := d.refresh(first.Text("refresh_token"))
-	d.wants("refresh", second, 200, "")
-	d.Wait(-48 * time.Hour)
-	claims := (&testEnv{Server: d.Server, t: t}).claims(second)
-	if claims.ClientID != d.address || claims.GrantID != g.ID || claims.WorkspaceID != d.Fixture.WorkspaceID ||
-		claims.Audience != apitest.MCP {
-		t.Errorf("claims: %+v", claims)
-	}
-	introspected := d.FormWith(
-		apitest.IntrospectPath,
-		apitest.Basic(service.ID.String(), service.Secret),
-		"token",
-		second.Text("access_token"),
-	)
-	if introspected.Object()["active"] != true || introspected.Text("client_id") != d.address {
-		t.Errorf("introspection: %d %s", introspected.Status, introspected.Body)
-	}
-	if fetches := d.Clients.Requests(); fetches != 1 {
-		t.Errorf("the metadata host received %d requests", fetches)
-	}
-	revoked := d.Form(apitest.RevokePath, "client_id", d.address, "token", second.Text("refresh_token"))
-	if revoked.Status != 200 || d.Stored(g).State != grant.Revoked {
-		t.Errorf("revocation: %d %s", revoked.Status, d.Stored(g).State)
-	}
-	d.wants("refresh after that", d.refresh(second.Text("refresh_token")), 400, "invalid_grant")
-}
-
-func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
-	t.Parallel()
-	d := newDescribed(t, nil)
-	g, code := d.code()
-	held := d.exchange(code)
-	for _, name := range []string{
-		g.ClientID.String(),
-		d.address + "/",
-		strings.ToUpper(d.address),
-		"https://claude.ai/oauth/other",
-		"https://" + d.Clients.Name() + "/oauth/../oauth/client",
-	} {
-		d.wants(
-			name,
-			d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", name, "resource", apitest.MCP,
-				"refresh_token", held.Text("refresh_token")),
-			400,
-			"invalid_client",
-		)
-		d.wants(
-			name,
-			d.Form(apitest.RevokePath, "client_id", name, "token", held.Text("refresh_token")),
-			400,
-			"invalid_client",
-		)
-	}
-	if d.Stored(g).State != grant.Active {
-		t.Error("a wrong client_id revoked the grant")
-	}
-}
-
-func TestDocumentClient_UnlistedDomainIsRefused(t *testing.T) {
-	t.Parallel()
-	d := newDescribed(t, nil)
-	g, code := d.code()
-	held := d.exchange(code)
-	// The store has a client of a host that the deployment no longer lists.
-	elsewhere := strings.Replace(d.address, d.Clients.Name(), "gone.example", 1)
-	document := client.Document{ClientID: elsewhere, Redirects: []string{fixture.Callback}}
-	moved, err := document.Accept(elsewhere, "claude")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Store.StoreClientCopy(t.Context(), client.CachedClient{
-		Client:     moved,
-		FetchedAt:  d.Now(),
-		FreshUntil: d.Now().Add(time.Hour),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	d.Fixture.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
-	answer := d.Form(apitest.TokenPath, "grant_type", "refresh_token", "client_id", elsewhere, "resource", apitest.MCP,
-		"refresh_token", held.Text("refresh_token"))
-	d.wants("refresh", answer, 400, "invalid_client")
-	d.wants(
-		"revoke",
-		d.Form(apitest.RevokePath, "client_id", elsewhere, "token", held.Text("refresh_token")),
-		400,
-		"invalid_client",
-	)
+	d.Clients.Put("/oauth/jwks.json", map[string]any{"keys": out})
 }
 
 const bearer = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 // proof returns the parameters of a client assertion, with changes to its claims.
-func (d *described) proof(key jose.JSONWebKey, changes ...any) []string {
+func (d *signer) proof(key jose.JSONWebKey, changes ...any) []string {
 	d.t.Helper()
 	claims := map[string]any{
-		"iss": d.address,
-		"sub": d.address,
+		"iss": d.name,
+		"sub": d.name,
 		"aud": []string{apitest.Issuer},
 		"jti": uuid.NewString(),
 		"iat": d.Now().Unix(),
@@ -236,15 +94,81 @@ func (d *described) proof(key jose.JSONWebKey, changes ...any) []string {
 	for i := 0; i+1 < len(changes); i += 2 {
 		claims[changes[i].(string)] = changes[i+1]
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	signed, err := jwt.Signed(signer).Claims(claims).Serialize()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	signing, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	d.must(err)
+	signed, err := jwt.Signed(signing).Claims(claims).Serialize()
+	d.must(err)
 	return []string{"client_assertion_type", bearer, "client_assertion", signed}
+}
+
+// signed refreshes with a new assertion.
+func (d *signer) signed(token credential.Secret) apitest.Answer {
+	d.t.Helper()
+	return d.refresh(token, d.proof(d.key)...)
+}
+
+func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
+	t.Parallel()
+	b := ownTestEnv(t)
+	b.describe(nil)
+	g, code := b.code()
+	first := b.exchangeCode(code)
+	b.given("exchange", first)
+	b.Clients.Fail(http.StatusBadGateway) // from here on, the metadata host is not needed
+	b.Wait(48 * time.Hour)
+	second := b.refresh(tokenIn(first))
+	b.given("refresh", second)
+	b.Wait(-48 * time.Hour)
+	claims := b.claims(second)
+	if claims.ClientID != b.name || claims.GrantID != g.ID || claims.WorkspaceID != b.Fixture.WorkspaceID ||
+		claims.Audience != apitest.MCP {
+		t.Errorf("claims: %+v", claims)
+	}
+	introspected := b.introspect(credential.Secret(second.Text("access_token")))
+	b.WantsMembers("introspection", introspected, map[string]any{"active": true, "client_id": b.name})
+	if fetches := b.Clients.Requests(); fetches != 1 {
+		t.Errorf("the metadata host received %d requests", fetches)
+	}
+	revoke := b.Form(apitest.RevokePath, "client_id", b.name, "token", second.Text("refresh_token"))
+	b.wantOK("revocation", revoke)
+	b.wantRevoked("revocation", g, grant.ByClient)
+	b.Wants("refresh after that", b.refresh(tokenIn(second)), 400, "invalid_grant")
+}
+
+func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	b.describe(nil)
+	g, code := b.code()
+	held := tokenIn(b.exchangeCode(code))
+	refused := func(name string) {
+		t.Helper()
+		b.Wants(name+", refresh", b.refresh(held, "client_id", name), 400, "invalid_client")
+		revoke := b.Form(apitest.RevokePath, "client_id", name, "token", held.Reveal())
+		b.Wants(name+", revoke", revoke, 400, "invalid_client")
+	}
+	for _, name := range []string{
+		g.ClientID.String(),
+		b.name + "/",
+		strings.ToUpper(b.name),
+		"https://claude.ai/oauth/other",
+		strings.Replace(b.name, "/oauth/client", "/oauth/../oauth/client", 1),
+	} {
+		refused(name)
+	}
+	b.wantActive("a wrong client_id", g)
+	// The store has a client of a host that the deployment no longer lists.
+	elsewhere := strings.Replace(b.name, b.Clients.Name(), "gone.example", 1)
+	document := client.Document{ClientID: elsewhere, Redirects: []string{fixture.Callback}}
+	moved, err := document.Accept(elsewhere, "claude")
+	b.must(err)
+	b.must(b.Store.StoreClientCopy(t.Context(), client.CachedClient{
+		Client:     moved,
+		FetchedAt:  b.Now(),
+		FreshUntil: b.Now().Add(time.Hour),
+	}))
+	b.Fixture.Exec(`update account.grants set client_id = $2 where id = $1`, g.ID, moved.ID)
+	refused(elsewhere)
 }
 
 func TestAssertion_RequiredForEveryRequest(t *testing.T) {
@@ -262,33 +186,26 @@ func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 		"another audience": d.proof(d.key, "aud", "https://evil.example"),
 		"another client":   d.proof(d.key, "sub", "https://claude.ai/x"),
 	} {
-		answer := d.exchange(code, proof...)
-		d.wants(name, answer, 400, "invalid_client")
-		if answer.Header.Get("WWW-Authenticate") != "" || answer.Text("error_description") == "" {
+		answer := d.exchangeCode(code, proof...)
+		d.Wants(name, answer, 400, "invalid_client")
+		if answer.Header.Get("WWW-Authenticate") != "" {
 			t.Errorf("%s: %v", name, answer.Header)
 		}
 	}
 	proof := d.proof(d.key)
-	held := d.exchange(code, proof...)
-	d.wants("exchange", held, 200, "")
-	d.wants("the same proof again", d.refresh(held.Text("refresh_token"), proof...), 400, "invalid_client")
-	d.wants("without a proof", d.refresh(held.Text("refresh_token")), 400, "invalid_client")
-	held = d.refresh(held.Text("refresh_token"), d.proof(d.key, "aud", apitest.Issuer+apitest.TokenPath)...)
-	d.wants("refresh", held, 200, "")
-	withoutID := append(
-		[]string{"grant_type", "refresh_token", "resource", apitest.MCP, "refresh_token", held.Text("refresh_token")},
-		d.proof(d.key)...)
-	held = d.Form(apitest.TokenPath, withoutID...)
-	d.wants("without client_id", held, 200, "")
-	revoke := []string{"client_id", d.address, "token", held.Text("refresh_token")}
-	d.wants("revocation without a proof", d.Form(apitest.RevokePath, revoke...), 400, "invalid_client")
-	if d.Stored(g).State != grant.Active {
-		t.Error("a request without an assertion revoked the grant")
-	}
-	if answer := d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...); answer.Status != 200 ||
-		d.Stored(g).State != grant.Revoked {
-		t.Errorf("revocation: %d %s", answer.Status, answer.Body)
-	}
+	held := d.exchangeCode(code, proof...)
+	d.given("exchange", held)
+	d.Wants("the same proof again", d.refresh(tokenIn(held), proof...), 400, "invalid_client")
+	d.Wants("without a proof", d.refresh(tokenIn(held)), 400, "invalid_client")
+	held = d.refresh(tokenIn(held), d.proof(d.key, "aud", apitest.Issuer+apitest.TokenPath)...)
+	d.given("refresh", held)
+	held = d.refresh(tokenIn(held), append(d.proof(d.key), "client_id", "-")...)
+	d.given("without client_id", held)
+	revoke := []string{"client_id", d.name, "token", held.Text("refresh_token")}
+	d.Wants("revocation without a proof", d.Form(apitest.RevokePath, revoke...), 400, "invalid_client")
+	d.wantActive("a request without an assertion", g)
+	d.wantOK("revocation", d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...))
+	d.wantRevoked("revocation", g, grant.ByClient)
 	if strings.Contains(d.Log.String(), proof[3]) {
 		t.Error("an assertion is in the log")
 	}
@@ -297,17 +214,16 @@ func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 func TestAssertion_AcceptedOnce(t *testing.T) {
 	t.Parallel()
 	d := newSigner(t)
-	const racers = 20
-	codes := make([]string, racers)
+	proof := d.proof(d.key)
+	codes := make([]credential.Secret, 20)
 	for i := range codes {
 		_, codes[i] = d.code()
 	}
-	proof := d.proof(d.key)
 	var accepted atomic.Int32
 	var group sync.WaitGroup
 	for _, code := range codes {
 		group.Go(func() {
-			if d.exchange(code, proof...).Status == 200 {
+			if d.exchangeCode(code, proof...).Status == 200 {
 				accepted.Add(1)
 			}
 		})
@@ -322,71 +238,80 @@ func TestAssertion_AcceptedOnce(t *testing.T) {
 // expires; the code or refresh token sent with it is not, because Postgres records its use.
 func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 	t.Parallel()
-	d := newSigner(t)
+	d := signs(ownTestEnv(t))
 	exchanged, code := d.code()
 	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
-	d.wants("exchange", d.exchange(code, exchangeProof...), 200, "")
+	d.given("exchange", d.exchangeCode(code, exchangeProof...))
 	refreshed, other := d.code()
-	first := d.exchange(other, d.proof(d.key)...)
-	second := d.refresh(first.Text("refresh_token"), refreshProof...)
-	d.wants("refresh", second, 200, "")
+	first := d.exchangeCode(other, d.proof(d.key)...)
+	second := d.refresh(tokenIn(first), refreshProof...)
+	d.given("refresh", second)
 
-	if err := d.Parts.Redis.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	d.wants("the exchange again", d.exchange(code, exchangeProof...), 400, "invalid_grant")
-	d.wants("the refresh again", d.refresh(first.Text("refresh_token"), refreshProof...), 400, "invalid_grant")
-	for what, g := range map[string]grant.Grant{"exchanged": exchanged, "refreshed": refreshed} {
-		if d.Stored(g).State != grant.Revoked {
-			t.Errorf("%s: a repeated request did not revoke its grant", what)
-		}
-	}
-	d.wants(
-		"the newest token, after the repetition",
-		d.refresh(second.Text("refresh_token"), d.proof(d.key)...),
-		400,
-		"invalid_grant",
-	)
+	d.must(d.Parts.Redis.FlushAll(t.Context()).Err())
+	d.Wants("the exchange again", d.exchangeCode(code, exchangeProof...), 400, "invalid_grant")
+	d.Wants("the refresh again", d.refresh(tokenIn(first), refreshProof...), 400, "invalid_grant")
+	d.wantRevoked("the exchange again", exchanged, grant.CodeReused)
+	d.wantRevoked("the refresh again", refreshed, grant.Replayed)
+	d.Wants("the newest token, after the repetition", d.signed(tokenIn(second)), 400, "invalid_grant")
 }
 
 func TestAssertion_KeysRotate(t *testing.T) {
 	t.Parallel()
-	d := newSigner(t)
+	d := signs(ownTestEnv(t))
 	_, code := d.code()
-	held := d.exchange(code, d.proof(d.key)...)
-	d.wants("exchange", held, 200, "")
-	next := newKey(t, "second")
-	d.publish(d.key, next)
+	held := d.exchangeCode(code, d.proof(d.key)...)
+	d.given("exchange", held)
+	former, next := d.key, newKey(t, "second")
+	d.publish(former, next)
 	d.Wait(31 * time.Second)
-	held = d.refresh(held.Text("refresh_token"), d.proof(next)...)
-	d.wants("a new key", held, 200, "")
+	d.key = next
+	held = d.signed(tokenIn(held))
+	d.given("a new key", held)
 	d.publish(next)
 	d.Wait(25 * time.Hour)
-	d.wants("a removed key", d.refresh(held.Text("refresh_token"), d.proof(d.key)...), 400, "invalid_client")
+	d.Wants("a removed key", d.refresh(tokenIn(held), d.proof(former)...), 400, "invalid_client")
 	d.Clients.Fail(http.StatusBadGateway)
 	d.Wait(25 * time.Hour)
-	held = d.refresh(held.Text("refresh_token"), d.proof(next)...)
-	d.wants("while the document cannot be read", held, 200, "")
+	held = d.signed(tokenIn(held))
+	d.given("while the document cannot be read", held)
 	d.Wait(client.CacheLife)
-	answer := d.refresh(held.Text("refresh_token"), d.proof(next)...)
-	d.wants("after a week of that", answer, 503, "temporarily_unavailable")
+	d.Wants("after a week of that", d.signed(tokenIn(held)), 503, "temporarily_unavailable")
 	d.Clients.Fail(http.StatusOK)
 	d.Wait(31 * time.Second)
-	d.wants("after the document can be read again", d.refresh(held.Text("refresh_token"), d.proof(next)...), 200, "")
+	d.given("after the document can be read again", d.signed(tokenIn(held)))
 }
 
 func TestAssertion_RefusedWithoutRedis(t *testing.T) {
 	t.Parallel()
-	d := newSigner(t)
+	d := signs(ownTestEnv(t))
 	_, code := d.code()
-	held := d.exchange(code, d.proof(d.key)...)
-	d.wants("exchange", held, 200, "")
+	held := d.exchangeCode(code, d.proof(d.key)...)
+	d.given("exchange", held)
 	d.Redis.Stop()
-	answer := d.Form(
-		apitest.RevokePath,
-		append([]string{"client_id", d.address, "token", held.Text("refresh_token")}, d.proof(d.key)...)...)
-	d.wants("revocation", answer, 503, "temporarily_unavailable")
-	if answer.Header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+	revoke := append(d.proof(d.key), "client_id", d.name, "token", held.Text("refresh_token"))
+	d.Wants("revocation", d.Form(apitest.RevokePath, revoke...), 503, "temporarily_unavailable")
+}
+
+// A fresh assertion proves who sends the request, so no Idempotency-Key is needed.
+func TestAssertion_RepeatsAnswer(t *testing.T) {
+	t.Parallel()
+	d := newSigner(t)
+	same := func(what string, first, again apitest.Answer) {
+		t.Helper()
+		d.given(what, first)
+		d.given(what+" again", again)
+		if tokenIn(first) != tokenIn(again) || again.Header.Get("Idempotency-Replayed") != "" {
+			t.Errorf("%s: the refresh token differs, or the header is there\n%s", what, d.Explain(again))
+		}
 	}
+	g, code := d.code()
+	first := d.exchangeCode(code, d.proof(d.key)...)
+	same("exchange", first, d.exchangeCode(code, d.proof(d.key)...))
+	second := d.signed(tokenIn(first))
+	same("refresh", second, d.signed(tokenIn(first)))
+	d.Wants("without an assertion", d.refresh(tokenIn(first)), 400, "invalid_client")
+	d.wantActive("a request without an assertion", g)
+	d.given("after its use", d.signed(tokenIn(second)))
+	d.Wants("the used one", d.signed(tokenIn(first)), 400, "invalid_grant")
+	d.wantRevoked("a replay", g, grant.Replayed)
 }

@@ -10,36 +10,33 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
+
+// stranger returns the client_id of another connector of the workspace.
+func (b *testEnv) stranger() string {
+	b.t.Helper()
+	return b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
+}
 
 func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
-	first := b.exchangeCode(code)
-	b.given("first", first)
-	b.refused(
-		"with another verifier",
-		b.exchangeCode(code, "code_verifier", strings.Repeat("a", 43)),
-		400,
-		"invalid_grant",
-	)
-	b.refused("with another resource", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused(
-		"by another client",
-		b.exchangeCode(code, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()),
-		400,
-		"invalid_grant",
-	)
+	b.given("first", b.exchangeCode(code))
+	another := strings.Repeat("a", 43)
+	b.Wants("with another verifier", b.exchangeCode(code, "code_verifier", another), 400, "invalid_grant")
+	b.Wants("with another resource", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
+	b.Wants("by another client", b.exchangeCode(code, "client_id", b.stranger()), 400, "invalid_grant")
 	b.wantActive("after second exchanges that are not valid", g)
-	b.refused("second", b.exchangeCode(code), 400, "invalid_grant")
+	b.Wants("second", b.exchangeCode(code), 400, "invalid_grant")
 	b.wantRevoked("second", g, grant.CodeReused)
 
 	g, code = b.Consent(b.linked, b.user)
 	b.given("first in JSON", b.linkCode(code))
-	b.refused("with a wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
+	b.Wants("with a wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
 	b.wantActive("after a wrong secret", g)
-	b.refused("second in JSON", b.linkCode(code), 400, "invalid_grant")
+	b.Wants("second in JSON", b.linkCode(code), 400, "invalid_grant")
 	b.wantRevoked("second in JSON", g, grant.CodeReused)
 }
 
@@ -47,18 +44,18 @@ func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
-	stranger := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
+	stranger := b.stranger()
 	for range 6 {
-		b.refused("another client does not count", b.exchangeCode(code, "client_id", stranger), 400, "invalid_grant")
+		b.Wants("another client does not count", b.exchangeCode(code, "client_id", stranger), 400, "invalid_grant")
 	}
-	b.refused("1", b.exchangeCode(code, "redirect_uri", "https://example.org"), 400, "invalid_grant")
-	b.refused("2", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
-	b.refused("3", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused("4", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.wantActive("after four", g)
-	b.refused("5", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
+	b.Wants("1", b.exchangeCode(code, "redirect_uri", "https://example.org"), 400, "invalid_grant")
+	b.Wants("2", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
+	b.Wants("3", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
+	b.Wants("4", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
+	b.WantsGrant("after four", g, grant.Pending, "")
+	b.Wants("5", b.exchangeCode(code, "code_verifier", "x"), 400, "invalid_grant")
 	b.wantRevoked("after five", g, grant.CodeGuessed)
-	b.refused("the right one, too late", b.exchangeCode(code), 400, "invalid_grant")
+	b.Wants("the right one, too late", b.exchangeCode(code), 400, "invalid_grant")
 
 	_, code = b.Consent(b.app, b.user)
 	b.exchangeCode(code, "code_verifier", "x")
@@ -72,107 +69,50 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 		"as it was":             nil,
 		"with a wrong resource": {"resource", apitest.MCP},
 	} {
-		held := b.Connected(b.app, b.user)
+		held := b.connected()
 		second := b.Refreshed(b.app, held)
-		b.refused(what, b.refresh(held.Refresh, changes...), 400, "invalid_grant")
+		b.Wants(what, b.refresh(held.Refresh, changes...), 400, "invalid_grant")
 		b.wantRevoked(what, held.Grant, grant.Replayed)
-		b.refused("the current one then", b.refresh(second.Refresh), 400, "invalid_grant")
+		b.Wants("the current one then", b.refresh(second.Refresh), 400, "invalid_grant")
 	}
-	held := b.Connected(b.app, b.user)
-	second := b.Refreshed(b.app, held)
-	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
-	b.refused("superseded and no longer a member", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.wantRevoked("superseded and no longer a member", second.Grant, grant.Replayed)
+	held := b.connected()
+	b.Refreshed(b.app, held)
+	b.endMembership()
+	b.Wants("superseded and no longer a member", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.wantRevoked("superseded and no longer a member", held.Grant, grant.Replayed)
 }
 
-func TestRefresh_RefusalConsumesNothing(t *testing.T) {
+func TestToken_RefusalConsumesNothing(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
-	b.refused("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused(
-		"another client",
-		b.refresh(held.Refresh, "client_id", b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()),
-		400,
-		"invalid_grant",
-	)
-	b.Fixture.SetLLM(false)
-	b.refused("LLM integration off", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.Fixture.SetLLM(true)
-	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
-	b.refused("no permission left", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.Fixture.Exec(
-		`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
-		b.user,
-	)
-	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
-	b.refused("a disabled user", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.Fixture.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
-	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
-	b.refused("no member", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
-	b.given("the same token afterwards", b.refresh(held.Refresh))
-}
-
-func TestExchange_RefusalConsumesNothing(t *testing.T) {
-	t.Parallel()
-	b := newTestEnv(t)
+	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
+	b.Wants("a wrong resource", b.refresh(held.Refresh, "resource", apitest.MCP), 400, "invalid_target")
+	b.Wants("another client", b.refresh(held.Refresh, "client_id", b.stranger()), 400, "invalid_grant")
+	refused := func(what string) {
+		t.Helper()
+		b.Wants(what+": refresh", b.refresh(held.Refresh), 400, "invalid_grant")
+		b.Wants(what+": exchange", b.exchangeCode(code), 400, "invalid_grant")
+	}
 	b.Fixture.SetLLM(false)
-	b.refused("LLM integration off", b.exchangeCode(code), 400, "invalid_grant")
-	_, other := b.Consent(b.linked, b.user)
-	b.given("confidential client, LLM integration off", b.linkCode(other))
+	refused("LLM integration off")
+	b.given("confidential client, LLM integration off", b.link())
 	b.Fixture.SetLLM(true)
-	b.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
-	b.refused("no permission left", b.exchangeCode(code), 400, "invalid_grant")
-	b.refused("no permission left in JSON", b.linkCode(linked), 400, "invalid_grant")
-	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
-	b.refused("no member", b.exchangeCode(code), 400, "invalid_grant")
-	b.refused("no member in JSON", b.linkCode(linked), 400, "invalid_grant")
+	b.setPermissions(perm.EngageReadForms)
+	refused("no permission left")
+	b.Wants("no permission left: JSON", b.linkCode(linked), 400, "invalid_grant")
+	b.setPermissions(perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+	refused("a disabled user")
+	b.Fixture.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
+	b.endMembership()
+	refused("no member")
+	b.Wants("no member: JSON", b.linkCode(linked), 400, "invalid_grant")
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
+	b.given("the same refresh token afterwards", b.refresh(held.Refresh))
 	b.given("the same code afterwards", b.exchangeCode(code))
 	b.given("the same code in JSON afterwards", b.linkCode(linked))
-}
-
-func TestRefresh_RefusalDescribesCause(t *testing.T) {
-	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
-	for _, c := range []struct{ sql, undo, words string }{
-		{
-			`update account.tenant_features set enabled = false`,
-			`update account.tenant_features set enabled = true`,
-			"LLM integration",
-		},
-		{
-			`update account.memberships set permissions = '{}'`,
-			`update account.memberships set permissions = '{programmes:read:programmes}'`,
-			"permissions",
-		},
-		{`update account.users set disabled_at = now()`, `update account.users set disabled_at = null`, "disabled"},
-		{
-			`update account.grants set ends_at = now()`,
-			`update account.grants set ends_at = now() + interval '1 day'`,
-			"access that the user approved has expired",
-		},
-		{`delete from account.memberships`, ``, "no longer a member"},
-		{
-			`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`,
-			``,
-			"The user disconnected this application on ",
-		},
-	} {
-		b.Fixture.Exec(c.sql)
-		answer := b.refresh(held.Refresh)
-		b.refused(c.words, answer, 400, "invalid_grant")
-		if !strings.Contains(answer.Text("error_description"), c.words) {
-			t.Errorf("%q does not say %q", answer.Text("error_description"), c.words)
-		}
-		if c.undo != "" {
-			b.Fixture.Exec(c.undo)
-		}
-	}
 }
 
 func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
@@ -201,56 +141,42 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 	for range 5 {
 		g, code := b.Consent(b.app, b.user)
 		race("exchange", g, grant.CodeReused, func() apitest.Answer { return b.exchangeCode(code) })
-		held := b.Connected(b.app, b.user)
+		held := b.connected()
 		race("refresh", held.Grant, grant.Replayed, func() apitest.Answer { return b.refresh(held.Refresh) })
 	}
 }
 
 func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	b := ownTestEnv(t)
+	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
 	attempt := func(what string) {
 		t.Helper()
 		for _, answer := range []apitest.Answer{b.exchangeCode(code), b.linkCode(linked), b.refresh(held.Refresh)} {
-			b.refused(what, answer, 503, "temporarily_unavailable")
-			if answer.Header.Get("Retry-After") == "" {
-				t.Errorf("%s: no Retry-After", what)
-			}
+			b.Wants(what, answer, 503, "temporarily_unavailable")
 		}
 	}
 	restore := b.CutPostgres()
 	attempt("Postgres away")
-	b.refused("an unknown client during an outage", b.exchangeUnknown(), 503, "temporarily_unavailable")
+	b.Wants("an unknown client during an outage", b.exchangeCode("alm_ac_word", "client_id", uuid.NewString()), 503,
+		"temporarily_unavailable")
 	restore()
 	b.Redis.Kill()
 	attempt("Redis away")
-	if err := b.Redis.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.Redis.Restart(t.Context()))
 	b.given("the code afterwards", b.exchangeCode(code))
 	b.given("the code in JSON afterwards", b.linkCode(linked))
 	b.given("the refresh token afterwards", b.refresh(held.Refresh))
 }
 
-// exchangeUnknown sends an unknown code from an unknown client.
-func (b *testEnv) exchangeUnknown() apitest.Answer {
-	b.t.Helper()
-	return b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
-}
-
 func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 	t.Parallel()
-	b := &testEnv{Server: startWithoutKeys(t), t: t}
-	b.user = b.Fixture.Member(perm.ProgrammesRead)
-	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
+	b := withoutKeys(t)
 	_, code := b.Consent(b.app, b.user)
-	if answer := b.exchangeCode(code); answer.Status < 500 {
-		t.Errorf("without a key: %d %s", answer.Status, answer.Body)
-	}
-	restoreKeys(b.Server)
+	b.Wants("without a key", b.exchangeCode(code), 503, "temporarily_unavailable")
+	b.restoreKeys()
 	b.given("with a key", b.exchangeCode(code))
 }
 
@@ -258,9 +184,7 @@ func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 func (b *testEnv) age(g grant.Grant, seconds int) {
 	b.t.Helper()
 	key := "g:{" + g.ID.String() + "}"
-	if err := b.Parts.Redis.HIncrBy(b.t.Context(), key, "cx", -1000*int64(seconds)).Err(); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(b.Parts.Redis.HIncrBy(b.t.Context(), key, "cx", -1000*int64(seconds)).Err())
 }
 
 func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
@@ -268,8 +192,45 @@ func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	b.age(g, 61)
-	b.refused("an old code", b.exchangeCode(code), 400, "invalid_grant")
-	g, code = b.Consent(b.app, b.user)
-	b.age(g, 50)
-	b.given("a code of 50 seconds", b.exchangeCode(code))
+	b.Wants("an old code", b.exchangeCode(code), 400, "invalid_grant")
+	await.True(t, "a code of 50 seconds is exchanged within 10", func() bool {
+		g, code := b.Consent(b.app, b.user)
+		b.age(g, 50)
+		return b.exchangeCode(code).Status == 200
+	})
+}
+
+// The client is known from an earlier request, and has changed since. The request is refused as if it were unknown, and
+// uses nothing up.
+func TestToken_KnownClientIsCheckedAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	held := b.Refreshed(b.app, b.connected())
+	held = b.Refreshed(b.app, held)
+	_, code := b.Consent(b.app, b.user)
+	for what, sql := range map[string][2]string{
+		"deleted": {
+			`update account.oauth_clients set deleted_at = now() where id = $1`,
+			`update account.oauth_clients set deleted_at = null where id = $1`,
+		},
+		"of another method": {
+			`update account.oauth_clients set metadata_url = 'https://a.example/' || id, tenant_id = null,
+				resource = '', document_read_at = now(), document_fresh_until = now(), keys = '{}',
+				token_endpoint_auth_method = 'private_key_jwt' where id = $1`,
+			`update account.oauth_clients set metadata_url = null, keys = null, resource = '` + b.app.Resource + `',
+				tenant_id = '` + b.Fixture.WorkspaceID.String() + `', token_endpoint_auth_method = 'none'
+				where id = $1`,
+		},
+	} {
+		held = b.Refreshed(b.app, held)
+		b.Fixture.Exec(sql[0], b.app.ID)
+		b.Wants(what+", refresh", b.refresh(held.Refresh), 400, "invalid_client")
+		b.Wants(what+", exchange", b.exchangeCode(code), 400, "invalid_client")
+		b.Fixture.Exec(sql[1], b.app.ID)
+	}
+	held = b.Refreshed(b.app, held)
+	b.given("exchange", b.exchangeCode(code))
+	if g := b.Stored(held.Grant); g.State != grant.Active || g.Generation != 6 {
+		t.Errorf("grant is %s, generation %d", g.State, g.Generation)
+	}
 }

@@ -1,14 +1,13 @@
 package token_test
 
 import (
-	"net/http"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
@@ -16,142 +15,164 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
+// assistant returns a connection of a connector of MCP.
+func (b *testEnv) assistant() (client.Client, apitest.Connection) {
+	b.t.Helper()
+	c := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
+	return c, b.Connected(c, b.user)
+}
+
 func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-	rest, restHeld := b.connector(apitest.REST)
-	mcp, mcpHeld := b.connector(apitest.MCP)
+	b := newTestEnv(t)
+	mcp, assistant := b.assistant()
 	for _, c := range []struct {
 		what, resource string
 		client         client.Client
 		token          credential.Secret
 		scope          string
 	}{
-		{
-			"confidential",
-			apitest.REST,
-			confidential,
-			b.Linked(confidential, secret, b.user).Access,
-			"programmes:read:programmes",
-		},
-		{"connector", apitest.REST, rest, restHeld.Access, "programmes:read:programmes programmes:write:programmes"},
-		{"connector of MCP", apitest.MCP, mcp, mcpHeld.Access, "programmes:read:programmes"},
+		{"confidential", apitest.REST, b.linked, b.Linked(b.linked, b.secret, b.user).Access, read},
+		{"connector", apitest.REST, b.app, b.connected().Access, both},
+		{"connector of MCP", apitest.MCP, mcp, assistant.Access, read},
 	} {
-		claims, err := b.Keyring.Public().Verify(c.token.Reveal(), apitest.Issuer, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := b.active(c.what, c.token)
-		b.same(c.what, got, map[string]any{
-			"scope":      c.scope,
-			"client_id":  c.client.ID.String(),
-			"sub":        b.user.String(),
-			"iss":        apitest.Issuer,
-			"aud":        c.resource,
-			"token_type": "Bearer",
-			"tenant_id":  b.Fixture.WorkspaceID.String(),
-			"jti":        claims.ID,
-			"exp":        float64(claims.Expires.Unix()),
-			"iat":        float64(claims.IssuedAt.Unix()),
+		claims, answer := b.claimsOf(c.token), b.introspect(c.token)
+		b.WantsMembers(c.what, answer, map[string]any{
+			"active":      true,
+			"scope":       c.scope,
+			"client_id":   c.client.ID.String(),
+			"sub":         b.user.String(),
+			"iss":         apitest.Issuer,
+			"aud":         c.resource,
+			"token_type":  "Bearer",
+			"tenant_id":   b.Fixture.WorkspaceID.String(),
+			"jti":         claims.ID,
+			"exp":         float64(claims.Expires.Unix()),
+			"iat":         float64(claims.IssuedAt.Unix()),
+			"permissions": listed(strings.Fields(c.scope)...),
 		})
-		if held := texts(got["permissions"]); strings.Join(held, " ") != c.scope {
-			t.Errorf("%s: permissions %v", c.what, got["permissions"])
-		}
-		if _, there := got["username"]; there || len(got) != 12 {
-			t.Errorf("%s: the answer has %v", c.what, names(got))
+		if len(answer.Object()) != 12 || answer.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: want 12 members, and no caching\n%s", c.what, b.Explain(answer))
 		}
 	}
-	if b.Uses.Seen() != 3 {
-		t.Errorf("%d uses were recorded, want 3", b.Uses.Seen())
+	if seen := b.Uses.Seen(b.Fixture.WorkspaceID); seen != 3 {
+		t.Errorf("%d uses were recorded, want 3", seen)
 	}
+}
+
+// listed returns texts as a JSON array is decoded.
+func listed(texts ...string) []any {
+	out := make([]any, len(texts))
+	for i, text := range texts {
+		out[i] = text
+	}
+	return out
 }
 
 func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
+	b := newTestEnv(t)
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
-	b.Fixture.Exec(
-		`update account.personal_access_tokens
-			set created_at = '2026-01-02 03:04:05+00', expires_at = '2036-01-02 03:04:05+00'`,
-	)
-	got := b.active("personal access token", token)
-	b.same("personal access token", got, map[string]any{
-		"scope": "programmes:read:programmes engage:read:forms", "sub": b.user.String(), "iss": apitest.Issuer,
-		"aud": apitest.REST, "token_type": "Bearer", "tenant_id": b.Fixture.WorkspaceID.String(),
-		"iat": float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
-		"exp": float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+	b.Fixture.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00',
+		expires_at = '2036-01-02 03:04:05+00' where user_id = $1`, b.user)
+	answer := b.introspect(token)
+	b.WantsMembers("personal access token", answer, map[string]any{
+		"active":      true,
+		"scope":       read + " engage:read:forms",
+		"sub":         b.user.String(),
+		"iss":         apitest.Issuer,
+		"aud":         apitest.REST,
+		"token_type":  "Bearer",
+		"tenant_id":   b.Fixture.WorkspaceID.String(),
+		"iat":         float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"exp":         float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
+		"permissions": listed(read), // what token and user both hold
+		"client_id":   nil,
+		"jti":         nil,
 	})
-	if held := texts(got["permissions"]); !reflect.DeepEqual(held, []string{"programmes:read:programmes"}) {
-		t.Errorf("permissions %v: want what token and user both hold", held)
-	}
-	for _, name := range []string{"client_id", "jti"} {
-		if _, there := got[name]; there {
-			t.Errorf("a personal access token has no %s", name)
-		}
-	}
+}
+
+// describes requires the scope and the permissions of an active token.
+func (b *testEnv) describes(what string, token credential.Secret, scope string, permissions ...string) apitest.Answer {
+	b.t.Helper()
+	answer := b.introspect(token)
+	b.WantsMembers(what, answer, map[string]any{"active": true, "scope": scope, "permissions": listed(permissions...)})
+	return answer
 }
 
 func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-	held := b.Linked(c, secret, b.user)
-	b.Fixture.Exec(`update account.grants set permissions = '{programmes:read:programmes,programmes:write:programmes}'`)
-	got := b.active("the token from before", held.Access)
-	if got["scope"] != "programmes:read:programmes" ||
-		!reflect.DeepEqual(texts(got["permissions"]), []string{"programmes:read:programmes"}) {
-		t.Errorf("scope %v, permissions %v", got["scope"], got["permissions"])
-	}
+	b := newTestEnv(t)
+	held := b.Linked(b.linked, b.secret, b.user)
+	b.Fixture.Exec(`update account.grants set permissions = $2 where id = $1`, held.Grant.ID, strings.Fields(both))
+	b.describes("the token from before", held.Access, read, read)
 }
 
 func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	_, held := b.connector(apitest.REST)
-	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	b.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, b.user)
-	for what, token := range map[string]credential.Secret{"connector": held.Access, "personal": personal} {
-		got := b.active(what, token)
-		if list := texts(got["permissions"]); list == nil || len(list) != 0 {
-			t.Errorf("%s: permissions %v, want an empty array", what, got["permissions"])
-		}
-		if got["scope"] == nil {
-			t.Errorf("%s: the scope is missing", what)
-		}
+	b := newTestEnv(t)
+	held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.setPermissions(perm.EngageReadForms)
+	b.describes("connector", held.Access, both)
+	b.describes("personal", personal, read)
+}
+
+// A grant that a policy has narrowed is described as it is now, whatever its access token says.
+func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	held := b.connected()
+	b.Fixture.Exec(`update account.grants set created_at = now() - interval '1 day' + interval '10 minutes'
+		where id = $1`, held.Grant.ID)
+	b.LimitConnectors(workspace.ConnectorPolicy{
+		Platforms:   workspace.Platforms(),
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Days:        1,
+	})
+	narrowed := b.describes("narrowed", held.Access, read, read)
+	if exp, _ := narrowed.Object()["exp"].(float64); exp > float64(time.Now().Add(11*time.Minute).Unix()) {
+		t.Errorf("exp is after the grant's end: %v", exp)
+	}
+	b.LimitConnectors(workspace.DefaultConnectorPolicy())
+	b.describes("raised", held.Access, read, read)
+	b.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 30})
+	b.inactive("no platform is allowed", held.Access)
+	answer := b.refresh(held.Refresh)
+	b.Wants("no platform is allowed", answer, 400, "invalid_grant")
+	const words = "The workspace's connector policy ended this connection on "
+	if !strings.HasPrefix(answer.Text("error_description"), words) {
+		t.Errorf("want %q\n%s", words, b.Explain(answer))
 	}
 }
 
 func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(*introspectEnv){
-		"membership ended": func(b *introspectEnv) {
-			b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
+	for what, statements := range map[string][]string{
+		"membership ended": {`delete from account.memberships where tenant_id = $1`},
+		"user disabled": {`update account.users set disabled_at = now()
+			where id in (select user_id from account.memberships where tenant_id = $1)`},
+		"revoked": {
+			`update account.grants set state = 'revoked', revoked_at = now() where tenant_id = $1`,
+			`update account.personal_access_tokens set revoked_at = now() where tenant_id = $1`,
 		},
-		"user disabled": func(b *introspectEnv) {
-			b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+		"over": {
+			`update account.grants set ends_at = now() where tenant_id = $1`,
+			`update account.personal_access_tokens set expires_at = now() where tenant_id = $1`,
 		},
-		"revoked": func(b *introspectEnv) {
-			b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now()`)
-			b.Fixture.Exec(`update account.personal_access_tokens set revoked_at = now()`)
+		"unknown": {
+			`delete from account.grants where tenant_id = $1`,
+			`delete from account.personal_access_tokens where tenant_id = $1`,
 		},
-		"over": func(b *introspectEnv) {
-			b.Fixture.Exec(`update account.grants set ends_at = now()`)
-			b.Fixture.Exec(`update account.personal_access_tokens set expires_at = now()`)
-		},
-		"unknown": func(b *introspectEnv) {
-			b.Fixture.Exec(`delete from account.grants`)
-			b.Fixture.Exec(`delete from account.personal_access_tokens`)
-		},
-	}
-	for what, happen := range cases {
+	} {
 		t.Run(what, func(t *testing.T) {
-			b := newIntrospectEnv(t)
-			_, held := b.connector(apitest.REST)
-			personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+			t.Parallel()
+			b := newTestEnv(t)
+			held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
 			b.active("before", held.Access)
 			b.active("before", personal)
-			happen(b)
+			for _, statement := range statements {
+				b.Fixture.Exec(statement, b.Fixture.WorkspaceID)
+			}
 			b.inactive("access token", held.Access)
 			b.inactive("personal access token", personal)
 		})
@@ -161,9 +182,9 @@ func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 // This process still holds the removed key. Postgres reports that it was removed.
 func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	_, held := b.connector(apitest.REST)
-	_, assistant := b.connector(apitest.MCP)
+	b := ownTestEnv(t)
+	held := b.connected()
+	_, assistant := b.assistant()
 	b.active("before", held.Access)
 	b.active("before, of MCP", assistant.Access)
 	b.Fixture.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
@@ -174,11 +195,9 @@ func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
 
 func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	_, held := b.connector(apitest.MCP)
-	confidential, secret := b.Fixture.Confidential(perm.ProgrammesRead)
-	linked := b.Linked(confidential, secret, b.user)
-	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b := newTestEnv(t)
+	_, held := b.assistant()
+	linked, personal := b.Linked(b.linked, b.secret, b.user), b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.Fixture.SetLLM(false)
 	b.inactive("connector", held.Access)
 	b.active("confidential", linked.Access)
@@ -187,28 +206,25 @@ func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 
 func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	_, held := b.connector(apitest.REST)
-	b.Wait(time.Hour - time.Minute)
-	b.active("a moment before", held.Access)
+	b := ownTestEnv(t)
+	held := b.connected()
+	b.Wait(time.Until(b.claimsOf(held.Access).Expires) - time.Minute)
+	b.active("a minute before", held.Access)
 	b.Wait(61 * time.Second) // within the leeway that other verifiers have
 	b.inactive("a second after", held.Access)
 }
 
 func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	c, held := b.connector(apitest.REST)
-	_, code := b.Consent(c, b.user)
-	foreign := apitest.Own(t)
-	other := foreign.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
-	stranger := foreign.Connected(other, foreign.Fixture.Member(perm.ProgrammesRead)).Access
-	access, personal := held.Access.Reveal(), b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
-	for what, text := range map[string]string{
-		"refresh token":          held.Refresh.Reveal(),
-		"authorization code":     code.Reveal(),
-		"client secret":          b.service.Secret.Reveal(),
-		"another server's token": stranger.Reveal(),
+	b, foreign := newTestEnv(t), ownTestEnv(t)
+	held := b.connected()
+	_, code := b.Consent(b.app, b.user)
+	access, personal := held.Access, b.Fixture.Token(b.user, perm.ProgrammesRead)
+	for what, text := range map[string]credential.Secret{
+		"refresh token":          held.Refresh,
+		"authorization code":     code,
+		"client secret":          b.service.Secret,
+		"another server's token": foreign.connected().Access,
 		"cut":                    access[:len(access)-1],
 		"longer":                 access + "A",
 		"a space":                " " + personal,
@@ -217,22 +233,16 @@ func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 		"NUL":                    "\x00",
 		"word":                   "token",
 	} {
-		b.inactive(what, credential.Secret(text))
+		b.inactive(what, text)
 	}
 }
 
 func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	_, held := b.connector(apitest.REST)
+	b := newTestEnv(t)
+	claims := b.claimsOf(b.connected().Access)
 	key, err := b.Keyring.Current(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	claims, err := b.Keyring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.must(err)
 	for what, alter := range map[string]func(*accesstoken.Claims){
 		"another user":     func(c *accesstoken.Claims) { c.Subject = uuid.New() },
 		"another client":   func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
@@ -242,61 +252,51 @@ func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
 		altered := claims
 		alter(&altered)
 		token, err := accesstoken.Sign(key, altered)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b.must(err)
 		b.inactive(what, token)
 	}
 }
 
-func TestIntrospect_MalformedRequestIs400(t *testing.T) {
+func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	auth := apitest.Basic(b.service.ID.String(), b.service.Secret)
-	personal := b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal()
-	post := func(contentType, body string) apitest.Answer {
-		return b.Send(
-			http.MethodPost,
-			apitest.IntrospectPath,
-			body,
-			append([]string{"Content-Type", contentType}, auth...)...)
+	b := ownTestEnv(t)
+	held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
+	restore := b.CutPostgres()
+	for _, token := range []credential.Secret{held.Access, personal, "word"} {
+		b.Wants("outage", b.introspect(token), 503, "temporarily_unavailable")
 	}
-	const form = "application/x-www-form-urlencoded"
-	for what, answer := range map[string]apitest.Answer{
-		"no token":        post(form, ""),
-		"an empty token":  post(form, "token="),
-		"two tokens":      post(form, "token="+personal+"&token="+personal),
-		"a broken form":   post(form, "token=%zz"),
-		"JSON":            post("application/json", `{"token":"`+personal+`"}`),
-		"no content type": post("", "token="+personal),
-		"token in the query": b.Send(http.MethodPost, apitest.IntrospectPath+"?token="+personal, "", append([]string{
-			"Content-Type",
-			form,
-		}, auth...)...),
-	} {
-		if answer.Status != 400 || answer.Text("error") != "invalid_request" || answer.Text("error_description") == "" {
-			t.Errorf("%s: %d %s", what, answer.Status, answer.Body)
-		}
+	restore()
+	b.active("afterwards", held.Access)
+	if log := b.Log.String(); strings.Contains(log, personal.Reveal()) || strings.Contains(log, held.Access.Reveal()) {
+		t.Error("a token is in the log")
 	}
-	if words := post("application/json", `{"token":"`+personal+`"}`).Text("error_description"); !strings.Contains(
-		words,
-		"Content-Type",
-	) {
-		t.Errorf("JSON: %q does not name the cause", words)
-	}
-	if answer := post(form, "token="+strings.Repeat("x", 64<<10)); answer.Status != 413 {
-		t.Errorf("a long body: %d", answer.Status)
-	}
-	hinted := post(form, "token_type_hint=refresh_token&unknown=1&token="+personal)
-	if hinted.Object()["active"] != true {
-		t.Errorf("a wrong hint: %d %s", hinted.Status, hinted.Body)
+	b.Redis.Kill()
+	b.active("without Redis", held.Access)
+}
+
+// With the lock on the memberships, the client can be read and its grant cannot.
+func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
+	t.Parallel()
+	b := ownTestEnv(t, apitest.Impatient)
+	held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.Lock(`lock table account.memberships in access exclusive mode`)
+	for what, answer := range atOnce(map[string]func() apitest.Answer{
+		"access token":          func() apitest.Answer { return b.introspect(held.Access) },
+		"personal access token": func() apitest.Answer { return b.introspect(personal) },
+	}) {
+		b.Wants(what, answer, 503, "temporarily_unavailable")
 	}
 }
 
-func TestIntrospect_ResponseIsNotCached(t *testing.T) {
+func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
 	t.Parallel()
-	b := newIntrospectEnv(t)
-	if control := b.introspect("word").Header.Get("Cache-Control"); control != "no-store" {
-		t.Errorf("Cache-Control: %q", control)
+	held := newTestEnv(t).connected()
+	b := withoutKeys(t)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	for _, token := range []credential.Secret{held.Access, "a.b.c", personal} {
+		b.Wants("introspection", b.introspect(token), 503, "temporarily_unavailable")
 	}
+	b.restoreKeys()
+	b.inactive("garbage", "a.b.c")
+	b.active("personal access token", personal)
 }

@@ -7,51 +7,80 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
-	for _, id := range []string{b.app.ID.String(), b.linked.ID.String()} {
-		failElsewhere(t, b.Server, func(c *ratelimit.Limiter) time.Duration { return c.ForClient(id) })
-	}
+	b := ownTestEnv(t)
+	held := b.connected()
+	b.failClientElsewhere(b.name)
+	b.failClientElsewhere(b.linked.ID.String())
 	_, code := b.Consent(b.linked, b.user)
-	wantLimited(t, func() apitest.Answer { return b.linkCode(code, "client_secret", "alm_cs_wrong") })
-	wantLimited(t, func() apitest.Answer { return b.linkCode("alm_ac_forged") })
-	wantLimited(t, func() apitest.Answer { return b.refresh("alm_rt_forged") })
-	wantLimited(t, func() apitest.Answer { return b.exchangeCode("alm_ac_forged") })
+	b.wantLimited(b.linkCode(code, "client_secret", "alm_cs_wrong"))
+	b.wantLimited(b.linkCode("alm_ac_forged"))
+	b.wantLimited(b.refresh("alm_rt_forged"))
+	b.wantLimited(b.exchangeCode("alm_ac_forged"))
 	for range 20 {
 		b.given("a code", b.exchange())
 		b.given("a code in JSON", b.link())
 		held = b.Refreshed(b.app, held)
 	}
 	b.given("the code that others were refused with", b.linkCode(code))
-	b.refused("without a token", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
+	b.Wants("without a token", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
 }
 
 func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	first, other := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	failElsewhere(t, b.Server, func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
-	wantLimited(t, func() apitest.Answer { return b.refresh(first.Refresh, "resource", apitest.MCP) })
+	b := ownTestEnv(t)
+	first, other := b.connected(), b.connected()
+	b.failElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
+	b.wantLimited(b.refresh(first.Refresh, "resource", apitest.MCP))
 	second := b.Refreshed(b.app, first)
-	wantLimited(t, func() apitest.Answer { return b.refresh(first.Refresh) })
+	b.wantLimited(b.refresh(first.Refresh))
 	b.wantRevoked("replayed while its failures were throttled", first.Grant, grant.Replayed)
-	wantLimited(t, func() apitest.Answer { return b.refresh(second.Refresh) })
+	b.wantLimited(b.refresh(second.Refresh))
 	other = b.Refreshed(b.app, other)
-	b.refused("another grant of the client", b.refresh(other.Refresh, "resource", apitest.MCP), 400, "invalid_target")
-	b.refused("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+	b.Wants("another grant of the client", b.refresh(other.Refresh, "resource", apitest.MCP), 400, "invalid_target")
+	b.Wants("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+}
+
+func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
+	t.Parallel()
+	b := ownTestEnv(t)
+	token, id := b.connected().Access, b.service.ID.String()
+	b.failClientElsewhere(id)
+	wrong := apitest.Basic(id, "alm_cs_wrong")
+	b.wantLimited(b.FormWith(apitest.IntrospectPath, wrong, "token", token.Reveal()))
+	b.wantLimited(b.Form(apitest.IntrospectPath, "token", token.Reveal(), "client_id", id, "client_secret", "alm_cs_x"))
+	for range 10 {
+		b.active("with the right one", token)
+		b.inactive("with the right one", "alm_pat_none")
+	}
+}
+
+func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
+	t.Parallel()
+	b := ownTestEnv(t)
+	held := b.Linked(b.linked, b.secret, b.user)
+	b.failClientElsewhere(b.linked.ID.String())
+	revoke := func(secret credential.Secret) apitest.Answer {
+		return b.PostJSON(apitest.RevokePath, "client_id", b.linked.ID.String(), "client_secret", secret.Reveal(),
+			"token", held.Access.Reveal())
+	}
+	b.wantLimited(revoke("alm_cs_wrong"))
+	b.wantActive("by a wrong secret", held.Grant)
+	b.wantOK("the right one", revoke(b.secret))
+	b.wantRevoked("by the right one", held.Grant, grant.ByClient)
 }
 
 func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	b.Redis.Stop()
 	for range 3 {
-		b.refused("forged", b.refresh("alm_rt_forged"), 400, "invalid_grant")
-		b.refused("wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
+		b.Wants("forged", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+		b.Wants("wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
 	}
 }

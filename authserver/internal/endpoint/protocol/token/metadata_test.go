@@ -28,15 +28,14 @@ var paths = []string{
 }
 
 func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
-	s := apitest.Own(t)
+	t.Parallel()
+	s := apitest.Shared(t)
 	first := s.Send("GET", paths[0], "").Body
 	for _, path := range paths {
 		answer := s.Send("GET", path, "", "Origin", "https://inspector.example")
-		if answer.Status != 200 || answer.Body != first || answer.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: %d %s", path, answer.Status, answer.Header)
-		}
-		if answer.Header.Get("Access-Control-Allow-Origin") != "*" {
-			t.Errorf("%s: other origins cannot read it", path)
+		if answer.Status != 200 || answer.Body != first || answer.Header.Get("Content-Type") != "application/json" ||
+			answer.Header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%s: want the same document, for all origins\n%s", path, s.Explain(answer))
 		}
 		if head := s.Send("HEAD", path, ""); head.Status != 200 || head.Body != "" {
 			t.Errorf("HEAD %s: %d", path, head.Status)
@@ -48,6 +47,7 @@ func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
 }
 
 func TestMetadata_DescribesServer(t *testing.T) {
+	t.Parallel()
 	document, err := token.Metadata(apitest.Issuer, apitest.AppURL, true)
 	if err != nil {
 		t.Fatal(err)
@@ -56,13 +56,6 @@ func TestMetadata_DescribesServer(t *testing.T) {
 	if err := json.Unmarshal(document, &got); err != nil {
 		t.Fatal(err)
 	}
-	list := func(texts ...string) []any {
-		out := make([]any, len(texts))
-		for i, text := range texts {
-			out[i] = text
-		}
-		return out
-	}
 	for name, value := range map[string]any{
 		"issuer":                           apitest.Issuer,
 		"authorization_endpoint":           "https://app.example.org/oauth/authorize",
@@ -70,17 +63,13 @@ func TestMetadata_DescribesServer(t *testing.T) {
 		"revocation_endpoint":              "https://api.example.org/v1/account/oauth/revoke",
 		"introspection_endpoint":           "https://api.example.org/v1/account/oauth/introspect",
 		"jwks_uri":                         "https://api.example.org/v1/account/oauth/jwks",
-		"response_types_supported":         list("code"),
-		"grant_types_supported":            list(engine.GrantTypes()...),
-		"code_challenge_methods_supported": list("S256"),
-		"token_endpoint_auth_methods_supported": list(
-			"none",
-			"client_secret_post",
-			"client_secret_basic",
-			"private_key_jwt",
-		),
-		"token_endpoint_auth_signing_alg_values_supported": list("ES256", "RS256", "PS256", "EdDSA"),
-		"introspection_endpoint_auth_methods_supported":    list("client_secret_basic", "client_secret_post"),
+		"response_types_supported":         listed("code"),
+		"grant_types_supported":            listed(engine.GrantTypes()...),
+		"code_challenge_methods_supported": listed("S256"),
+		"token_endpoint_auth_methods_supported": listed("none", "client_secret_post", "client_secret_basic",
+			"private_key_jwt"),
+		"token_endpoint_auth_signing_alg_values_supported": listed("ES256", "RS256", "PS256", "EdDSA"),
+		"introspection_endpoint_auth_methods_supported":    listed("client_secret_basic", "client_secret_post"),
 		"authorization_response_iss_parameter_supported":   true,
 		"client_id_metadata_document_supported":            true,
 		"token_endpoint_idempotency_key_supported":         true,
@@ -101,7 +90,8 @@ func TestMetadata_DescribesServer(t *testing.T) {
 
 // A client that follows the metadata finds a handler at every endpoint.
 func TestMetadata_EveryEndpointExists(t *testing.T) {
-	s := apitest.Own(t)
+	t.Parallel()
+	s := apitest.Shared(t)
 	metadata := s.Send("GET", paths[0], "").Object()
 	for name, method := range map[string]string{
 		"token_endpoint":         "POST",
@@ -120,7 +110,8 @@ func TestMetadata_EveryEndpointExists(t *testing.T) {
 }
 
 func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
-	s := apitest.Own(t)
+	t.Parallel()
+	s := apitest.Shared(t)
 	answer := s.Send("GET", "/v1/account/oauth/jwks", "")
 	keys, _ := answer.Object()["keys"].([]any)
 	if answer.Status != 200 || len(keys) != 2 || answer.Header.Get("Cache-Control") != "public, max-age=300" ||
@@ -143,6 +134,7 @@ func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
 }
 
 func TestDocument_ErrorIs503(t *testing.T) {
+	t.Parallel()
 	recorder := httptest.NewRecorder()
 	failing := token.Document(func() ([]byte, error) { return nil, errors.New("no key is loaded") })
 	failing.ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))

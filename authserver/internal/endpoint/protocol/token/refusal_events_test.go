@@ -13,7 +13,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -21,52 +20,55 @@ import (
 func (b *testEnv) recorded(reason string, g grant.Grant, answer apitest.Answer) {
 	b.t.Helper()
 	if answer.Status < 400 || answer.Status >= 500 {
-		b.t.Fatalf("%s: %d, want a refusal", reason, answer.Status)
+		b.t.Fatalf("%s: want a refusal\n%s", reason, b.Explain(answer))
 	}
-	n := b.Count(
-		`select count(*) from account.audit_events where action = '`+audit.GrantRefused+`' and subject = 'grant:' || $1
-		and detail->>'reason' = $2 and detail->>'description' = $3 and detail->>'error' = $4
-		and tenant_id = $5 and user_id = $6 and request_id = $7
-		and actor like 'client:%' and detail->>'client_id' = $8`,
-		g.ID.String(),
-		reason,
-		answer.Text("error_description"),
-		answer.Text("error"),
-		g.WorkspaceID,
-		g.UserID,
-		answer.Header.Get("X-Request-Id"),
-		g.ClientID.String(),
-	)
-	if n != 1 {
-		b.t.Errorf("%s: %d events, want 1 (%s)", reason, n, answer.Body)
-	}
+	b.WantsRows(reason, 1, `account.audit_events where action = '`+audit.GrantRefused+`' and subject = 'grant:' || $1
+		and detail->>'reason' = $2 and detail->>'description' = $3 and detail->>'error' = $4 and tenant_id = $5
+		and user_id = $6 and request_id = $7 and actor like 'client:%' and detail->>'client_id' = $8`,
+		g.ID.String(), reason, answer.Text("error_description"), answer.Text("error"), g.WorkspaceID, g.UserID,
+		answer.Header.Get("X-Request-Id"), g.ClientID.String())
 }
 
+// refusals counts the events of refusals in the workspace.
 func (b *testEnv) refusals() int {
 	b.t.Helper()
-	return b.Count(`select count(*) from account.audit_events where action = '` + audit.GrantRefused + `'`)
+	return b.Count(`select count(*) from account.audit_events where tenant_id = $1
+		and action = '`+audit.GrantRefused+`'`, b.Fixture.WorkspaceID)
 }
 
 func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ reason, sql string }{
-		{"llm_integration_off", `update account.tenant_features set enabled = false`},
-		{"permissions_lost", `update account.memberships set permissions = '{engage:read:forms}'`},
-		{"membership_ended", `delete from account.memberships`},
-		{"user_disabled", `update account.users set disabled_at = now()`},
-		{"time_over", `update account.grants set ends_at = now()`},
+	for _, c := range []struct{ reason, words, sql string }{
+		{"llm_integration_off", "LLM integration", `account.tenant_features set enabled = false`},
+		{"permissions_lost", "permissions", `account.memberships set permissions = '{engage:read:forms}'`},
+		{"membership_ended", "no longer a member", ""},
+		{"user_disabled", "disabled", ""},
+		{"time_over", "access that the user approved has expired", `account.grants set ends_at = now()`},
 		{
 			"disconnected_by_user",
-			`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`,
+			"The user disconnected this application on ",
+			`account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`,
 		},
-		{"client_deleted", `update account.oauth_clients set deleted_at = now()`},
+		{"client_deleted", "", `account.oauth_clients set deleted_at = now()`},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
+			t.Parallel()
 			b := newTestEnv(t)
-			held := b.Connected(b.app, b.user)
+			held := b.connected()
 			pending, code := b.Consent(b.app, b.user)
-			b.Fixture.Exec(c.sql)
-			b.recorded(c.reason, held.Grant, b.refresh(held.Refresh))
+			switch c.reason {
+			case "membership_ended":
+				b.endMembership()
+			case "user_disabled":
+				b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+			default:
+				b.Fixture.Exec(`update `+c.sql+` where tenant_id = $1`, b.Fixture.WorkspaceID)
+			}
+			answer := b.refresh(held.Refresh)
+			b.recorded(c.reason, held.Grant, answer)
+			if !strings.Contains(answer.Text("error_description"), c.words) {
+				t.Errorf("%q does not say %q", answer.Text("error_description"), c.words)
+			}
 			b.recorded(c.reason, pending, b.exchangeCode(code))
 		})
 	}
@@ -75,25 +77,21 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 func TestRefusal_MismatchIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	held := b.connected()
 	b.recorded("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
-	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
-	b.recorded("another_client", held.Grant, b.refresh(held.Refresh, "client_id", other))
+	b.recorded("another_client", held.Grant, b.refresh(held.Refresh, "client_id", b.stranger()))
 	g, code := b.Consent(b.linked, b.user)
 	b.recorded("request_does_not_match", g, b.linkCode(code, "client_secret", "alm_cs_wrong"))
 	second := b.Refreshed(b.app, held)
 	b.recorded("refresh_token_replayed", second.Grant, b.refresh(held.Refresh))
-	const leaks = `select count(*) from account.audit_events
-		where action = '` + audit.GrantRefused + `' and detail::text ~ 'alm_(rt|ac|cs)_'`
-	if n := b.Count(leaks); n != 0 {
-		t.Error("a secret is in the audit log")
-	}
+	b.WantsRows("secrets in the audit log", 0, `account.audit_events
+		where action = '`+audit.GrantRefused+`' and detail::text ~ 'alm_(rt|ac|cs)_'`)
 }
 
 func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	b := ownTestEnv(t)
+	held := b.connected()
 	b.Fixture.SetLLM(false)
 	var group sync.WaitGroup
 	for range 12 {
@@ -107,31 +105,35 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 	if strings.Contains(b.Log.String(), "not recorded") {
 		t.Error("an event that exists already is logged as a failure")
 	}
+	again := func(what string) {
+		t.Helper()
+		before := b.refusals()
+		b.refresh(held.Refresh)
+		if n := b.refusals(); n != before+1 {
+			t.Errorf("%s: %d events, then %d", what, before, n)
+		}
+	}
 	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = $1`, audit.GrantRefused)
 	b.Wait(time.Hour)
-	before := b.refusals()
-	b.refresh(held.Refresh)
-	if n := b.refusals(); n != before+1 {
-		t.Errorf("an hour later: %d events, then %d", before, n)
-	}
-	b.Fixture.Exec(`delete from account.memberships`)
-	before = b.refusals()
-	b.refresh(held.Refresh)
-	if n := b.refusals(); n != before+1 {
-		t.Errorf("another reason: %d events, then %d", before, n)
-	}
+	again("an hour later")
+	b.endMembership()
+	again("another reason")
 }
 
 func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	held := b.connected()
 	b.given("refresh", b.refresh(held.Refresh))
 	refresh := held.Refresh.Reveal()
-	b.refused("forged", b.refresh("alm_rt_word"), 400, "invalid_grant")
-	b.refresh(held.Refresh, "refresh_token", refresh[:len(refresh)-1])
-	b.refresh(held.Refresh, "client_id", "app")
-	b.refused("unsupported", b.exchange("grant_type", "password", "code", "-"), 400, "unsupported_grant_type")
+	b.Wants("forged", b.refresh("alm_rt_word"), 400, "invalid_grant")
+	b.Wants("cut", b.refresh(credential.Secret(refresh[:len(refresh)-1])), 400, "invalid_grant")
+	b.Wants("no client", b.refresh(held.Refresh, "client_id", "app"), 400, "invalid_client")
+	b.Wants("unsupported", b.exchange("grant_type", "password", "code", "-"), 400, "unsupported_grant_type")
+	gone := b.connected()
+	b.Fixture.Exec(`delete from account.grants where id = $1`, gone.Grant.ID)
+	b.Wants("gone", b.refresh(gone.Refresh), 400, "invalid_grant")
+	b.Wants("gone, unknown client", b.refresh(gone.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
 	if n := b.refusals(); n != 0 {
 		t.Errorf("%d events", n)
 	}
@@ -139,39 +141,20 @@ func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 
 func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	b := ownTestEnv(t, apitest.Impatient)
+	held := b.connected()
 	b.Fixture.SetLLM(false)
-	lock, err := b.Fixture.Owner.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = lock.Rollback(t.Context()) }()
-	if _, err := lock.Exec(t.Context(), `lock table account.audit_events in access exclusive mode`); err != nil {
-		t.Fatal(err)
-	}
-	b.refused("while the audit log is locked", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.Lock(`lock table account.audit_events in access exclusive mode`)
+	b.Wants("while the audit log is locked", b.refresh(held.Refresh), 400, "invalid_grant")
 	if !strings.Contains(b.Log.String(), "token refusal not recorded") {
 		t.Error("the log does not report the failure")
-	}
-}
-
-func TestRefusal_OfDeletedGrantIsNotRecorded(t *testing.T) {
-	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
-	b.Fixture.Exec(`delete from account.grants`)
-	b.refused("gone", b.refresh(held.Refresh), 400, "invalid_grant")
-	b.refused("gone, unknown client", b.refresh(held.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
-	if n := b.refusals(); n != 0 {
-		t.Errorf("%d events", n)
 	}
 }
 
 // Requests with made-up client ids must not fill the recorder's memory, or it would record no one else's attempts.
 func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownTestEnv(t)
 	refresh := func(name string) {
 		_, err := b.Engine.Token(t.Context(), engine.TokenRequest{
 			Dialect:   engine.Form,
@@ -195,8 +178,30 @@ func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 		})
 	}
 	strangers.Wait()
-	refresh(b.app.ID.String())
-	if n := b.Count(`select count(*) from account.connection_stops where client_id = $1`, b.app.ID); n != 1 {
-		t.Errorf("%d attempts were recorded, want 1", n)
+	refresh(b.name)
+	b.WantsRows("attempts", 1, `account.connection_stops where client_id = $1`, b.app.ID)
+}
+
+func TestConnectionLog_OrphanRequestIsRecordedOnlyForItsConnector(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	held := b.connected()
+	first := b.refresh("alm_rt_word")
+	answers := []apitest.Answer{first}
+	for range 50 {
+		answers = append(answers, b.refresh("alm_rt_word"))
+	}
+	b.WantsRows("such attempts, only the first of a flood", 1, `account.connection_stops where tenant_id = $1
+		and client_id = $2 and user_id is null and stray and outcome = 'refused' and reason = $3 and request_id = $4`,
+		b.Fixture.WorkspaceID, b.app.ID, first.Text("error_description"), first.Header.Get("X-Request-Id"))
+	answers = append(answers, b.refresh("alm_rt_word", "client_id", uuid.NewString()),
+		b.refresh("alm_rt_word", "client_id", b.linked.ID.String()), b.linkCode("alm_ac_word"),
+		b.refresh(held.Refresh, "resource", "https://elsewhere.example"), b.refresh(held.Refresh))
+	b.given("refresh", answers[len(answers)-1])
+	b.WantsRows("attempts", 1, `account.connection_stops where tenant_id = $1`, b.Fixture.WorkspaceID)
+	for _, answer := range answers {
+		if strings.Contains(b.LogOf(answer), "not recorded") {
+			t.Errorf("an attempt that is not recorded on purpose is logged as a failure: %s", b.LogOf(answer))
+		}
 	}
 }

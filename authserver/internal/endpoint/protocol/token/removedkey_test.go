@@ -11,33 +11,34 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 )
 
+// elsewhere returns the keyring of another process with these master keys.
+func (b *testEnv) elsewhere(masters credential.Secret) *keyring.Keyring {
+	b.t.Helper()
+	keys, err := seal.ParseKeys(masters)
+	b.must(err)
+	ring, err := keyring.New(b.Store, keys)
+	b.must(err)
+	return ring
+}
+
 // Contract, section 6. Another process removes the key that signs: the next request of any kind, without a reload,
 // gets a token of another key.
 func TestToken_RemovedKeySignsNothing(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	keys, err := seal.ParseKeys(b.Keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	elsewhere, err := keyring.New(b.Store, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := b.Connected(b.app, b.user)
+	b := ownTestEnv(t)
+	elsewhere := b.elsewhere(b.Keys)
+	held := b.connected()
 	for what, send := range map[string]func() apitest.Answer{
 		"refresh":                           func() apitest.Answer { return b.refresh(held.Refresh) },
 		"exchange of a connector":           func() apitest.Answer { return b.exchange() },
 		"exchange of a confidential client": func() apitest.Answer { return b.link() },
 		"exchange with an Idempotency-Key": func() apitest.Answer {
 			_, code := b.Consent(b.app, b.user)
-			return b.exchangeWith(code.Reveal(), someKey)
+			return b.exchangeWith(code, someKey)
 		},
 	} {
 		before := b.claims(b.exchange()).KeyID
-		if err := elsewhere.Remove(t.Context(), before, "admin"); err != nil {
-			t.Fatal(err)
-		}
+		b.must(elsewhere.Remove(t.Context(), before, "admin"))
 		answer := send()
 		b.given(what, answer)
 		if b.claims(answer).KeyID == before {
@@ -50,38 +51,22 @@ func TestToken_RemovedKeySignsNothing(t *testing.T) {
 // no credential.
 func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
+	b := ownTestEnv(t)
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails (crypto/rand)
-	foreign := base64.RawURLEncoding.EncodeToString(random)
-	with := func(masters string) *keyring.Keyring {
-		keys, err := seal.ParseKeys(credential.Secret(masters))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ring, err := keyring.New(b.Store, keys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ring
-	}
-	elsewhere, later := with(foreign+","+b.Keys.Reveal()), with(b.Keys.Reveal()+","+foreign)
+	foreign := credential.Secret(base64.RawURLEncoding.EncodeToString(random))
+	elsewhere, later := b.elsewhere(foreign+","+b.Keys), b.elsewhere(b.Keys+","+foreign)
 	b.given("a first exchange", b.exchange()) // later ones of this client need no snapshot
-	held, repeating := b.Connected(b.app, b.user), b.Connected(b.app, b.user)
-	first := b.refreshWith(repeating, someKey)
-	b.given("a refresh with an Idempotency-Key", first)
+	held, repeating := b.connected(), b.connected()
+	b.given("a refresh with an Idempotency-Key", b.refreshWith(repeating, someKey))
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
 	for range 2 { // the current key and the next one
 		stored, err := b.Store.SigningKeys(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		b.must(err)
 		for _, key := range stored {
 			if key.State == keyring.Current {
-				if err := elsewhere.Remove(t.Context(), key.KID, "admin"); err != nil {
-					t.Fatal(err)
-				}
+				b.must(elsewhere.Remove(t.Context(), key.KID, "admin"))
 			}
 		}
 	}
@@ -92,11 +77,10 @@ func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
 		"exchange of a confidential client": func() apitest.Answer { return b.linkCode(linked) },
 	}
 	for what, send := range sends {
-		b.refused(what, send(), 503, "temporarily_unavailable")
+		b.Wants(what, send(), 503, "temporarily_unavailable")
 	}
-	if _, err := later.Reseal(t.Context(), "admin"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := later.Reseal(t.Context(), "admin")
+	b.must(err)
 	for what, send := range sends {
 		b.given(what+" afterwards", send())
 	}

@@ -1,0 +1,112 @@
+package apitest
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+)
+
+// Wants requires a status and, of an error, its code: in one of the shapes of the contract (section 5), with a message,
+// and not to be cached. An error of the gateway has its message in place of a code. A 503 says when to come back.
+func (s *Server) Wants(what string, a Answer, status int, code string) {
+	s.t.Helper()
+	if a.Status != status || codeOf(a) != code {
+		s.t.Errorf("%s: %d %q, want %d %q\n%s", what, a.Status, codeOf(a), status, code, s.Explain(a))
+		return
+	}
+	if code != "" && a.Header.Get("Cache-Control") != "no-store" {
+		s.t.Errorf("%s: Cache-Control is %q\n%s", what, a.Header.Get("Cache-Control"), s.Explain(a))
+	}
+	if status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") == "" {
+		s.t.Errorf("%s: no Retry-After\n%s", what, s.Explain(a))
+	}
+}
+
+// codeOf returns the code of an error, or "" for what has none.
+func codeOf(a Answer) string {
+	switch {
+	case a.IsFlat():
+		return a.Text("error")
+	case a.IsGateway() && a.Status >= http.StatusBadRequest:
+		return a.Text("message")
+	}
+	return a.Code()
+}
+
+// WantsMembers requires these members of a JSON object, among others.
+func (s *Server) WantsMembers(what string, a Answer, want map[string]any) {
+	s.t.Helper()
+	got := a.Object()
+	for name, value := range want {
+		if !reflect.DeepEqual(got[name], value) {
+			s.t.Errorf("%s: %s is %v, want %v\n%s", what, name, got[name], value, s.Explain(a))
+		}
+	}
+}
+
+// WantsRows requires a number of rows. from is what follows "select count(*) from".
+func (s *Server) WantsRows(what string, want int, from string, args ...any) {
+	s.t.Helper()
+	if got := s.Count("select count(*) from "+from, args...); got != want {
+		s.t.Errorf("%s: %d rows, want %d\n%s %v", what, got, want, from, args)
+	}
+}
+
+// WantsEvents requires a number of audit events of an actor about a subject.
+func (s *Server) WantsEvents(want int, actor, action, subject string) {
+	s.t.Helper()
+	s.WantsRows("events "+action, want, `account.audit_events where actor = $1 and action = $2 and subject = $3`, actor,
+		action, subject)
+}
+
+// WantsGrant requires the state of a grant in Postgres, and the reason if it is revoked.
+func (s *Server) WantsGrant(what string, g grant.Grant, state grant.State, reason grant.Reason) {
+	s.t.Helper()
+	if found := s.Stored(g); found.State != state || found.Reason != reason {
+		s.t.Errorf("%s: the grant is %s (%s), want %s (%s)", what, found.State, found.Reason, state, reason)
+	}
+}
+
+const requestID = "X-Request-Id"
+
+type sentRequest struct {
+	*http.Request
+	body string
+}
+
+// Explain returns the request of an answer, the answer, what the service logged meanwhile and how to repeat the test,
+// without secrets.
+func (s *Server) Explain(a Answer) string {
+	var out strings.Builder
+	id := a.Header.Get(requestID)
+	if found, ok := s.sent.Load(id); ok {
+		sent := found.(sentRequest)
+		fmt.Fprintf(&out, "sent: %s %s %v %.1000s\n", sent.Method, sent.URL.RequestURI(), sent.Header, sent.body)
+	}
+	fmt.Fprintf(&out, "got: %d %v %.1000s\n", a.Status, a.Header, strings.TrimSpace(a.Body))
+	out.WriteString(s.LogOf(a))
+	folder, _ := os.Getwd()
+	_, folder, _ = strings.Cut(folder, "/authserver/")
+	name := strings.ReplaceAll(s.t.Name(), "/", "$/^")
+	fmt.Fprintf(&out, "repeat: go test ./authserver/%s -run '^%s$'", folder, name)
+	return redact(out.String())
+}
+
+// LogOf returns what the service logged about the request of an answer.
+func (s *Server) LogOf(a Answer) string {
+	id := cmp.Or(a.Header.Get(requestID), "no request id")
+	lines := slices.Collect(strings.Lines(s.Log.String()))
+	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, id) }), "")
+}
+
+// secret matches credentials, tokens and what a header or a form sends as one.
+var secret = regexp.MustCompile(`(alm_[a-z]+_|eyJ|Basic |Bearer |assertion=|verifier=|token=)[\w.~+/%=-]+`)
+
+func redact(text string) string { return secret.ReplaceAllString(text, "$1…") }
