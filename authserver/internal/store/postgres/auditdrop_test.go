@@ -38,7 +38,8 @@ const (
 
 // A call drops one month, so that each drop locks the audit log for a moment.
 func TestAuditMonths_OneMonthIsDroppedPerCall(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.pastMonths()
 	before := l.count(auditMonths)
 	for dropped := 1; dropped <= 2; dropped++ {
@@ -55,7 +56,8 @@ func TestAuditMonths_OneMonthIsDroppedPerCall(t *testing.T) {
 
 // While another session reads the audit log, no month is dropped, and an insert waits only a moment.
 func TestAuditMonths_LogInUseIsNotDropped(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.pastMonths()
 	before := l.count(auditMonths)
 	reader, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
@@ -75,7 +77,8 @@ func TestAuditMonths_LogInUseIsNotDropped(t *testing.T) {
 
 // Refusals that the default partition has more than once move to their month once.
 func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.fixture.Exec(`do $$ declare name text; begin
 		for name in select p.name from account.audit_months() p where p.starts is not null loop
 			execute format('drop table account.%I', name);

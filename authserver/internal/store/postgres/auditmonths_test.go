@@ -81,7 +81,8 @@ func migrateBefore(t *testing.T, number string, database testkit.Database) {
 
 // A refusal is recorded once an hour in the month's partition too.
 func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.fixture.Exec(`drop table account.audit_events_earlier`)
 	if n := l.count(`with made as (select account.make_audit_months()) select count(*) from made`); n != 1 {
 		t.Fatal("no months")
@@ -106,7 +107,8 @@ func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
 
 // Events in the default partition move to their month when it is made.
 func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.fixture.Exec(`do $$ declare name text; begin
 		for name in select p.name from account.audit_months() p where p.starts is not null loop
 			execute format('drop table account.%I', name);
@@ -129,7 +131,8 @@ func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
 
 // A month is dropped when all its events are due, and none is deleted before.
 func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.pastMonths()
 	const (
 		tables = auditMonths

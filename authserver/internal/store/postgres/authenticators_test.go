@@ -56,7 +56,7 @@ func (l *storeTest) ownEvent(signIn uuid.UUID) audit.Event {
 
 func TestAuthenticator_SecretsAreSealedAndResealed(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	older, newer := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	l.withKeys(older)
 	proofs := l.proving()

@@ -15,7 +15,6 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // many opens and activates n grants of n clients.
@@ -186,13 +185,13 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 
 func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
+	l := newStoreTest(t)
 	grants := l.many(12)
 	held := grants[0]
-	release := l.hold(held.ID)
+	hasty, release := l.hasty(), l.hold(held.ID)
 	concurrently(len(grants), func(i int) {
 		if i == 0 {
-			if _, err := l.advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
+			if _, err := hasty.advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
 				t.Errorf("locked grant: %v", err)
 			}
 			return
@@ -209,21 +208,22 @@ func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 // if no connection became free, and if the remaining time would end during the statement.
 func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
+	l := newStoreTest(t)
 	one := l.many(1)[0]
-	release, err := l.TakeAll(t.Context())
+	hasty := l.hasty()
+	release, err := hasty.TakeAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	concurrently(4, func(int) {
-		if _, err := l.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
+		if _, err := hasty.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
 			!errors.Is(err, grant.ErrNotCommitted) {
 			t.Errorf("without a connection: %v", err)
 		}
 	})
 	release()
 	release = l.hold(one.ID)
-	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than Postgres waits for a lock
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // less than Postgres waits for a lock
 	defer cancel()
 	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
 		!errors.Is(err, grant.ErrNotCommitted) {

@@ -12,33 +12,58 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// A request gets its 503 before the server closes its connection. An operator's command waits longer.
+// Without ALMONER_STORE_WAIT, a request gets its 503 before the server closes its connection. With it, requests and
+// steps of grants wait longer, for a connection and for a lock.
+func TestSteps_WaitAsConfigured(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	for _, c := range []struct {
+		wait, transaction, operation time.Duration
+		lock                         string
+	}{
+		{0, 5 * time.Second, time.Second, "400ms"},
+		{testkit.SilentStoreWait, 5 * time.Second, 3 * time.Second, "1200ms"},
+		{testkit.StoreWait, 20 * time.Second, 20 * time.Second, "8s"},
+	} {
+		transaction, operation, lock, err := l.open(c.wait).Limits(t.Context())
+		if transaction != c.transaction || operation != c.operation || lock != c.lock || err != nil {
+			t.Errorf("wait %s: got %s, %s, %s, %v, want %+v", c.wait, transaction, operation, lock, err, c)
+		}
+		if transaction >= postgres.CommandTime {
+			t.Errorf("wait %s: a request waits %s, as long as a command", c.wait, transaction)
+		}
+	}
+}
+
+// An operator's command waits longer for a connection than requests do.
 func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 	t.Parallel()
-	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
+	l := newStoreTest(t)
 	release, err := l.TakeAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := func() error {
-		event := audit.Event{Actor: "user:" + l.grant.UserID.String(), Authorization: operator}
-		return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", event)
+	operations := map[string]func() error{
+		"changes": func() error {
+			event := audit.Event{Actor: "user:" + l.grant.UserID.String(), Authorization: operator}
+			return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", event)
+		},
+		"reads": func() error {
+			_, err := l.ConnectorPolicy(t.Context(), l.grant.WorkspaceID)
+			return err
+		},
 	}
-	read := func() error {
-		_, err := l.ConnectorPolicy(t.Context(), l.grant.WorkspaceID)
-		return err
-	}
-	if err := read(); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a request that reads: %v", err)
-	}
-	began := time.Now()
-	if err := set(); !errors.Is(err, store.ErrUnavailable) || time.Since(began) >= postgres.CommandTime {
-		t.Errorf("a request: %v after %s", err, time.Since(began))
+	const limit = 20 * time.Millisecond
+	l.SetLimit(limit)
+	for what, request := range operations {
+		if err := request(); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("a request that %s: %v", what, err)
+		}
 	}
 	l.ServeCommands()
 	var group sync.WaitGroup
-	time.AfterFunc(7*time.Second, release)
-	for what, command := range map[string]func() error{"changes": set, "reads": read} {
+	time.AfterFunc(5*limit, release)
+	for what, command := range operations {
 		group.Go(func() {
 			if err := command(); err != nil {
 				t.Errorf("a command that %s: %v", what, err)

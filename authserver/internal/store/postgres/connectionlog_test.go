@@ -62,6 +62,13 @@ func (l *storeTest) count(query string, args ...any) int {
 	return n
 }
 
+// stops counts the stopped attempts of the workspace for which the condition is true.
+func (l *storeTest) stops(condition string) int {
+	l.Helper()
+	return l.count(`select count(*) from account.connection_stops where tenant_id = $1 and `+condition,
+		l.fixture.WorkspaceID)
+}
+
 func TestConnectionLog_ListsGrantsAndStoppedAttempts(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
@@ -124,7 +131,8 @@ func TestRecordStopped_KeepsLatestPerHour(t *testing.T) {
 	if len(attempts) > 2 || attempts[0].RequestID != "r-19" { // the clock hour may have turned meanwhile
 		t.Errorf("%+v", attempts)
 	}
-	l.fixture.Exec(`update account.connection_stops set at = at - interval '3 hours'`)
+	l.fixture.Exec(`update account.connection_stops set at = at - interval '3 hours' where tenant_id = $1`,
+		l.fixture.WorkspaceID)
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Refused, "no", "r-20")
 	if now := l.attempts(app, 50); len(now) != len(attempts)+1 || now[0].RequestID != "r-20" {
 		t.Errorf("an hour later: %+v", now)
@@ -137,13 +145,13 @@ func TestRecordStopped_AnswerRemovesWaitingEntry(t *testing.T) {
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-1")
 	l.recordStopped(app, nil, connectionlog.Refused, "anonymous refusal", "r-2")
-	if l.count(`select count(*) from account.connection_stops where outcome = 'waiting'`) != 1 {
+	if l.stops(`outcome = 'waiting'`) != 1 {
 		t.Error("an anonymous refusal removed the waiting entry")
 	}
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Denied, "no", "r-3")
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-4")
 	l.consented(app, 0)
-	if l.count(`select count(*) from account.connection_stops where outcome = 'waiting'`) != 0 ||
+	if l.stops(`outcome = 'waiting'`) != 0 ||
 		len(l.attempts(app, 10)) != 3 {
 		t.Errorf("%+v", l.attempts(app, 10))
 	}
@@ -157,11 +165,11 @@ func TestRecordStopped_AnonymousEntriesDoNotEvictMembers(t *testing.T) {
 	for i := range 70 {
 		l.recordStopped(app, nil, connectionlog.Refused, fmt.Sprint("anonymous ", i), "r")
 	}
-	if n := l.count(`select count(*) from account.connection_stops where user_id is null`); n != 50 {
+	if n := l.stops(`user_id is null`); n != 50 {
 		t.Errorf("%d anonymous entries are stored", n)
 	}
-	if l.count(`select count(*) from account.connection_stops where reason = 'anonymous 69'`) != 1 ||
-		l.count(`select count(*) from account.connection_stops where user_id is not null`) != 1 {
+	if l.stops(`reason = 'anonymous 69'`) != 1 ||
+		l.stops(`user_id is not null`) != 1 {
 		t.Error("the latest anonymous entry or the member's entry is missing")
 	}
 }
@@ -170,7 +178,7 @@ func TestConnectionLog_OmitsNamesOfNonMembers(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
-	stranger := l.fixture.User("stranger@example.org")
+	stranger := l.fixture.User(uuid.NewString() + "@example.org")
 	l.recordStopped(app, &stranger, connectionlog.Refused, "no", "r")
 	if w := l.attempts(app, 10); len(w) != 1 || w[0].Person != "" || w[0].Email != "" {
 		t.Errorf("%+v", w)
@@ -245,7 +253,7 @@ func TestRecordStopped_NonMembersDoNotEvictMembers(t *testing.T) {
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Refused, "of a member", "r")
-	stranger := l.fixture.User("eve@example.org")
+	stranger := l.fixture.User(uuid.NewString() + "@example.org")
 	for i := range 70 {
 		l.recordStopped(app, &stranger, connectionlog.Refused, fmt.Sprint("reason ", i), "s")
 	}

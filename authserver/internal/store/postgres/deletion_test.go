@@ -76,7 +76,7 @@ func (m *memberTest) rows(dataType, value string) (found []string) {
 // TestP1_DeletedUserHasNoNameAndNoAccess fills every table that refers to a user.
 func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	other := m.person(manages...)
 	leaver := m.person(manages...)
 	user := leaver.UserID
@@ -205,7 +205,7 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 // A write that was authorized before a deletion waits for the deletion and is then refused.
 func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	const password = "a hash"
 	for name, write := range map[string]func(user uuid.UUID) error{
 		"sign in": func(user uuid.UUID) error {

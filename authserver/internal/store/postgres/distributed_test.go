@@ -15,7 +15,8 @@ import (
 // statement.
 func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	grants := l.many(24)
 	l.fixture.Exec(`create table account.refusals (at timestamptz); grant insert on account.refusals to public`)
 	l.fixture.Exec(`create function account.refuse_many() returns trigger language plpgsql as $$
@@ -44,7 +45,8 @@ func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 // Violations are also recognised in a distributed Postgres, where the names of shards end with numbers.
 func TestViolations_AreRecognisedInShards(t *testing.T) {
 	testkit.SkipIfDistributed(t, "Citus refuses the view of this test, and other tests violate constraints of shards")
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	user := l.fixture.Member(perm.ProgrammesRead)
 	l.fixture.Exec(`alter table account.memberships rename to memberships_102008`)
 	l.fixture.Exec(`create view account.memberships as select * from account.memberships_102008`)

@@ -20,7 +20,7 @@ func (l *storeTest) asOwner(statements ...string) {
 // transaction ends.
 func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.asOwner(
 		`create table account.commits (generation integer, state text, waits text)`,
 		`create function account.note_commit() returns trigger language plpgsql security definer as $$
@@ -60,7 +60,7 @@ func TestAdvance_AloneCommitsAsynchronously(t *testing.T) {
 // their page. All versions of this test fit into one page, because another transaction may prevent pruning.
 func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	const advances = 5

@@ -149,7 +149,7 @@ func (l *storeTest) event(action audit.Action) audit.Event {
 
 func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.publish("key")
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 	all := l.manyGrants(app)
@@ -186,7 +186,8 @@ func TestG7_EndingConcernsItsClientAlone(t *testing.T) {
 	all := l.many(16)
 	over := all[0]
 	l.fixture.Exec(endingOfNothing, l.fixture.WorkspaceID)
-	l.fixture.Exec(`update account.endings set client_id = $1`, over.ClientID)
+	l.fixture.Exec(`update account.endings set client_id = $1 where tenant_id = $2`, over.ClientID,
+		l.fixture.WorkspaceID)
 	concurrently(len(all), func(i int) {
 		g := all[i]
 		state, result := grant.Active, grant.Updated
@@ -230,14 +231,14 @@ func TestP3_ClientKeepsPlatformWhilePolicyIsApplied(t *testing.T) {
 	l.fixture.Exec(`insert into account.endings (id, tenant_id, platforms, permissions, days, reason, actor)
 		values (gen_random_uuid(), $1, '{}', '{}', 1, 'policy', 'admin')`, l.fixture.WorkspaceID)
 	wants("claude")
-	l.fixture.Exec(`delete from account.endings`)
+	l.fixture.Exec(`delete from account.endings where tenant_id = $1`, l.fixture.WorkspaceID)
 	wants("chatgpt")
 }
 
 func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 	t.Parallel()
 	const workspaces = 60
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 	g := l.consented(app, 0)
 	l.fixture.Exec(toMetadataClient, app.ID)
@@ -278,7 +279,7 @@ func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 
 func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.publish("key")
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 	all := l.manyGrants(app)
@@ -326,7 +327,7 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 
 func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.publish("key")
 	l.fixture.Exec(`update account.memberships set permissions = $1`, perm.NewSet(both...).Strings())
 	narrowed := l.manyGrants(l.fixture.Connector(l.grant.Resource, both...))

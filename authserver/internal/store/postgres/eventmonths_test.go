@@ -39,7 +39,8 @@ const (
 
 // A month of events is dropped once its last event is 30 days old, and not before, whatever time the caller passes.
 func TestEventMonths_PastMonthIsDropped(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.pastEventMonths()
 	const due = `select count(*) from account.events where created_at < account.events_due(now() - interval '30 days')`
 	months, all, ready, kept := l.count(eventMonths), l.count(`select count(*) from account.events`), l.count(due),
@@ -61,7 +62,8 @@ func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 
 // While another session reads events, no month is dropped, and an insert waits only a moment.
 func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.pastEventMonths()
 	before := l.count(eventMonths)
 	reader, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
@@ -87,7 +89,8 @@ func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
 
 // Events of two months are numbered in one order by concurrent readers, and a month refuses a sequence that it has.
 func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	l.pastEventMonths()
 	inMonths := `select count(distinct tableoid) from account.events where created_at > now() - interval '30 days'`
 	if n := l.count(inMonths); n < 2 && time.Now().UTC().Day() < 28 {
@@ -130,7 +133,8 @@ func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
 
 // Events of the last partition move to their months when these are made, and keep their sequences.
 func TestEventMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	// As if no process had made months for half a year.
 	l.fixture.Exec(`do $$ declare first timestamptz; name text; begin
 		select min(p.starts) into first from account.months_of('account.events') p;

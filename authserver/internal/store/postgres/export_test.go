@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,6 +16,15 @@ import (
 
 // CommandTime is the time limit of an operation of an operator's command.
 const CommandTime = commandTime
+
+// Limits returns the time limits of a transaction and of any other operation, and how long Postgres waits for a lock.
+func (s *Store) Limits(ctx context.Context) (transaction, operation time.Duration, lock string, err error) {
+	err = s.pool.QueryRow(ctx, "show lock_timeout").Scan(&lock)
+	return s.limit, s.operationLimit, lock, err
+}
+
+// SetLimit changes the time limit of all operations.
+func (s *Store) SetLimit(limit time.Duration) { s.limit, s.operationLimit = limit, limit }
 
 // Try runs a statement as the service's role.
 func (s *Store) Try(ctx context.Context, sql string) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -17,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -29,21 +31,22 @@ type storeTest struct {
 	grant   grant.Grant
 }
 
+// newStoreTest returns a workspace in the database that the tests of this package share.
 func newStoreTest(t *testing.T) *storeTest {
 	t.Helper()
-	return newStoreTestWithWait(t, testkit.StoreWait)
+	return storeTestIn(t, fixture.Shared(t))
 }
 
-// newStoreTestWithWait is newStoreTest with the time that statements wait for Postgres.
-func newStoreTestWithWait(t *testing.T, wait time.Duration) *storeTest {
+// ownStoreTest is newStoreTest with a database of its own, for tests that change the schema or look at all workspaces.
+func ownStoreTest(t *testing.T) *storeTest {
 	t.Helper()
-	l := &storeTest{T: t, fixture: fixture.New(t)}
-	var err error
-	url := credential.Secret(l.fixture.Database.Authserver)
-	if l.Store, err = postgres.Open(t.Context(), postgres.Only(url), wait); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.Close)
+	return storeTestIn(t, fixture.New(t))
+}
+
+func storeTestIn(t *testing.T, f *fixture.Fixture) *storeTest {
+	t.Helper()
+	l := &storeTest{T: t, fixture: f}
+	l.Store = l.open(testkit.StoreWait)
 	app := l.fixture.Connector("https://api.example.org/v1", perm.ProgrammesRead)
 	l.grant = grant.Grant{
 		ID:          uuid.New(),
@@ -57,6 +60,35 @@ func newStoreTestWithWait(t *testing.T, wait time.Duration) *storeTest {
 		Ends:        time.Now().Add(time.Hour),
 	}
 	return l
+}
+
+// open opens a store whose statements wait so long for Postgres.
+func (l *storeTest) open(wait time.Duration) *postgres.Store {
+	l.Helper()
+	url := credential.Secret(l.fixture.Database.Authserver)
+	store, err := postgres.Open(l.Context(), postgres.Only(url), wait)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(store.Close)
+	return store
+}
+
+// hasty returns l with a store that waits no longer than a store without settings, for what the test keeps from it.
+func (l *storeTest) hasty() *storeTest {
+	l.Helper()
+	hasty := *l
+	hasty.Store = l.open(0)
+	return &hasty
+}
+
+// awaitBlocked waits until so many sessions wait for a lock of tx.
+func (l *storeTest) awaitBlocked(tx pgx.Tx, sessions int) {
+	l.Helper()
+	const blocked = `select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))`
+	await.True(l, "sessions wait for the transaction", func() bool {
+		return l.count(blocked, tx.Conn().PgConn().PID()) >= sessions
+	})
 }
 
 // key returns the key of a grant of the fixture's workspace.
@@ -158,12 +190,7 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 		}, hash(2)),
 	)
 	l.wantState(grant.Active)(l.approve(t.Context(), second))
-	var events int
-	if err := l.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.audit_events
-		where action = '`+audit.GrantConsented+`'`).Scan(&events); err != nil ||
-		events != 2 {
-		t.Errorf("%d events, %v", events, err)
-	}
+	l.events(audit.GrantConsented, 2)
 }
 
 func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
@@ -227,12 +254,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 5 {
 		t.Errorf("%+v %v", stored, err)
 	}
-	var events int
-	if err := l.fixture.Owner.QueryRow(ctx, `select count(*) from account.audit_events
-		where action = '`+audit.GrantRevoked+`'`).Scan(&events); err != nil ||
-		events != 1 {
-		t.Errorf("%d events, %v", events, err)
-	}
+	l.events(audit.GrantRevoked, 1)
 }
 
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
@@ -277,12 +299,12 @@ func TestAudit_RoleCannotRewriteLog(t *testing.T) {
 // (G8).
 func TestG8_LockTimeoutIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	l := newStoreTestWithWait(t, testkit.SilentStoreWait)
+	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
 	release := l.hold(id)
-	if _, err := l.advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) ||
+	if _, err := l.hasty().advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) ||
 		!errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("got %v, want ErrUnavailable and ErrNotCommitted", err)
 	}

@@ -10,8 +10,9 @@ import (
 func TestInvitations_AnswerNamesWorkspace(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)
-	inviter, sam := m.person(manages...), m.fixture.User("sam@example.org")
-	offer := m.offer(m.invited(inviter, "sam@example.org"))
+	address := anAddress("sam")
+	inviter, sam := m.person(manages...), m.fixture.User(address)
+	offer := m.offer(m.invited(inviter, address))
 	other := m.fixture.Workspace("Riverside")
 	m.fixture.Exec(`
 		insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash, expires_at)

@@ -39,7 +39,7 @@ func wantsLimit(t *testing.T, what string, err error, limit membership.Limit, wa
 
 func TestM5_InvitationsAreLimited(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	other, inviter := m.fixture.Workspace("Elsewhere"), uuid.New()
 	const hour = time.Hour
 
@@ -133,7 +133,7 @@ func (m *memberTest) renews(by membership.Actor, email string) error {
 // Two workspaces that invite one address at the same time do not exceed its limit.
 func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	actors := make([]membership.Actor, 6)
 	for i := range actors {
 		actors[i] = m.person(manages...)
@@ -164,7 +164,7 @@ func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
 // A transaction that Postgres aborts for a deadlock is repeated: each try begins with what the caller saw.
 func TestInvitations_AreSavedAndRenewedInSecondTry(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	by := m.person(manages...)
 	m.fixture.Exec(`create sequence account.tries`)
 	m.fixture.Exec(`create function account.fail_odd_tries() returns trigger language plpgsql security definer as $$

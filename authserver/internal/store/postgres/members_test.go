@@ -28,8 +28,12 @@ type memberTest struct {
 	workspaceID uuid.UUID
 }
 
-func newMemberTest(t *testing.T) *memberTest {
-	l := newStoreTest(t)
+func newMemberTest(t *testing.T) *memberTest { return memberTestOf(newStoreTest(t)) }
+
+// ownMemberTest is newMemberTest with a database of its own.
+func ownMemberTest(t *testing.T) *memberTest { return memberTestOf(ownStoreTest(t)) }
+
+func memberTestOf(l *storeTest) *memberTest {
 	return &memberTest{
 		storeTest:   l,
 		workspaceID: l.fixture.Workspace("Hillside Youth Club"),
@@ -60,20 +64,14 @@ func (m *memberTest) actor(id uuid.UUID, permissions ...perm.Permission) members
 	}
 }
 
-func (m *memberTest) count(sql string, args ...any) int {
-	m.Helper()
-	var n int
-	if err := m.fixture.Owner.QueryRow(m.Context(), sql, args...).Scan(&n); err != nil {
-		m.Fatal(err)
-	}
-	return n
-}
-
 func (m *memberTest) managers() int {
 	m.Helper()
 	return m.count(`select count(*) from account.memberships where tenant_id = $1
 		and 'account:write:members' = any(permissions)`, m.workspaceID)
 }
+
+// anAddress returns an address that no other test uses. It has capital letters if name has.
+func anAddress(name string) string { return name + "-" + uuid.NewString() + "@example.org" }
 
 // at runs the functions at the same time and returns their errors.
 func at(functions ...func() error) []error {
@@ -191,7 +189,7 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 			t.Errorf("%v: %v", set, err)
 		}
 	}
-	if _, err := m.Invite(m.Context(), a, "sam@example.org", []string{"engage:read:forms"}); !errors.As(err, &missing) {
+	if _, err := m.Invite(m.Context(), a, anAddress("sam"), []string{"engage:read:forms"}); !errors.As(err, &missing) {
 		t.Errorf("invite: %v", err)
 	}
 	seen := perm.NewSet(perm.ProgrammesWrite)
@@ -220,7 +218,7 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 	if !errors.Is(err, audit.ErrNotAuthorized) {
 		t.Errorf("a permission that was lost since: %v", err)
 	}
-	if _, err := m.Invite(m.Context(), a, "sam@example.org", []string{"programmes:read:programmes"}); !errors.Is(err,
+	if _, err := m.Invite(m.Context(), a, anAddress("sam"), []string{"programmes:read:programmes"}); !errors.Is(err,
 		audit.ErrNotAuthorized) {
 		t.Errorf("an invitation with a permission that was lost since: %v", err)
 	}
@@ -237,7 +235,7 @@ func TestM3_RemovalEndsWhatDependsOnMembership(t *testing.T) {
 		perm.NewSet(manages...).Strings())
 	g := m.consented(m.fixture.Connector("https://api.example.org/v1", perm.ProgrammesRead), 0)
 	m.fixture.Token(gone.UserID, perm.ProgrammesRead)
-	sent := m.invited(gone, "sam@example.org")
+	sent := m.invited(gone, anAddress("sam"))
 	removal, err := m.Remove(m.Context(), a, gone.UserID)
 	if err != nil || len(removal.Grants) != 1 || removal.Grants[0].ID != g.ID || removal.Tokens != 1 {
 		t.Fatalf("%+v %v", removal, err)
@@ -330,14 +328,15 @@ func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 		}
 	}
 	// Two people cannot both create an account for one invitation.
-	o := m.offer(m.invited(inviter, "new@example.org"))
+	fresh := anAddress("new")
+	o := m.offer(m.invited(inviter, fresh))
 	create := func() error {
 		_, err := m.AcceptAsNewUser(m.Context(), o, "Sam Reed", "hash", "r-1")
 		return err
 	}
 	errs := at(create, create)
 	if (errs[0] == nil) == (errs[1] == nil) || m.count(`select count(*) from account.users
-		where email = 'new@example.org'`) != 1 {
+		where email = $1`, fresh) != 1 {
 		t.Errorf("%v", errs)
 	}
 }
@@ -347,7 +346,8 @@ func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)
 	admin := m.person(manages...)
-	sam := m.fixture.User("sam@example.org")
+	address := anAddress("sam")
+	sam := m.fixture.User(address)
 	for name, end := range map[string]string{
 		"inviter lost the permission": `update account.memberships set permissions = '{account:write:members}'
 			where user_id = $1`,
@@ -357,14 +357,14 @@ func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
 		"inviter is disabled": `update account.users set disabled_at = now() where id = $1`,
 	} {
 		inviter := m.person(manages...)
-		o := m.offer(m.invited(inviter, "sam@example.org"))
+		o := m.offer(m.invited(inviter, address))
 		m.fixture.Exec(end, inviter.UserID)
 		if err := m.accept(o, sam); !errors.Is(err, membership.ErrInviter) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	inviter := m.person(manages...)
-	o := m.offer(m.invited(inviter, "sam@example.org"))
+	o := m.offer(m.invited(inviter, address))
 	errs := at(
 		func() error { return m.accept(o, sam) },
 		func() error { _, err := m.Remove(m.Context(), admin, inviter.UserID); return err },
@@ -380,8 +380,9 @@ func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
-	sam, eve := m.fixture.User("sam@example.org"), m.fixture.User("eve@example.org")
-	first := m.invited(inviter, "SAM@example.org")
+	address := anAddress("sam")
+	sam, eve := m.fixture.User(address), m.fixture.User(anAddress("eve"))
+	first := m.invited(inviter, strings.ToUpper(address))
 	o := m.offer(first)
 	if err := m.accept(o, eve); !errors.Is(err, membership.ErrOtherAddress) {
 		t.Errorf("another user: %v", err)
@@ -413,8 +414,8 @@ func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
 	if err := m.accept(o, sam); !errors.Is(err, membership.ErrNoInvitation) {
 		t.Errorf("expired: %v", err)
 	}
-	second := m.invited(inviter, "sam@example.org")
-	third := m.invited(inviter, "sam@example.org")
+	second := m.invited(inviter, address)
+	third := m.invited(inviter, address)
 	if _, err := m.Offer(m.Context(), second); !errors.Is(err, membership.ErrNoInvitation) {
 		t.Errorf("a replaced invitation: %v", err)
 	}
@@ -424,7 +425,7 @@ func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
 	if _, err := m.Offer(m.Context(), third); !errors.Is(err, membership.ErrNoInvitation) {
 		t.Errorf("after acceptance: %v", err)
 	}
-	if _, err := m.Invite(m.Context(), inviter, "sam@example.org", []string{"programmes:read:programmes"}); !errors.Is(
+	if _, err := m.Invite(m.Context(), inviter, address, []string{"programmes:read:programmes"}); !errors.Is(
 		err, membership.ErrMember) {
 		t.Errorf("a member is invited: %v", err)
 	}

@@ -252,8 +252,8 @@ func TestP2_ConcurrentApprovalDoesNotExceedStricterPolicy(t *testing.T) {
 		group.Wait()
 		var wider int
 		err := l.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.grants
-			where state <> 'revoked' and (permissions <> '{programmes:read:programmes}'
-			or ends_at > now() + interval '1 day')`).Scan(&wider)
+			where tenant_id = $1 and state <> 'revoked' and (permissions <> '{programmes:read:programmes}'
+			or ends_at > now() + interval '1 day')`, l.fixture.WorkspaceID).Scan(&wider)
 		if err != nil || wider > 0 {
 			t.Fatalf("%d grants exceed the policy, %v", wider, err)
 		}

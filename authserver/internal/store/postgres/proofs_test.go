@@ -11,7 +11,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const issuer = "https://id.example.org"
@@ -94,12 +93,7 @@ func TestSignIn_RemovedProofIsRefused(t *testing.T) {
 			begun, proved := make(chan error), make(chan error)
 			go func() { _, err := l.begin(proof); begun <- err }()
 			go func() { proved <- l.prove(signIn, proof) }()
-			for waiting := 0; waiting == 0; { // for the change
-				if err := change.QueryRow(t.Context(), `select count(*) from `+testkit.Locks+`
-					where not granted`).Scan(&waiting); err != nil {
-					t.Fatal(err)
-				}
-			}
+			l.awaitBlocked(change, 1)
 			if err := change.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -187,10 +181,9 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 		}
 	}
 	var left int
-	err = l.fixture.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys) +
-		(select count(*) from account.identities)
-		+ (select count(*) from account.sign_ins where ended_at is null)`).
-		Scan(&left)
+	err = l.fixture.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys where user_id = $1) +
+		(select count(*) from account.identities where user_id = $1) +
+		(select count(*) from account.sign_ins where user_id = $1 and ended_at is null)`, user).Scan(&left)
 	if err != nil || left != 3 {
 		t.Errorf("%d of passkey, account and other sign-in are left, %v, want 3", left, err)
 	}

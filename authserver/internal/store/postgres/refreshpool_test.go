@@ -61,7 +61,7 @@ func (l *storeTest) reopen(refreshes credential.Secret) {
 func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.reopen(l.refreshRole("almoner_test_refreshes"))
 	l.asOwner(
 		`create table account.commits (generation integer, state text, by name, waits text)`,
@@ -112,7 +112,7 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 // Another database does not have the grants, so refreshes would look like the use of stolen tokens. They fail instead.
 func TestRefreshPool_RefusesAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	l.publish("one")
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))

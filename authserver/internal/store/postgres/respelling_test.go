@@ -26,7 +26,7 @@ var spellings = map[string][]string{
 
 func TestUsers_OfEarlierReleasesAreFoundInAnySpelling(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	for stored, typed := range spellings {
 		id := m.fixture.User(stored)
 		for _, text := range typed {
@@ -63,7 +63,7 @@ func membershipEmail(t *testing.T, text string) string {
 // An invitation in another spelling than the account's is for the same person.
 func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	inviter := m.person(manages...)
 	for stored, typed := range spellings {
 		id := m.fixture.User(stored)
@@ -89,7 +89,7 @@ func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
 // `migrate --finish` rewrites the addresses that are not canonical, and leaves those that another user has.
 func TestFinishUpgrade_RespellsAddressesAndMergesNobody(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	ids := map[string]uuid.UUID{}
 	for stored := range spellings {
 		ids[stored] = m.fixture.User(stored)
@@ -128,7 +128,7 @@ func TestFinishUpgrade_RespellsAddressesAndMergesNobody(t *testing.T) {
 // Without its invisible characters, an address may be another mailbox: `migrate --finish` leaves it to the operator.
 func TestFinishUpgrade_LeavesAddressesWithInvisibleCharacters(t *testing.T) {
 	t.Parallel()
-	m := newMemberTest(t)
+	m := ownMemberTest(t)
 	unseen := []string{
 		"ad\u200ba@example.org", "b\u00adob@example.org", "\u202aeve@example.org", "zo\u200de@example.org",
 	}
@@ -160,7 +160,7 @@ func TestFinishUpgrade_LeavesAddressesWithInvisibleCharacters(t *testing.T) {
 func TestRenewHash_ReplacesOnlyHashThatWasRead(t *testing.T) {
 	t.Parallel()
 	m := newMemberTest(t)
-	id := m.fixture.User("ada@example.org")
+	id := m.fixture.User(uuid.NewString() + "@example.org")
 	hashes := make([]credential.Secret, 3)
 	for i := range hashes {
 		hash, err := session.HashPassword("a password", session.LowestCost())

@@ -70,7 +70,7 @@ func ago(keep time.Duration, hours int) string {
 // For each kind, a record that is due is deleted, and a record that will be due in an hour is not.
 func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	keep := keepAll()
 	r := l.Retention(keep)
 	user, workspace, client := l.grant.UserID, l.grant.WorkspaceID, l.grant.ClientID
@@ -153,7 +153,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 // G3, G7: a grant stays until its life has ended, even a revoked one, so that a superseded token is recognised.
 func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	keep := keepAll()
 	keep[postgres.SettingGrants] = 2 * day
 	r := l.Retention(keep)
@@ -176,7 +176,7 @@ func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 // In a chain of replaced tokens, the oldest is deleted first, and its successor keeps working.
 func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(keepAll())
 	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
 	for i, expires := range []string{ago(60*day, 9), "now() + interval '1 day'", ago(60*day, 5)} {
@@ -203,7 +203,7 @@ func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
 
 func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(keepAll())
 	l.grantEnding("revoked", time.Now().Add(-100*day))
 	l.fixture.Exec(`update account.oauth_clients set deleted_at = `+ago(200*day, 1)+` where id = $1`, l.grant.ClientID)
@@ -219,7 +219,7 @@ func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
 // lifetime of an access token.
 func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(keepAll())
 	for _, state := range []string{"current", "retired"} {
 		l.fixture.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, created_at,
@@ -242,7 +242,7 @@ func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 
 func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	for _, before := range []string{"now()", "now() - interval '89 days'", "null", "'infinity'"} {
 		if err := l.Try(t.Context(), "select account.delete_audit_events("+before+", 500)"); err == nil {
 			t.Errorf("the service may delete audit events before %s", before)
@@ -255,7 +255,7 @@ func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
 
 func TestRetention_ZeroKeepsForEver(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(postgres.RetentionPeriods{})
 	l.grantEnding("active", time.Now().Add(-9999*day))
 	deletes(t, r, "ended grants", 0)
@@ -267,7 +267,7 @@ func TestRetention_ZeroKeepsForEver(t *testing.T) {
 // R1: a process whose clock is fast deletes nothing early.
 func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(keepAll()).At(func() time.Time { return time.Now().AddDate(10, 0, 0) })
 	l.grantEnding("active", time.Now().Add(-89*day))
 	deletes(t, r, "ended grants", 0)
@@ -276,7 +276,7 @@ func TestRetention_ClockAheadDeletesNothing(t *testing.T) {
 // R2: a row that another transaction has locked is skipped, and a long backlog is deleted in parts.
 func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(keepAll())
 	l.fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
 			ends_at)
@@ -315,7 +315,7 @@ func TestRetention_SkipsLockedRowsAndDeletesBacklog(t *testing.T) {
 // R3: one process works on a kind within an hour. A run that was interrupted is continued.
 func TestRetention_RunsOncePerHour(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	r := l.Retention(keepAll())
 	run := func() map[string]int64 {
 		t.Helper()
@@ -348,11 +348,12 @@ func TestRetention_RunsOncePerHour(t *testing.T) {
 
 // The table of events does not grow beyond the events of 30 days.
 func TestRetention_EventsTableStopsGrowing(t *testing.T) {
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	const (
-		days   = 120
+		days   = 80
 		flatAt = 40
-		aDay   = 400
+		aDay   = 150
 	)
 	began, today := time.Now().AddDate(0, 0, -days), 0
 	r := l.Retention(keepAll()).At(func() time.Time { return began.AddDate(0, 0, today) })

@@ -15,7 +15,8 @@ import (
 // rows.
 func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
-	l := newStoreTest(t)
+	t.Parallel()
+	l := ownStoreTest(t)
 	small := []string{
 		"removed signing keys", "ended invitations", "deleted clients", "password resets", "requests for access",
 		"changes of e-mail addresses", "ended sign-ins",

@@ -114,7 +114,8 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 			return err
 		},
 	}
-	l.fixture.Exec(`update account.tenants set second_factor_required = false`)
+	l.fixture.Exec(`update account.tenants set second_factor_required = false where id = any ($1)`,
+		[]uuid.UUID{here, other})
 	for name, change := range changes {
 		if err := change(weak); !errors.Is(err, session.ErrSecondFactor) {
 			t.Errorf("%s with a password alone, where no workspace requires more: %v", name, err)

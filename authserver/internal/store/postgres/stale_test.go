@@ -18,7 +18,7 @@ func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	for range 3 {
+	for range 2 {
 		if _, err := store.SigningKeys(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,8 @@ import (
 func (l *storeTest) publish(kid string) {
 	l.Helper()
 	l.fixture.Exec(
-		`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'next')`,
+		`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ($1, '{}', '', 'next')
+			on conflict do nothing`,
 		kid,
 	)
 }
@@ -23,7 +24,7 @@ func (l *storeTest) publish(kid string) {
 // personal access tokens stay valid.
 func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 	t.Parallel()
-	l := newStoreTest(t)
+	l := ownStoreTest(t)
 	g := l.many(1)[0]
 	pat := standing.Query{PATHash: credential.Hash(l.fixture.Token(g.UserID, perm.ProgrammesRead).Reveal())}
 	l.publish("stolen")

@@ -63,6 +63,7 @@ func TestTokenUses_PreviousReleaseRecordsOnNewSchema(t *testing.T) {
 
 // The last use of a token in its workspace is recorded at most once an hour, and is deleted with the token.
 func TestTokenUses_AreThoseOfWorkspace(t *testing.T) {
+	t.Parallel()
 	l := newStoreTest(t)
 	ctx := t.Context()
 	user, workspaceID := l.fixture.Member(perm.ProgrammesRead), l.fixture.WorkspaceID
@@ -100,13 +101,13 @@ func TestTokenUses_AreThoseOfWorkspace(t *testing.T) {
 	if at := lastUse(); !at.Equal(*first) {
 		t.Errorf("a use within the hour was recorded: %s, before %s", at, first)
 	}
-	l.fixture.Exec(`update account.token_uses set used_at = now() - interval '61 minutes'`)
+	l.fixture.Exec(`update account.token_uses set used_at = now() - interval '61 minutes' where token_id = $1`, id)
 	used(workspaceID)
 	if at := lastUse(); time.Since(*at) > time.Minute {
 		t.Errorf("a use an hour later was not recorded: %s", at)
 	}
 	l.fixture.Exec(`delete from account.personal_access_tokens where id = $1`, id)
-	if n := l.count(`select count(*) from account.token_uses`); n != 0 {
+	if n := l.count(`select count(*) from account.token_uses where token_id = $1`, id); n != 0 {
 		t.Errorf("%d uses of a deleted token", n)
 	}
 }

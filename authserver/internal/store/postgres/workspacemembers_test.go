@@ -16,7 +16,7 @@ func TestWorkspaceMembers_AreInTheOrderOfUsers(t *testing.T) {
 		users = append(users, m.person().UserID)
 	}
 	slices.SortFunc(users, func(a, b uuid.UUID) int { return -slices.Compare(a[:], b[:]) })
-	asked := slices.Insert(slices.Clone(users), 2, m.fixture.User("stranger@example.org"))
+	asked := slices.Insert(slices.Clone(users), 2, m.fixture.User(anAddress("stranger")))
 	members, err := m.WorkspaceMembers(t.Context(), m.workspaceID, asked)
 	if err != nil {
 		t.Fatal(err)
