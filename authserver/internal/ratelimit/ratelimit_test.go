@@ -17,6 +17,7 @@ import (
 )
 
 func TestLocalRate_CountsExpiresAndIsBounded(t *testing.T) {
+	t.Parallel()
 	now, local := time.Unix(1_000_000, 0), newLocalRate()
 	for i := range 60 {
 		if wait := local.take("k", 60, now); wait != 0 {
@@ -56,6 +57,7 @@ func (b *brokenRate) Take(context.Context, string, int, int) (time.Duration, err
 }
 
 func TestF3_CountsLocallyWithoutSharedRate(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		shared := &brokenRate{}
@@ -114,6 +116,7 @@ func (m *memory) Take(_ context.Context, key string, perMinute, n int) (time.Dur
 
 // A flood spread over ten processes gets little more full responses than with one process.
 func TestF3_ProcessesShareLimit(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := &memory{of: newLocalRate(), counted: map[string]int{}}
 		processes := make([]*Limiter, 10)
@@ -144,6 +147,7 @@ func TestF3_ProcessesShareLimit(t *testing.T) {
 
 // Invented names do not prevent the count of an attacked client from being shared.
 func TestShare_SendsBusiestKeysFirst(t *testing.T) {
+	t.Parallel()
 	shared := &memory{of: newLocalRate(), counted: map[string]int{}}
 	c := NewLimiter(shared, slog.New(slog.DiscardHandler), time.Now)
 	for range 10 * maxPerShare {
@@ -163,9 +167,10 @@ func TestShare_SendsBusiestKeysFirst(t *testing.T) {
 }
 
 func TestF4_InventedClientsShareSlots(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	c := NewLimiter(&brokenRate{}, slog.New(slog.DiscardHandler), func() time.Time { return now })
-	for range 200_000 {
+	for range 1<<16 + 5000 {
 		c.ForClient(uuid.NewString())
 	}
 	if len(c.local.rest) > 1<<16 || len(c.unsent) > 1<<16 {

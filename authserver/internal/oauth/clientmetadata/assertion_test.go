@@ -103,6 +103,7 @@ func verifyText(text string, keys []byte) error {
 }
 
 func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
+	t.Parallel()
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +142,7 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 }
 
 func TestVerify_RefusesInvalidClaims(t *testing.T) {
+	t.Parallel()
 	key := newECKey(t, "k")
 	public := set(t, key)
 	for name, claims := range map[string]map[string]any{
@@ -188,6 +190,7 @@ func TestVerify_RefusesInvalidClaims(t *testing.T) {
 }
 
 func TestVerify_RefusesForgeries(t *testing.T) {
+	t.Parallel()
 	key, other := newECKey(t, "k"), newECKey(t, "k")
 	public := set(t, key)
 	text := sign(t, key, jose.ES256, good(), nil)
@@ -232,6 +235,7 @@ func TestVerify_RefusesForgeries(t *testing.T) {
 }
 
 func TestVerify_TriesKeysWithoutIdentifier(t *testing.T) {
+	t.Parallel()
 	first, second := newECKey(t, ""), newECKey(t, "")
 	public := set(t, first, second)
 	if err := verifyText(sign(t, second, jose.ES256, good(), nil), public); err != nil {
@@ -243,6 +247,7 @@ func TestVerify_TriesKeysWithoutIdentifier(t *testing.T) {
 }
 
 func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
+	t.Parallel()
 	key := newECKey(t, "k")
 	private, err := json.Marshal(map[string]any{"keys": []crypto.PrivateKey{key}})
 	if err != nil {

@@ -65,6 +65,7 @@ func responds(body string) func(*metadataHost, http.ResponseWriter, *http.Reques
 }
 
 func TestFetch_DialsOnlyPublicAddresses(t *testing.T) {
+	t.Parallel()
 	f := newFetcher([]uint16{443}, nil)
 	for _, address := range []string{
 		"https://127.0.0.1/x",
@@ -109,6 +110,7 @@ func TestFetch_DialsOnlyPublicAddresses(t *testing.T) {
 }
 
 func TestFetch_DoesNotDialLoopbackInProduction(t *testing.T) {
+	t.Parallel()
 	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{p.port(t)}, nil)
 	if _, _, err := f.get(t.Context(), p.URL+"/doc", maxDocument); !errors.Is(err, ssrf.ErrProhibitedIP) ||
@@ -121,6 +123,7 @@ func TestFetch_DoesNotDialLoopbackInProduction(t *testing.T) {
 }
 
 func TestFetch_DevelopmentAllowsOnlyLoopback(t *testing.T) {
+	t.Parallel()
 	p := newMetadataHost(t, responds(`{}`))
 	f := newFetcher([]uint16{443}, p.Roots)
 	for _, address := range []string{
@@ -136,6 +139,7 @@ func TestFetch_DevelopmentAllowsOnlyLoopback(t *testing.T) {
 }
 
 func TestFetch_VerifiesCertificate(t *testing.T) {
+	t.Parallel()
 	p := newMetadataHost(t, responds(`{}`))
 	other := x509.NewCertPool()
 	_, _, err := newFetcher([]uint16{p.port(t)}, other).get(t.Context(), p.URL+"/doc", maxDocument)
@@ -145,6 +149,7 @@ func TestFetch_VerifiesCertificate(t *testing.T) {
 }
 
 func TestFetch_FollowsNoRedirect(t *testing.T) {
+	t.Parallel()
 	p := newMetadataHost(t, func(p *metadataHost, w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/there" {
 			http.Redirect(w, r, "/there", http.StatusFound)
@@ -159,6 +164,7 @@ func TestFetch_FollowsNoRedirect(t *testing.T) {
 }
 
 func TestFetch_RefusesInvalidResponses(t *testing.T) {
+	t.Parallel()
 	var bomb bytes.Buffer
 	zipped := gzip.NewWriter(&bomb)
 	_, _ = zipped.Write(make([]byte, 10<<20))
@@ -226,6 +232,7 @@ func TestFetch_RefusesInvalidResponses(t *testing.T) {
 }
 
 func TestFetch_AcceptsJSONSuffixContentType(t *testing.T) {
+	t.Parallel()
 	p := newMetadataHost(t, func(_ *metadataHost, w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/oauth-client+json")
 		_, _ = w.Write([]byte("{}"))
@@ -260,6 +267,7 @@ func TestFetch_SlowHostTimesOut(t *testing.T) {
 }
 
 func TestLifeOf_FollowsCacheControlWithinLimits(t *testing.T) {
+	t.Parallel()
 	for header, want := range map[string]time.Duration{
 		"":                               unspecifiedFor,
 		"max-age=600":                    10 * time.Minute,

@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	for _, address := range []string{
 		"",
@@ -35,43 +42,92 @@ func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
 	}
 }
 
+// A heldHost responds when it receives from gate.
+type heldHost struct {
+	gate    chan struct{}
+	fetches atomic.Int32
+}
+
+func (h *heldHost) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.fetches.Add(1)
+	select {
+	case <-h.gate:
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	answer := httptest.NewRecorder()
+	answer.Header().Set("Content-Type", "application/json")
+	_, err := answer.WriteString(claudeAt(r.URL.String()))
+	return answer.Result(), err
+}
+
+// A memoryCache is a Cache without a store.
+type memoryCache struct {
+	mu     sync.Mutex
+	copies map[uuid.UUID]client.CachedClient
+}
+
+func (c *memoryCache) ClientCopy(_ context.Context, id uuid.UUID) (client.CachedClient, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	copied, found := c.copies[id]
+	return copied, found, nil
+}
+
+func (c *memoryCache) StoreClientCopy(_ context.Context, copied client.CachedClient) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.copies[copied.ID] = copied
+	return nil
+}
+
+func (c *memoryCache) SetClientPlatform(context.Context, uuid.UUID, string) error { return nil }
+
+// Without a network and a store, the test knows when each caller waits: one that comes after a fetch began another one.
 func TestResolver_LimitsConcurrentFetches(t *testing.T) {
-	s := newResolverTest(t)
-	s.fetch.within = await.Long
-	gate := make(chan struct{})
-	s.set(func() { s.gate = gate })
-	var done sync.WaitGroup
-	var good atomic.Int32
-	ask := func(address string) {
-		done.Go(func() {
-			if _, err := s.Client(t.Context(), address); err == nil {
-				good.Add(1)
-			}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		host := &heldHost{gate: make(chan struct{})}
+		r := New(Deps{
+			Domains: client.Domains{"claude.ai": "claude"},
+			Cache:   &memoryCache{copies: map[uuid.UUID]client.CachedClient{}},
+			Now:     time.Now,
+			Log:     slog.New(slog.DiscardHandler),
 		})
-	}
-	for range 50 {
-		ask(s.at)
-	}
-	for i := range 20 {
-		ask(fmt.Sprintf("%s/%d", s.at, i))
-	}
-	// One response at a time lets one more fetch begin.
-	for released := range int32(21) {
-		begun := min(released+atOnce, 21)
-		await.True(t, "the next fetch begins", func() bool { return s.host.Fetches.Load() >= begun })
-		if fetches := s.host.Fetches.Load(); fetches > begun {
-			t.Errorf("%d concurrent fetches", fetches-released)
+		r.fetch.client.Transport = host
+		const address, others = "https://claude.ai/oauth/client", 20
+		var done sync.WaitGroup
+		ask := func(address string) {
+			done.Go(func() {
+				if c, err := r.Client(t.Context(), address); err != nil || c.PublicID() != address {
+					t.Errorf("%s: got %q, %v", address, c.PublicID(), err)
+				}
+			})
 		}
-		gate <- struct{}{}
-	}
-	done.Wait()
-	if fetches := s.host.Fetches.Load(); fetches != 21 || good.Load() != 70 {
-		t.Errorf("%d fetches, %d clients returned", fetches, good.Load())
-	}
+		for range 50 {
+			ask(address)
+		}
+		for i := range others {
+			ask(fmt.Sprintf("%s/%d", address, i))
+		}
+		// One response at a time lets one more fetch begin.
+		for released := range int32(1 + others) {
+			synctest.Wait()
+			if got, want := host.fetches.Load(), min(released+atOnce, 1+others); got != want {
+				t.Fatalf("after %d responses, %d fetches have begun, want %d", released, got, want)
+			}
+			host.gate <- struct{}{}
+		}
+		done.Wait()
+		if got := host.fetches.Load(); got != 1+others {
+			t.Errorf("%d fetches for %d documents", got, 1+others)
+		}
+	})
 }
 
 // URLs that an anonymous caller invents, at a slow host, must not delay a client in use, and wait in a bounded queue.
 func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.fetch.within = await.Long
 	s.wants(s.Resolver, "Claude", 1)
@@ -110,6 +166,7 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 }
 
 func TestRefreshed_FetchesAtMostEvery30Seconds(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	for _, step := range []struct {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
@@ -39,19 +41,22 @@ type resolverTest struct {
 	open   bool          // the gate does not apply to the document at the address
 }
 
+// claudeAt returns the document of a client at the address.
+func claudeAt(address string) string {
+	return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
+}
+
 func newResolverTest(t testing.TB) *resolverTest {
 	t.Helper()
 	s := &resolverTest{
 		t:       t,
 		status:  http.StatusOK,
 		cache:   "max-age=600",
-		fixture: fixture.New(t),
-		body: func(address string) string {
-			return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
-		},
+		fixture: fixture.Shared(t),
+		body:    claudeAt,
 	}
 	s.host = newMetadataHost(t, s.serve)
-	s.at = s.host.URL + "/oauth/client"
+	s.at = s.host.URL + "/oauth/" + uuid.NewString() // a later server may get the same port
 	database := credential.Secret(s.fixture.Database.Authserver)
 	store, err := postgres.Open(context.Background(), postgres.Only(database), testkit.StoreWait)
 	if err != nil {
@@ -120,13 +125,14 @@ func (s *resolverTest) wants(l *Resolver, name string, fetches int32) {
 }
 
 func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.another(), "Claude", 1)
 	s.wait(9 * time.Minute)
 	s.wants(s.Resolver, "Claude", 1)
-	s.set(func() { s.body = func(address string) string { return renamed(address) } })
+	s.set(func() { s.body = renamed })
 	s.wait(2 * time.Minute)
 	s.wants(s.Resolver, "Claude 2", 2)
 	s.wants(s.another(), "Claude 2", 2)
@@ -137,6 +143,7 @@ func renamed(address string) string {
 }
 
 func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() { s.status = http.StatusBadGateway })
@@ -158,6 +165,7 @@ func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
 }
 
 func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() {
@@ -178,6 +186,7 @@ func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
 }
 
 func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.set(func() { s.status = http.StatusInternalServerError })
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
@@ -213,10 +222,8 @@ func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
 
 func (s *resolverTest) count() (n int) {
 	s.t.Helper()
-	err := s.fixture.Owner.QueryRow(
-		s.t.Context(),
-		`select count(*) from account.oauth_clients where metadata_url is not null`,
-	).Scan(&n)
+	err := s.fixture.Owner.QueryRow(s.t.Context(),
+		`select count(*) from account.oauth_clients where metadata_url = $1`, s.at).Scan(&n)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -224,6 +231,7 @@ func (s *resolverTest) count() (n int) {
 }
 
 func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.host.Server.Close() // no fetch is needed
@@ -247,6 +255,7 @@ func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
 }
 
 func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	usable := strings.TrimSuffix(string(set(t, newECKey(t, ""))), "]}")
 	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
@@ -266,6 +275,7 @@ func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
 }
 
 func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
@@ -282,6 +292,7 @@ func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 }
 
 func TestResolver_RefusesDeletedClient(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
@@ -308,6 +319,7 @@ func TestResolver_RefusesDeletedClient(t *testing.T) {
 }
 
 func TestResolver_StoreOutageIsUnavailable(t *testing.T) {
+	t.Parallel()
 	s := newResolverTest(t)
 	s.store.Close()
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) ||

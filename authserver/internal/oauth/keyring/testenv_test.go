@@ -20,7 +20,8 @@ import (
 
 const issuer = "https://api.example.org"
 
-// A testEnv is two processes over one database.
+// A testEnv is two processes over the database that the tests of this package share. They run one after another: the
+// signing keys are those of the whole installation, and each test begins without any.
 type testEnv struct {
 	*testing.T
 	fixture *fixture.Fixture
@@ -32,7 +33,8 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{T: t, fixture: fixture.New(t), master: newKey()}
+	b := &testEnv{T: t, fixture: fixture.Shared(t), master: newKey()}
+	b.fixture.Exec(`delete from account.signing_keys`)
 	var err error
 	database := credential.Secret(b.fixture.Database.Authserver)
 	b.store, err = postgres.Open(t.Context(), postgres.Only(database), testkit.StoreWait)
