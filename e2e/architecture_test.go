@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -40,36 +42,42 @@ func modules() []string {
 // folders are the modules' top-level folders.
 func folders() []string { return []string{"authserver", "resourceapi", "shared", "deploy", "e2e"} }
 
-// packages lists every package of the repository.
+// packages returns every package of the repository.
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	var all []goPackage
-	for _, module := range modules() {
-		command := exec.CommandContext(t.Context(), "go", "list",
-			"-json=ImportPath,Dir,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
-		command.Dir = filepath.Join("..", module)
-		out, err := command.Output()
-		if err != nil {
-			t.Fatalf("go list in %s: %v", module, err)
-		}
-		for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-			var listed struct {
-				goPackage
-				TestImports, XTestImports []string
-			}
-			if err := decoder.Decode(&listed); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			one := listed.goPackage
-			one.ImportPath, one.Imports = short(one.ImportPath), shorten(one.Imports)
-			one.Tests = shorten(append(listed.TestImports, listed.XTestImports...))
-			all = append(all, one)
-		}
-	}
+	all, err := everyPackage()
+	must(t, err)
 	return all
 }
+
+// everyPackage lists them once, because that takes seconds.
+var everyPackage = sync.OnceValues(func() (all []goPackage, err error) {
+	arguments := []string{"list", "-json=ImportPath,Dir,Doc,Imports,TestImports,XTestImports,GoFiles"}
+	for _, module := range modules() {
+		arguments = append(arguments, "./"+module+"/...")
+	}
+	command := exec.CommandContext(context.Background(), "go", arguments...)
+	command.Dir = ".."
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var listed struct {
+			goPackage
+			TestImports, XTestImports []string
+		}
+		if err := decoder.Decode(&listed); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		one := listed.goPackage
+		one.ImportPath, one.Imports = short(one.ImportPath), shorten(one.Imports)
+		one.Tests = shorten(append(listed.TestImports, listed.XTestImports...))
+		all = append(all, one)
+	}
+})
 
 func short(path string) string { return strings.TrimPrefix(path, repository) }
 

@@ -47,12 +47,13 @@ const askButton = `button[form="ask-0"]`
 // The administrator opens the link in the mail and gives the permission, and the reader goes back to the consent page.
 func TestBrowser_AsksAdministrator(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Mailbox: true})
-	p := harness.NewProduct(t, s, &met)
-	reader, owner := p.Demo.Users.Reader, p.Demo.Users.Owner
+	p, box := enterWithMail(t)
+	ws := p.NewWorkspace(t)
+	reader, owner := ws.Member(t, harness.ReadProgrammes), ws.Owner
+	request := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin().Query
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
-	phone.Open(p.AuthorizeURL(p.DemoConnector().Begin().Query))
+	phone.Open(p.AuthorizeURL(request))
 	phone.SignIn(reader.Email, reader.Password)
 	phone.See(askButton)
 	wantsText(t, "the consent page", phone, "Not included", "Add and change programmes")
@@ -62,7 +63,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 	wantsText(t, "the answer", phone, "We asked the administrators")
 	looks(t, "the answer", phone)
 
-	asked := mailTo(t, s.Mailbox(), owner.Email, "Request for access to "+p.Demo.Workspaces.Main.Name)
+	asked := mailTo(t, box, owner.Email, "Request for access to "+ws.Workspace.Name)
 	link := linkIn(t, asked, p.AppURL+"/settings/members/member?")
 	office := newBrowser(t, p, harness.Laptop)
 	office.Open(link)

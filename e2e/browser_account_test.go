@@ -12,8 +12,7 @@ import (
 // on a phone without JavaScript.
 func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Mailbox: true})
-	p := harness.NewProduct(t, s, &met)
+	p, box := enterWithMail(t)
 	ws := p.NewWorkspace(t)
 	user := ws.Member(t, harness.ReadProgrammes)
 	now := demo.User{ID: user.ID, Email: "new." + user.Email, Password: user.Password}
@@ -28,7 +27,7 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 		user.Email: "Confirm the change of your e-mail address",
 		now.Email:  "Confirm your new e-mail address",
 	} {
-		link := linkIn(t, mailTo(t, s.Mailbox(), address, subject), p.AppURL+"/email?token=")
+		link := linkIn(t, mailTo(t, box, address, subject), p.AppURL+"/email?token=")
 		_, token, _ := strings.Cut(link, "token=")
 		met.Add("link", token)
 		phone.Open(link)
@@ -39,7 +38,7 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	if text := phone.Text(); !strings.Contains(text, "The address was changed") {
 		t.Errorf("after both links: %s", text)
 	}
-	mailTo(t, s.Mailbox(), user.Email, "Your e-mail address was changed")
+	mailTo(t, box, user.Email, "Your e-mail address was changed")
 
 	laptop := newBrowser(t, p, harness.Laptop)
 	laptop.Open(p.AppURL + "/settings/user")
@@ -58,7 +57,7 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	if text := phone.Text(); !strings.Contains(text, "Your account was deleted") {
 		t.Errorf("after the deletion: %s", text)
 	}
-	mailTo(t, s.Mailbox(), now.Email, "Your account was deleted")
+	mailTo(t, box, now.Email, "Your account was deleted")
 	laptop.Open(p.AppURL + "/settings/user")
 	laptop.See(`form[action="/login"]`)
 	if n := p.Database.Count(t, `select count(*) from account.users where email in ($1, $2)`, user.Email,

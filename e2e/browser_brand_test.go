@@ -24,11 +24,12 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 	p := harness.NewProduct(t, s, &met)
 	ws := p.NewWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
+	var inspected []int
 	look := func(page, button string) {
 		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {
 			browser.Show(harness.Laptop, scheme)
-			for _, violation := range browser.Violations() {
+			for _, violation := range browser.Violations(&inspected) {
 				t.Errorf("%s, %s: %s", page, scheme, violation)
 			}
 		}

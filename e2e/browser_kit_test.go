@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	_ "embed" // for axeScript
+	"encoding/json"
+	"fmt"
 	"net/url"
 	"sync"
 	"testing"
@@ -198,15 +200,6 @@ func (b Browser) AddAuthenticator() Authenticator {
 	return Authenticator{b, added.AuthenticatorID}
 }
 
-// Answers sets whether the device responds to requests, as if its user touched it. Otherwise requests wait.
-func (a Authenticator) Answers(answers bool) {
-	a.b.t.Helper()
-	parameters := webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: a.id, Enabled: answers}
-	if _, err := chromedp.Call(a.b.Window(), webauthn.SetAutomaticPresenceSimulation, parameters); err != nil {
-		a.b.t.Fatalf("set up an authenticator: %v", err)
-	}
-}
-
 // Remove removes the device with its passkeys.
 func (a Authenticator) Remove() {
 	a.b.t.Helper()
@@ -231,43 +224,73 @@ func (b Browser) Show(screen harness.Screen, colours string) {
 //go:embed axe/axe.min.js
 var axeScript string
 
-// violationsScript runs axe-core and reports each element that violates a rule. It waits for the end of transitions,
-// because they change colours. Contrast depends on the styles of an element and of its ancestors. Of the visible
-// elements with text whose styles and ancestors' styles are equal, only the first is checked for contrast, because the
-// API documentation has very many.
-const violationsScript = `(async () => {
+// newScript finds what no inspected page had: a template, a kind of element with its parent, or a style of text.
+// Contrast depends on the styles of an element and of its ancestors, so the first visible element with text of each
+// such style is marked for the check. It ends transitions, because they change colours.
+const newScript = `(seen => {
 	for (const a of document.getAnimations()) a.finish();
-	const styles = new Map([[null, ""]]), seen = new Set();
+	const known = new Set(seen), added = [];
+	const isNew = text => {
+		let hash = 0;
+		for (const c of text) hash = hash * 31 + c.codePointAt(0) | 0;
+		if (!known.has(hash)) added.push(hash);
+		return !known.has(hash) && !!known.add(hash);
+	};
+	let all = isNew("page " + (document.body.dataset.page || location.pathname)), contrast = false;
+	const styles = new Map([[null, ""]]);
 	for (const e of document.querySelectorAll("*")) {
+		e.removeAttribute("data-contrast");
+		const kind = [e.parentElement?.tagName, e.tagName, e.className, e.role, e.type, e.getAttributeNames()];
+		all = isNew("kind " + kind) || all;
 		const s = getComputedStyle(e);
 		const own = [s.color, s.backgroundColor, s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.display];
-		const all = styles.get(e.parentElement) + "/" + own;
-		styles.set(e, all);
+		styles.set(e, styles.get(e.parentElement) + "/" + own);
 		const text = e.matches("input, select, textarea") ||
 			[...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.data.trim());
 		const shown = text && e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
 			e.getBoundingClientRect().width > 1; // narrower text is for screen readers only
-		e.toggleAttribute("data-contrast", shown && !seen.has(all));
-		if (shown) seen.add(all);
+		if (shown && isNew("style " + styles.get(e))) contrast = e.toggleAttribute("data-contrast");
 	}
-	axe.configure({ rules: [{ id: "color-contrast", selector: "[data-contrast]" }] });
-	const result = await axe.run(document, { resultTypes: ["violations"] });
-	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
-})()`
+	return { all, contrast, added };
+})`
 
-// Violations returns the violations that axe-core finds in the page.
-func (b Browser) Violations() []string {
+// violationsScript runs axe-core with all rules, or with the one about contrast, and reports each element that violates
+// one.
+const violationsScript = `(async only => {
+	axe.configure({ rules: [{ id: "color-contrast", selector: "[data-contrast]" }] });
+	const result = await axe.run(document, { resultTypes: ["violations"], ...(only && { runOnly: [only] }) });
+	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
+})`
+
+// Violations returns the violations that axe-core finds in what is new on the page. seen has what is not, and gets the
+// rest.
+func (b Browser) Violations(seen *[]int) []string {
 	b.t.Helper()
+	known, err := json.Marshal(append([]int{}, *seen...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	found := harness.Evaluate[struct {
+		All, Contrast bool
+		Added         []int
+	}](b, newScript+"("+string(known)+")")
+	*seen = append(*seen, found.Added...)
+	if !found.All && !found.Contrast {
+		return nil
+	}
+	if !harness.Evaluate[bool](b, `typeof axe !== "undefined"`) {
+		harness.Evaluate[bool](b, axeScript+";true")
+	}
+	only := ""
+	if !found.All {
+		only = "color-contrast"
+	}
 	ctx, cancel := context.WithTimeout(b.Window(), await.Long)
 	defer cancel()
-	if !harness.Evaluate[bool](b, `typeof axe !== "undefined"`) {
-		if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](axeScript+";true")); err != nil {
-			b.t.Fatalf("load axe-core: %v", err)
-		}
-	}
-	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](violationsScript, chromedp.EvalAwaitPromise))
+	run := fmt.Sprintf("%s(%q)", violationsScript, only)
+	violations, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](run, chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.t.Fatalf("run axe-core: %v", err)
 	}
-	return found
+	return violations
 }

@@ -5,25 +5,24 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
-	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 )
 
 // A settingsTour uses the settings of one installation in one browser.
 type settingsTour struct {
 	*testing.T
 	Browser
-	p  *harness.Product
-	s  *stack.Stack
-	ws harness.TestWorkspace
+	p   *harness.Product
+	box *mailbox.Mailbox
+	ws  harness.TestWorkspace
 }
 
 // TestBrowser_Settings uses each form of the settings that no other test uses in a browser.
 func TestBrowser_Settings(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Mailbox: true})
-	p := harness.NewProduct(t, s, &met)
-	tour := &settingsTour{t, newBrowser(t, p, harness.Laptop), p, s, p.NewWorkspace(t)}
+	p, box := enterWithMail(t)
+	tour := &settingsTour{t, newBrowser(t, p, harness.Laptop), p, box, p.NewWorkspace(t)}
 	member := tour.ws.Member(t, harness.ReadProgrammes)
 	tour.ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))
 
@@ -34,7 +33,7 @@ func TestBrowser_Settings(t *testing.T) {
 	tour.switchesLLM()
 	tour.changesPermissions(member)
 	tour.withdrawsInvitation()
-	byPassword, byPasskey := tour.invites("by.password@example.org"), tour.invites("by.passkey@example.org")
+	byPassword, byPasskey := tour.invites("by.password"), tour.invites("by.passkey")
 	tour.changesName()
 	tour.choosesMails()
 	tour.changesPassword()
@@ -79,9 +78,15 @@ func (v *settingsTour) switchesLLM() {
 	v.sends(form, "is now on")
 }
 
-// invites invites an address and returns the link in the mail.
-func (v *settingsTour) invites(address string) string {
+// address returns an address that no other test uses.
+func (v *settingsTour) address(name string) string {
+	return name + "." + v.ws.Owner.ID + "@example.org"
+}
+
+// invites invites a person and returns the link in the mail.
+func (v *settingsTour) invites(name string) string {
 	v.Helper()
+	address := v.address(name)
 	v.Open(v.p.AppURL + "/settings/members/invite?tenant=" + v.ws.Workspace.ID)
 	v.Fill("#invite-email", address)
 	v.Click(`button[name=preset][value=sees]`)
@@ -89,7 +94,7 @@ func (v *settingsTour) invites(address string) string {
 	v.Click(`form[action="/settings/members/invite"] .button-main`)
 	v.See(".alert-good")
 	wantsText(v.T, "the invitation", v.Browser, "We sent an invitation to "+address)
-	mail := mailTo(v.T, v.s.Mailbox(), address, "Invitation to "+v.ws.Workspace.Name)
+	mail := mailTo(v.T, v.box, address, "Invitation to "+v.ws.Workspace.Name)
 	link := linkIn(v.T, mail, v.p.AppURL+"/invitation?token=")
 	_, token, _ := strings.Cut(link, "token=")
 	met.Add("invitation token", token)
@@ -146,14 +151,14 @@ func (v *settingsTour) leaves() {
 	v.See("#email")
 }
 
-// entersWithPasskey signs out, signs in with the passkey of a device, and signs out again. The device responds only
-// after the click, because the sign-in page also asks for a passkey by itself (autofill).
+// entersWithPasskey signs out, signs in with the passkey of a device, and signs out again. It presses the button
+// without the mouse, whose first movement asks for a passkey too (autofill): the device would answer either request
+// first.
 func (v *settingsTour) entersWithPasskey(device Authenticator, email string) {
 	v.Helper()
-	device.Answers(false)
 	v.leaves()
-	v.Click(`form[action="/login/passkey"] button`)
-	device.Answers(true)
+	v.See(`form[action="/login/passkey"] button`) // the script shows it
+	harness.Evaluate[bool](v.Browser, `(document.querySelector('form[action="/login/passkey"] button').click(), true)`)
 	v.See("#workspaces")
 	wantsText(v.T, "after the passkey", v.Browser, email)
 	device.Remove()
@@ -171,7 +176,7 @@ func (v *settingsTour) acceptsWithPassword(link string) {
 	v.See(".alert-good")
 	wantsText(v.T, "after the invitation", v.Browser, "You are now a member of "+v.ws.Workspace.Name)
 	v.leaves()
-	v.Browser.SignIn("by.password@example.org", chosen)
+	v.Browser.SignIn(v.address("by.password"), chosen)
 	v.See("#workspaces")
 	v.leaves()
 }
@@ -184,9 +189,10 @@ func (v *settingsTour) acceptsWithPasskey(link string) {
 	v.Click(`form[action="/invitation/passkey"] button`)
 	v.See(".alert-good")
 	wantsText(v.T, "after the invitation", v.Browser, "You are now a member of "+v.ws.Workspace.Name)
-	v.wants("no password", `select count(*) from account.users u where u.email = 'by.passkey@example.org'
-		and u.password_hash is null and exists (select from account.passkeys where user_id = u.id)`)
-	v.entersWithPasskey(device, "by.passkey@example.org")
+	v.wants("no password", `select count(*) from account.users u where u.email = $1
+		and u.password_hash is null and exists (select from account.passkeys where user_id = u.id)`,
+		v.address("by.passkey"))
+	v.entersWithPasskey(device, v.address("by.passkey"))
 }
 
 func (v *settingsTour) changesPermissions(member demo.User) {
@@ -200,12 +206,12 @@ func (v *settingsTour) changesPermissions(member demo.User) {
 
 func (v *settingsTour) withdrawsInvitation() {
 	v.Helper()
-	v.invites("withdrawn@example.org")
+	v.invites("withdrawn")
 	v.Open(v.p.AppURL + "/settings/members?tenant=" + v.ws.Workspace.ID)
-	v.sends("/settings/members/renew", "We sent an invitation to withdrawn@example.org")
+	v.sends("/settings/members/renew", "We sent an invitation to "+v.address("withdrawn"))
 	v.sends("/settings/members/withdraw")
 	v.wants("withdrawn", `select count(*) from account.invitations
-		where email = 'withdrawn@example.org' and outcome = 'withdrawn'`)
+		where email = $1 and outcome = 'withdrawn'`, v.address("withdrawn"))
 }
 
 func (v *settingsTour) leavesWorkspace(member demo.User) {

@@ -158,13 +158,9 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Me
 		}
 	}
 	slow := site.Answer("/oauth/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	started := time.Now()
 	attempt := p.DocumentClient(slow, nativeCallback, p.BaseURL+"/v1").Begin()
 	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusServiceUnavailable).
 		WantsText(t, "does not respond")
-	if took := time.Since(started); took > promptly {
-		t.Errorf("waited %s for a slow website", took)
-	}
 }
 
 func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.MetadataHost) {

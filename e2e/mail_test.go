@@ -3,15 +3,28 @@ package e2e
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 )
 
 // The mails of a deployment, received by a real SMTP server.
+
+// mailing starts the stack that tests of mails share.
+var mailing = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Mailbox: true}) })
+
+// enterWithMail returns the product of a deployment that sends mail, for a test with users of its own.
+func enterWithMail(t *testing.T) (*harness.Product, *mailbox.Mailbox) {
+	t.Helper()
+	s, err := mailing()
+	must(t, err)
+	return harness.NewProduct(t, s, &met), s.Mailbox()
+}
 
 // mailTo waits for a mail with a subject to an address.
 func mailTo(t *testing.T, box *mailbox.Mailbox, address, subject string) mailbox.Message {
@@ -46,14 +59,12 @@ func linkIn(t *testing.T, m mailbox.Message, beginning string) string {
 // it, on two screens.
 func TestBrowser_ForgottenPassword(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Mailbox: true})
-	p := harness.NewProduct(t, s, &met)
-	user := p.Demo.Users.Reader
+	p, box := enterWithMail(t)
 	for screen, chosen := range map[harness.Screen]string{
 		harness.Laptop:    "tide lantern quarry",
 		harness.Telephone: "violet harbour nine",
 	} {
-		browser := newBrowser(t, p, screen)
+		user, browser := p.NewWorkspace(t).Owner, newBrowser(t, p, screen)
 		look := func(page string) {
 			t.Helper()
 			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
@@ -68,7 +79,7 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 		browser.Press(EnterKey)
 		browser.See(`a[href="/login/forgotten"]`)
 		look("requested")
-		link := linkIn(t, mailTo(t, s.Mailbox(), user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
+		link := linkIn(t, mailTo(t, box, user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
 		browser.Open(link)
 		browser.Fill("#new-password", "password1234")
 		browser.Press(EnterKey)
@@ -82,7 +93,7 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 		}
 		browser.SignIn(user.Email, chosen)
 		browser.See("#workspaces")
-		changed := mailTo(t, s.Mailbox(), user.Email, "Your password was changed")
+		changed := mailTo(t, box, user.Email, "Your password was changed")
 		if strings.Contains(changed.Raw, chosen) {
 			t.Error("the mail has the password")
 		}
@@ -95,33 +106,31 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 				t.Errorf("error on the console: %s", complaint)
 			}
 		}
-		// The next round waits for its own mails.
-		s.Mailbox().Clear()
 	}
 }
 
 // TestMails_OfConnections checks that the user is told of a new connection once, and of its end by a replay.
 func TestMails_OfConnections(t *testing.T) {
 	t.Parallel()
-	s := harness.Private(t, harness.Options{Mailbox: true})
-	p := harness.NewProduct(t, s, &met)
-	owner, connector := p.Demo.Users.Owner, p.DemoConnector()
+	p, box := enterWithMail(t)
+	ws := p.NewWorkspace(t)
+	owner, connector := ws.Owner, ws.Connector(t, harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, owner))
-	approved := mailTo(t, s.Mailbox(), owner.Email, "New connection")
-	if !strings.Contains(approved.Text, p.Demo.Workspaces.Main.Name) {
+	approved := mailTo(t, box, owner.Email, "New connection")
+	if !strings.Contains(approved.Text, ws.Workspace.Name) {
 		t.Errorf("%s", approved.Text)
 	}
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	connector.Refresh(t, next.RefreshToken).Tokens(t)
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)
-	replayed := mailTo(t, s.Mailbox(), owner.Email, "A connection was ended")
+	replayed := mailTo(t, box, owner.Email, "A connection was ended")
 	if !strings.Contains(replayed.Text, "old access key") || strings.Contains(replayed.Raw, tokens.RefreshToken) {
 		t.Errorf("%s", replayed.Text)
 	}
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)
 	for _, subject := range []string{"New connection", "A connection was ended"} {
 		n := 0
-		for _, m := range s.Mailbox().Messages(owner.Email) {
+		for _, m := range box.Messages(owner.Email) {
 			if m.Subject == subject {
 				n++
 			}

@@ -16,29 +16,23 @@ func TestOutage_Postgres(t *testing.T) {
 	t.Parallel()
 	running := harness.Private(t, harness.Options{StopsStores: true})
 	p := harness.NewProduct(t, running, &met)
-	t.Run("stopped", func(t *testing.T) {
-		s := prepare(t, p)
-		running.Postgres.Stop()
-		s.wantsEverythingUnavailable(t, p)
-		must(t, running.Postgres.Restart(t.Context()))
-		waitForReady(t, p, running)
-		s.wantsEverythingAgain(t, p)
-	})
-	t.Run("killed", func(t *testing.T) {
-		s := prepare(t, p)
-		running.Postgres.Kill()
-		s.wantsEverythingUnavailable(t, p)
-		must(t, running.Postgres.Restart(t.Context()))
-		waitForReady(t, p, running)
-		s.wantsEverythingAgain(t, p)
-	})
+	for how, stop := range map[string]func(){"stopped": running.Postgres.Stop, "killed": running.Postgres.Kill} {
+		t.Run(how, func(t *testing.T) {
+			s, wants503 := prepare(t, p), readyForOutage(t, p)
+			stop()
+			s.wantsEverythingUnavailable(t, p)
+			wants503(t)
+			must(t, running.Postgres.Restart(t.Context()))
+			waitForReady(t, p, running)
+			s.wantsEverythingAgain(t, p)
+		})
+	}
 	t.Run("frozen", func(t *testing.T) {
 		s := prepare(t, p)
 		must(t, running.Postgres.Pause())
 		defer running.Postgres.Resume()
-		answer := soon(t, func() harness.Answer { return p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes) })
-		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
-		answer.WantsRetryAfter(t)
+		p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes).
+			WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 		s.wantsTokensUnavailable(t)
 		wantsQuick503(t, func() harness.Answer { return p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes) })
 		wantsQuick503(t, func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) })
@@ -60,21 +54,17 @@ func wantsQuick503(t *testing.T, send func() harness.Answer) {
 func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	t.Helper()
 	s.wantsTokensUnavailable(t)
-	for _, token := range []string{s.ws.Token, s.tokens.AccessToken, s.long.AccessToken} {
-		answer := soon(t, func() harness.Answer { return p.In(s.ws.Workspace, token).Get(t, programmes) })
-		answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
-		answer.WantsRetryAfter(t)
+	tokens := []string{s.ws.Token, s.tokens.AccessToken, s.long.AccessToken}
+	for _, answer := range harness.Concurrently(len(tokens), func(i int) harness.Answer {
+		return p.In(s.ws.Workspace, tokens[i]).Get(t, programmes)
+	}) {
+		answer.WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	}
-	for _, send := range []func() harness.Answer{
+	wantsUnavailable(t,
 		func() harness.Answer { return p.As(s.ws.Token).Get(t, s.ws.Clients()) },
 		func() harness.Answer { return s.ws.Register(t, harness.ConfidentialBody(harness.ReadProgrammes)) },
 		func() harness.Answer { return s.connector.Revoke(t, s.tokens.RefreshToken) },
-		func() harness.Answer { return p.DemoService().Introspect(t, s.tokens.AccessToken) },
-	} {
-		answer := soon(t, send)
-		answer.WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
-		answer.WantsRetryAfter(t)
-	}
+		func() harness.Answer { return p.DemoService().Introspect(t, s.tokens.AccessToken) })
 	s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 	s.owner.Open(t, p.AuthorizeURL(s.app.Request())).WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 

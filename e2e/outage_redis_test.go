@@ -19,8 +19,7 @@ func TestOutage_Redis(t *testing.T) {
 		s.wantsTokensUnavailable(t)
 		s.wantsAPI(t, p) // "with Redis down the API is up" (grants)
 		p.As(s.ws.Token).Get(t, s.ws.Clients()).Wants(t, http.StatusOK)
-		refused := s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable)
-		refused.WantsRetryAfter(t)
+		s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 		s.connector.Refresh(t, "alm_rt_nonsense").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		p.DemoService().Introspect(t, s.tokens.AccessToken).Wants(t, http.StatusOK)
 		p.Person(t, s.ws.Owner).SignedIn(t)
@@ -46,6 +45,7 @@ func TestOutage_Redis(t *testing.T) {
 	})
 	t.Run("frozen", func(t *testing.T) { freezeRedis(t, p, running) })
 	t.Run("data lost", func(t *testing.T) { eraseRedis(t, p, running) })
+	t.Run("frozen, as in production", func(t *testing.T) { refuseQuickly(t, p, running) }) // changes the settings
 }
 
 // freezeRedis pauses Redis. Its connections stay open, so only time limits detect it.
@@ -55,18 +55,14 @@ func freezeRedis(t *testing.T, p *harness.Product, running *stack.Stack) {
 	defer running.Redis.Resume()
 	s.wantsTokensUnavailable(t)
 	s.wantsAPI(t, p)
-	soon(t, func() harness.Answer { return s.page.Press(t, "approve").Answer }).
-		Wants(t, http.StatusServiceUnavailable).
-		WantsRetryAfter(t)
+	s.page.Press(t, "approve").WantsPage(t, http.StatusServiceUnavailable).WantsRetryAfter(t)
 	running.Redis.Resume()
 	s.wantsEverythingAgain(t, p)
 }
 
-// A service that waits for its stores as in production returns a 503 quickly while Redis is paused.
-func TestOutage_QuickRefusalWhileRedisIsPaused(t *testing.T) {
-	t.Parallel()
-	running := harness.Private(t, harness.Options{})
-	p := harness.NewProduct(t, running, &met)
+// refuseQuickly checks that a service which waits for its stores as in production returns a 503 quickly while Redis is
+// paused.
+func refuseQuickly(t *testing.T, p *harness.Product, running *stack.Stack) {
 	ws := p.NewWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))

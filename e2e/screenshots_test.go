@@ -29,7 +29,7 @@ func TestScreenshots(t *testing.T) {
 		harness.Evaluate[bool](i.Browser, fold)
 		i.EndTransitions()
 		pictures := map[string][]byte{file: i.Picture()}
-		i.unfold()
+		harness.Evaluate[bool](i.Browser, unfold)
 		i.EndTransitions()
 		// The browser takes no picture of 16,384 pixels or more.
 		height := harness.Evaluate[int](i.Browser, `document.documentElement.scrollHeight`)
@@ -66,9 +66,6 @@ func writePicture(t *testing.T, name string, picture []byte) {
 		t.Fatal(err)
 	}
 }
-
-// fold closes the details that unfold has opened.
-const fold = `document.querySelectorAll("[data-folded]").forEach(d => { d.open = false }) || true`
 
 var notInFileNames = regexp.MustCompile(`[^a-z0-9]+`)
 

@@ -66,6 +66,9 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	p.Database.Token(t, ws.Workspace, user, harness.ReadProgrammes)
 	ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, user))
 	ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, user))
+	long := harness.ConfidentialBody(harness.ReadProgrammes)
+	long["name"] = strings.Repeat("Wm", 34) // as one word
+	ws.Register(t, long).Wants(t, http.StatusCreated)
 	i := &inspector{
 		Browser: newBrowser(t, p, harness.Laptop),
 		t:       t,

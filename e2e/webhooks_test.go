@@ -200,10 +200,7 @@ func workerDies(
 	}
 	await.True(t, "the event before the kill", func() bool { return len(receiver.At("/api")) == before+1 })
 	worker.Kill()
-	// Only the queue's leader retries the job of a killed process, a minute after it began. Expire the killed leader
-	// and backdate the job.
-	p.Database.Exec(t, `update river.river_leader set expires_at = elected_at + interval '1 microsecond'`)
-	p.Database.Exec(t, `update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'`)
+	expireJobs(t, p)
 	receiver.Resume()
 	must(t, worker.Restart(t.Context()))
 	var ids []string
