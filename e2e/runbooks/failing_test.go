@@ -2,8 +2,6 @@ package runbooks
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,7 +47,7 @@ func (o *operator) programsOf(text string) []string {
 			names = []string{found[1]}
 		}
 		for _, name := range names {
-			if !slices.Contains(all, name) && !slices.Contains(ignored, name) && o.hasProgram(name) {
+			if !slices.Contains(all, name) && !slices.Contains(ignored, name) && o.program(name) != "" {
 				all = append(all, name)
 			}
 		}
@@ -57,33 +55,18 @@ func (o *operator) programsOf(text string) []string {
 	return all
 }
 
-func (o *operator) hasProgram(name string) bool {
-	at := slices.IndexFunc(o.environ, func(setting string) bool { return strings.HasPrefix(setting, "PATH=") })
-	for dir := range strings.SplitSeq(strings.TrimPrefix(o.environ[at], "PATH="), ":") {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
-			return true
-		}
-	}
-	return false
-}
-
 // failEach runs a block once for each of its programs, with that program failing (F90). The block ends, says that
 // something failed, and does not say that it is complete. The caller then runs the block itself, which shows that
 // nothing it needs was lost.
 func (o *operator) failEach(t *testing.T, page, name, input string, further ...string) {
 	t.Helper()
-	all, err := blocks(page)
-	must(t, err)
-	at := slices.IndexFunc(all, func(b block) bool { return b.name == name })
-	if at < 0 {
-		t.Fatalf("%s has no block %s", page, name)
-	}
-	for _, program := range o.programsOf(all[at].text) {
+	one := blockOf(t, page, name)
+	for _, program := range o.programsOf(one.text) {
 		ctx, cancel := context.WithTimeout(t.Context(), await.Long)
-		path, atOnce := o.replaced(t, program, failsAtOnce), o.replaced(t, "sleep", "exit 0")
-		both, _, _ := strings.Cut(atOnce, ":")
-		with := append(slices.Clone(further), both+":"+strings.TrimPrefix(path, "PATH="))
-		out, complaint, err := o.shell(ctx, t, all[at].asPostgres, input, all[at].text, with...)
+		// A block that waits for something waits for a short time.
+		path := o.replaced(t, program, failsAtOnce, "sleep", "exit 0", "seq", "echo 1 2 3")
+		with := append(slices.Clone(further), path)
+		out, complaint, err := o.shell(ctx, t, one.asPostgres, input, one.text, with...)
 		what := page + "#" + name + ", while " + program + " fails,"
 		switch {
 		case ctx.Err() != nil:

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -29,13 +30,30 @@ type operator struct {
 	secrets string
 	backups string
 	environ []string
+	path    string         // PATH of the blocks
 	changes map[string]int // that wantsChanged saw, by log and setting
 }
 
+// newOperator returns the operator of an installation of its own.
 func newOperator(t *testing.T, options harness.Options) *operator {
 	t.Helper()
 	options.StopsStores = true
-	running := harness.Private(t, options)
+	return newOperatorOf(t, harness.Private(t, options))
+}
+
+// sharedInstallation is for tests that stop nothing.
+var sharedInstallation = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{}) })
+
+// sharedOperator returns an operator with files of its own, whose installation other tests use too.
+func sharedOperator(t *testing.T) *operator {
+	t.Helper()
+	running, err := sharedInstallation()
+	must(t, err)
+	return newOperatorOf(t, running)
+}
+
+func newOperatorOf(t *testing.T, running *stack.Stack) *operator {
+	t.Helper()
 	home, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
@@ -63,9 +81,9 @@ func newOperator(t *testing.T, options harness.Options) *operator {
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(binaries, program), content, 0o755))
 	}
-	path := append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin")
+	o.path = strings.Join(append(append([]string{binaries}, tools...), "/usr/local/bin", "/usr/bin", "/bin"), ":")
 	redis := o.address(t, running.RedisURL)
-	o.environ = append(environ, "PATH="+strings.Join(path, ":"), "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc,
+	o.environ = append(environ, "PATH="+o.path, "LANG=C.UTF-8", "TZ=UTC", "HOME="+home, "ETC="+o.etc,
 		"SECRETS="+o.secrets, "BACKUPS="+o.backups, "ARCHIVE="+filepath.Join(o.backups, "wal"), "RUNBOOKS="+runbooks,
 		"PGDATA="+o.data(), "REDIS_HOST="+redis.Hostname(), "REDIS_PORT="+redis.Port(), "API="+running.BaseURL,
 		"APP="+running.AppURL, "AUTHSERVER="+running.Authservers[0].URL)
@@ -196,14 +214,9 @@ func (o *operator) runWithInput(t *testing.T, page, name, input string, further 
 // try is runWithInput for a block that may fail. It also returns what the block prints to standard error.
 func (o *operator) try(t *testing.T, page, name, input string, further ...string) (out, complaint string, err error) {
 	t.Helper()
-	all, err := blocks(page)
-	must(t, err)
-	at := slices.IndexFunc(all, func(b block) bool { return b.name == name })
-	if at < 0 {
-		t.Fatalf("%s has no block %s", page, name)
-	}
+	one := blockOf(t, page, name)
 	executed.Store(page+"#"+name, true)
-	out, complaint, err = o.shell(t.Context(), t, all[at].asPostgres, input, all[at].text, further...)
+	out, complaint, err = o.shell(t.Context(), t, one.asPostgres, input, one.text, further...)
 	if found := met.FoundIn([]byte(out + complaint)); len(found) > 0 {
 		t.Fatalf("%s#%s prints secrets: %v", page, name, found)
 	}

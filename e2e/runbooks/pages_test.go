@@ -50,6 +50,18 @@ func blocks(page string) ([]block, error) {
 	return found, nil
 }
 
+// blockOf returns one block of a page.
+func blockOf(t *testing.T, page, name string) block {
+	t.Helper()
+	all, err := blocks(page)
+	must(t, err)
+	at := slices.IndexFunc(all, func(b block) bool { return b.name == name })
+	if at < 0 {
+		t.Fatalf("%s has no block %s", page, name)
+	}
+	return all[at]
+}
+
 // executed contains the blocks that were run, as page#name.
 var executed sync.Map
 

@@ -13,7 +13,7 @@ import (
 // is complete.
 func TestSecrets_FailingCommandLeavesThem(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, harness.Options{})
+	o := sharedOperator(t)
 	read := func() map[string]string {
 		all := map[string]string{}
 		found, err := os.ReadDir(o.secrets)
@@ -83,7 +83,7 @@ func TestSecrets_FailingCommandLeavesThem(t *testing.T) {
 // F92: admin of the README has the settings that commands need.
 func TestReadme_AdminHasItsSettings(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, harness.Options{})
+	o := sharedOperator(t)
 	ws := o.NewWorkspace(t)
 	clients := "clients:\n- id: 5b0f5f5e-0c1d-4d6b-8a4c-0d9d4c1a7e11\n  kind: connector\n  name: Assistant\n" +
 		"  workspace: " + ws.Workspace.ID + "\n  redirectUris: [https://claude.ai/api/mcp/auth_callback]\n" +
