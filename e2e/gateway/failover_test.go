@@ -18,9 +18,9 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
-// This test is not parallel, because it stops processes that other tests use.
 func TestFailover_OneProcessIsEnough(t *testing.T) {
-	s := enter(t)
+	t.Parallel()
+	s := ownSite(t, harness.Options{})
 	s.atEach(t, "both are there", func(t *testing.T, f *front) { f.wantsAnswers(t, false) })
 
 	s.stack.Authservers[1].Kill()

@@ -6,9 +6,9 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
@@ -31,23 +31,25 @@ type site struct {
 	fronts    []*front
 }
 
-// started is the site of all tests of this package. authserver has two processes. The second address of resourceapi
-// has no process, so that every test runs with a process down.
-var started = sync.OnceValues(func() (*site, error) {
+// started is the site of all tests of this package that stop nothing. Its second address of resourceapi has no process,
+// so that every test runs with a process down.
+var started = sync.OnceValues(func() (*site, error) { return newSite(harness.Lasting, harness.Options{Traced: true}) })
+
+// newSite starts a product with two processes of authserver behind gateways of its own. If resourceapi has one process,
+// its second address has none.
+func newSite(start func(harness.Options) (*stack.Stack, error), options harness.Options) (*site, error) {
 	ports, err := findPorts()
 	if err != nil {
 		return nil, err
 	}
-	s, err := harness.Lasting(harness.Options{
-		Authservers: 2,
-		BaseURL:     ports.baseURL(),
-		AppURL:      ports.appURL(),
-		Traced:      true,
-		Settings: map[string]string{
-			"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // the address from which both connect
-			"ALMONER_NOTICE":          defaultNotice,
-		},
-	})
+	options.Authservers, options.BaseURL, options.AppURL = 2, ports.baseURL(), ports.appURL()
+	settings := map[string]string{
+		"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // the address from which both connect
+		"ALMONER_NOTICE":          defaultNotice,
+	}
+	maps.Copy(settings, options.Settings)
+	options.Settings = settings
+	s, err := start(options)
 	if err != nil {
 		return nil, err
 	}
@@ -55,20 +57,38 @@ var started = sync.OnceValues(func() (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	processes := processes{
+	addresses := processes{
 		authserver:  [2]string{hostOf(s.Authservers[0].URL), hostOf(s.Authservers[1].URL)},
 		resourceapi: [2]string{hostOf(s.Resourceapi.URL), fmt.Sprint("127.0.0.1:", unusedPort)},
 	}
-	fronts, err := startFronts(ports, processes)
-	return &site{s, processes, fronts}, err
-})
+	if len(s.Resources) > 1 {
+		addresses.resourceapi[1] = hostOf(s.Resources[1].URL)
+	}
+	fronts, err := startFronts(ports, addresses)
+	for _, f := range fronts {
+		if f.missing == nil {
+			gatewayLogs.Store(f.log, f.name)
+		}
+	}
+	return &site{s, addresses, fronts}, err
+}
 
-// entered reports whether a test has used the site.
-var entered atomic.Bool
+// ownSite starts a site for one test.
+func ownSite(t *testing.T, options harness.Options) *site {
+	t.Helper()
+	start := func(options harness.Options) (*stack.Stack, error) { return harness.Private(t, options), nil }
+	s, err := newSite(start, options)
+	must(t, err)
+	for _, f := range s.fronts {
+		if f.missing == nil {
+			t.Cleanup(f.run.Kill)
+		}
+	}
+	return s
+}
 
 func enter(t *testing.T) *site {
 	t.Helper()
-	entered.Store(true)
 	s, err := started()
 	if err != nil {
 		t.Fatalf("start the site: %v", err)
@@ -97,27 +117,19 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// gatewayLogs are the log files of the gateways of all sites, by the name of the gateway.
+var gatewayLogs sync.Map
+
 // lookForLeaksAtTheFronts searches the logs of the gateways for every secret that was used.
-func lookForLeaksAtTheFronts() int {
-	if !entered.Load() {
-		return 0
-	}
-	s, err := started()
-	if err != nil {
-		return 0 // a test has reported the error
-	}
-	code := 0
-	for _, f := range s.fronts {
-		if f.missing != nil {
-			continue
-		}
-		text, err := os.ReadFile(f.log)
+func lookForLeaksAtTheFronts() (code int) {
+	for file, name := range gatewayLogs.Range {
+		text, err := os.ReadFile(file.(string))
 		if err != nil {
 			fmt.Println("FAIL: the log of a gateway cannot be read:", err)
 			code = 1
 		}
 		if found := met.FoundIn(text); len(found) > 0 {
-			fmt.Printf("FAIL: secrets of this run are in the log of %s: %v\n", f.name, found)
+			fmt.Printf("FAIL: secrets of this run are in the log of %s: %v\n", name, found)
 			code = 1
 		}
 	}

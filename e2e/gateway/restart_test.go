@@ -32,21 +32,8 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 		restarts,
 		harness.Deferred[int64](answered.Load),
 	)
-	ports, err := findPorts()
-	must(t, err)
-	running := harness.Private(t, harness.Options{
-		Authservers: 2,
-		Resources:   2,
-		BaseURL:     ports.baseURL(),
-		AppURL:      ports.appURL(),
-		Settings:    map[string]string{"ALMONER_TRUSTED_PROXIES": "127.0.0.1", "ALMONER_NOTICE": defaultNotice},
-	})
-	fronts, err := startFronts(ports, processes{
-		authserver:  [2]string{hostOf(running.Authservers[0].URL), hostOf(running.Authservers[1].URL)},
-		resourceapi: [2]string{hostOf(running.Resources[0].URL), hostOf(running.Resources[1].URL)},
-	})
-	must(t, err)
-	s := &site{stack: running, fronts: fronts}
+	s := ownSite(t, harness.Options{Resources: 2})
+	running := s.stack
 	stop := s.underLoad(t, 10*time.Millisecond, &answered)
 	first := []*stack.Service{running.Authservers[0], running.Resources[0]}
 	second := []*stack.Service{running.Authservers[1], running.Resources[1]}
@@ -77,7 +64,6 @@ func (s *site) underLoad(t *testing.T, pause time.Duration, answered *atomic.Int
 			t.Logf("without %s: %v", f.name, f.missing)
 			continue
 		}
-		t.Cleanup(f.run.Kill)
 		for _, request := range s.requests(t, f) {
 			clients.Go(func() {
 				for ctx.Err() == nil {

@@ -45,27 +45,10 @@ func TestUpgrades_FailNoRequest(t *testing.T) {
 }
 
 func upgrade(t *testing.T, earlier string, answered *atomic.Int64) {
-	ports, err := findPorts()
-	must(t, err)
-	s := &site{stack: harness.Private(t, harness.Options{
-		Fresh:       true,
-		Binaries:    earlier,
-		Authservers: 2,
-		Resources:   2,
-		BaseURL:     ports.baseURL(),
-		AppURL:      ports.appURL(),
-		Settings: map[string]string{
-			"ALMONER_TRUSTED_PROXIES": "127.0.0.1",
-			"ALMONER_NOTICE":          defaultNotice,
-			"ALMONER_STORE_WAIT":      testkit.SilentStoreWait.String(), // a busy machine is no failed upgrade
-		},
-	})}
+	s := ownSite(t, harness.Options{Fresh: true, Binaries: earlier, Resources: 2, Settings: map[string]string{
+		"ALMONER_STORE_WAIT": testkit.SilentStoreWait.String(), // a busy machine is no failed upgrade
+	}})
 	running := s.stack
-	s.fronts, err = startFronts(ports, processes{
-		authserver:  [2]string{hostOf(running.Authservers[0].URL), hostOf(running.Authservers[1].URL)},
-		resourceapi: [2]string{hostOf(running.Resources[0].URL), hostOf(running.Resources[1].URL)},
-	})
-	must(t, err)
 	before := answered.Load()
 	stop := s.underLoad(t, 50*time.Millisecond, answered)
 	time.Sleep(underLoad)
