@@ -109,7 +109,6 @@ func brokenBuilds() []brokenBuild {
 	}
 }
 
-// TestFaults_MatchSource checks that every fault matches the source.
 func TestFaults_MatchSource(t *testing.T) {
 	t.Parallel()
 	for _, b := range brokenBuilds() {
@@ -120,6 +119,7 @@ func TestFaults_MatchSource(t *testing.T) {
 // TestAttacks_SucceedWithoutProtections removes all protections from one build. The attacks target different
 // protections, so each must fail with its own message.
 func TestAttacks_SucceedWithoutProtections(t *testing.T) {
+	t.Parallel()
 	var faults []harness.Fault
 	var attacks []string
 	for _, b := range brokenBuilds() {

@@ -19,17 +19,14 @@ type place struct {
 }
 
 func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	for range 2 { // a second page of programmes, for a cursor
 		p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).
 			Wants(t, http.StatusCreated)
 	}
 	p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title":          "Second",
-		"allowedOrigins": []string{site},
-		"fields":         []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
+		"title": "Second", "allowedOrigins": []string{site},
+		"fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
 	}).Wants(t, http.StatusCreated)
 	attempt := e.connector.Begin()
 	consent := e.person.Consent(t, attempt.Query).DecisionForm(t, "approve")
@@ -138,10 +135,8 @@ func placesOf(
 				return ok(
 					e.person.Submit(
 						t,
-						harness.Form{
-							Action: p.AppURL + "/oauth/authorize/workspace",
-							Fields: url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}},
-						},
+						formAt(p, "/oauth/authorize/workspace",
+							url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}}),
 					).Answer,
 				)
 			},
@@ -195,12 +190,8 @@ func placesOf(
 	}
 }
 
-// TestCredentials_OfServicesAndUsersAreSeparate checks that introspection accepts only services and that user routes
-// accept only users.
 func TestCredentials_OfServicesAndUsersAreSeparate(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	service := p.Demo.Clients.Service
 	for name, header := range map[string]string{
 		"a user's token":           "Bearer " + e.Token,
@@ -222,10 +213,8 @@ func TestCredentials_OfServicesAndUsersAreSeparate(t *testing.T) {
 		p.As(bearer).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
 	}
 	e.app.Exchange(t, map[string]any{
-		"client_id":     service.ClientID,
-		"client_secret": service.ClientSecret,
-		"code":          "alm_ac_x",
-		"redirect_uri":  e.app.RedirectURI,
+		"client_id": service.ClientID, "client_secret": service.ClientSecret, "code": "alm_ac_x",
+		"redirect_uri": e.app.RedirectURI,
 	}).
 		Wants(t, http.StatusBadRequest)
 }

@@ -131,7 +131,7 @@ func median(durations []time.Duration) time.Duration {
 var requestID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 func TestLogin_DoesNotRevealAccounts(t *testing.T) {
-	p := newProduct(t) // not in parallel: it measures time
+	p := harness.NewProduct(t, shared(t), &seen) // not in parallel: it measures time
 	x := newProxy(t)
 	known, disabled, without := p.Database.User(t), p.Database.User(t), p.Database.User(t)
 	// The hash has the same cost as real users' hashes: it is the hash of the demo's owner.
@@ -173,7 +173,7 @@ func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 }
 
 func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
-	p := newProduct(t) // not in parallel: it measures time
+	p := harness.NewProduct(t, shared(t), &seen) // not in parallel: it measures time
 	ws := p.NewWorkspace(t)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	deleted := ws.Confidential(t, "", harness.ReadProgrammes)
@@ -184,10 +184,7 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	ask := func(id, secret string) (harness.Answer, time.Duration) {
 		began := time.Now()
 		answer := app.Exchange(t, map[string]any{
-			"client_id":     id,
-			"client_secret": secret,
-			"code":          "alm_ac_x",
-			"redirect_uri":  app.RedirectURI,
+			"client_id": id, "client_secret": secret, "code": "alm_ac_x", "redirect_uri": app.RedirectURI,
 		})
 		return answer, time.Since(began)
 	}

@@ -35,9 +35,7 @@ func breakStore(t *testing.T, p *harness.Product, e *target, tables ...string) {
 }
 
 func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	attempt, waiting := e.connector.Begin(), e.connector.Begin()
 	code, page := attempt.Code(t, e.person), e.person.Consent(t, waiting.Query)
 	key, token := keyOf(t, p, e.person), e.submissionToken(t)

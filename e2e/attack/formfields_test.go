@@ -16,11 +16,8 @@ func fields(e *target) map[string]url.Values {
 		"/settings/developers/tokens/replace": about(e.personal),
 		"/settings/developers/tokens/revoke":  about(e.personal),
 		"/settings/developers/apps": {
-			"name":          {"Planted"},
-			"kind":          {"confidential"},
-			"redirect_uris": {"https://evil.example/"},
-			"permissions":   {harness.ReadProgrammes},
-			"method":        {"client_secret_json"},
+			"name": {"Planted"}, "kind": {"confidential"}, "redirect_uris": {"https://evil.example/"},
+			"permissions": {harness.ReadProgrammes}, "method": {"client_secret_json"},
 		},
 		"/settings/developers/apps/secret": {"id": {e.app.ClientID}, "expire_old": {"yes"}},
 		"/settings/developers/webhooks": {
@@ -33,8 +30,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/developers/webhooks/personal-data": {"id": {e.webhook}, "personal": {"yes"}},
 		"/settings/developers/webhooks/test":          about(e.webhook),
 		"/settings/developers/webhooks/resend": {
-			"id":       {e.webhook},
-			"delivery": {"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f90"},
+			"id": {e.webhook}, "delivery": {"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f90"},
 		},
 		"/settings/developers/apps/delete":   about(e.app.ClientID),
 		"/settings/apps/disconnect":          about(e.grant),
@@ -44,9 +40,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/tokens/revoke":   about(e.personal),
 		"/settings/security/mails":           {}, // turns the optional mails off
 		"/settings/security/password": {
-			"password":     {e.Owner.Password},
-			"new-password": {"three small boats"},
-			"end-others":   {"yes"},
+			"password": {e.Owner.Password}, "new-password": {"three small boats"}, "end-others": {"yes"},
 		},
 		"/settings/security/password/remove":      {},
 		"/settings/connectors/disconnect":         about(e.grant),
@@ -58,19 +52,14 @@ func fields(e *target) map[string]url.Values {
 		"/settings/user/email":                    {"email": {"eve@evil.example"}},
 		"/settings/connectors/llm":                {"state": {"off"}, "confirm": {"yes"}},
 		"/settings/connectors/policy": {
-			"platforms":   {"other"},
-			"permissions": {harness.ReadForms},
-			"days":        {"1"},
-			"confirm":     {"yes"},
-			"seen":        {e.policy},
+			"platforms": {"other"}, "permissions": {harness.ReadForms}, "days": {"1"}, "confirm": {"yes"},
+			"seen": {e.policy},
 		},
 		"/settings/members/invite":   {"email": {"eve@evil.example"}, "permissions": harness.Everything()},
 		"/settings/members/renew":    about(e.invitation),
 		"/settings/members/withdraw": about(e.invitation),
 		"/settings/members/permissions": {
-			"id":          {e.member},
-			"permissions": harness.Everything(),
-			"seen":        {harness.ReadProgrammes},
+			"id": {e.member}, "permissions": harness.Everything(), "seen": {harness.ReadProgrammes},
 		},
 		"/settings/members/remove":        {"id": {e.member}, "confirm": {"yes"}},
 		"/settings/members/leave":         {"confirm": {"yes"}},

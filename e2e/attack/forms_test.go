@@ -36,7 +36,7 @@ func sent(t *testing.T, p *harness.Product, path, workspace, key string, values 
 	for name, value := range values {
 		all[name] = value
 	}
-	return harness.Form{Action: p.AppURL + path, Fields: all}
+	return formAt(p, path, all)
 }
 
 // keyOf returns the form key from the user's own page.
@@ -59,9 +59,7 @@ func signedInMember(t *testing.T, p *harness.Product, victim *target, permission
 }
 
 func TestForms_CrossSitePostIsRefused(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	victim := newTarget(t, p)
+	p, victim := newAttack(t)
 	key, was, cookies := keyOf(t, p, victim.person), victim.inventory(t), victim.person.Cookies()
 	approve := victim.person.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").Fields
 	for path, values := range fields(victim) {
@@ -107,9 +105,7 @@ func TestForms_CrossSitePostIsRefused(t *testing.T) {
 // TestForms_KeyOfAnotherSignInIsRefused sends forms without the key of the current sign-in, with another user's key
 // and with the key of an earlier sign-in.
 func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	victim := newTarget(t, p)
+	p, victim := newAttack(t)
 	attacker := signedInMember(t, p, victim, harness.Everything()...)
 	earlier := p.Person(t, victim.Owner).SignedIn(t)
 	keys := map[string]string{
@@ -120,7 +116,7 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 		"a consent ticket": victim.person.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").
 			Fields.Get("ticket"),
 	}
-	earlier.Submit(t, harness.Form{Action: p.AppURL + "/logout", Fields: url.Values{}})
+	earlier.Submit(t, formAt(p, "/logout", url.Values{}))
 	was := victim.inventory(t)
 	for path, values := range fields(victim) {
 		if !strings.HasPrefix(path, "/settings/") ||
@@ -128,10 +124,8 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 			continue // these forms are protected by the session, a challenge, a ticket or a password
 		}
 		for name, key := range keys {
-			answer := victim.person.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values))
-			if answer.Status != http.StatusForbidden {
-				t.Errorf("%s with this key: %s: want 403:\n%s", path, name, answer)
-			}
+			gets(t, victim.person.Submit(t, sent(t, p, path, victim.Workspace.ID, key, values)).Answer,
+				path+" with this key: "+name, http.StatusForbidden)
 		}
 	}
 	victim.untouched(t, was, "a form with a wrong key")
@@ -140,7 +134,6 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 // TestForms_KeyNamesOneEndpointInEachWorkspace sends a form with the same key in two workspaces of the user.
 // resourceapi would deliver to only one of two endpoints with the same id.
 func TestForms_KeyNamesOneEndpointInEachWorkspace(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	one, other := p.NewWorkspace(t), p.NewWorkspace(t)
 	p.Database.Join(t, other.Workspace, one.Owner, harness.Everything()...)
@@ -160,9 +153,7 @@ func TestForms_KeyNamesOneEndpointInEachWorkspace(t *testing.T) {
 	}
 }
 
-// TestForms_ChangeNothingOfOtherUsers sends the identifiers of another user's data with a valid key.
 func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	victim, stranger := newTarget(t, p), newTarget(t, p)
 	plain, colleague := signedInMember(t, p, victim), signedInMember(t, p, victim, harness.Everything()...)
@@ -242,17 +233,13 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 	// The victim's own form succeeds, so the forms above failed for the right reason.
 	disconnect := sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.person),
 		url.Values{"id": {victim.grant}})
-	if answer := victim.person.Submit(t, disconnect); answer.Status != http.StatusSeeOther {
-		t.Errorf("the victim's own form: %s", answer)
-	}
+	gets(t, victim.person.Submit(t, disconnect).Answer, "the victim's own form", http.StatusSeeOther)
 	if victim.inventory(t) == was {
 		t.Error("the inventory does not show a grant that ended")
 	}
 }
 
-// TestPages_ShowOnlyOwnData checks that no query parameter shows another user's data.
 func TestPages_ShowOnlyOwnData(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	victim, stranger := newTarget(t, p), newTarget(t, p)
 	for _, path := range []string{

@@ -43,9 +43,7 @@ func wantsNoFrame(t *testing.T, page harness.Page) {
 }
 
 func TestPages_ForbidFraming(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	opened, sendable := pagesAndForms(t)
 	stranger := p.Person(t, e.Owner)
 	for _, who := range []*harness.Person{stranger, e.person} {
@@ -56,10 +54,7 @@ func TestPages_ForbidFraming(t *testing.T) {
 			who.Open(t, p.AppURL+"/nothing"),
 			who.Open(t, p.AppURL+"/oauth/authorize?client_id=x"),
 			who.Request(t, http.MethodDelete, p.AppURL+"/login", "", ""),
-			who.Submit(t, harness.Form{
-				Action: p.AppURL + "/login",
-				Fields: url.Values{"email": {"x@example.org"}, "password": {"x"}},
-			}),
+			who.Submit(t, formAt(p, "/login", url.Values{"email": {"x@example.org"}, "password": {"x"}})),
 		}
 		for _, path := range append(opened, sendable...) {
 			pages = append(pages, who.Open(t, p.AppURL+path))
@@ -82,9 +77,7 @@ func TestPages_ForbidFraming(t *testing.T) {
 // TestBrowser_CrossSitePageChangesNothing repeats this in a real browser: the victim is signed in, and the attacker's
 // page is on the same site, at another port of the host.
 func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	var page string
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -181,9 +181,7 @@ func (i intruder) try(
 }
 
 func TestAPI_ReachesNoOtherWorkspace(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	victim := newTarget(t, p)
+	p, victim := newAttack(t)
 	rows, public := things()
 	operations := operationsOnThings(t, p)
 	for _, op := range operations {
@@ -231,12 +229,8 @@ func TestAPI_ReachesNoOtherWorkspace(t *testing.T) {
 	}
 }
 
-// TestAPI_ForeignAndMissingIDsLookAlike checks that a caller without access cannot tell existing data from
-// missing data.
 func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	victim := newTarget(t, p)
+	p, victim := newAttack(t)
 	stranger := p.NewWorkspace(t)
 	nothing := *victim
 	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
@@ -266,7 +260,6 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 // TestPublicRoutes_RevealNothingOfOthers checks that a submission's status needs that submission's token, and that a
 // public form accepts only tokens issued for it.
 func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	victim, stranger := newTarget(t, p), newTarget(t, p)
 	api := p.API()
@@ -285,11 +278,8 @@ func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 		"a token to submit":          victim.submissionToken(t),
 		"a bearer":                   victim.Token,
 	} {
-		answer := api.Get(t, "/v1/engage/public/submissions/"+victim.submission+"?token="+token)
-		if answer.Status != http.StatusNotFound && answer.Status != http.StatusForbidden &&
-			answer.Status != http.StatusBadRequest {
-			t.Errorf("%s reads the status:\n%s", name, answer)
-		}
+		gets(t, api.Get(t, "/v1/engage/public/submissions/"+victim.submission+"?token="+token),
+			name+" reads the status", http.StatusNotFound, http.StatusForbidden, http.StatusBadRequest)
 		page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+token)
 		if page.Status == http.StatusOK {
 			t.Errorf("%s reads the status through a page:\n%s", name, page)
@@ -311,16 +301,12 @@ func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
 
 // TestMCPTools_ReachNoOtherWorkspace tries the MCP tools, which take identifiers as routes do.
 func TestMCPTools_ReachNoOtherWorkspace(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	victim, stranger := newTarget(t, p), p.NewWorkspace(t)
 	api := p.As(stranger.Token).With("Accept", "application/json, text/event-stream")
 	call := func(method string, params any) harness.Answer {
 		return api.With("X-Tenant-Id", victim.Workspace.ID).JSON(t, http.MethodPost, "/mcp", map[string]any{
-			"jsonrpc": "2.0",
-			"id":      1,
-			"method":  method,
-			"params":  params,
+			"jsonrpc": "2.0", "id": 1, "method": method, "params": params,
 		})
 	}
 	list, _ := call("tools/list", nil).Wants(t, http.StatusOK).Object(t)["result"].(map[string]any)
@@ -331,17 +317,12 @@ func TestMCPTools_ReachNoOtherWorkspace(t *testing.T) {
 	for _, tool := range tools {
 		described, _ := tool.(map[string]any)
 		name, _ := described["name"].(string)
-		answer := call(
-			"tools/call",
-			map[string]any{
-				"name": name,
-				"arguments": map[string]any{
-					"id":        victim.programme,
-					"tenantId":  victim.Workspace.ID,
-					"tenant_id": victim.Workspace.ID,
-				},
+		answer := call("tools/call", map[string]any{
+			"name": name,
+			"arguments": map[string]any{
+				"id": victim.programme, "tenantId": victim.Workspace.ID, "tenant_id": victim.Workspace.ID,
 			},
-		)
+		})
 		for _, theirs := range []string{"Winter pantry", victim.Workspace.Name, victim.Workspace.ID} {
 			if strings.Contains(string(answer.Body), theirs) {
 				t.Errorf("%s reveals the victim's workspace:\n%s", name, answer)

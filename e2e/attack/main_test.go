@@ -9,7 +9,11 @@
 package attack
 
 import (
+	"fmt"
+	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -37,8 +41,36 @@ func shared(t *testing.T) *stack.Stack {
 	return s
 }
 
-// enter returns the product on the shared stack.
+// newProduct returns the product on the shared stack, and lets the test run in parallel with others.
 func newProduct(t *testing.T) *harness.Product {
 	t.Helper()
+	t.Parallel()
 	return harness.NewProduct(t, shared(t), &seen)
+}
+
+// newAttack returns the product and a target there.
+func newAttack(t *testing.T) (*harness.Product, *target) {
+	t.Helper()
+	p := newProduct(t)
+	return p, newTarget(t, p)
+}
+
+// formAt returns a form that is sent to a path of the app.
+func formAt(p *harness.Product, path string, fields url.Values) harness.Form {
+	return harness.Form{Action: p.AppURL + path, Fields: fields}
+}
+
+// logIn sends the form of the login page.
+func logIn(t *testing.T, p *harness.Product, who *harness.Person, password string) harness.Page {
+	t.Helper()
+	return who.Submit(t, formAt(p, "/login", url.Values{"email": {who.Email}, "password": {password}}))
+}
+
+// gets checks that a response has one of the statuses. If it has not, what is true, and is an error.
+func gets(t *testing.T, answer harness.Answer, what string, statuses ...int) {
+	t.Helper()
+	if !slices.Contains(statuses, answer.Status) {
+		want := strings.ReplaceAll(strings.Trim(fmt.Sprint(statuses), "[]"), " ", " or ")
+		t.Errorf("%s: want %s:\n%s", what, want, answer)
+	}
 }

@@ -142,7 +142,6 @@ func wantsInert(t *testing.T, page harness.Page, where string) {
 }
 
 func TestMarkup_StoredNamesAreEscaped(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	e := newMarkedTarget(t, p)
 	for address, words := range pagesOf(p, e) {
@@ -180,11 +179,8 @@ func allValues(page harness.Page) string {
 	return out.String()
 }
 
-// TestMarkup_RequestValuesAreEscaped checks that request values come back as text or not at all.
 func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	opened, _ := pagesAndForms(t)
 	stranger := p.Person(t, e.Owner)
 	for _, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
@@ -209,13 +205,8 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 		},
 		"/settings/developers/tokens": {"name": {strings.Repeat(markup, 4)}, "days": {markup}, "permissions": {markup}},
 		"/settings/developers/apps": {
-			"name":          {markup},
-			"redirect_uris": {markup},
-			"kind":          {markup},
-			"platform":      {markup},
-			"method":        {markup},
-			"resource":      {markup},
-			"permissions":   {markup},
+			"name": {markup}, "redirect_uris": {markup}, "kind": {markup}, "platform": {markup}, "method": {markup},
+			"resource": {markup}, "permissions": {markup},
 		},
 		"/settings/connectors/policy": {"platforms": {markup}, "days": {markup}, "permissions": {markup}},
 		"/settings/passkeys":          {"name": {strings.Repeat(markup, 4)}, "answer": {markup}},
@@ -227,20 +218,16 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 			t.Errorf("POST %s: %s", path, page)
 		}
 	}
-	page := e.person.Submit(
-		t,
-		harness.Form{
-			Action: p.BaseURL + e.publicForm() + "/embed?frame=" + url.QueryEscape(markup),
-			Fields: url.Values{"email": {markup}, "submissionToken": {markup}},
-		},
-	)
+	page := e.person.Submit(t, harness.Form{
+		Action: p.BaseURL + e.publicForm() + "/embed?frame=" + url.QueryEscape(markup),
+		Fields: url.Values{"email": {markup}, "submissionToken": {markup}},
+	})
 	wantsInert(t, page, "the public form")
 }
 
 // TestContentSecurityPolicy_CannotBeInjected checks redirect URIs and form origins, which are written into the
 // Content-Security-Policy: neither may add a directive.
 func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner).SignedIn(t)
@@ -269,9 +256,8 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 		"https://a.example,https://b.example", "data:",
 	} {
 		answer := p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-			"title":          "Volunteer",
-			"allowedOrigins": []string{origin},
-			"fields":         []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
+			"title": "Volunteer", "allowedOrigins": []string{origin},
+			"fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
 		})
 		if answer.Status != http.StatusBadRequest {
 			t.Errorf("%q may frame a form:\n%s", origin, answer)
@@ -280,7 +266,6 @@ func TestContentSecurityPolicy_CannotBeInjected(t *testing.T) {
 }
 
 func TestBrowser_StoredNamesRunNoScript(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	e := newMarkedTarget(t, p)
 	browser := p.Browser(t, harness.Laptop)

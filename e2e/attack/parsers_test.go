@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -64,9 +65,7 @@ func wantsNoFault(t *testing.T, answer harness.Answer, sent string) {
 }
 
 func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	api, account := p.In(e.Workspace, e.Token), p.As(e.Token)
 	connect, confidential := e.connector.Begin().Query, e.app.Request()
 	for _, text := range hostileTexts() {
@@ -88,16 +87,10 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 			account.Get(t, e.Clients()+"/"+path),
 			account.Get(t, "/v1/account/tenants/"+path+"/oauth-clients"),
 			e.app.Exchange(t, map[string]any{
-				"client_id":     text,
-				"client_secret": text,
-				"code":          text,
-				"redirect_uri":  text,
+				"client_id": text, "client_secret": text, "code": text, "redirect_uri": text,
 			}),
 			e.app.Exchange(t, map[string]any{
-				"client_id":     e.app.ClientID,
-				"client_secret": e.app.ClientSecret,
-				"code":          text,
-				"redirect_uri":  text,
+				"client_id": e.app.ClientID, "client_secret": e.app.ClientSecret, "code": text, "redirect_uri": text,
 				"code_verifier": text,
 			}),
 			e.connector.Post(t, url.Values{"grant_type": {text}, "client_id": {text}, "refresh_token": {text}}),
@@ -110,37 +103,23 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 			e.person.Open(t, p.AppURL+"/settings/audit?before="+escaped).Answer,
 			e.person.Open(t, p.AppURL+"/settings/developers?tenant="+escaped).Answer,
 			e.Register(t, map[string]any{
-				"name":                text,
-				"redirectUris":        []string{text},
-				"requiredPermissions": []string{text},
-				"connectorPlatform":   text,
-				"resource":            text,
+				"name": text, "redirectUris": []string{text}, "requiredPermissions": []string{text},
+				"connectorPlatform": text, "resource": text,
 			}),
-			api.JSON(
-				t,
-				http.MethodPost,
-				"/v1/engage/forms",
-				map[string]any{
-					"title":          text,
-					"allowedOrigins": []string{text},
-					"fields":         []map[string]any{{"name": text, "label": text, "type": text}},
-				},
-			),
+			api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+				"title": text, "allowedOrigins": []string{text},
+				"fields": []map[string]any{{"name": text, "label": text, "type": text}},
+			}),
 			p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
-				"submissionToken": e.submissionToken(t),
-				"answers":         map[string]any{"email": text, text: text},
+				"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": text, text: text},
 			}),
 			account.JSON(t, http.MethodPost, "/mcp", map[string]any{
-				"jsonrpc": "2.0",
-				"id":      text,
-				"method":  "tools/call",
-				"params":  map[string]any{"name": "get_programme", "arguments": map[string]any{"id": text}},
+				"jsonrpc": "2.0", "id": text, "method": "tools/call",
+				"params": map[string]any{"name": "get_programme", "arguments": map[string]any{"id": text}},
 			}),
 			account.JSON(t, http.MethodPost, "/mcp", map[string]any{
-				"jsonrpc": "2.0",
-				"id":      1,
-				"method":  text,
-				"params":  map[string]any{"name": text, "arguments": map[string]any{"q": text, "cursor": text}},
+				"jsonrpc": "2.0", "id": 1, "method": text,
+				"params": map[string]any{"name": text, "arguments": map[string]any{"q": text, "cursor": text}},
 			}),
 		}
 		for name := range connect {
@@ -149,13 +128,13 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 		for name := range confidential {
 			answers = append(answers, e.person.Open(t, p.AuthorizeURL(copied(confidential, name, text))).Answer)
 		}
-		for path, values := range fields(e) {
-			if !strings.HasPrefix(path, "/settings/") {
-				continue
-			}
-			for name := range values {
-				answers = append(answers,
-					e.person.Submit(t, sent(t, p, path, e.Workspace.ID, text, copied(values, name, text))).Answer)
+		for path, values := range fields(e) { // the key is checked first, and then every field
+			if strings.HasPrefix(path, "/settings/") {
+				hostile := maps.Clone(values)
+				for name := range hostile {
+					hostile.Set(name, text)
+				}
+				answers = append(answers, e.person.Submit(t, sent(t, p, path, e.Workspace.ID, text, hostile)).Answer)
 			}
 		}
 		if !strings.ContainsAny(text, "\x00\r\n") { // a Go client cannot send these in a header; smuggling_test.go does
@@ -178,9 +157,7 @@ func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 // TestParsers_HostileBodyCausesNoServerError sends bodies that do not match their content type or can be read in two
 // ways, to every route that takes a body.
 func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
 	bodies := []string{
 		"",
@@ -257,17 +234,13 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 // TestJSON_KeysMatchExactlyAndOnce checks that a JSON key must match exactly and occur once, so that no two readers can
 // disagree.
 func TestJSON_KeysMatchExactlyAndOnce(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	api, mcp := p.In(e.Workspace, e.Token), p.As(e.Token)
 	for _, body := range []string{
 		`{"Name":"x"}`, `{"NAME":"x"}`, `{"name\u0000":"x"}`, `{"ｎame":"x"}`, `{"name":"x","name":"y"}`,
 		`{"name":"x"} {"name":"y"}`,
 	} {
-		if answer := api.JSON(t, http.MethodPost, harness.ListPath, body); answer.Status != http.StatusBadRequest {
-			t.Errorf("%s:\n%s", body, answer)
-		}
+		gets(t, api.JSON(t, http.MethodPost, harness.ListPath, body), body, http.StatusBadRequest)
 	}
 	registration := `"redirectUris":["https://app.example/"],"requiredPermissions":["programmes:read:programmes"]`
 	for _, body := range []string{
@@ -276,9 +249,7 @@ func TestJSON_KeysMatchExactlyAndOnce(t *testing.T) {
 		`{"name":"x",` + registration + `,"redirectUris":["https://evil.example/"]}`,
 		`{"name":"x","RedirectUris":["https://evil.example/"],"requiredPermissions":["programmes:read:programmes"]}`,
 	} {
-		if answer := p.As(e.Token).JSON(t, http.MethodPost, e.Clients(), body); answer.Status != http.StatusBadRequest {
-			t.Errorf("%s:\n%s", body, answer)
-		}
+		gets(t, p.As(e.Token).JSON(t, http.MethodPost, e.Clients(), body), body, http.StatusBadRequest)
 	}
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","id":1,"Method":"tools/list"}`,

@@ -26,7 +26,6 @@ func isSignedIn(t *testing.T, p *harness.Product, who *harness.Person) bool {
 }
 
 func TestSession_ChosenCookieIsReplaced(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	user := p.Database.User(t)
 	for _, chosen := range []string{
@@ -39,13 +38,7 @@ func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 	} {
 		victim := p.Person(t, user)
 		victim.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(chosen)}}
-		answer := victim.Submit(
-			t,
-			harness.Form{
-				Action: p.AppURL + "/login",
-				Fields: url.Values{"email": {user.Email}, "password": {user.Password}},
-			},
-		)
+		answer := logIn(t, p, victim, user.Password)
 		given := ""
 		for _, cookie := range (&http.Response{Header: answer.Header}).Cookies() {
 			if cookie.Name == "almoner" {
@@ -72,26 +65,18 @@ func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSession_CopiedCookieEndsWithSession checks that renewing or ending a session invalidates a copied cookie
-// immediately.
 func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	user := p.Database.User(t)
-	form := func(path string, values url.Values) harness.Form {
-		return harness.Form{Action: p.AppURL + path, Fields: values}
-	}
 	for name, end := range map[string]func(who *harness.Person){
-		"signed out": func(who *harness.Person) { who.Submit(t, form("/logout", url.Values{})) },
-		"signed in again": func(who *harness.Person) {
-			who.Submit(t, form("/login", url.Values{"email": {user.Email}, "password": {user.Password}}))
-		},
+		"signed out":      func(who *harness.Person) { who.Submit(t, formAt(p, "/logout", url.Values{})) },
+		"signed in again": func(who *harness.Person) { logIn(t, p, who, user.Password) },
 		"reauthenticated": func(who *harness.Person) {
-			who.Submit(t, form("/login/again", url.Values{"password": {user.Password}}))
+			who.Submit(t, formAt(p, "/login/again", url.Values{"password": {user.Password}}))
 		},
 		"ended elsewhere": func(who *harness.Person) {
 			other := p.Person(t, user).SignedIn(t)
-			other.Submit(t, form("/settings/security/sign-out-others", url.Values{"key": {keyOf(t, p, other)}}))
+			other.Submit(t, formAt(p, "/settings/security/sign-out-others", url.Values{"key": {keyOf(t, p, other)}}))
 		},
 		"user disabled": func(*harness.Person) {
 			p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, user.ID)
@@ -112,11 +97,8 @@ func TestSession_CopiedCookieEndsWithSession(t *testing.T) {
 	}
 }
 
-// TestDisabledUser_LosesAllAccess checks that a disabled user loses every token, session, refresh token and code.
 func TestDisabledUser_LosesAllAccess(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	attempt := e.connector.Begin()
 	page := e.person.Consent(t, attempt.Query)
 	code := page.Approve(t)
@@ -127,10 +109,8 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 		"confidential": e.long.AccessToken,
 		"connector":    e.tokens.AccessToken,
 	} {
-		if answer := p.In(e.Workspace, token).Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized &&
-			answer.Status != http.StatusForbidden {
-			t.Errorf("%s token:\n%s", name, answer)
-		}
+		gets(t, p.In(e.Workspace, token).Get(t, harness.ListPath), name+" token", http.StatusUnauthorized,
+			http.StatusForbidden)
 		p.As(token).Get(t, e.Clients()).Wants(t, http.StatusForbidden)
 		wantsActive(t, p, token, false)
 	}
@@ -148,18 +128,11 @@ func TestDisabledUser_LosesAllAccess(t *testing.T) {
 
 // TestPassword_EveryByteCounts checks that every byte of a password counts (other products cut it at byte 72).
 func TestPassword_EveryByteCounts(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	user := p.Database.User(t)
 	long := strings.Repeat("correct horse ", 8) // 112 bytes
 	p.Database.Exec(t, `update account.users set password_hash = $2 where id = $1`, user.ID, hashOfLongPassword)
-	try := func(password string) int {
-		return p.Person(t, user).Submit(t, harness.Form{
-			Action: p.AppURL + "/login",
-			Fields: url.Values{"email": {user.Email}, "password": {password}},
-		}).
-			Status
-	}
+	try := func(password string) int { return logIn(t, p, p.Person(t, user), password).Status }
 	for name, wrong := range map[string]string{
 		"cut at 72":      long[:72],
 		"another end":    long[:111] + "x",

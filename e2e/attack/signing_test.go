@@ -39,13 +39,8 @@ func (s signer) jwk(t *testing.T) map[string]any {
 	}
 	encode := base64.RawURLEncoding.EncodeToString
 	return map[string]any{
-		"kty": "EC",
-		"crv": "P-256",
-		"use": "sig",
-		"alg": "ES256",
-		"kid": s.kid,
-		"x":   encode(point[1:33]),
-		"y":   encode(point[33:]),
+		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": s.kid, "x": encode(point[1:33]),
+		"y": encode(point[33:]),
 	}
 }
 

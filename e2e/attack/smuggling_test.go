@@ -31,9 +31,7 @@ func speak(t *testing.T, address, text string) []*http.Response {
 // TestGateway_RefusesSmuggledRequests hides a request in each of these requests. A hidden request was served if a
 // log of the gateway or of a service has its path.
 func TestGateway_RefusesSmuggledRequests(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	mark := strings.ToLower(rand.Text())
 	var group sync.WaitGroup
 	turns := make(chan struct{}, 24) // most wait for a response that never comes
@@ -92,9 +90,7 @@ func TestGateway_RefusesSmuggledRequests(t *testing.T) {
 // TestPaths_OtherSpellingsAreRefused checks that no other spelling of a path bypasses a check or reaches the other
 // service or the pages.
 func TestPaths_OtherSpellingsAreRefused(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	list, clients := harness.ListPath, e.Clients()
 	auth := "Authorization: Bearer " + e.Token + "\r\nX-Tenant-Id: " + e.Workspace.ID + "\r\n"
 	for _, target := range []string{

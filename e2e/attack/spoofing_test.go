@@ -19,7 +19,6 @@ var addressHeaders = []string{
 }
 
 func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	user := p.Database.User(t)
 	try := func(path, password string, at int) int {
@@ -31,10 +30,7 @@ func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
 			}
 			browser.Header.Set(name, address)
 		}
-		return browser.Submit(
-			t,
-			harness.Form{Action: p.AppURL + path, Fields: url.Values{"email": {user.Email}, "password": {password}}},
-		).Status
+		return browser.Submit(t, formAt(p, path, url.Values{"email": {user.Email}, "password": {password}})).Status
 	}
 	for at := range 10 {
 		if status := try("/login", "wrong", at); status != http.StatusBadRequest {
@@ -46,39 +42,26 @@ func TestLoginLimit_IgnoresClaimedAddress(t *testing.T) {
 	}
 }
 
-// TestLoginLimit_CountsAllPasswordForms checks that one limit counts the attempts at all password forms together.
 func TestLoginLimit_CountsAllPasswordForms(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	ws := p.NewWorkspace(t)
 	member := p.Person(t, ws.Owner).SignedIn(t)
 	p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
 	again := func() harness.Page {
-		return member.Submit(t,
-			harness.Form{Action: p.AppURL + "/login/again", Fields: url.Values{"password": {"wrong"}}})
+		return member.Submit(t, formAt(p, "/login/again", url.Values{"password": {"wrong"}}))
 	}
 	for range 5 {
 		again().Wants(t, http.StatusBadRequest)
-		p.Person(t, ws.Owner).Submit(t, harness.Form{
-			Action: p.AppURL + "/login",
-			Fields: url.Values{"email": {ws.Owner.Email}, "password": {"wrong"}},
-		}).
-			Wants(t, http.StatusBadRequest)
+		logIn(t, p, p.Person(t, ws.Owner), "wrong").Wants(t, http.StatusBadRequest)
 	}
 	again().Wants(t, http.StatusTooManyRequests).WantsRetryAfter(t)
-	p.Person(t, ws.Owner).Submit(t, harness.Form{
-		Action: p.AppURL + "/login",
-		Fields: url.Values{"email": {ws.Owner.Email}, "password": {ws.Owner.Password}},
-	}).
-		Wants(t, http.StatusTooManyRequests)
+	logIn(t, p, p.Person(t, ws.Owner), ws.Owner.Password).Wants(t, http.StatusTooManyRequests)
 }
 
 // TestGateway_DropsClaimedAddress checks through the gateway that a form's limit counts the connection's address,
 // not a claimed one.
 func TestGateway_DropsClaimedAddress(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	limited := 0
 	for at := range 130 {
 		api := p.API().With("Origin", site)
@@ -94,20 +77,14 @@ func TestGateway_DropsClaimedAddress(t *testing.T) {
 	}
 }
 
-// TestResponses_DoNotEchoHostHeader checks that no response contains a host that the caller sent.
 func TestResponses_DoNotEchoHostHeader(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	for _, header := range []map[string]string{
 		{"Host": "evil.example"},
 		{"X-Forwarded-Host": "evil.example"},
 		{
-			"X-Forwarded-Host":   "evil.example",
-			"X-Forwarded-Proto":  "https",
-			"X-Forwarded-Port":   "444",
-			"X-Forwarded-Prefix": "/evil.example",
-			"X-Forwarded-Server": "evil.example",
+			"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "X-Forwarded-Port": "444",
+			"X-Forwarded-Prefix": "/evil.example", "X-Forwarded-Server": "evil.example",
 		},
 		{"Forwarded": "for=1.2.3.4;host=evil.example;proto=https"},
 		{"X-Original-Host": "evil.example"},
@@ -159,7 +136,6 @@ func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 }
 
 func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	e, other := newTarget(t, p), p.NewWorkspace(t)
 	api := p.As(e.Token)
@@ -187,9 +163,7 @@ func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
 			harness.ListPath, harness.ListPath + "?X-Tenant-Id=" + mine, harness.ListPath + "?tenantId=" + mine,
 			harness.ListPath + "/" + e.programme,
 		} {
-			if answer := caller.Get(t, path); answer.Status != http.StatusBadRequest {
-				t.Errorf("%s: %s", name, answer)
-			}
+			gets(t, caller.Get(t, path), name, http.StatusBadRequest)
 		}
 	}
 	for name, caller := range map[string]harness.API{
@@ -198,9 +172,7 @@ func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
 		"another header":               api.With("Tenant-Id", mine).With("X-Tenant", mine),
 		"hop by hop":                   api.With("X-Tenant-Id", mine).With("Connection", "close, X-Tenant-Id"),
 	} {
-		if answer := caller.Get(t, harness.ListPath); answer.Status != http.StatusBadRequest {
-			t.Errorf("%s: %s", name, answer)
-		}
+		gets(t, caller.Get(t, harness.ListPath), name, http.StatusBadRequest)
 	}
 	// The account routes ignore the header: the workspace is the one in the path.
 	api.With("X-Tenant-Id", other.Workspace.ID).Get(t, e.Clients()).Wants(t, http.StatusOK)
@@ -209,9 +181,7 @@ func TestTenantHeader_MustBeSingleAndWellFormed(t *testing.T) {
 }
 
 func TestBearer_IsAcceptedOnceAndInAuthorizationHeader(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	in := p.API().With("X-Tenant-Id", e.Workspace.ID)
 	for name, caller := range map[string]harness.API{
 		"twice":          in.With("Authorization", "Bearer "+e.Token, "Bearer "+e.Token),
@@ -228,13 +198,8 @@ func TestBearer_IsAcceptedOnceAndInAuthorizationHeader(t *testing.T) {
 		"quoted":         in.With("Authorization", `Bearer "`+e.Token+`"`),
 		"more":           in.With("Authorization", "Bearer "+e.Token+" x"),
 	} {
-		if answer := caller.Get(t, harness.ListPath); answer.Status != http.StatusUnauthorized {
-			t.Errorf("%s: %s", name, answer)
-		}
-		if answer := caller.Get(t, e.Clients()); answer.Status != http.StatusUnauthorized &&
-			answer.Status != http.StatusForbidden {
-			t.Errorf("%s, account: %s", name, answer)
-		}
+		gets(t, caller.Get(t, harness.ListPath), name, http.StatusUnauthorized)
+		gets(t, caller.Get(t, e.Clients()), name+", account", http.StatusUnauthorized, http.StatusForbidden)
 	}
 	// The query parameter of RFC 6750, section 2.3, is not supported.
 	for _, query := range []string{"?access_token=", "?bearer=", "?token=", "?Authorization=Bearer+"} {
@@ -245,11 +210,8 @@ func TestBearer_IsAcceptedOnceAndInAuthorizationHeader(t *testing.T) {
 	in.With("Authorization", "Bearer "+e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
 }
 
-// TestHeaders_ChangeNeitherMethodNorPath checks that the request line alone decides the method and the path.
 func TestHeaders_ChangeNeitherMethodNorPath(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	was := e.inventory(t)
 	client := e.Clients() + "/" + e.app.ClientID
 	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {

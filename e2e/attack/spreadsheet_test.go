@@ -26,9 +26,7 @@ var formulas = []string{
 // TestImport_FormulasStayText checks that an import stores formulas as text, and that the audit log is not exported as
 // a spreadsheet: it has one JSON object a line.
 func TestImport_FormulasStayText(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	api := p.In(e.Workspace, e.Token)
 	csv := "name,summary\n"
 	for _, formula := range formulas {
@@ -100,15 +98,11 @@ func TestImport_FormulasStayText(t *testing.T) {
 // TestExport_FormulasAreMarkedAsText checks that a CSV export of submissions marks formulas as text, and that no other
 // response is a CSV file.
 func TestExport_FormulasAreMarkedAsText(t *testing.T) {
-	t.Parallel()
-	p := newProduct(t)
-	e := newTarget(t, p)
+	p, e := newAttack(t)
 	api := p.In(e.Workspace, e.Token)
 	about := map[string]any{"name": "about", "label": "About you", "type": "textarea", "required": true}
 	form := api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title":          "Formulas",
-		"allowedOrigins": []string{},
-		"fields":         []map[string]any{about},
+		"title": "Formulas", "allowedOrigins": []string{}, "fields": []map[string]any{about},
 	}).Wants(t, http.StatusCreated).Object(t)
 	public := "/v1/engage/public/forms/" + form["embedKey"].(string)
 	for _, formula := range formulas {
@@ -177,9 +171,7 @@ func answersOf(described any) []string {
 	return out
 }
 
-// TestLogs_LinesCannotBeForged checks that no request can write a log line.
 func TestLogs_LinesCannotBeForged(t *testing.T) {
-	t.Parallel()
 	p := newProduct(t)
 	forged := "\n" + `{"time":"2026-01-01T00:00:00Z","level":"INFO","msg":"forged by us"}` + "\n"
 	escaped := "%0d%0a%7b%22msg%22%3a%22forged%20by%20us%22%7d%0a"
@@ -193,10 +185,7 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 		)
 	}
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
-		"client_id":     forged,
-		"client_secret": forged,
-		"code":          forged,
-		"redirect_uri":  forged,
+		"client_id": forged, "client_secret": forged, "code": forged, "redirect_uri": forged,
 	}).
 		Wants(t, http.StatusBadRequest)
 	p.App().Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).
