@@ -90,17 +90,9 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 			{http.MethodGet, f.ports.appURL() + "/login", http.StatusOK},
 			{http.MethodGet, f.ports.baseURL() + harness.ListPath, http.StatusUnauthorized},
 		} {
-			var body io.Reader
-			if c.method == http.MethodPost {
-				body = strings.NewReader("grant_type=refresh_token")
-			}
-			request, err := http.NewRequestWithContext(t.Context(), c.method, c.address, body)
-			must(t, err)
-			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			response, err := transport.RoundTrip(request)
-			must(t, err)
-			_, _ = io.Copy(io.Discard, response.Body)
-			must(t, response.Body.Close())
+			body := map[string]string{http.MethodPost: "grant_type=refresh_token"}[c.method]
+			form := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+			response, _ := ask(t, transport, c.method, c.address, body, form)
 			switch {
 			case response.StatusCode == c.want:
 			case inAMoment && response.StatusCode == http.StatusServiceUnavailable &&
@@ -108,7 +100,7 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 				round = -1 // start again
 				time.Sleep(50 * time.Millisecond)
 			default:
-				t.Fatalf("%s %s: %d, want %d", c.method, request.URL.Path, response.StatusCode, c.want)
+				t.Fatalf("%s %s: %d, want %d", c.method, c.address, response.StatusCode, c.want)
 			}
 		}
 	}
@@ -195,35 +187,24 @@ func TestFailover_PostIsSentOnce(t *testing.T) {
 	one, two := newBreaking(t), newBreaking(t)
 	both := [2]string{hostOf(one.URL), hostOf(two.URL)}
 	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
-		client := &http.Client{Transport: f.transport()}
-		defer client.CloseIdleConnections()
+		transport := f.transport()
+		defer transport.CloseIdleConnections()
 		for _, method := range []string{http.MethodPost, http.MethodPatch} {
-			// Go's client may retry a request with an Idempotency-Key.
-			for _, header := range []string{"", "Idempotency-Key"} {
+			// Go may retry a request with an Idempotency-Key.
+			for _, header := range []http.Header{nil, {"Idempotency-Key": {"7"}}} {
 				one.forget()
 				two.forget()
-				request, err := http.NewRequestWithContext(t.Context(), method, base+harness.TokenPath,
-					strings.NewReader("grant_type=refresh_token"))
-				must(t, err)
-				if header != "" {
-					request.Header.Set(header, "7")
-				}
-				response, err := client.Do(request)
-				must(t, err)
-				body, _ := io.ReadAll(response.Body)
-				_ = response.Body.Close()
+				response, body := ask(t, transport, method, base+harness.TokenPath, "grant_type=refresh_token", header)
 				if response.StatusCode != http.StatusServiceUnavailable ||
-					!strings.Contains(string(body), `"temporarily_unavailable"`) {
+					!strings.Contains(body, `"temporarily_unavailable"`) {
 					t.Errorf("%s: %d %s", method, response.StatusCode, body)
 				}
 				if times := one.times(method) + two.times(method); times != 1 {
-					t.Errorf("%s with %q was sent %d times", method, header, times)
+					t.Errorf("%s with %v was sent %d times", method, header, times)
 				}
 			}
 		}
-		response, err := client.Get(base + "/v1/account/oauth/jwks")
-		must(t, err)
-		must(t, response.Body.Close())
+		ask(t, transport, http.MethodGet, base+"/v1/account/oauth/jwks", "", nil)
 		if one.times(http.MethodGet) == 0 || two.times(http.MethodGet) == 0 {
 			t.Errorf("a GET was not retried with the other process: %d and %d requests", one.times(http.MethodGet),
 				two.times(http.MethodGet))

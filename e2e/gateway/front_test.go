@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -223,6 +226,21 @@ func (f *front) oldTransport(from string) *http.Transport {
 		return f.dialFrom(from, ctx, network, address)
 	}
 	return transport
+}
+
+// ask sends a request and returns the response with its body.
+func ask(
+	t *testing.T, transport http.RoundTripper, method, address, body string, header http.Header,
+) (*http.Response, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	must(t, err)
+	maps.Copy(request.Header, header)
+	response, err := transport.RoundTrip(request)
+	must(t, err)
+	content, err := io.ReadAll(response.Body)
+	must(t, errors.Join(err, response.Body.Close()))
+	return response, string(content)
 }
 
 // product returns the product through this gateway.

@@ -105,12 +105,8 @@ func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 	t.Helper()
 	transport := f.transport()
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	must(t, err)
-	request.Header.Set("Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01")
-	response, err := transport.RoundTrip(request)
-	must(t, err)
-	must(t, response.Body.Close())
+	trace := http.Header{"Traceparent": {"00-" + foreign + "-00f067aa0ba902b7-01"}}
+	response, _ := ask(t, transport, http.MethodGet, address, "", trace)
 	id := response.Header.Get("X-Request-Id")
 	return s.waitForSpan(t,
 		func(span harness.Span) bool { return id != "" && span.Attribute("almoner.request_id") == id })

@@ -52,12 +52,8 @@ func TestTLS_PlainHTTPServesNothing(t *testing.T) {
 			appHost:        http.StatusPermanentRedirect,
 			"evil.example": http.StatusMisdirectedRequest,
 		} {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-				fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x"), nil)
-			must(t, err)
-			response, err := transport.RoundTrip(request)
-			must(t, err)
-			must(t, response.Body.Close())
+			address := fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x")
+			response, _ := ask(t, transport, http.MethodGet, address, "", nil)
 			if response.StatusCode != want || response.Header.Get("Strict-Transport-Security") != "" {
 				t.Errorf("%s: %d, Strict-Transport-Security %q", host, response.StatusCode,
 					response.Header.Get("Strict-Transport-Security"))
