@@ -19,16 +19,13 @@ func TestCluster(t *testing.T) {
 		behindGateway(
 			t,
 			two,
-			harness.Private(
-				t,
-				harness.Options{
-					Durable:     true,
-					Authservers: 2,
-					Resources:   2,
-					RedisURL:    cluster.URL,
-					RedisDir:    cluster.Dir,
-				},
-			),
+			harness.Private(t, harness.Options{
+				Durable:     true,
+				Authservers: 2,
+				Resources:   2,
+				RedisURL:    cluster.URL,
+				RedisDir:    cluster.Dir,
+			}),
 			cluster,
 		)...)
 	all, order := measureAll(t, inTurn(loads), []int{8, 32})

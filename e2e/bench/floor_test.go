@@ -145,9 +145,7 @@ func (f *floor) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(map[string]any{
-		"access_token":  access.Reveal(),
-		"token_type":    "Bearer",
-		"expires_in":    3600,
+		"access_token": access.Reveal(), "token_type": "Bearer", "expires_in": 3600,
 		"refresh_token": rand.Text() + rand.Text(),
 	})
 }

@@ -135,10 +135,7 @@ func (b *bench) submissions(t *testing.T) load {
 	form := b.product.Demo.Engage
 	path := "/v1/engage/public/forms/" + form.EmbedKey
 	answers := map[string]any{
-		"name":    "Ada Okafor",
-		"email":   "ada@example.org",
-		"help":    "In the garden",
-		"privacy": true,
+		"name": "Ada Okafor", "email": "ada@example.org", "help": "In the garden", "privacy": true,
 	}
 	var sender atomic.Uint32
 	ask := func(method, path string, body []byte) *http.Request {

@@ -164,12 +164,8 @@ func (p *peer) post(path string, form url.Values, header http.Header) *http.Requ
 
 func (p *peer) codeForm(code string) url.Values {
 	return url.Values{
-		"grant_type":    {"authorization_code"},
-		"client_id":     {p.minted.ClientID},
-		"code":          {code},
-		"code_verifier": {p.minted.Verifier},
-		"redirect_uri":  {p.minted.RedirectURI},
-		"resource":      {p.minted.Resource},
+		"grant_type": {"authorization_code"}, "client_id": {p.minted.ClientID}, "code": {code},
+		"code_verifier": {p.minted.Verifier}, "redirect_uri": {p.minted.RedirectURI}, "resource": {p.minted.Resource},
 	}
 }
 
@@ -212,10 +208,8 @@ func (p *peer) loads(t *testing.T) []load {
 		current := p.held[connection]
 		return func() *http.Request {
 				return p.post("/token", url.Values{
-					"grant_type":    {"refresh_token"},
-					"client_id":     {p.minted.ClientID},
-					"refresh_token": {current},
-					"resource":      {p.minted.Resource},
+					"grant_type": {"refresh_token"}, "client_id": {p.minted.ClientID}, "refresh_token": {current},
+					"resource": {p.minted.Resource},
 				}, http.Header{})
 			}, func(body []byte) error {
 				current = refreshTokenIn(body)
