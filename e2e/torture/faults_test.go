@@ -226,7 +226,7 @@ var timeoutsOff = harness.Fault{
 
 // drainOff ends a process without notice and without waiting for its requests.
 var drainOff = []harness.Fault{
-	{File: serveFile, Old: "	case <-time.After(config.Notice):\n", New: "	case <-time.After(0):\n"},
+	{File: serveFile, Old: "	case <-config.after(config.Notice):\n", New: "	case <-config.after(0):\n"},
 	{File: serveFile, Old: "	if config.Notice > 0 {\n", New: "	if false {\n"},
 	{File: serveFile, Old: "server.Shutdown(drain)", New: "errors.Join(server.Close(), drain.Err())"},
 }

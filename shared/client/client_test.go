@@ -22,14 +22,9 @@ func against(t *testing.T, serve http.HandlerFunc, options ...client.Option) *cl
 	t.Helper()
 	server := httptest.NewServer(serve)
 	t.Cleanup(server.Close)
-	c, err := client.New(
-		server.URL+"/",
-		"tenant",
-		oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret}),
+	c, err := client.New(server.URL+"/", "tenant", oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret}),
 		options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -113,8 +108,7 @@ func TestClient_SendsHeaders(t *testing.T) {
 func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 	pages := []string{
 		`{"data":[{"id":"1"},{"id":"2"}],"meta":{"count":2,"nextCursor":"b"}}`,
-		`{"data":[],"meta":{"count":0,"nextCursor":"c"}}`,
-		`{"data":[{"id":"3"}],"meta":{"count":1}}`,
+		`{"data":[],"meta":{"count":0,"nextCursor":"c"}}`, `{"data":[{"id":"3"}],"meta":{"count":1}}`,
 	}
 	cursors := map[string]int{"": 0, "b": 1, "c": 2}
 	var asked atomic.Int64
@@ -129,9 +123,7 @@ func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 	for range 2 { // an iterator can be used again
 		var ids string
 		for p, err := range all {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ids += p.ID
 		}
 		if ids != "123" {
@@ -169,14 +161,7 @@ func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 func TestNew_RequiresAddressWorkspaceAndTokens(t *testing.T) {
 	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
 	for _, bad := range []string{
-		"",
-		"api.example.org",
-		"ftp://x",
-		"https://",
-		"https://u:p@x",
-		"https://x?y",
-		"https://x#y",
-		"http://x y",
+		"", "api.example.org", "ftp://x", "https://", "https://u:p@x", "https://x?y", "https://x#y", "http://x y",
 	} {
 		if _, err := client.New(bad, "t", tokens); err == nil || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("%q: %v", bad, err)
@@ -191,6 +176,7 @@ func TestNew_RequiresAddressWorkspaceAndTokens(t *testing.T) {
 }
 
 func TestSecrets_AreNotPrinted(t *testing.T) {
+	t.Parallel() // it waits between the tries
 	app := client.ConfidentialApp{
 		Application: client.Application{BaseURL: "http://127.0.0.1:1", ClientID: "c"},
 		Secret:      secret,

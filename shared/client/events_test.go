@@ -23,9 +23,7 @@ func TestEvents_FollowsCursors(t *testing.T) {
 	})
 	var all []client.Event
 	for one, err := range c.Events.List(t.Context(), 7) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, one)
 	}
 	if len(all) != 2 || all[0].Sequence != 8 || all[1].Type != "form.deleted" || all[1].Data.ID != "f" ||

@@ -21,12 +21,8 @@ func Example() {
 	defer api.Close()
 
 	pat := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: os.Getenv("TOKEN")})
-	c, err := client.New(
-		api.URL,
-		"0198c0de-0000-7000-8000-000000000001",
-		pat,
-		client.WithRetries(client.Retries{Most: 3}),
-	)
+	c, err := client.New(api.URL, "0198c0de-0000-7000-8000-000000000001", pat,
+		client.WithRetries(client.Retries{Most: 3}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -119,12 +115,9 @@ func ExampleConnector_Source() {
 }
 
 func exampleClient(baseURL string) *client.Client {
-	c, err := client.New(
-		baseURL,
-		"0198c0de-0000-7000-8000-000000000001",
+	c, err := client.New(baseURL, "0198c0de-0000-7000-8000-000000000001",
 		oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "x"}),
-		client.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}),
-	)
+		client.WithHTTPClient(&http.Client{Timeout: 5 * time.Second}))
 	if err != nil {
 		log.Fatal(err)
 	}

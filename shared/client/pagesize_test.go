@@ -30,10 +30,7 @@ func TestLists_UsePageSize(t *testing.T) {
 		t.Error("got a submission")
 	}
 	want := []string{
-		"/v1/programmes/programmes?3",
-		"/v1/engage/forms?4",
-		"/v1/engage/forms?",
-		"/v1/engage/forms/f/submissions?5",
+		"/v1/programmes/programmes?3", "/v1/engage/forms?4", "/v1/engage/forms?", "/v1/engage/forms/f/submissions?5",
 	}
 	if !slices.Equal(asked, want) {
 		t.Errorf("%v", asked)

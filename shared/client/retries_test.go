@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/oauth2"
 
 	"github.com/almonerhq/almoner/shared/client"
 )
@@ -44,26 +46,17 @@ func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
 		"as it comes":           {read, client.Retries{}, 503, "", unavailable, 1},
 		"no key, no repetition": {register, three, 503, "", unavailable, 1},
 		"not provisioned": {
-			read,
-			three,
-			503,
-			"",
-			`{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`,
-			1,
+			read, three, 503, "", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, 1,
 		},
 		"a mistake":        {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
 		"too long to wait": {read, three, 503, "3", unavailable, 1},
 		"a foreign 503":    {read, three, 503, "", `<html>`, 4},
 		"no answer":        {write, three, 0, "", "", 4},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var mu sync.Mutex
+		synctest.Test(t, func(t *testing.T) {
 			var keys []string
-			api := against(t, func(w http.ResponseWriter, r *http.Request) {
-				mu.Lock()
+			api := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
 				keys = append(keys, r.Header.Get("Idempotency-Key"))
-				mu.Unlock()
 				if c.status == 0 {
 					panic(http.ErrAbortHandler)
 				}
@@ -73,31 +66,56 @@ func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
 				answer(w, c.status, c.body)
 			}, client.WithRetries(c.retries))
 			err := c.call(api)
-			mu.Lock()
-			defer mu.Unlock()
 			if err == nil || len(keys) != c.want || strings.Contains(err.Error(), secret) {
-				t.Errorf("sent %d times, want %d: %v", len(keys), c.want, err)
+				t.Errorf("%s: sent %d times, want %d: %v", name, len(keys), c.want, err)
 			}
 			if len(slices.Compact(keys)) != 1 {
 				t.Errorf("retried with another Idempotency-Key: %q", keys)
 			}
 		})
 	}
-	var asked atomic.Int64
-	api := against(t, func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) == 1 {
-			w.Header().Set("Retry-After", "1")
-			answer(w, 503, unavailable)
-			return
-		}
-		answer(w, 201, `{"id":"made"}`)
-	}, client.WithRetries(three))
-	began := time.Now()
-	made, err := api.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"})
-	if err != nil || made.ID != "made" || time.Since(began) < time.Second {
-		t.Errorf("%+v %v after %s", made, err, time.Since(began))
-	}
 }
+
+func TestRetries_WaitAsLongAsAnswerSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		api := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+			if time.Now().Equal(began) {
+				w.Header().Set("Retry-After", "1")
+				answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
+				return
+			}
+			answer(w, 201, `{"id":"made"}`)
+		}, client.WithRetries(client.Retries{Most: 3}))
+		made, err := api.Programmes.Create(t.Context(), client.NewProgramme{Name: "x"})
+		if took := time.Since(began); err != nil || made.ID != "made" || took != time.Second {
+			t.Errorf("%+v %v after %s", made, err, took)
+		}
+	})
+}
+
+// inMemory makes a client of a handler without a connection between them, which testing/synctest supports.
+func inMemory(t *testing.T, serve http.HandlerFunc, options ...client.Option) *client.Client {
+	t.Helper()
+	direct := &http.Client{Transport: roundTrip(func(r *http.Request) (answer *http.Response, err error) {
+		defer func() {
+			if recover() != nil {
+				err = http.ErrServerClosed
+			}
+		}()
+		recorder := httptest.NewRecorder()
+		serve(recorder, r)
+		return recorder.Result(), nil
+	})}
+	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
+	c, err := client.New("http://memory", "tenant", tokens, append(options, client.WithHTTPClient(direct))...)
+	must(t, err)
+	return c
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
 // A server, or a proxy before it, may close an idle connection at the moment when a request is sent on it.
 func TestIntrospect_RepeatsRequestOnClosedConnection(t *testing.T) {
@@ -131,23 +149,23 @@ func TestIntrospect_RepeatsRequestOnClosedConnection(t *testing.T) {
 }
 
 func TestRetries_WaitEndsWithContext(t *testing.T) {
-	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "3600")
-		answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
-	}, client.WithRetries(client.Retries{Most: 5, LongestWait: 2 * time.Hour}))
-	began := time.Now()
-	cancelled, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	_, err := c.Programmes.Get(cancelled, "p")
-	if _, is := errors.AsType[*client.Error](err); !is || !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	short, done := context.WithTimeout(t.Context(), 30*time.Minute)
-	defer done()
-	if _, err := c.Programmes.Get(short, "p"); err == nil { // the wait would exceed the deadline, so it does not start
-		t.Error("no error")
-	}
-	if took := time.Since(began); took >= 30*time.Minute {
-		t.Errorf("it took %s", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
+		}, client.WithRetries(client.Retries{Most: 5, LongestWait: 2 * time.Hour}))
+		began := time.Now()
+		cancelled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		_, err := c.Programmes.Get(cancelled, "p")
+		if _, is := errors.AsType[*client.Error](err); !is || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		short, done := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer done()
+		_, err = c.Programmes.Get(short, "p") // the wait would exceed the deadline, so it does not start
+		if took := time.Since(began); err == nil || took != time.Minute {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }

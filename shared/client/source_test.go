@@ -92,8 +92,7 @@ func TestSource_ConcurrentCallersShareOneRefresh(t *testing.T) {
 	for range 32 {
 		group.Go(func() {
 			if token, err := source.Token(); err != nil || token.AccessToken != "a2" ||
-				client.Workspace(token) != "t" ||
-				client.Scope(token) != "s" ||
+				client.Workspace(token) != "t" || client.Scope(token) != "s" ||
 				(time.Until(client.GrantEnds(token))-time.Minute).Abs() > 5*time.Second {
 				t.Errorf("%v", err)
 			}
@@ -225,9 +224,7 @@ func TestFinish_ChecksCallback(t *testing.T) {
 	_, connector := rotating(t)
 	q := connector.Ask()
 	asked, err := url.Parse(q.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, want := range map[string]string{
 		"response_type":         "code",
 		"client_id":             "c",

@@ -32,11 +32,8 @@ func standIn() *httptest.Server {
 		answer(w, 200, `{"id":"night-shelter","name":"Night shelter"}`)
 	})
 	mux.HandleFunc("PATCH "+programmes+"/night-shelter", func(w http.ResponseWriter, _ *http.Request) {
-		answer(
-			w,
-			412,
-			`{"error":{"code":"PRECONDITION_FAILED","message":"The programme has changed since you read it."}}`,
-		)
+		answer(w, 412,
+			`{"error":{"code":"PRECONDITION_FAILED","message":"The programme has changed since you read it."}}`)
 	})
 	mux.HandleFunc("POST "+programmes+"/imports", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 202, `{"id":"i1","status":"accepted","statusUrl":"…"}`)
@@ -54,15 +51,13 @@ func standIn() *httptest.Server {
 			answer(w, 400, `{"error":"invalid_grant","error_description":"The grant was revoked."}`)
 			return
 		}
-		body, _ := json.Marshal(
-			map[string]any{
-				"access_token":  "a",
-				"token_type":    "Bearer",
-				"expires_in":    1,
-				"tenant_id":     "t",
-				"refresh_token": "r",
-			},
-		)
+		body, _ := json.Marshal(map[string]any{
+			"access_token":  "a",
+			"token_type":    "Bearer",
+			"expires_in":    1,
+			"tenant_id":     "t",
+			"refresh_token": "r",
+		})
 		answer(w, 200, string(body))
 	})
 	return httptest.NewServer(mux)

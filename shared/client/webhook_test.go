@@ -31,13 +31,9 @@ func webhookHeader(id string, sent int64, signature string) http.Header {
 func TestWebhookVerifier(t *testing.T) {
 	const other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	v, err := client.NewWebhookVerifier(other, webhookSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	foreign, err := client.NewWebhookVerifier(other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	good := webhookHeader(webhookID, webhookSent, webhookSignature)
 	for name, c := range map[string]struct {
 		verifier *client.WebhookVerifier
@@ -50,11 +46,7 @@ func TestWebhookVerifier(t *testing.T) {
 		"five minutes":    {v, good, webhookBody, 5 * time.Minute, true},
 		"five minutes to": {v, good, webhookBody, -5 * time.Minute, true},
 		"several": {
-			v,
-			webhookHeader(webhookID, webhookSent, "v1a,xxx v1,AAAA "+webhookSignature),
-			webhookBody,
-			0,
-			true,
+			v, webhookHeader(webhookID, webhookSent, "v1a,xxx v1,AAAA "+webhookSignature), webhookBody, 0, true,
 		},
 		"old":             {v, good, webhookBody, 5*time.Minute + time.Second, false},
 		"new":             {v, good, webhookBody, -5*time.Minute - time.Second, false},
@@ -82,5 +74,12 @@ func TestWebhookVerifier(t *testing.T) {
 		if _, err := client.NewWebhookVerifier(secret); err == nil {
 			t.Errorf("%q is accepted as a secret", secret.Reveal())
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

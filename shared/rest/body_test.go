@@ -23,20 +23,8 @@ import (
 // FuzzParseObject checks that encoding/json reads every accepted object the same way.
 func FuzzParseObject(f *testing.F) {
 	for _, seed := range []string{
-		`{}`,
-		`{"a":1}`,
-		`{"a":1,"a":2}`,
-		`{"a":1,"A":2}`,
-		`{"a":{"b":1,"b":2}}`,
-		`[]`,
-		`null`,
-		`{"a":"\ud800"}`,
-		`{"a":"\u0000"}`,
-		`{"a":1}x`,
-		`{"a":1} `,
-		"{\"a\":\"\xff\"}",
-		`{"a`,
-		`{"a":1,}`,
+		`{}`, `{"a":1}`, `{"a":1,"a":2}`, `{"a":1,"A":2}`, `{"a":{"b":1,"b":2}}`, `[]`, `null`, `{"a":"\ud800"}`,
+		`{"a":"\u0000"}`, `{"a":1}x`, `{"a":1} `, "{\"a\":\"\xff\"}", `{"a`, `{"a":1,}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -66,9 +54,7 @@ func FuzzParseObject(f *testing.F) {
 
 func TestParseObject_KeysAreCaseSensitive(t *testing.T) {
 	object, err := ParseObject([]byte(` {"Name":"x","name":null,"n":7} `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, isText := object.Text("name"); isText || !object.Null("name") || !object.Has("n") || object.Has("N") {
 		t.Errorf("%v", object)
 	}
@@ -106,9 +92,7 @@ func TestParseObject_RefusesAmbiguousDocuments(t *testing.T) {
 		}
 	}
 	object, err := ParseObject([]byte(`{"a":"\ud83d\ude00","b":{"x":[1,"\u00e9"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text, isText := object.Text("a"); !isText || text != "\U0001F600" ||
 		string(object["b"]) != `{"x":[1,"\u00e9"]}` {
 		t.Errorf("%q %s", text, object["b"])
@@ -151,15 +135,11 @@ func TestReadBodyWithin_TimesOutOnSlowBody(t *testing.T) {
 	defer server.Close()
 	send := func(sent string) string {
 		connection, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = connection.Close() }()
 		_ = connection.SetDeadline(time.Now().Add(await.Long))
-		_, _ = io.WriteString(
-			connection,
-			"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent,
-		)
+		_, _ = io.WriteString(connection,
+			"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"+sent)
 		answer, err := io.ReadAll(connection)
 		if err != nil {
 			t.Fatalf("still waiting for the body: %v", err)
@@ -214,5 +194,12 @@ func TestUnknownMembers_LimitsNumberOfNames(t *testing.T) {
 	}
 	if found := UnknownMembers(object, "name"); len(found) != 10 {
 		t.Errorf("%d names", len(found))
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -18,9 +18,7 @@ import (
 func TestCollection_RecordsAreGoneMeanwhile(t *testing.T) {
 	t.Parallel()
 	cursors, err := NewCursors(seal.NewKeys(bytes.Repeat([]byte{1}, 32)), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	type record struct {
 		Name string `json:"name"`
 	}
@@ -46,9 +44,7 @@ func TestCollection_RecordsAreGoneMeanwhile(t *testing.T) {
 			}
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/?"+query.Encode(), nil)
 			all := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8"}
-			if err := list.Write(w, r, cursors, uuid.Nil, all); err != nil {
-				t.Fatal(err)
-			}
+			must(t, list.Write(w, r, cursors, uuid.Nil, all))
 			var page struct {
 				Data []record
 				Meta struct{ NextCursor string }

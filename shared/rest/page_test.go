@@ -19,9 +19,7 @@ func written(t *testing.T, page *Page[string], next string) (a writtenPage, leng
 	t.Helper()
 	recorder := httptest.NewRecorder()
 	page.Write(recorder, next)
-	if err := json.Unmarshal(recorder.Body.Bytes(), &a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recorder.Body.Bytes(), &a))
 	if got := recorder.Result().ContentLength; got != int64(recorder.Body.Len()) {
 		t.Errorf("Content-Length %d of %d bytes", got, recorder.Body.Len())
 	}

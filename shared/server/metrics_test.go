@@ -22,15 +22,11 @@ func page(t *testing.T, registry *Registry) string {
 	t.Helper()
 	var log strings.Builder
 	stop, err := serveMetrics("127.0.0.1:0", registry, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stop()
 	_, address, _ := strings.Cut(strings.TrimSpace(log.String()), "address=")
 	response, err := http.Get("http://" + address + MetricsPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -75,14 +71,12 @@ func TestHTTP_CountsRequestsByRoute(t *testing.T) {
 	}()
 	after := page(t, registry)
 	wants(t, inside, "almoner_http_requests_in_flight 1")
-	wants(t, after,
-		`almoner_http_requests_total{method="GET",route="/things/{id}",status="2xx"} 2`,
+	wants(t, after, `almoner_http_requests_total{method="GET",route="/things/{id}",status="2xx"} 2`,
 		`almoner_http_requests_total{method="GET",route="none",status="5xx"} 1`,
 		`almoner_http_requests_total{method="GET",route="none",status="4xx"} 1`,
 		`almoner_http_requests_total{method="GET",route="none",status="none"} 1`,
 		`almoner_http_requests_total{method="other",route="none",status="4xx"} 1`,
-		`almoner_http_request_duration_seconds_count{route="/things/{id}"} 2`,
-		"almoner_http_requests_in_flight 0")
+		`almoner_http_request_duration_seconds_count{route="/things/{id}"} 2`, "almoner_http_requests_in_flight 0")
 	if strings.Contains(after, "secret-7") || strings.Contains(after, "BREW") {
 		t.Error("a label contains text from a caller")
 	}
@@ -96,19 +90,13 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	registry, database, server := NewRegistry(), testkit.NewDatabase(t), testkit.NewRedis(t)
 	stores := newStoreMetrics(registry)
 	config, err := pgxpool.ParseConfig(database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config.ConnConfig.Tracer = statements{stores}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer pool.Close()
 	options, err := goredis.ParseURL(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options.MaxRetries, options.DialerRetries = -1, 1
 	rdb := goredis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
@@ -118,11 +106,8 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 
 	ctx := t.Context()
 	for _, sql := range []string{
-		"create temporary table t (n int primary key)",
-		"insert into t values (1)",
-		"insert into t values (1)",
-		" SELECT 1",
-		"nonsense-42",
+		"create temporary table t (n int primary key)", "insert into t values (1)", "insert into t values (1)",
+		" SELECT 1", "nonsense-42",
 	} {
 		_, _ = pool.Exec(ctx, sql)
 	}
@@ -131,13 +116,11 @@ func TestStores_MeasuresOperationsAndFailures(t *testing.T) {
 	}
 	_ = rdb.Do(ctx, "object", "freq", "nothing").Err()
 	well := page(t, registry)
-	wants(t, well,
-		`almoner_store_duration_seconds_count{operation="insert",store="postgres"} 2`,
+	wants(t, well, `almoner_store_duration_seconds_count{operation="insert",store="postgres"} 2`,
 		`almoner_store_duration_seconds_count{operation="select",store="postgres"} 1`,
 		`almoner_store_duration_seconds_count{operation="other",store="postgres"} 2`,
 		`almoner_store_duration_seconds_count{operation="get",store="redis"} 1`,
-		`almoner_store_failures_total{store="postgres"} 0`,
-		`pgxpool_idle_conns{pool="requests"} 1`,
+		`almoner_store_failures_total{store="postgres"} 0`, `pgxpool_idle_conns{pool="requests"} 1`,
 		"redis_pool_conn_idle_current 1")
 
 	_, _ = pool.Exec(ctx, "set statement_timeout = '5ms'")
@@ -167,9 +150,7 @@ func TestCheckMetricsAddress_RefusesPortOfService(t *testing.T) {
 		}
 	}
 	stop, err := serveMetrics("", NewRegistry(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stop()
 	if _, err := serveMetrics("256.0.0.1:1", NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("no error for an address that cannot be used")
@@ -202,5 +183,12 @@ func BenchmarkMeasuredStatement(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		one.end(one.begin(context.Background(), operation("select 1")), nil)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -41,9 +41,7 @@ func startChild(t *testing.T, dir string) *exec.Cmd {
 	if err = errors.Join(err, inErr); err == nil {
 		err = child.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := out.Read(make([]byte, 6)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,15 +52,11 @@ func TestProfileOnSignal_WritesProfiles(t *testing.T) {
 	dir := t.TempDir()
 	child := startChild(t, dir)
 	t.Cleanup(func() { _, _ = child.Process.Kill(), child.Wait() })
-	if err := child.Process.Signal(syscall.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Signal(syscall.SIGUSR1))
 	for _, name := range []string{"child.memory.json", "child.heap.pprof", "child.cpu.pprof"} {
 		file := filepath.Join(dir, name)
 		if name == "child.cpu.pprof" { // the end of the process cuts it short
-			if err := child.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			must(t, child.Process.Signal(syscall.SIGTERM))
 		}
 		content := waitForFile(t, file)
 		if filepath.Ext(file) == ".pprof" {
@@ -73,8 +67,7 @@ func TestProfileOnSignal_WritesProfiles(t *testing.T) {
 		}
 		var memory MemoryProfile
 		if err := json.Unmarshal(content, &memory); err != nil || memory.HeapAlloc == 0 ||
-			memory.HeapInuse < memory.HeapAlloc ||
-			memory.Sys < memory.HeapInuse {
+			memory.HeapInuse < memory.HeapAlloc || memory.Sys < memory.HeapInuse {
 			t.Errorf("%s %v", content, err)
 		}
 	}

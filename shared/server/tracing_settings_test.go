@@ -68,15 +68,10 @@ func TestStart_SendsTracesAccordingToSettings(t *testing.T) {
 	trace := func(s TraceSettings) *http.Request {
 		t.Helper()
 		tracing, err := StartTracing(t.Context(), s, "trial", 0, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		send(
 			tracing.Server(
-				web.Observe(
-					http.NotFoundHandler(),
-					slog.New(slog.DiscardHandler),
-					http.NotFoundHandler(),
+				web.Observe(http.NotFoundHandler(), slog.New(slog.DiscardHandler), http.NotFoundHandler(),
 					tracing.Watchers()...),
 				nil,
 			),
@@ -92,8 +87,7 @@ func TestStart_SendsTracesAccordingToSettings(t *testing.T) {
 		}
 	}
 	if r := trace(TraceSettings{Endpoint: collector.URL, Headers: "X-Key=a%20key", Share: 1}); r == nil ||
-		r.URL.Path != "/v1/traces" ||
-		r.Header.Get("X-Key") != "a key" {
+		r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "a key" {
 		t.Fatalf("received %+v", r)
 	}
 	if r := trace(TraceSettings{Endpoint: collector.URL + "/otlp/", Share: 1}); r == nil ||

@@ -138,14 +138,10 @@ func TestT3_BackgroundWorkMakesNoTrace(t *testing.T) {
 	t.Parallel()
 	tracing, kept := recorded(1)
 	options, err := goredis.ParseURL(testkit.NewRedis(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rdb := goredis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	if err := tracing.Redis(rdb); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracing.Redis(rdb))
 	ask := func(r *http.Request) { _ = rdb.Set(r.Context(), "key-hush", "value-hush", 0).Err() }
 	ask(httptest.NewRequest("GET", "/", nil))
 	if n := len(kept.GetSpans()); n != 0 {
@@ -204,9 +200,7 @@ func TestStart_LogsMistakesWithoutSecrets(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "Authorization Bearer hush, x=%zzhush")
 	var said strings.Builder
 	tracing, err := StartTracing(t.Context(), TraceSettings{}, "trial", 0, slog.New(slog.NewJSONHandler(&said, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tracing.Stop()
 	if words := said.String(); strings.Contains(words, "hush") || !strings.Contains(words, "parse headers") {
 		t.Errorf("logged: %s", words)

@@ -45,9 +45,7 @@ func (c *config) Complete() {
 func write(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -74,10 +72,8 @@ func expect(t *testing.T, got []string, want ...string) {
 
 func TestLoad_ReportsAllMistakesWithoutValues(t *testing.T) {
 	expect(t, mistakes(t, "ALMONER_LIMIT=hush", "ALMONER_WAIT=5hush", "ALMONER_ON=hush", "ALMONER_LISTEN=:hush"),
-		"ALMONER_KEY is not set",
-		"ALMONER_LIMIT must be a whole number",
-		"ALMONER_WAIT must be a duration with a unit, like 90s, 5m or 12h",
-		"ALMONER_ON must be true or false",
+		"ALMONER_KEY is not set", "ALMONER_LIMIT must be a whole number",
+		"ALMONER_WAIT must be a duration with a unit, like 90s, 5m or 12h", "ALMONER_ON must be true or false",
 		"ALMONER_LISTEN names an address") // and none of them twice
 	if err := error(Mistakes{"one", "two"}); err.Error() != "2 mistakes in the settings:\n  one\n  two" {
 		t.Error(err)
@@ -107,14 +103,8 @@ func TestAdvice_NamesConfigOnlyIfItHelps(t *testing.T) {
 func TestLoad_EmptyValueSelectsDefault(t *testing.T) {
 	var c config
 	if _, err := Load(&c, []string{
-		"ALMONER_KEY=k",
-		"ALMONER_LISTEN=",
-		"ALMONER_LIMIT=",
-		"ALMONER_CONFIG=",
-		"ALMONER_LISTEN_FILE=",
-	}); err != nil ||
-		c.Listen != "127.0.0.1:8081" ||
-		c.Limit != 5 {
+		"ALMONER_KEY=k", "ALMONER_LISTEN=", "ALMONER_LIMIT=", "ALMONER_CONFIG=", "ALMONER_LISTEN_FILE=",
+	}); err != nil || c.Listen != "127.0.0.1:8081" || c.Limit != 5 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	expect(t, mistakes(t, "ALMONER_KEY="), "ALMONER_KEY is not set")
@@ -129,11 +119,8 @@ func TestLoad_ReadsValueFromFile(t *testing.T) {
 	} {
 		var c config
 		if _, err := Load(&c, []string{
-			"ALMONER_KEY_FILE=" + write(t, content),
-			"ALMONER_LIMIT_FILE=" + write(t, "7\n"),
-		}); err != nil ||
-			c.Key != want ||
-			c.Limit != 7 {
+			"ALMONER_KEY_FILE=" + write(t, content), "ALMONER_LIMIT_FILE=" + write(t, "7\n"),
+		}); err != nil || c.Key != want || c.Limit != 7 {
 			t.Errorf("%q: %q, %d, %v", content, c.Key.Reveal(), c.Limit, err)
 		}
 	}
@@ -205,11 +192,8 @@ func TestLoad_EnvironmentOverridesSettingsFile(t *testing.T) {
 	// NAME in the environment overrides NAME_FILE in the settings file, and vice versa.
 	there := write(t, "ALMONER_KEY_FILE=/nowhere\nALMONER_LIMIT=7\n")
 	if _, err := Load(&c, []string{
-		"ALMONER_CONFIG=" + there,
-		"ALMONER_KEY=k",
-		"ALMONER_LIMIT_FILE=" + write(t, "8"),
-	}); err != nil ||
-		c.Limit != 8 {
+		"ALMONER_CONFIG=" + there, "ALMONER_KEY=k", "ALMONER_LIMIT_FILE=" + write(t, "8"),
+	}); err != nil || c.Limit != 8 {
 		t.Errorf("%d, %v", c.Limit, err)
 	}
 	reading, err = Load(&c, []string{"ALMONER_CONFIG=" + write(t, "ALMONER_KEY_FILE="+write(t, "k"))})
@@ -220,17 +204,8 @@ func TestLoad_EnvironmentOverridesSettingsFile(t *testing.T) {
 
 func TestLoad_ReportsMistakesOfSettingsFile(t *testing.T) {
 	path := write(t, strings.Join([]string{
-		"ALMONER_KEY=hush",
-		"hush",
-		"ALMONER_ON='hush",
-		`ALMONER_ON="hush`,
-		"hu-sh=1",
-		"ALMONER_LISTEN=hush#hush",
-		"ALMONER_LIMTI=1",
-		"ALMONER_KEY=hush",
-		"ALMONER_CONFIG=hush",
-		"ALMONER_SOMETHING=hush",
-		"ALMONER_ON=hush",
+		"ALMONER_KEY=hush", "hush", "ALMONER_ON='hush", `ALMONER_ON="hush`, "hu-sh=1", "ALMONER_LISTEN=hush#hush",
+		"ALMONER_LIMTI=1", "ALMONER_KEY=hush", "ALMONER_CONFIG=hush", "ALMONER_SOMETHING=hush", "ALMONER_ON=hush",
 		"ALMONER_PORT=tcp://hush",
 	}, "\n"))
 	expect(t, mistakes(t, "ALMONER_CONFIG="+path),
@@ -243,27 +218,16 @@ func TestLoad_ReportsMistakesOfSettingsFile(t *testing.T) {
 		"ALMONER_CONFIG must be set in the environment or by --config, not in the settings file",
 		"ALMONER_LIMTI is not a known setting in the settings file: did you mean ALMONER_LIMIT?",
 		"ALMONER_PORT is not a known setting in the settings file",
-		"ALMONER_SOMETHING is not a known setting in the settings file",
-		"ALMONER_ON must be true or false")
-	expect(
-		t,
-		mistakes(t, "ALMONER_KEY=k", "ALMONER_CONFIG=/hush"),
-		"ALMONER_CONFIG names a file that cannot be read: no such file or directory",
-	)
+		"ALMONER_SOMETHING is not a known setting in the settings file", "ALMONER_ON must be true or false")
+	expect(t, mistakes(t, "ALMONER_KEY=k", "ALMONER_CONFIG=/hush"),
+		"ALMONER_CONFIG names a file that cannot be read: no such file or directory")
 }
 
 func TestLoad_ReportsUnknownNames(t *testing.T) {
 	expect(
 		t,
-		mistakes(
-			t,
-			"ALMONER_KEY=k",
-			"ALMONER_DATABASE_ULR=hush",
-			"ALMONER_=hush",
-			"ALMONER_ELEPHANT=hush",
-			"ALMONER_PORT=9000",
-			"almoner_key=hush",
-		),
+		mistakes(t, "ALMONER_KEY=k", "ALMONER_DATABASE_ULR=hush", "ALMONER_=hush", "ALMONER_ELEPHANT=hush",
+			"ALMONER_PORT=9000", "almoner_key=hush"),
 		"ALMONER_ is not a known setting",
 		"ALMONER_DATABASE_ULR is not a known setting: did you mean ALMONER_DATABASE_URL?",
 		"ALMONER_ELEPHANT is not a known setting",
@@ -301,43 +265,27 @@ func TestLoad_WarnsOfWorldReadableSecret(t *testing.T) {
 	warnings := func(file, above os.FileMode, environ ...string) []string {
 		t.Helper()
 		for name, mode := range map[string]os.FileMode{path: file, folder: above} {
-			if err := os.Chmod(name, mode); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(name, mode))
 		}
 		reading, err := Load(&config{}, environ)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return reading.Warnings
 	}
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(path, []byte("ALMONER_KEY=1"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(path, []byte("ALMONER_KEY=1"), 0o600)))
 	for above := top; above != "/" && above != os.TempDir(); above = filepath.Dir(above) {
-		if err := os.Chmod(above, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(above, 0o755))
 	}
 	file, own := "ALMONER_KEY_FILE="+path, "ALMONER_CONFIG="+path
-	expect(
-		t,
-		warnings(0o644, 0o755, file),
-		"ALMONER_KEY_FILE names a file with a secret that every user of this machine can read: run chmod o-rwx on it",
-	)
-	expect(
-		t,
-		warnings(0o644, 0o755, own),
-		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: run chmod o-rwx on it",
-	)
+	expect(t, warnings(0o644, 0o755, file),
+		"ALMONER_KEY_FILE names a file with a secret that every user of this machine can read: run chmod o-rwx on it")
+	expect(t, warnings(0o644, 0o755, own),
+		"ALMONER_CONFIG names a file with a secret that every user of this machine can read: run chmod o-rwx on it")
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", "ALMONER_LISTEN_FILE="+path)) // no secret
 	expect(t, warnings(0o644, 0o755, "ALMONER_KEY=k", own))                         // overridden secret
 	expect(t, warnings(0o640, 0o755, file))
 	expect(t, warnings(0o644, 0o750, file)) // other users cannot enter the folder
 	link := filepath.Join(top, "link")      // as in Kubernetes: the mode of the link does not count
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(path, link))
 	expect(t, warnings(0o644, 0o750, "ALMONER_KEY_FILE="+link))
 	if len(warnings(0o644, 0o755, "ALMONER_KEY_FILE="+link)) != 1 {
 		t.Error("no warning for a file behind a link")
@@ -349,5 +297,12 @@ func TestDescribe(t *testing.T) {
 	if len(got) != 6 || !got[1].Required || !got[1].Secret || got[0].Default == "" || got[0].Required ||
 		got[2].Doc != "A number." {
 		t.Errorf("%+v", got)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

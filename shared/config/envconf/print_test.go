@@ -13,38 +13,24 @@ func TestPrint_OmitsSecrets(t *testing.T) {
 		&config{},
 		[]string{"ALMONER_KEY=hush", "ALMONER_LIMIT_FILE=" + write(t, "7"), "ALMONER_ADDRESS=a\nb"},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reading.Warnings = []string{"look here"}
 	var text, object strings.Builder
-	if err := errors.Join(reading.Print(&text, false), reading.Print(&object, true)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(reading.Print(&text, false), reading.Print(&object, true)))
 	var lines []string
 	for line := range strings.Lines(text.String()) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
-	expect(
-		t,
-		lines,
-		"ALMONER_LISTEN 127.0.0.1:8081 default",
-		"ALMONER_KEY (set) environment",
-		"ALMONER_LIMIT 7 file "+reading.Values[2].Path,
-		"ALMONER_WAIT 2s default",
-		"ALMONER_ON false default",
-		`ALMONER_ADDRESS "a\nb" environment`,
-		"warning: look here",
-	)
+	expect(t, lines, "ALMONER_LISTEN 127.0.0.1:8081 default", "ALMONER_KEY (set) environment",
+		"ALMONER_LIMIT 7 file "+reading.Values[2].Path, "ALMONER_WAIT 2s default", "ALMONER_ON false default",
+		`ALMONER_ADDRESS "a\nb" environment`, "warning: look here")
 	var got struct {
 		OK                 bool
 		Settings           []Value
 		Mistakes, Warnings []string
 	}
 	if err := json.Unmarshal([]byte(object.String()), &got); err != nil || !got.OK ||
-		!slices.Equal(got.Settings, reading.Values) ||
-		len(got.Mistakes) != 0 ||
-		len(got.Warnings) != 1 {
+		!slices.Equal(got.Settings, reading.Values) || len(got.Mistakes) != 0 || len(got.Warnings) != 1 {
 		t.Errorf("%v %s", err, object.String())
 	}
 	if strings.Contains(text.String()+object.String(), "hush") {
@@ -60,20 +46,16 @@ func TestPrint_OmitsSettingsWithMistakes(t *testing.T) {
 	}
 	if reading.Print(&object, true) != nil ||
 		!strings.Contains(object.String(), `"ALMONER_LIMIT must be a whole number"`) ||
-		!strings.Contains(object.String(), `"ok": false`) ||
-		strings.Contains(object.String(), "hush") {
+		!strings.Contains(object.String(), `"ok": false`) || strings.Contains(object.String(), "hush") {
 		t.Error(object.String())
 	}
 }
 
 func TestPrintSettings(t *testing.T) {
 	var out strings.Builder
-	if err := PrintSettings(&out, Describe(config{}), false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, PrintSettings(&out, Describe(config{}), false))
 	for _, want := range []string{
-		"ALMONER_LISTEN (default: 127.0.0.1:8081)\n    Where to listen.\n",
-		"ALMONER_KEY (required, secret)\n",
+		"ALMONER_LISTEN (default: 127.0.0.1:8081)\n    Where to listen.\n", "ALMONER_KEY (required, secret)\n",
 		"ALMONER_ON (optional)\n",
 	} {
 		if !strings.Contains(out.String(), want) {

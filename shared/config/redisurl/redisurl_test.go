@@ -18,13 +18,10 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
+// limits are short: a test that needs an answer repeats its call.
 func limits() Limits {
-	return Limits{
-		Dial:        testkit.SilentStoreWait,
-		Call:        testkit.SilentStoreWait,
-		Pool:        2 * testkit.SilentStoreWait,
-		Connections: 4,
-	}
+	const short = testkit.SilentStoreWait / 10
+	return Limits{Dial: short, Call: short, Pool: 2 * short, Connections: 4}
 }
 
 func TestOpen_ChoosesClientByQuery(t *testing.T) {
@@ -70,29 +67,21 @@ func describe(client goredis.UniversalClient) string {
 // No kind of client retries by itself, and each ends with its caller's context.
 func TestOpen_ClientsDoNotRetry(t *testing.T) {
 	for _, url := range []string{
-		"redis://a:1",
-		"redis://a:1?max_retries=3",
-		"redis://a:1?master_name=m&max_retries=3",
+		"redis://a:1", "redis://a:1?max_retries=3", "redis://a:1?master_name=m&max_retries=3",
 	} {
 		client, err := Open(credential.Secret(url), limits())
 		must(t, err)
 		if o := client.(*goredis.Client).Options(); o.MaxRetries != 0 || o.DialerRetries != 1 ||
-			!o.ContextTimeoutEnabled ||
-			o.PoolSize != 4 ||
-			o.ReadTimeout != limits().Call {
+			!o.ContextTimeoutEnabled || o.PoolSize != 4 || o.ReadTimeout != limits().Call {
 			t.Errorf("%s: %+v", url, o)
 		}
 		_ = client.Close()
 	}
 	client, err := Open("redis://a:1?addr=b:1&max_retries=3&max_redirects=9", limits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = client.Close() }()
 	if o := client.(*goredis.ClusterClient).Options(); o.MaxRetries > 0 || o.MaxRedirects != redirects ||
-		o.DialerRetries != 1 ||
-		!o.ContextTimeoutEnabled ||
-		o.PoolSize != 4 {
+		o.DialerRetries != 1 || !o.ContextTimeoutEnabled || o.PoolSize != 4 {
 		t.Errorf("%+v", o)
 	}
 }
@@ -100,24 +89,14 @@ func TestOpen_ClientsDoNotRetry(t *testing.T) {
 // A replica may be behind: a URL that requests one is refused instead of using the master.
 func TestOpen_RefusesInvalidURLWithoutQuotingIt(t *testing.T) {
 	for _, url := range []string{
-		"",
-		"secret",
-		"http://:secret@x:1",
-		"redis://:secret@%zz",
-		"redis://:secret@a:1/secret",
-		"redis://:secret@a:1?nonsense=secret",
-		"redis://:secret@a:1?addr=b:1&nonsense=secret",
-		"http://:secret@x?addr=y:1",
-		"redis://:secret@a:1?addr=secret",
-		"redis://:secret@a:1?addr=b:1&read_only=true",
-		"redis://:secret@a:1?addr=b:1&route_by_latency=true",
-		"redis://:secret@a:1?addr=b:1&route_randomly=true",
-		"redis://:secret@a:1?master_name=",
-		"redis://:secret@a:1?master_name=m&nonsense=secret",
+		"", "secret", "http://:secret@x:1", "redis://:secret@%zz", "redis://:secret@a:1/secret",
+		"redis://:secret@a:1?nonsense=secret", "redis://:secret@a:1?addr=b:1&nonsense=secret",
+		"http://:secret@x?addr=y:1", "redis://:secret@a:1?addr=secret", "redis://:secret@a:1?addr=b:1&read_only=true",
+		"redis://:secret@a:1?addr=b:1&route_by_latency=true", "redis://:secret@a:1?addr=b:1&route_randomly=true",
+		"redis://:secret@a:1?master_name=", "redis://:secret@a:1?master_name=m&nonsense=secret",
 		"redis://:secret@a:1?master_name=m&replica_only=true",
 		"redis://:secret@a:1?master_name=m&route_by_latency=true",
-		"redis://:secret@a:1?master_name=m&route_randomly=true",
-		"http://:secret@a:1?master_name=m",
+		"redis://:secret@a:1?master_name=m&route_randomly=true", "http://:secret@a:1?master_name=m",
 	} {
 		if _, err := Open(credential.Secret(url), limits()); !errors.Is(err, ErrURL) ||
 			strings.Contains(err.Error(), "secret") {
@@ -157,10 +136,7 @@ func TestSentinel_ClientFollowsMaster(t *testing.T) {
 		n, err := client.Do(t.Context(), "WAIT", 2, 500).Int()
 		return errors.Join(err, unless(n == 2, "not every replica has it"))
 	})
-	asked := slices.IndexFunc(
-		s.Sentinels,
-		func(sentinel *localstore.Redis) bool { return isAskedBy(t, sentinel, name) },
-	)
+	asked := slices.IndexFunc(s.Sentinels, func(each *localstore.Redis) bool { return isAskedBy(t, each, name) })
 	if asked < 0 {
 		t.Fatal("the client is not connected to any Sentinel")
 	}
@@ -185,10 +161,9 @@ func unless(met bool, complaint string) error {
 
 // Callers depend on knowing whether a script may have run. Without a known master it has not.
 func TestSentinel_NoMasterIsDialError(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = silent.Close() }()
 	for _, host := range []string{silent.Addr().String(), "127.0.0.1:1"} {
 		client, err := Open(credential.Secret("redis://"+host+"?master_name=almoner"), limits())
@@ -244,7 +219,7 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

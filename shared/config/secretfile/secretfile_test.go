@@ -44,9 +44,7 @@ func (m *mount) path() string { return filepath.Join(m.dir, "secret") }
 
 func (m *mount) must(err error) {
 	m.Helper()
-	if err != nil {
-		m.Fatal(err)
-	}
+	must(m, err)
 }
 
 func (m *mount) put(content string) {
@@ -76,9 +74,7 @@ func withLogin(t *testing.T, address, user, password string) string {
 func TestPostgres_NewConnectionsUsePresentLogin(t *testing.T) {
 	database := testkit.NewDatabase(t)
 	admin, err := pgx.Connect(t.Context(), database.Superuser)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = admin.Close(context.Background()) })
 	execute := func(sql string) {
 		t.Helper()
@@ -96,9 +92,7 @@ func TestPostgres_NewConnectionsUsePresentLogin(t *testing.T) {
 	address := credential.Secret(withLogin(t, database.Authserver, first, "old"))
 	source := Postgres("ALMONER_DATABASE_URL", m.path(), address, logTo(&log))
 	pool, err := pg.Open(t.Context(), source, pg.Options{Connections: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer pool.Close()
 	user := func() (name string, err error) {
 		return name, pool.QueryRow(t.Context(), "select current_user").Scan(&name)
@@ -139,16 +133,12 @@ func TestRedis_NewConnectionsUsePresentPassword(t *testing.T) {
 	}
 	open := func() goredis.UniversalClient {
 		client, err := redisurl.OpenFromSource(source, limits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	}
 	client, later := open(), open()
-	if err := client.ConfigSet(t.Context(), "requirepass", "new").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ConfigSet(t.Context(), "requirepass", "new").Err())
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error("the connection did not stay:", err)
 	}
@@ -232,9 +222,7 @@ func TestFile_LogsThatItCanBeReadAgain(t *testing.T) {
 // A setting without a file, and one from a pipe, keep their value. A pipe can be read once.
 func TestFile_ReadsOnlyRegularFilesAgain(t *testing.T) {
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _, _ = read.Close(), write.Close() }()
 	for _, path := range []string{"", fmt.Sprint("/dev/fd/", read.Fd())} {
 		var log testkit.Log
@@ -299,5 +287,12 @@ func TestKeys_FollowFile(t *testing.T) {
 	if text := log.String(); strings.Count(text, "level=ERROR") != 1 || strings.Count(text, "setting changed") != 1 ||
 		strings.Contains(text, fresh) || strings.Contains(text, "hush") {
 		t.Error(text)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -25,22 +25,16 @@ var now = time.Unix(1_800_000_000, 0)
 func signed(t testing.TB, key jose.JSONWebKey, c Claims) string {
 	t.Helper()
 	signing, err := NewSigningKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token, err := Sign(signing, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return token.Reveal()
 }
 
 func newKey(t testing.TB, kid string) (private jose.JSONWebKey, public jose.JSONWebKeySet) {
 	t.Helper()
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private = jose.JSONWebKey{Key: raw, KeyID: kid}
 	return private, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{private.Public()}}
 }
@@ -64,12 +58,9 @@ func TestVerify_AcceptsSignedToken(t *testing.T) {
 	key, public := newKey(t, "k1")
 	want := claims()
 	got, err := Verify(signed(t, key, want), public, issuer, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got.Scope.Scope() != want.Scope.Scope() || got.GrantID != want.GrantID || got.Subject != want.Subject ||
-		got.Audience != want.Audience ||
-		!got.Expires.Equal(want.Expires) {
+		got.Audience != want.Audience || !got.Expires.Equal(want.Expires) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -131,17 +122,11 @@ func signAs(
 ) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	signed, err := signer.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
@@ -172,10 +157,7 @@ func TestVerify_RefusesForgeriesAndOtherEncodings(t *testing.T) {
 		"aud in two cases":     forge(t, key, Type, nil, func(p map[string]any) { p["AUD"] = p["aud"] }),
 		"no aud":               forge(t, key, Type, nil, func(p map[string]any) { delete(p, "aud") }),
 		"two aud": forge(t, key, Type, nil, func(p map[string]any) {
-			p["aud"] = []string{
-				issuer + "/v1",
-				issuer + "/mcp",
-			}
+			p["aud"] = []string{issuer + "/v1", issuer + "/mcp"}
 		}),
 		"no grant":    forge(t, key, Type, nil, func(p map[string]any) { delete(p, "grant_id") }),
 		"padding":     good + "=",
@@ -206,4 +188,11 @@ func FuzzVerify(f *testing.F) {
 			}
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -17,12 +17,7 @@ func TestClientID_IsStable(t *testing.T) {
 		t.Error("two addresses have the same identifier")
 	}
 	for _, neither := range []string{
-		"",
-		"claude",
-		"http://claude.ai/oauth",
-		"HTTPS://claude.ai/x",
-		registered + " ",
-		" " + address,
+		"", "claude", "http://claude.ai/oauth", "HTTPS://claude.ai/x", registered + " ", " " + address,
 	} {
 		if _, err := ClientID(neither); err == nil {
 			t.Errorf("%q is accepted", neither)

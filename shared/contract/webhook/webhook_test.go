@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,94 +17,38 @@ import (
 func TestCheckURL(t *testing.T) {
 	t.Parallel()
 	network := publicnet.New(publicnet.Options{})
-	for text, accepted := range map[string]bool{
-		"https://hooks.example.invalid/almoner?key=1": true,
-		"https://hooks.example.invalid:8443":          true,
-		"https://93.184.216.34/x":                     true,
-		"https://[2606:4700:4700::1111]/x":            true,
-		"https://bücher.example.invalid/":             true,
-
-		"":                                                         false,
-		"hooks.example.org":                                        false,
-		"http://hooks.example.invalid/":                            false,
-		"//hooks.example.invalid/":                                 false,
-		"https:hooks.example.invalid":                              false,
-		"https:///x":                                               false,
-		"https://user@hooks.example.org/":                          false,
-		"https://:@hooks.example.org/":                             false,
-		"https://@hooks.example.org/":                              false,
-		"https://hooks.example.org/#part":                          false,
-		"https://hooks.example.org/#":                              false,
-		"https://hooks.example.org:0/":                             false,
-		"https://hooks.example.org:65536/":                         false,
-		"https://hooks.example.org:/":                              false,
-		"https://hooks.example.org\\@a.b/":                         false,
-		"https://hooks.example.org/a b":                            false,
-		"https://hooks..example.org/":                              false,
-		"https://.example.org/":                                    false,
-		"https://a.example.invalid../":                             false,
-		"https://" + strings.Repeat("a", 64) + ".example.org/":     false,
-		"https://a.example.invalid/" + strings.Repeat("a", MaxURL): false,
-
-		"https://hooks/":                        false,
-		"https://resourceapi.:8443/":            false,
-		"https://localhost/":                    false,
-		"https://LOCALHOST/":                    false,
-		"https://localhost./":                   false,
-		"https://api.localhost/":                false,
-		"https://localhost.localdomain/":        false,
-		"https://ⓛocalhost/":                    false,
-		"https://%6cocalhost/":                  false,
-		"https://127.0.0.1/":                    false,
-		"https://127.0.0.1./":                   false,
-		"https://１２７.0.0.1/":                    false,
-		"https://127.0.0.1:8443/":               false,
-		"https://127.1/":                        false,
-		"https://127.0.1/":                      false,
-		"https://2130706433/":                   false,
-		"https://0x7f000001/":                   false,
-		"https://0x7f.1/":                       false,
-		"https://0X7F.0.0.1/":                   false,
-		"https://0177.0.0.1/":                   false,
-		"https://017700000001/":                 false,
-		"https://1.1.1.1:22/":                   false,
-		"https://1.1.1.1:25/":                   false,
-		"https://1.1.1.1:6667/":                 false,
-		"https://1.1.1.1:0/":                    false,
-		"https://1.1.1.1:8443/":                 true,
-		"https://1.1.1.1:22222/":                true,
-		"https://0/":                            false,
-		"https://0.0.0.0/":                      false,
-		"https://%31%32%37.0.0.1/":              false,
-		"https://10.1.2.3/":                     false,
-		"https://172.16.0.1/":                   false,
-		"https://192.168.1.1/":                  false,
-		"https://169.254.169.254/latest":        false,
-		"https://100.64.0.1/":                   false,
-		"https://224.0.0.1/":                    false,
-		"https://255.255.255.255/":              false,
-		"https://192.0.2.1/":                    false,
-		"https://[::1]/":                        false,
-		"https://[::]/":                         false,
-		"https://[0:0:0:0:0:0:0:1]/":            false,
-		"https://[::ffff:127.0.0.1]/":           false,
-		"https://[::ffff:7f00:1]/":              false,
-		"https://[::ffff:8.8.8.8]/":             false,
-		"https://[::127.0.0.1]/":                false,
-		"https://[64:ff9b::7f00:1]/":            false,
-		"https://[2002:7f00:1::]/":              false,
-		"https://[fe80::1%25lo]/":               false,
-		"https://[fc00::1]/":                    false,
-		"https://[ff02::1]/":                    false,
-		"https://example.1/":                    false,
-		"https://example.0x10/":                 false,
-		"https://exam\u200bple.localhost/":      false,
-		"https://hooks.example.org\t/":          false,
-		"https://hooks.example.org\r\n.x/":      false,
-		"https://127.0.0.1%00.example.invalid/": false,
-	} {
-		if message := CheckURL(context.Background(), network, text); (message == "") != accepted {
-			t.Errorf("%q: %q, want accepted %t", text, message, accepted)
+	accepted := []string{
+		"https://hooks.example.invalid/almoner?key=1", "https://hooks.example.invalid:8443",
+		"https://93.184.216.34/x", "https://[2606:4700:4700::1111]/x", "https://bücher.example.invalid/",
+		"https://1.1.1.1:8443/", "https://1.1.1.1:22222/",
+	}
+	refused := []string{
+		"", "hooks.example.org", "http://hooks.example.invalid/", "//hooks.example.invalid/",
+		"https:hooks.example.invalid", "https:///x", "https://user@hooks.example.org/",
+		"https://:@hooks.example.org/", "https://@hooks.example.org/", "https://hooks.example.org/#part",
+		"https://hooks.example.org/#", "https://hooks.example.org:0/", "https://hooks.example.org:65536/",
+		"https://hooks.example.org:/", "https://hooks.example.org\\@a.b/", "https://hooks.example.org/a b",
+		"https://hooks..example.org/", "https://.example.org/", "https://a.example.invalid../",
+		"https://" + strings.Repeat("a", 64) + ".example.org/",
+		"https://a.example.invalid/" + strings.Repeat("a", MaxURL), "https://hooks/", "https://resourceapi.:8443/",
+		"https://localhost/", "https://LOCALHOST/", "https://localhost./", "https://api.localhost/",
+		"https://localhost.localdomain/", "https://ⓛocalhost/", "https://%6cocalhost/", "https://127.0.0.1/",
+		"https://127.0.0.1./", "https://１２７.0.0.1/", "https://127.0.0.1:8443/", "https://127.1/", "https://127.0.1/",
+		"https://2130706433/", "https://0x7f000001/", "https://0x7f.1/", "https://0X7F.0.0.1/", "https://0177.0.0.1/",
+		"https://017700000001/", "https://1.1.1.1:22/", "https://1.1.1.1:25/", "https://1.1.1.1:6667/",
+		"https://1.1.1.1:0/", "https://0/", "https://0.0.0.0/", "https://%31%32%37.0.0.1/", "https://10.1.2.3/",
+		"https://172.16.0.1/", "https://192.168.1.1/", "https://169.254.169.254/latest", "https://100.64.0.1/",
+		"https://224.0.0.1/", "https://255.255.255.255/", "https://192.0.2.1/", "https://[::1]/", "https://[::]/",
+		"https://[0:0:0:0:0:0:0:1]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/",
+		"https://[::ffff:8.8.8.8]/", "https://[::127.0.0.1]/", "https://[64:ff9b::7f00:1]/",
+		"https://[2002:7f00:1::]/", "https://[fe80::1%25lo]/", "https://[fc00::1]/", "https://[ff02::1]/",
+		"https://example.1/", "https://example.0x10/", "https://exam\u200bple.localhost/",
+		"https://hooks.example.org\t/", "https://hooks.example.org\r\n.x/", "https://127.0.0.1%00.example.invalid/",
+	}
+	for _, text := range slices.Concat(accepted, refused) {
+		want := slices.Contains(accepted, text)
+		if message := CheckURL(context.Background(), network, text); (message == "") != want {
+			t.Errorf("%q: %q, want accepted %t", text, message, want)
 		}
 	}
 }

@@ -62,12 +62,7 @@ func TestOpen_RefusesAlteredText(t *testing.T) {
 		}
 	}
 	for _, other := range []string{
-		"",
-		"x",
-		text + "=",
-		text + "\n",
-		text[:20] + "\r\n" + text[20:],
-		text[:len(text)-1],
+		"", "x", text + "=", text + "\n", text[:20] + "\r\n" + text[20:], text[:len(text)-1],
 	} {
 		if _, err := b.Open(other); err == nil {
 			t.Errorf("another encoding was opened (%d characters)", len(other))

@@ -8,6 +8,7 @@ import (
 )
 
 func TestApply_NeedsCitus(t *testing.T) {
+	t.Parallel()
 	url, _ := freshDatabase(t)
 	var said strings.Builder
 	err := Distribute(t.Context(), url, []byte(`{"Reference": ["account.tenants"]}`), &said)
@@ -19,6 +20,7 @@ func TestApply_NeedsCitus(t *testing.T) {
 // A table that Citus does not convert keeps its privileges on columns: the service cannot choose the time of an audit
 // event, not even after an earlier release distributed the tables.
 func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
+	t.Parallel()
 	_, owner := freshDatabase(t)
 	exec := func(statements ...string) {
 		t.Helper()

@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -20,9 +21,7 @@ func freshDatabase(t *testing.T) (url string, connection *pgx.Conn) {
 	t.Helper()
 	url = testkit.NewDatabase(t).Owner
 	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = connection.Close(t.Context()) })
 	return url, connection
 }
@@ -38,14 +37,13 @@ func of(statements ...string) Migrations {
 }
 
 func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int)")
 	look := func(m Migrations) (int, string) {
 		t.Helper()
 		state, err := m.Look(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		difference, ok := errors.AsType[State](state.Err())
 		if !ok {
 			return 0, ""
@@ -93,6 +91,7 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 // A first migration that replaces earlier ones is applied to an empty database, and no longer to one that has only some
 // of those that it replaces.
 func TestUp_RefusesDatabaseBeforeFirstMigration(t *testing.T) {
+	t.Parallel()
 	url, connection := freshDatabase(t)
 	base := Migrations{Table: "goose_trial", Files: fstest.MapFS{
 		"00003_base.sql": {Data: []byte("-- +goose Up\ncreate table one (x int);\ncreate table two (x int);\n" +
@@ -132,9 +131,10 @@ func TestUp_RefusesDatabaseBeforeFirstMigration(t *testing.T) {
 }
 
 func TestUp_LockTimeoutRollsBack(t *testing.T) {
+	t.Parallel()
 	url, connection := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")
-	all.TryFor = time.Second
+	all.TryFor = time.Millisecond
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
@@ -142,16 +142,12 @@ func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	if err == nil {
 		_, err = reader.Exec(t.Context(), "select from one")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	applied, err := all.Up(t.Context(), url)
 	if err == nil || !strings.Contains(err.Error(), "run it again") || len(applied) > 0 {
 		t.Errorf("%v, %v", applied, err)
 	}
-	if err := reader.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reader.Rollback(t.Context()))
 	var left bool
 	if err := connection.QueryRow(t.Context(), "select to_regclass('two') is not null").Scan(&left); err != nil ||
 		left {
@@ -165,22 +161,19 @@ func TestUp_LockTimeoutRollsBack(t *testing.T) {
 // TestUp_WaitsWithoutDelayingRequests checks that requests wait only briefly behind a migration that waits for a table
 // in use, and that it is applied once the table is no longer in use.
 func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
+	t.Parallel()
 	url, connection := freshDatabase(t)
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
 	other, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = other.Close(t.Context()) }()
 	reader, err := connection.Begin(t.Context())
 	if err == nil {
 		_, err = reader.Exec(t.Context(), "select from one")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error, 1)
 	all := of("create table one (x int)", "alter table one add column y int")
 	all.TryFor = await.Long
@@ -198,9 +191,7 @@ func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
 		wait := time.Since(asked)
 		return wait > briefLockTimeout/2 && wait <= 2*briefLockTimeout // a busy machine delays single requests
 	})
-	if err := reader.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reader.Rollback(t.Context()))
 	if err := <-ended; err != nil {
 		t.Errorf("not applied: %v", err)
 	}
@@ -208,6 +199,7 @@ func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
 
 // A migration that creates an index waits for the transactions that began before it.
 func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
+	t.Parallel()
 	url, connection := freshDatabase(t)
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
 		t.Fatal(err)
@@ -216,20 +208,34 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	if err == nil {
 		_, err = writer.Exec(t.Context(), "insert into one (x) values (1)")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := of("create table one (x int)", "drop index concurrently if exists one_x", "create table three (x int)")
 	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
 		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
-	all.TryFor = time.Second // less than the transaction lasts
-	time.AfterFunc(2*time.Second, func() { _ = writer.Rollback(t.Context()) })
-	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 2 {
-		t.Errorf("%v, %v", applied, err)
-	}
+	all.TryFor = await.Long
+	observer, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	t.Cleanup(func() { _ = observer.Close(context.Background()) })
+	ended := make(chan error, 1)
+	go func() {
+		applied, err := all.Up(t.Context(), url)
+		if len(applied) != 2 {
+			err = fmt.Errorf("%v, %w", applied, err)
+		}
+		ended <- err
+	}()
+	await.True(t, "the index waits for longer than a migration that requests wait for", func() (waits bool) {
+		must(t, observer.QueryRow(t.Context(), `select coalesce(max(clock_timestamp() - query_start), '0') > $1
+			from pg_stat_activity where datname = current_database() and query ilike '%index concurrently%'
+			and wait_event_type = 'Lock' and pid <> pg_backend_pid()`, 2*briefLockTimeout).Scan(&waits))
+		return waits
+	})
+	must(t, writer.Rollback(t.Context()))
+	must(t, <-ended)
 }
 
 func TestUp_ConcurrentCallsApplyEachMigrationOnce(t *testing.T) {
+	t.Parallel()
 	url, _ := freshDatabase(t)
 	all := of("create table one (x int); select pg_sleep(0.5)", "create table two (x int)")
 	type result struct {
@@ -253,5 +259,12 @@ func TestUp_ConcurrentCallsApplyEachMigrationOnce(t *testing.T) {
 	}
 	if sum != 2 {
 		t.Errorf("%d were applied", sum)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

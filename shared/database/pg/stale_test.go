@@ -14,9 +14,7 @@ import (
 func pair(t *testing.T) (here, there net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = listener.Close() }()
 	if here, err = net.Dial("tcp", listener.Addr().String()); err != nil {
 		t.Fatal(err)
@@ -32,9 +30,7 @@ func pair(t *testing.T) (here, there net.Conn) {
 func TestReadable_DoesNotWaitForAnotherReader(t *testing.T) {
 	here, _ := pair(t)
 	raw, err := here.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reading := make(chan struct{})
 	began := sync.OnceFunc(func() { close(reading) })
 	go func() { // Read calls the function with the connection locked for readers, and then waits for data

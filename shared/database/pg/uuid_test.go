@@ -16,9 +16,7 @@ import (
 func connected(t *testing.T) *pgx.Conn {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), testkit.NewDatabase(t).Authserver)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
 	registerUUIDs(connection.TypeMap())
 	return connection
@@ -30,11 +28,8 @@ func TestCodec_RoundTripsIdentifiers(t *testing.T) {
 	var pointer, none *uuid.UUID
 	var text string
 	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid,
-		($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).
-		Scan(&value, &pointer, &none, &text)
-	if err != nil {
-		t.Fatal(err)
-	}
+		($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).Scan(&value, &pointer, &none, &text)
+	must(t, err)
 	if value != want || pointer == nil || *pointer != want || none != nil || text != want.String() {
 		t.Errorf("got %s, %v, %v and %s", value, pointer, none, text)
 	}
@@ -46,9 +41,7 @@ func TestCodec_RoundTripsLists(t *testing.T) {
 	var pointers []*uuid.UUID
 	err := db.QueryRow(t.Context(), `select $1::uuid[], $2::uuid[]`, want, []*uuid.UUID{&want[0], nil, &want[1]}).
 		Scan(&values, &pointers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !slices.Equal(values, want) {
 		t.Errorf("got %s", values)
 	}
@@ -117,5 +110,12 @@ func TestPlans_HandleNullAndWrongLength(t *testing.T) {
 	kept := got
 	if err := (plan{}).Scan(make([]byte, 15), &got); err == nil || got != kept {
 		t.Errorf("15 bytes: %s, %v", got, err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -24,12 +24,17 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
-func tempDir(t *testing.T) string {
+func must(t testing.TB, err error) {
 	t.Helper()
-	dir, err := TempDir("almoner-localstore-")
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := TempDir("almoner-localstore-")
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -37,9 +42,7 @@ func tempDir(t *testing.T) string {
 func startPostgres(t *testing.T, dir string) *Postgres {
 	t.Helper()
 	server, err := StartPostgres(t.Context(), Options{Dir: dir, Volatile: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(server.Stop)
 	return server
 }
@@ -66,6 +69,7 @@ func expect(t *testing.T, url, sql, want string) {
 }
 
 func TestPostgres_DataSurvivesStopAndKill(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
 	server := startPostgres(t, dir)
 	expect(t, server.URL, "show server_encoding", "UTF8")
@@ -77,20 +81,17 @@ func TestPostgres_DataSurvivesStopAndKill(t *testing.T) {
 	if _, err := query(t, server.URL, "select 'x'"); err == nil {
 		t.Fatal("a killed server answered")
 	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Restart(t.Context()))
 	expect(t, server.URL, "select word from kept", "here")
 	server.Stop()
 	expect(t, startPostgres(t, dir).URL, "select word from kept", "here")
 }
 
 func TestPostgres_ReplicaFollowsAndTakesOver(t *testing.T) {
+	t.Parallel()
 	primary := startPostgres(t, tempDir(t))
 	replica, err := StartReplica(t.Context(), primary, Options{Dir: tempDir(t), Volatile: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(replica.Stop)
 	if _, err := query(t, primary.URL, "create table kept as select 'here' as word"); !errors.Is(err, pgx.ErrNoRows) {
 		t.Fatal(err)
@@ -100,18 +101,15 @@ func TestPostgres_ReplicaFollowsAndTakesOver(t *testing.T) {
 		return err == nil && word == "here"
 	})
 	primary.Kill()
-	if err := replica.Promote(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, replica.Promote(t.Context()))
 	expect(t, replica.URL, "update kept set word = 'ours' returning word", "ours")
-	if err := primary.Follow(t.Context(), replica); err != nil {
-		t.Fatal(err)
-	}
+	must(t, primary.Follow(t.Context(), replica))
 	expect(t, primary.URL, "select word from kept", "ours")
 	expect(t, primary.URL, "select pg_is_in_recovery()::text", "true")
 }
 
 func TestPostgres_RequiresPassword(t *testing.T) {
+	t.Parallel()
 	server := startPostgres(t, tempDir(t))
 	_, err := query(t, strings.Replace(server.URL, superuser+":", superuser+":not", 1), "select 'x'")
 	if err == nil || !strings.Contains(err.Error(), "password") {
@@ -120,15 +118,12 @@ func TestPostgres_RequiresPassword(t *testing.T) {
 }
 
 func TestPostgres_PauseAndResume(t *testing.T) {
+	t.Parallel()
 	server := startPostgres(t, tempDir(t))
 	connection, err := pgx.Connect(t.Context(), server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = connection.Close(context.Background()) }()
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Pause())
 	answered := make(chan error, 1)
 	go func() { _, err := connection.Exec(context.Background(), "select 1"); answered <- err }()
 	select {
@@ -143,27 +138,25 @@ func TestPostgres_PauseAndResume(t *testing.T) {
 }
 
 func TestStartPostgres_RemovesStaleLockFile(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
 	server := startPostgres(t, dir)
 	server.Stop()
 	// The id of this process: it is running, but not a PostgreSQL of this directory.
 	stale := strconv.Itoa(os.Getpid()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
-	if err := os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600))
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 }
 
 // A session that hangs when its server is killed prevents the next start unless it is ended first. A session
 // of another server must not be ended.
 func TestStartPostgres_EndsOrphanedSessions(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
 	server, other := startPostgres(t, dir), startPostgres(t, tempDir(t))
 	session, bystander := connect(t, server.URL), connect(t, other.URL)
 	orphan := int(session.PgConn().PID())
-	if err := syscall.Kill(orphan, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(orphan, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(orphan, syscall.SIGKILL) })
 	if err := server.Current().Signal(syscall.SIGKILL); err != nil { // the server alone
 		t.Fatal(err)
@@ -184,28 +177,28 @@ func TestStartPostgres_EndsOrphanedSessions(t *testing.T) {
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = connection.Close(context.Background()) })
 	return connection
 }
 
 func TestStartPostgres_RefusesDirectoryInUse(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
 	startPostgres(t, dir)
-	if _, err := StartPostgres(t.Context(), Options{Dir: dir}); err == nil ||
-		!strings.Contains(err.Error(), "another PostgreSQL") {
+	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond) // in place of a minute
+	defer cancel()
+	_, err := StartPostgres(soon, Options{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "another PostgreSQL") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestStartPostgres_RefusesOtherMajorVersion(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
 	startPostgres(t, dir).Stop()
-	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600))
 	_, err := StartPostgres(t.Context(), Options{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "created by PostgreSQL 9, which is not installed") {
 		t.Errorf("got %v", err)
@@ -213,19 +206,17 @@ func TestStartPostgres_RefusesOtherMajorVersion(t *testing.T) {
 }
 
 func TestStartPostgres_RecoversFromInterruptedInitdb(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
-	if err := os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700))
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 }
 
 func TestStartPostgres_RootNeedsReachableDirectory(t *testing.T) {
+	t.Parallel()
 	closed := t.TempDir()
 	inside := filepath.Join(closed, "inside")
-	if err := os.Chmod(closed, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(closed, 0o700))
 	_, err := StartPostgres(t.Context(), Options{Dir: inside, Volatile: true})
 	switch {
 	case os.Geteuid() != 0 && err != nil:
@@ -236,10 +227,9 @@ func TestStartPostgres_RootNeedsReachableDirectory(t *testing.T) {
 }
 
 func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
+	t.Parallel()
 	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(server.Stop)
 	ask := func(command, want string) {
 		t.Helper()
@@ -251,25 +241,18 @@ func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
 	ask("CONFIG GET appendfsync", "*2|$11|appendfsync|$8|everysec")
 	ask("SET word here", "+OK")
 	server.Kill()
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Restart(t.Context()))
 	ask("GET word", "$4|here")
 	server.Stop()
-	if err := server.Forget(); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Forget())
+	must(t, server.Restart(t.Context()))
 	ask("GET word", "$-1")
 }
 
 func TestRedis_VolatileWritesFileBeforeEachReply(t *testing.T) {
+	t.Parallel()
 	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t), Volatile: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(server.Stop)
 	if got := redisAsk(t, server, "CONFIG GET appendfsync"); got != "*2|$11|appendfsync|$2|no" {
 		t.Errorf("appendfsync is %q, want no", got)
@@ -277,10 +260,9 @@ func TestRedis_VolatileWritesFileBeforeEachReply(t *testing.T) {
 }
 
 func TestRedis_RequiresPassword(t *testing.T) {
+	t.Parallel()
 	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(server.Stop)
 	server.password = "another"
 	if server.ping() == nil {
@@ -291,9 +273,7 @@ func TestRedis_RequiresPassword(t *testing.T) {
 func redisAsk(t *testing.T, server *Redis, command string) string {
 	t.Helper()
 	connection, err := net.Dial("tcp", server.address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = connection.Close() }()
 	if _, err := connection.Write([]byte("AUTH " + server.password + "\r\n" + command + "\r\nQUIT\r\n")); err != nil {
 		t.Fatal(err)
@@ -312,6 +292,7 @@ func redisAsk(t *testing.T, server *Redis, command string) string {
 }
 
 func TestFindPostgres_ReportsMissingProgram(t *testing.T) {
+	t.Parallel()
 	if _, err := findPostgres("", 9); !errors.Is(err, ErrMissing) {
 		t.Errorf("PostgreSQL 9: %v", err)
 	}
@@ -324,6 +305,7 @@ func TestFindPostgres_ReportsMissingProgram(t *testing.T) {
 }
 
 func TestRemoveAfterUs_RemovesDirectoryWhenLifelineCloses(t *testing.T) {
+	t.Parallel()
 	var dirs [2]string
 	var lifelines [2]io.Closer
 	for i := range dirs {
@@ -341,37 +323,28 @@ func TestRemoveAfterUs_RemovesDirectoryWhenLifelineCloses(t *testing.T) {
 		if !exists(dirs[i]) {
 			t.Fatal("a directory was removed too early")
 		}
-		if err := lifelines[i].Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lifelines[i].Close())
 		await.True(t, "the directory is removed", func() bool { return !exists(dirs[i]) })
 	}
 }
 
 // A killed process cannot clean up.
 func TestProcessDir_IsRemovedWhenProcessIsKilled(t *testing.T) {
+	t.Parallel()
 	const asChild = "ALMONER_TEST_PROCESS_DIR"
 	if os.Getenv(asChild) != "" {
 		dir, err := ProcessDir("almoner-test-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fmt.Println(dir)
 		select {} // until it is killed
 	}
 	program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	program.Env = append(os.Environ(), asChild+"=1")
 	out, err := program.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, program.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := strings.TrimSuffix(line, "\n")
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
@@ -385,6 +358,7 @@ func TestProcessDir_IsRemovedWhenProcessIsKilled(t *testing.T) {
 }
 
 func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {
+	t.Parallel()
 	end := outgoingPorts()
 	if end < lowestPort+1000 {
 		t.Fatalf("this machine gives ports from %d on to outgoing connections: widen the gap for these tests", end)
@@ -397,9 +371,7 @@ func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {
 	}
 	for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
 		listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if CheckPort(listener.Addr().(*net.TCPAddr).Port) == nil {
 			t.Errorf("a port in use on %s is reported as free", host)
 		}
@@ -408,12 +380,11 @@ func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {
 }
 
 func TestFreePort_ReturnsEachPortOnce(t *testing.T) {
+	t.Parallel()
 	given := map[int]bool{}
 	for range 300 {
 		port, err := FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if given[port] {
 			t.Fatalf("port %d was returned twice", port)
 		}
@@ -423,6 +394,7 @@ func TestFreePort_ReturnsEachPortOnce(t *testing.T) {
 
 // The socket stands for a reservation by another process.
 func TestFreePort_ReservesPortUntilSocketIsClosed(t *testing.T) {
+	t.Parallel()
 	port := 1 + rand.IntN(lowestPort-1) // which FreePort does not return
 	wants := func(want bool) {
 		t.Helper()
@@ -431,9 +403,7 @@ func TestFreePort_ReservesPortUntilSocketIsClosed(t *testing.T) {
 		}
 	}
 	socket, err := net.Listen("unix", reservation(port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wants(false)
 	_ = socket.Close()
 	wants(true)

@@ -248,19 +248,24 @@ var errPortTaken = errors.New("the port was taken by another program")
 // process of the network namespace, unless nearly all ports are for outgoing connections. It is outside the kernel's
 // range for outgoing connections: a port in that range may be taken at any moment, and a client that keeps retrying a
 // stopped server may even connect to itself, after which the server cannot start again.
-func FreePort() (int, error) {
+func FreePort() (int, error) { return FreePorts(1) }
+
+// FreePorts returns the first of count ports in a row that are free as FreePort's is.
+func FreePorts(count int) (first int, err error) {
 	end := outgoingPorts()
 	if end < lowestPort+1000 {
 		return kernelsChoice() // nearly all ports are for outgoing connections
 	}
 	for range portTries {
-		port := lowestPort + mathrand.IntN(end-lowestPort)
-		free, err := reserve(port)
-		if err != nil {
-			return 0, fmt.Errorf("find a free port: %w", err)
+		first := lowestPort + mathrand.IntN(end-lowestPort-count)
+		free := true
+		for port := first; free && port < first+count; port++ {
+			if free, err = reserve(port); err != nil {
+				return 0, fmt.Errorf("find a free port: %w", err)
+			}
 		}
 		if free {
-			return port, nil
+			return first, nil
 		}
 	}
 	return 0, errors.New("find a free port: there is none")

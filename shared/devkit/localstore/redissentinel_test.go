@@ -7,10 +7,9 @@ import (
 )
 
 func TestRedisSentinel_ReplacesKilledMaster(t *testing.T) {
+	t.Parallel()
 	s, err := StartRedisSentinel(t.Context(), Options{Dir: tempDir(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(s.Stop)
 	first := s.Master()
 	first.Kill()

@@ -11,23 +11,17 @@ import (
 // use makes a database, and returns its URLs and its identifier, which stays the same if the database is renamed.
 func (t template) use(test *testing.T, name string) (db Database, oid uint32) {
 	test.Helper()
-	if err := t.makeDatabase(test.Context(), name); err != nil {
-		test.Fatal(err)
-	}
+	must(test, t.makeDatabase(test.Context(), name))
 	db = t.database(name)
 	err := connect(test, db.Superuser).QueryRow(test.Context(),
 		"select oid from pg_database where datname = current_database()").Scan(&oid)
-	if err != nil {
-		test.Fatal(err)
-	}
+	must(test, err)
 	return db, oid
 }
 
 func TestNewDatabase_ReusesOnlyUnchangedDatabases(t *testing.T) {
 	made, err := ensureTemplate(t.Context(), ownServer(t)) // whose databases no other process takes
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Run("emptied", func(t *testing.T) { givesEmptiedDatabase(t, made) })
 	t.Run("changed", func(t *testing.T) { dropsChangedDatabases(t, made) })
 }
@@ -45,9 +39,7 @@ func givesEmptiedDatabase(t *testing.T, made template) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	if err := made.endDatabase(t.Context(), "test_first", true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, made.endDatabase(t.Context(), "test_first", true))
 	if _, err := pgx.Connect(t.Context(), first.Owner); codeOf(err) != "3D000" { // invalid_catalog_name
 		t.Errorf("the first test connects after its end: %v", err)
 	}

@@ -23,9 +23,7 @@ import (
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = connection.Close(context.Background()) })
 	return connection
 }
@@ -86,17 +84,13 @@ func TestNewDatabase_IsSeparateAndEndsWithTest(t *testing.T) {
 func ownServer(t *testing.T) string {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-testkit-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := localstore.StartPostgres(
 		t.Context(),
 		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(server.Stop)
 	return server.URL
 }
@@ -136,9 +130,7 @@ func replacesUnfinished(t *testing.T, server string, made template) {
 	admin := connect(t, server)
 	// As if the process that made it had died before the last statement.
 	_, err := admin.Exec(t.Context(), "alter database "+made.name+" with is_template false allow_connections true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := ensureTemplate(t.Context(), server)
 	if err != nil || again.name != made.name {
 		t.Fatalf("%v, %v", again.name, err)
@@ -185,4 +177,11 @@ func TestNewRedis_IsRemovedAfterKill(t *testing.T) {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err)
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

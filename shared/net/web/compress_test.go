@@ -69,9 +69,7 @@ func TestCompress_LongJSONThatClientAccepts(t *testing.T) {
 				return
 			}
 			plain, err := gzip.NewReader(answer.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			content, err := io.ReadAll(plain)
 			if err != nil || string(content) != long {
 				t.Errorf("%v, %d bytes", err, len(content))
@@ -124,14 +122,10 @@ func TestCompress_HeadHasFieldsOfGet(t *testing.T) {
 			fields := map[string][]string{}
 			for _, method := range []string{"GET", "HEAD"} {
 				r, err := http.NewRequest(method, server.URL, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r.Header.Set("Accept-Encoding", c.accepted)
 				response, err := http.DefaultTransport.RoundTrip(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				_ = response.Body.Close()
 				for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Type", "Vary", "ETag"} {
 					fields[method] = append(fields[method], name+": "+response.Header.Get(name))

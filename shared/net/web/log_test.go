@@ -85,9 +85,7 @@ func TestObserve_AccessLogNamesCaller(t *testing.T) {
 	log := NewLogger(&out, slog.LevelInfo)
 	c := Caller{Credential: uuid.New(), Workspace: uuid.New(), User: uuid.New(), Client: uuid.New()}
 	proxies, err := ParseProxies("192.0.2.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	handler := Observe(RecordAddress(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		RecordCaller(r.Context(), Caller{User: uuid.New(), Client: c.Client})
 		RecordCaller(r.Context(), Caller{Credential: c.Credential, Workspace: c.Workspace, User: c.User})

@@ -28,13 +28,9 @@ func pacedServer(t *testing.T, p pace, length int) (address string, ended <-chan
 func ask(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.(*net.TCPConn).SetReadBuffer(16<<10))
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +82,7 @@ func TestPace_ReadersGetEveryByte(t *testing.T) {
 	t.Parallel()
 	address, ended := pacedServer(t, pace{64 << 10, await.Long, await.Long}, 9<<20+1)
 	response, err := http.Get("http://" + address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	if n, err := io.Copy(io.Discard, response.Body); n != 9<<20+1 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
@@ -119,9 +113,7 @@ func TestPace_HandlerSetsLaterEnd(t *testing.T) {
 			})))
 			t.Cleanup(server.Close)
 			answer, err := http.Get(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			content, err := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
 			if whole := err == nil && len(content) == 10*128<<10; whole != longer {

@@ -54,9 +54,7 @@ func TestAwaitReady_AsksUntilReady(t *testing.T) {
 func TestAskReady_ReportsUnreachableServer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := listener.Addr().String()
 	_ = listener.Close()
 	if err := AskReady(t.Context(), address); err == nil ||

@@ -40,11 +40,16 @@ type Server struct {
 	Notice time.Duration
 	// Ready reports whether requests can be served. Serve calls it before it listens. nil means ready.
 	Ready func(context.Context) error
+
+	after func(time.Duration) <-chan time.Time // time.After, unless a test replaces it
 }
 
 // Serve listens and serves handler until ctx ends, then gives notice and lets requests in flight finish, for
 // up to 20 seconds. It calls ready once it listens.
 func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.Logger, ready func(net.Addr)) error {
+	if config.after == nil {
+		config.after = time.After
+	}
 	config.waitReady(ctx, log)
 	listener, err := listen(ctx, config.Address)
 	if err != nil {
@@ -66,7 +71,7 @@ func Serve(ctx context.Context, config Server, handler http.Handler, log *slog.L
 	select {
 	case err := <-stopped:
 		return fmt.Errorf("serve: %w", err)
-	case <-time.After(config.Notice):
+	case <-config.after(config.Notice):
 	}
 	if config.Notice > 0 {
 		if err := listener.end(); err != nil {

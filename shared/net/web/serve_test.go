@@ -25,9 +25,7 @@ func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 	var connections []net.Conn
 	for range peers {
 		connection, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = connection.Close() }()
 		_, _ = io.WriteString(connection, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		connections = append(connections, connection)
@@ -54,20 +52,12 @@ func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 	l := anyListener(t)
 	defer func() { _ = l.Close() }()
 	raw, err := l.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = before.Close() }()
-	if err := raw.Control(func(fd uintptr) { err = errors.Join(err, refuseHandshakes(int(fd))) }); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, raw.Control(func(fd uintptr) { err = errors.Join(err, refuseHandshakes(int(fd))) }))
+	must(t, err)
 	if late, err := net.DialTimeout("tcp", l.Addr().String(), 200*time.Millisecond); err == nil {
 		_ = late.Close()
 		t.Error("a new handshake succeeded")
@@ -76,9 +66,7 @@ func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 		t.Error(err)
 	}
 	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = accepted.Close() }()
 	_ = accepted.SetReadDeadline(time.Now().Add(await.Long))
 	if _, err := accepted.Read(make([]byte, 1)); err != nil {
@@ -89,9 +77,7 @@ func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 func anyListener(t *testing.T) listener {
 	t.Helper()
 	l, err := listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -116,9 +102,7 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 		stop()
 	}()
 	response, err := http.Get("http://" + (<-address).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = response.Body.Close()
 	if !response.Close {
 		t.Error("the response does not close the connection")
@@ -222,8 +206,7 @@ func TestServe_EndsSlowRequests(t *testing.T) {
 		// net/http reads these bodies itself.
 		"a body of OPTIONS *": {"OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", readTimeout},
 		"a body after a refusal": {
-			"POST / HTTP/1.1\r\nHost: x\r\nExpect: x\r\nContent-Length: 100\r\n\r\n",
-			readTimeout,
+			"POST / HTTP/1.1\r\nHost: x\r\nExpect: x\r\nContent-Length: 100\r\n\r\n", readTimeout,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,17 +245,14 @@ func TestServe_LeavesContextOfLongRequest(t *testing.T) {
 			}
 		})
 		for _, request := range []string{
-			"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody",
 		} {
 			if _, err := io.WriteString(client, request); err != nil {
 				t.Fatal(err)
 			}
 			response, err := http.ReadResponse(bufio.NewReader(client), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if response.StatusCode != http.StatusOK {
 				t.Errorf("the context of %q was cancelled", request)
 			}
@@ -327,3 +307,10 @@ func (p pipeListener) Close() error {
 }
 
 func (p pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -54,9 +54,7 @@ func TestObserve_HandlesPanicWithoutLoggingQuery(t *testing.T) {
 
 func TestClientAddress_TrustsOnlyNamedProxies(t *testing.T) {
 	proxies, err := ParseProxies("10.0.0.0/8, 192.0.2.7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range []struct{ remote, forwarded, want string }{
 		{"203.0.113.5:1", "198.51.100.1", "203.0.113.5"},
 		{"10.1.2.3:1", "198.51.100.1", "198.51.100.1"},
@@ -159,9 +157,7 @@ func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 	} {
 		asked.Store(0)
 		connection, err := net.Dial("tcp", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = io.WriteString(connection, first+second)
 		_ = connection.SetReadDeadline(time.Now().Add(await.Long))
 		_, _ = io.ReadAll(connection) // until the server has closed the connection
@@ -180,12 +176,14 @@ func TestServe_GivesNotice(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	address := make(chan net.Addr, 1)
-	served := make(chan error, 1)
+	served, noticeOver := make(chan error, 1), make(chan time.Time)
+	config := Server{
+		Address: "127.0.0.1:0",
+		Notice:  time.Hour,
+		after:   func(time.Duration) <-chan time.Time { return noticeOver },
+	}
 	go func() {
-		served <- Serve(ctx, Server{
-			Address: "127.0.0.1:0",
-			Notice:  5 * time.Second,
-		}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served <- Serve(ctx, config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, Leaving(r.Context()))
 		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
 	}()
@@ -193,9 +191,7 @@ func TestServe_GivesNotice(t *testing.T) {
 	ask := func() (body string, closes bool) {
 		t.Helper()
 		response, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		content, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		return string(content), response.Close
@@ -211,6 +207,7 @@ func TestServe_GivesNotice(t *testing.T) {
 	if body != "true" || !closes {
 		t.Errorf("during the notice: leaving %s, closing %t", body, closes)
 	}
+	close(noticeOver)
 	if err := <-served; err != nil {
 		t.Error(err)
 	}

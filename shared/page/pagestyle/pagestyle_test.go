@@ -21,17 +21,13 @@ func link(t *testing.T, sheet string) brand.Colour {
 		t.Fatalf("no colour of links in %s", sheet)
 	}
 	colour, err := brand.Parse(found[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return colour
 }
 
 func TestAccent_ReplacesColoursOfBothSchemes(t *testing.T) {
 	pale, err := brand.Parse("#ffe08a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	light, rest, _ := strings.Cut(Accent(pale), "@media")
 	if got := brand.Contrast(link(t, light), brand.LightGround); got < 4.5 {
 		t.Errorf("%.2f on light", got)
@@ -67,13 +63,9 @@ func TestFile_IsCompressedForClientsThatAcceptIt(t *testing.T) {
 		got := w.Body.String()
 		if compressed {
 			reader, err := gzip.NewReader(w.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			content, err := io.ReadAll(reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = string(content)
 		}
 		if got != text {
@@ -92,5 +84,12 @@ func TestFile_IsCompressedForClientsThatAcceptIt(t *testing.T) {
 	r.Header.Set("Accept-Encoding", "gzip")
 	if File([]byte("short"), nil).ServeHTTP(short, r); short.Body.String() != "short" {
 		t.Errorf("%v", short.Header())
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

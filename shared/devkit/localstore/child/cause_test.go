@@ -48,9 +48,7 @@ func TestOutcome_OfSignalQuotesFailureOnly(t *testing.T) {
 // The log of an earlier run does not count.
 func TestOutcome_IgnoresEarlierRuns(t *testing.T) {
 	spec := shell(t, `echo 'error: the disk is full'; echo 'clearing up'; exit 3`)
-	if err := os.WriteFile(spec.Log, []byte("error: of yesterday\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(spec.Log, []byte("error: of yesterday\n"), 0o600))
 	err := Run(t.Context(), spec)
 	if err == nil || err.Error() != "script ended with exit status 3: error: the disk is full" {
 		t.Errorf("%v", err)

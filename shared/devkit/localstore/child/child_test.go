@@ -28,11 +28,10 @@ func shell(t *testing.T, script string) Spec {
 }
 
 func TestStop_SendsPoliteSignalFirst(t *testing.T) {
+	t.Parallel()
 	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waitForLog(t, spec.Log, "ready")
 	c.Stop(syscall.SIGTERM, await.Long)
 	if got := c.Outcome(); got != "script ended: bye" {
@@ -41,15 +40,12 @@ func TestStop_SendsPoliteSignalFirst(t *testing.T) {
 }
 
 func TestStop_ReachesPausedChild(t *testing.T) {
+	t.Parallel()
 	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waitForLog(t, spec.Log, "ready")
-	if err := c.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Pause())
 	c.Stop(syscall.SIGTERM, await.Long)
 	if got := c.Outcome(); got != "script ended: bye" {
 		t.Errorf("outcome: %s", got)
@@ -57,15 +53,12 @@ func TestStop_ReachesPausedChild(t *testing.T) {
 }
 
 func TestStop_KillsPausedChildThatIgnoresSignal(t *testing.T) {
+	t.Parallel()
 	spec := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.05; done`)
 	c, err := Start(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waitForLog(t, spec.Log, "ready")
-	if err := c.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Pause())
 	c.Stop(syscall.SIGTERM, 100*time.Millisecond)
 	if got := c.Outcome(); !strings.Contains(got, "killed") {
 		t.Errorf("outcome: %s", got)
@@ -73,16 +66,13 @@ func TestStop_KillsPausedChildThatIgnoresSignal(t *testing.T) {
 }
 
 func TestPause_StopsChildrenInOtherGroups(t *testing.T) {
+	t.Parallel()
 	spec := shell(t, `setsid sh -c 'while :; do date +%N; sleep 0.02; done' & echo ready; wait`)
 	c, err := Start(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Kill()
 	waitForLog(t, spec.Log, "ready")
-	if err := c.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Pause())
 	children := childrenOf(c.PID())
 	if len(children) == 0 {
 		t.Fatal("the script has no child")
@@ -98,10 +88,9 @@ func TestPause_StopsChildrenInOtherGroups(t *testing.T) {
 }
 
 func TestStart_ChildHasOwnProcessGroup(t *testing.T) {
+	t.Parallel()
 	c, err := Start(shell(t, "sleep 60"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Kill()
 	if group, err := syscall.Getpgid(c.PID()); err != nil || group == syscall.Getpgrp() {
 		t.Errorf("it is in our process group %d, %v", group, err)
@@ -109,6 +98,7 @@ func TestStart_ChildHasOwnProcessGroup(t *testing.T) {
 }
 
 func TestRun_ReportsLastLine(t *testing.T) {
+	t.Parallel()
 	err := Run(t.Context(), shell(t, "echo first; echo the reason; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "the reason") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("got %v", err)
@@ -123,11 +113,10 @@ func TestRun_ReportsLastLine(t *testing.T) {
 // TestChild_DiesWithItsParent runs this test binary as a parent, kills it with SIGKILL and looks for its
 // child.
 func TestChild_DiesWithItsParent(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ALMONER_TEST_PARENT") != "" {
 		c, err := Start(Spec{Name: "sleeper", Path: "/bin/sleep", Args: []string{"300"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = os.Stdout.WriteString("child " + strconv.Itoa(c.PID()) + "\n")
 		<-c.Done()
 		return
@@ -135,12 +124,8 @@ func TestChild_DiesWithItsParent(t *testing.T) {
 	parent := exec.Command(os.Args[0], "-test.run=^TestChild_DiesWithItsParent$")
 	parent.Env = append(os.Environ(), "ALMONER_TEST_PARENT=1")
 	out, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, parent.Start())
 	pid := 0
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "child "); ok {
@@ -168,8 +153,13 @@ func waitForLog(t *testing.T, path, text string) {
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
+	must(t, err)
+	return info.Size()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.Size()
 }
