@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"debug/elf"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,36 +25,50 @@ import (
 
 const someCommit = "0123456789abcdef0123456789abcdef01234567"
 
-// TestBuild_IsReproducible builds one program from two copies of the sources in different directories. The files must
-// be the same, and so must the images with them.
+// compiled returns a program that is built once for all tests of the process, as for a release.
+func compiled(t *testing.T, program string) string {
+	t.Helper()
+	made, _ := builtPrograms.LoadOrStore(program, sync.OnceValues(func() (string, error) {
+		dir, err := localstore.ProcessDir("almoner-release-")
+		if err != nil {
+			return "", err
+		}
+		root, err := localstore.RepositoryRoot()
+		if err != nil {
+			return "", err
+		}
+		b := build{program, "amd64"}
+		file := filepath.Join(dir, b.file())
+		return file, b.compile(context.Background(), root, someCommit, file)
+	}))
+	file, err := made.(func() (string, error))()
+	must(t, err)
+	return file
+}
+
+var builtPrograms sync.Map // name → func() (string, error)
+
+// TestBuild_IsReproducible builds one program from a copy of the sources in another directory too. The files must be
+// the same, and so must the images with them.
 func TestBuild_IsReproducible(t *testing.T) {
 	t.Parallel()
 	root, err := localstore.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	b, dir := build{"resourceapi", "amd64"}, t.TempDir()
+	for _, module := range []string{"shared", b.program} {
+		copied := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(root, module), dir)
+		if out, err := copied.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
-	b := build{"resourceapi", "amd64"}
+	elsewhere := filepath.Join(dir, b.file())
+	must(t, b.compile(t.Context(), dir, someCommit, elsewhere))
 	var programs, digests, archives [2]string
-	for i := range programs {
-		dir := filepath.Join(t.TempDir(), strings.Repeat("x", 1+10*i))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for _, module := range []string{"shared", b.program} {
-			copied := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(root, module), dir)
-			if out, err := copied.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-		}
-		file := filepath.Join(dir, b.file())
-		if err := b.compile(t.Context(), dir, someCommit, file); err != nil {
-			t.Fatal(err)
-		}
-		archive := filepath.Join(dir, "image.tar")
+	for i, file := range []string{compiled(t, b.program), elsewhere} {
+		archive := filepath.Join(t.TempDir(), "image.tar")
 		files := map[string]string{b.file(): file, build{b.program, "arm64"}.file(): file}
-		if digests[i], err = writeImage(b.program, someCommit, files, []byte("licences"), archive); err != nil {
-			t.Fatal(err)
-		}
+		digests[i], err = writeImage(b.program, someCommit, files, []byte("licences"), archive)
+		must(t, err)
 		programs[i], archives[i] = sumOf(t, file), sumOf(t, archive)
 		if i == 0 {
 			isStatic(t, file)
@@ -67,18 +83,14 @@ func TestBuild_IsReproducible(t *testing.T) {
 func sumOf(t *testing.T, file string) string {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
 func isStatic(t *testing.T, file string) {
 	t.Helper()
 	program, err := elf.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = program.Close() }()
 	libraries, err := program.ImportedLibraries()
 	if err != nil || len(libraries) > 0 || program.Section(".interp") != nil {
@@ -104,29 +116,21 @@ func imageHolds(t *testing.T, archive, digest string, b build) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	top, err := index.IndexManifest()
 	if err != nil || len(top.Manifests) != 1 || top.Manifests[0].Digest.String() != digest {
 		t.Fatalf("%+v %v, want %s", top, err, digest)
 	}
 	several, err := index.ImageIndex(top.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, err := several.IndexManifest()
 	if err != nil || len(manifest.Manifests) != 2 {
 		t.Fatalf("%+v %v", manifest, err)
 	}
 	image, err := several.Image(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !config.Created.IsZero() || config.Architecture != b.architecture || config.Config.User != user ||
 		config.Config.Entrypoint[0] != "/"+b.program {
 		t.Errorf("%+v", config)
@@ -152,22 +156,16 @@ func namesIn(t *testing.T, image v1.Image) map[string]int64 {
 	t.Helper()
 	modes := map[string]int64{}
 	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, layer := range layers {
 		content, err := layer.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for reader := tar.NewReader(content); ; {
 			header, err := reader.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			modes[header.Name] = header.Mode
 			if header.ModTime.Unix() != 0 || header.Uid != 0 || header.Uname != "" {
 				t.Errorf("%s depends on the machine: %+v", header.Name, header)
@@ -182,20 +180,14 @@ func namesIn(t *testing.T, image v1.Image) map[string]int64 {
 func TestRelease_SumsMatchAndBaseNamesImages(t *testing.T) {
 	t.Parallel()
 	root, err := localstore.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := release{root, someCommit, t.TempDir()}
 	digest := "sha256:" + strings.Repeat("a", 64)
 	if err := r.writeDeploy(t.Context(), map[string]string{"authserver": digest}); err == nil {
 		t.Error("an image is missing")
 	}
-	if err := r.writeDeploy(t.Context(), map[string]string{"authserver": digest, "resourceapi": digest}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.writeSums(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.writeDeploy(t.Context(), map[string]string{"authserver": digest, "resourceapi": digest}))
+	must(t, r.writeSums())
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", sums)
 	check.Dir = r.out
 	if out, err := check.CombinedOutput(); err != nil || !strings.Contains(string(out), "almoner-deploy") {
@@ -245,5 +237,12 @@ func TestBuilds_CoverBothProgramsAndArchitectures(t *testing.T) {
 		if ports[b.program] == "" {
 			t.Errorf("%s has no port", b.program)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -19,9 +19,7 @@ const composeFile = root + "/deploy/compose.yaml"
 // answers returns the settings that a user of the compose file must give.
 func answers() []string {
 	return []string{
-		"GATEWAY_API_HOST=api.example.org",
-		"GATEWAY_APP_HOST=app.example.org",
-		"GATEWAY_TLS=ops@example.org",
+		"GATEWAY_API_HOST=api.example.org", "GATEWAY_APP_HOST=app.example.org", "GATEWAY_TLS=ops@example.org",
 		"COMMIT=" + commit,
 	}
 }
@@ -29,9 +27,7 @@ func answers() []string {
 func load(t *testing.T, environ []string) (*types.Project, error) {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{composeFile}, cli.WithEnv(environ), cli.WithResolvedPaths(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return options.LoadProject(t.Context())
 }
 
@@ -39,9 +35,7 @@ func load(t *testing.T, environ []string) (*types.Project, error) {
 func project(t *testing.T) *types.Project {
 	t.Helper()
 	p, err := load(t, answers())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -61,18 +55,14 @@ func TestCompose_SendsMailWithItsOverlay(t *testing.T) {
 	files := []string{composeFile, root + "/deploy/compose/mail.yaml"}
 	read := func(environ []string) (*types.Project, error) {
 		options, err := cli.NewProjectOptions(files, cli.WithEnv(environ), cli.WithResolvedPaths(true))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return options.LoadProject(t.Context())
 	}
 	if _, err := read(answers()); err == nil || !strings.Contains(err.Error(), "ALMONER_MAIL_FROM") {
 		t.Errorf("without a sender: %v", err)
 	}
 	p, err := read(append(answers(), "ALMONER_MAIL_FROM=Almoner <almoner@example.org>"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if file := p.Secrets["smtp_url"].File; !strings.HasSuffix(file, "/deploy/secrets/smtp_url") {
 		t.Errorf("the secret is at %s", file)
 	}
@@ -109,10 +99,8 @@ func loose(s types.ServiceConfig) []string {
 	}
 	complain(!slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.CapAdd, needed), "it has capabilities")
 	complain(!slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "it may gain privileges")
-	complain(
-		s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0,
-		"it has host access",
-	)
+	complain(s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.Devices) > 0,
+		"it has host access")
 	limits := s.Deploy
 	unlimited := limits == nil || limits.Resources.Limits == nil || limits.Resources.Limits.NanoCPUs <= 0 ||
 		limits.Resources.Limits.MemoryBytes <= 0 || limits.Resources.Limits.Pids <= 0
@@ -131,8 +119,7 @@ func loose(s types.ServiceConfig) []string {
 		secret := regexp.MustCompile(`KEY|PASSWORD|SECRET|DATABASE_URL|REDIS_URL`).MatchString(name)
 		complain(
 			secret && !(strings.HasSuffix(name, "_FILE") && value != nil && strings.HasPrefix(*value, "/run/secrets/")),
-			name+" is not a file",
-		)
+			name+" is not a file")
 	}
 	for _, mount := range s.Volumes {
 		complain(mount.Type == types.VolumeTypeBind && !mount.ReadOnly, "it may write to the host's "+mount.Source)
@@ -260,18 +247,12 @@ func TestSecretsScript_GivesAuthserverItsOwnRedisUser(t *testing.T) {
 	makeSecrets(t, dir)
 	read := func(name string) string {
 		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(content)
 	}
 	write := func(name, content string) {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o444); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(filepath.Join(dir, name)))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o444))
 	}
 	operators := read("redis_password")
 	write("redis_url", "redis://:"+operators+"@redis:6379/0")
@@ -279,9 +260,7 @@ func TestSecretsScript_GivesAuthserverItsOwnRedisUser(t *testing.T) {
 	others := read("resourceapi_redis_url")
 	makeSecrets(t, dir)
 	address, err := url.Parse(read("redis_url"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	password, _ := address.User.Password()
 	if address.User.Username() != "authserver" || password == operators || len(password) < 20 {
 		t.Errorf("authserver connects as %q", address.User.Username())

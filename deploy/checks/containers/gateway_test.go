@@ -21,16 +21,12 @@ import (
 func TestCompose_GatewayReadsOurCaddyfile(t *testing.T) {
 	s := project(t).Services["gateway"]
 	ours, err := filepath.Abs(root + "/deploy/gateway/Caddyfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if mount := mounted(s, "/etc/caddy/Caddyfile"); mount.Source != ours || !mount.ReadOnly {
 		t.Errorf("Caddy reads %+v", mount)
 	}
 	content, err := os.ReadFile(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name := range s.Environment {
 		if strings.HasPrefix(name, "GATEWAY_") && !bytes.Contains(content, []byte("{$"+name+"}")) &&
 			!bytes.Contains(content, []byte("{$"+name+":")) {
@@ -53,8 +49,7 @@ func TestCompose_GatewayReadsOurCaddyfile(t *testing.T) {
 func TestCompose_GatewayCertificatesOutliveTheContainer(t *testing.T) {
 	s := project(t).Services["gateway"]
 	if mount := mounted(s, "/data/caddy"); mount.Type != types.VolumeTypeVolume || mount.Source == "" ||
-		mount.ReadOnly ||
-		s.Environment["XDG_DATA_HOME"] != nil {
+		mount.ReadOnly || s.Environment["XDG_DATA_HOME"] != nil {
 		t.Errorf("the mount of Caddy's data directory is %+v", mount)
 	}
 }
@@ -81,16 +76,9 @@ func TestCompose_TracesNeedACollector(t *testing.T) {
 	const collector = "http://collector.internal:4318"
 	for named, tracing := range map[string]string{"": "", collector: "tracing"} {
 		p, err := load(t, append(answers(), "OTEL_EXPORTER_OTLP_ENDPOINT="+named, "OTEL_TRACES_SAMPLER_ARG=0.5"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range []string{
-			"gateway",
-			"authserver-1",
-			"authserver-2",
-			"resourceapi-1",
-			"resourceapi-2",
-			"worker",
+			"gateway", "authserver-1", "authserver-2", "resourceapi-1", "resourceapi-2", "worker",
 		} {
 			endpoint := setting(p.Services[name], "OTEL_EXPORTER_OTLP_ENDPOINT")
 			share := setting(p.Services[name], "OTEL_TRACES_SAMPLER_ARG")
@@ -120,13 +108,9 @@ func TestCompose_GatewayProgramStartsWithItsCapability(t *testing.T) {
 		t.Skip(err)
 	}
 	cat, err := exec.LookPath("cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(newDir(t), "cat")
-	if err := copyFile(cat, file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, copyFile(cat, file))
 	mayBindAnyPort(t, file)
 	s := project(t).Services["gateway"]
 	start := func(capabilities []string) (string, error) {
@@ -136,19 +120,8 @@ func TestCompose_GatewayProgramStartsWithItsCapability(t *testing.T) {
 		}
 		uid, gid, _ := strings.Cut(s.User, ":")
 		// The shell in between has no capabilities, like an engine's process when it executes the container's program.
-		command := exec.CommandContext(
-			t.Context(),
-			setpriv,
-			"--reuid="+uid,
-			"--regid="+gid,
-			"--clear-groups",
-			"--no-new-privs",
-			"--inh-caps=-all",
-			"--bounding-set="+bounding,
-			"sh",
-			"-c",
-			file+" /proc/self/status",
-		)
+		command := exec.CommandContext(t.Context(), setpriv, "--reuid="+uid, "--regid="+gid, "--clear-groups",
+			"--no-new-privs", "--inh-caps=-all", "--bounding-set="+bounding, "sh", "-c", file+" /proc/self/status")
 		output, err := command.CombinedOutput()
 		return string(output), err
 	}

@@ -32,9 +32,7 @@ type host struct {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := localstore.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
@@ -64,9 +62,7 @@ func newHost(t *testing.T) *host {
 func (h *host) secret(name string) string {
 	h.t.Helper()
 	content, err := os.ReadFile(filepath.Join(h.secrets, name))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	return strings.TrimSpace(string(content))
 }
 
@@ -76,10 +72,7 @@ func tool(t *testing.T, name string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	private := filepath.Join(os.Getenv("ALMONER_TEST_TOOLS"), "root")
 	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin",
-		"/usr/bin",
-		"/usr/local/bin",
-		private + "/usr/lib/postgresql/*/bin",
+		"/usr/lib/postgresql/*/bin", "/usr/bin", "/usr/local/bin", private + "/usr/lib/postgresql/*/bin",
 		private + "/usr/bin",
 	} {
 		found, _ := filepath.Glob(filepath.Join(pattern, name)) // the one error is a malformed pattern
@@ -103,14 +96,10 @@ func (h *host) startPostgres() string {
 	server, err := localstore.StartPostgres(h.t.Context(), localstore.Options{
 		Dir: filepath.Join(newDir(h.t), "postgres"), Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true,
 	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	h.t.Cleanup(server.Stop)
 	address, err := url.Parse(server.URL)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	database := h.project.Services["postgres"].Environment["POSTGRES_DB"]
 	h.psql(server.URL, "-c", "create database "+*database)
 	address.Path = "/" + *database
@@ -143,9 +132,7 @@ func (h *host) newLoginsConnect(database string) {
 
 func (h *host) psql(database string, arguments ...string) {
 	h.t.Helper()
-	output, err := tool(
-		h.t,
-		"psql",
+	output, err := tool(h.t, "psql",
 		slices.Concat([]string{"--no-psqlrc", "-v", "ON_ERROR_STOP=1", "-d", database}, arguments)...).CombinedOutput()
 	if err != nil {
 		h.t.Fatalf("psql %v: %v: %s", arguments, err, output)
@@ -172,13 +159,9 @@ func (h *host) startRedis() string {
 		}
 		arguments = append(arguments, argument)
 	}
-	server := tool(
-		h.t,
-		h.project.Services["redis"].Command[0],
+	server := tool(h.t, h.project.Services["redis"].Command[0],
 		append(arguments, "--port", port, "--bind", "127.0.0.1")...)
-	if err := server.Start(); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, server.Start())
 	h.t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	h.eventually("Redis", func() string {
 		reply, _ := h.redis(port, "ping")

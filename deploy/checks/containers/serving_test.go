@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -57,31 +57,17 @@ func (h *host) container(name string) container {
 		}
 		return copyFile(path, filepath.Join(c.root, relative))
 	})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	places := []string{
-		"//authserver:8081",
-		h.places["//authserver:8081"],
-		":9090",
-		freeAddress(h.t),
-		"127.0.0.1:8083",
-		freeAddress(h.t),
-		":8081",
-		h.own[name],
-		":8082",
-		h.own[name],
+		"//authserver:8081", h.places["//authserver:8081"], ":9090", freeAddress(h.t), "127.0.0.1:8083",
+		freeAddress(h.t), ":8081", h.own[name], ":8082", h.own[name],
 	}
 	c.places = strings.NewReplacer(places...)
 	stores := strings.NewReplacer("postgres:5432", h.places["postgres:5432"], "redis:6379", h.places["redis:6379"])
-	if err := os.MkdirAll(filepath.Join(c.root, "run/secrets"), 0o755); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, os.MkdirAll(filepath.Join(c.root, "run/secrets"), 0o755))
 	for _, secret := range s.Secrets {
 		path, content := filepath.Join(c.root, "run/secrets", secret.Source), stores.Replace(h.secret(secret.Source))
-		if err := os.WriteFile(path, []byte(content), 0o444); err != nil {
-			h.t.Fatal(err)
-		}
+		must(h.t, os.WriteFile(path, []byte(content), 0o444))
 	}
 	return c
 }
@@ -103,9 +89,7 @@ func (c container) start() (stop func() error) {
 	var log bytes.Buffer
 	command := c.command(t, c.environ(), c.service.Command...)
 	command.Stdout, command.Stderr = &log, &log
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, command.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
 	t.Cleanup(func() {
@@ -171,11 +155,15 @@ func TestCompose_StartsAndStops(t *testing.T) {
 	h.storesAreHealthy()
 	h.redisKeepsWhatItIsTold()
 	h.redisUsersKeepToTheirOwn()
-	for _, name := range slices.Sorted(maps.Keys(stops)) {
-		if err := stops[name](); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+	var ends sync.WaitGroup
+	for name, stop := range stops {
+		ends.Go(func() {
+			if err := stop(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
+	ends.Wait()
 }
 
 // answers checks responses that need the parts to be connected.
@@ -188,9 +176,7 @@ func (h *host) answers() {
 		"http://" + h.own["resourceapi-1"] + "/v1/programmes/programmes": "UNAUTHENTICATED",
 	} {
 		response, err := http.Get(path)
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		must(h.t, err)
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil || !strings.Contains(string(body), want) {
@@ -231,9 +217,7 @@ func complaint(command *exec.Cmd) string {
 func (h *host) redisPassword(name string) string {
 	h.t.Helper()
 	parsed, err := url.Parse(h.secret(name))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	password, _ := parsed.User.Password()
 	return password
 }
@@ -255,8 +239,7 @@ func (h *host) redisUsersKeepToTheirOwn() {
 		},
 	} {
 		for _, operators := range []string{
-			"keys *", "flushall", "config get dir", "acl list", "client list", "script flush",
-			"subscribe x", "info",
+			"keys *", "flushall", "config get dir", "acl list", "client list", "script flush", "subscribe x", "info",
 		} {
 			attempts[operators] = false
 		}

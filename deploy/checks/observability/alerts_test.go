@@ -26,6 +26,7 @@ func promtool(t *testing.T) string {
 // TestAlerts_RulesAreValidAndFire runs promtool. alerts_test.yaml has example series: each alert fires in its
 // example and not just below its threshold.
 func TestAlerts_RulesAreValidAndFire(t *testing.T) {
+	t.Parallel()
 	tool := promtool(t)
 	for _, arguments := range [][]string{
 		{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yaml"},

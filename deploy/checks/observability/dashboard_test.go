@@ -34,6 +34,7 @@ func expressions(panels []panel) []string {
 }
 
 func TestDashboard_ExpressionsAreValid(t *testing.T) {
+	t.Parallel()
 	tool := promtool(t)
 	content, err := os.ReadFile(filepath.Join(folder, "dashboard.json"))
 	if err != nil {

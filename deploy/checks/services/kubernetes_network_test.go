@@ -22,21 +22,14 @@ type peer struct {
 // ours returns the pods of a workload.
 func (c cluster) ours(t *testing.T, name string) peer {
 	t.Helper()
-	for _, w := range c.workloads() {
-		if w.name == name {
-			return peer{namespace: "almoner", name: name, labels: w.template.Labels, template: w.template}
-		}
-	}
-	t.Fatalf("there is no workload %s", name)
-	return peer{}
+	w := find(t, "workload "+name, c.workloads(), func(w workload) bool { return w.name == name })
+	return peer{namespace: "almoner", name: name, labels: w.template.Labels, template: w.template}
 }
 
 func matches(t *testing.T, selector *meta.LabelSelector, of map[string]string) bool {
 	t.Helper()
 	chosen, err := meta.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return chosen.Matches(labels.Set(of))
 }
 
@@ -81,24 +74,18 @@ func (c cluster) allows(t *testing.T, from, to peer, protocol core.Protocol, por
 	t.Helper()
 	out, in := len(from.template.Labels) == 0, len(to.template.Labels) == 0 // not our pods
 	for _, policy := range c.policies {
+		meets := func(ports []networking.NetworkPolicyPort, peers []networking.NetworkPolicyPeer, end peer) bool {
+			return isPort(ports, to, protocol, port) && slices.ContainsFunc(peers,
+				func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, end) })
+		}
 		if from.template.Labels != nil && matches(t, &policy.Spec.PodSelector, from.labels) {
 			for _, rule := range policy.Spec.Egress {
-				out = out ||
-					isPort(rule.Ports, to, protocol, port) &&
-						slices.ContainsFunc(
-							rule.To,
-							func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, to) },
-						)
+				out = out || meets(rule.Ports, rule.To, to)
 			}
 		}
 		if to.template.Labels != nil && matches(t, &policy.Spec.PodSelector, to.labels) {
 			for _, rule := range policy.Spec.Ingress {
-				in = in ||
-					isPort(rule.Ports, to, protocol, port) &&
-						slices.ContainsFunc(
-							rule.From,
-							func(p networking.NetworkPolicyPeer) bool { return isPeer(t, p, policy.Namespace, from) },
-						)
+				in = in || meets(rule.Ports, rule.From, from)
 			}
 		}
 	}
@@ -106,12 +93,12 @@ func (c cluster) allows(t *testing.T, from, to peer, protocol core.Protocol, por
 }
 
 func TestNetworkPolicies_DenyByDefault(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	for _, w := range c.workloads() {
 		shut := slices.ContainsFunc(c.policies, func(p networking.NetworkPolicy) bool {
 			return matches(t, &p.Spec.PodSelector, w.template.Labels) && len(p.Spec.Ingress) == 0 &&
-				len(p.Spec.Egress) == 0 &&
-				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress) &&
+				len(p.Spec.Egress) == 0 && slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeIngress) &&
 				slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
 		})
 		if !shut {
@@ -131,6 +118,7 @@ func TestNetworkPolicies_DenyByDefault(t *testing.T) {
 }
 
 func TestNetworkPolicies_AllowOnlyListedConnections(t *testing.T) {
+	t.Parallel()
 	base, c := render(t, "base"), example(t)
 	for i := range base.policies {
 		base.policies[i].Namespace = "almoner"
@@ -142,86 +130,60 @@ func TestNetworkPolicies_AllowOnlyListedConnections(t *testing.T) {
 	}
 	at := func(address string) peer { return peer{name: address, address: address} }
 	gateway, monitoring := pod("gateway", nil), pod("monitoring", nil)
+	public := at("151.101.1.1")
 	stranger, neighbour := pod("elsewhere", nil), pod("almoner", nil)
 	dns := pod("kube-system", map[string]string{"k8s-app": "kube-dns"})
+	const allowed, forbidden = true, false
 	for _, line := range []struct {
-		from, to peer
-		port     int32
-		may      bool
+		from []peer
+		to   []peer
+		port int32
+		may  bool
 	}{
-		{gateway, authserver, 8081, true},
-		{gateway, resourceapi, 8082, true},
-		{gateway, authserver, 8082, false},
-		{stranger, authserver, 8081, false},
-		{neighbour, authserver, 8081, false},
-		{monitoring, authserver, 8081, false},
-		{stranger, resourceapi, 8082, false},
-		{neighbour, resourceapi, 8082, false},
-		{at("203.0.113.9"), authserver, 8081, false},
-		{resourceapi, authserver, 8081, true},
-		{authserver, resourceapi, 8082, false},
-		{worker, authserver, 8081, false},
-		{migrate, authserver, 8081, false},
-		{worker, resourceapi, 8082, false},
-		{authserver, monitoring, 4318, true},
-		{resourceapi, monitoring, 4318, true},
-		{worker, monitoring, 4318, true},
-		{migrate, monitoring, 4318, false},
-		{authserver, monitoring, 9090, false},
-		{authserver, stranger, 4318, false},
-		{resourceapi, at("151.101.1.1"), 4318, false},
-		{authserver, dns, 53, true},
-		{resourceapi, dns, 53, true},
-		{worker, dns, 53, true},
-		{migrate, dns, 53, true},
-		{authserver, pod("kube-system", nil), 53, false},
-		{authserver, stranger, 443, false},
-		{authserver, at("151.101.1.1"), 443, true},
-		{authserver, at("2606:4700::1111"), 443, true},
-		{authserver, at("151.101.1.1"), 80, false},
-		{resourceapi, at("151.101.1.1"), 443, false},
-		{worker, at("151.101.1.1"), 443, true},
-		{worker, at("151.101.1.1"), 25, false},
-		{worker, at("10.0.0.1"), 443, false},
-		{worker, at("169.254.169.254"), 443, false},
-		{migrate, at("151.101.1.1"), 443, false},
-		{authserver, at("10.0.0.1"), 443, false},
-		{authserver, at("172.20.1.1"), 443, false},
-		{authserver, at("192.168.1.1"), 443, false},
-		{authserver, at("169.254.169.254"), 443, false},
-		{authserver, at("100.100.100.200"), 443, false},
-		{authserver, at("127.0.0.1"), 443, false},
-		{authserver, at("224.0.0.1"), 443, false},
-		{authserver, at("::1"), 443, false},
-		{authserver, at("fd00:ec2::254"), 443, false},
-		{authserver, at("fe80::1"), 443, false},
-		{authserver, at("2002:a00:1::"), 443, false},
-		{authserver, at("64:ff9b::a00:1"), 443, false},
-		{authserver, at("::ffff:10.0.0.1"), 443, false},
+		{[]peer{gateway, resourceapi}, []peer{authserver}, 8081, allowed},
+		{[]peer{stranger, neighbour, monitoring, worker, migrate}, []peer{authserver}, 8081, forbidden},
+		{[]peer{at("203.0.113.9")}, []peer{authserver}, 8081, forbidden},
+		{[]peer{gateway}, []peer{authserver}, 8082, forbidden},
+		{[]peer{gateway}, []peer{resourceapi}, 8082, allowed},
+		{[]peer{stranger, neighbour, authserver, worker}, []peer{resourceapi}, 8082, forbidden},
+		{[]peer{authserver, resourceapi, worker}, []peer{monitoring}, 4318, allowed},
+		{[]peer{migrate}, []peer{monitoring}, 4318, forbidden},
+		{[]peer{authserver}, []peer{monitoring}, 9090, forbidden},
+		{[]peer{authserver}, []peer{stranger}, 4318, forbidden},
+		{[]peer{resourceapi}, []peer{public}, 4318, forbidden},
+		{[]peer{authserver, resourceapi, worker, migrate}, []peer{dns}, 53, allowed},
+		{[]peer{authserver}, []peer{pod("kube-system", nil)}, 53, forbidden},
+		{[]peer{authserver}, []peer{public, at("2606:4700::1111")}, 443, allowed},
+		{[]peer{worker}, []peer{public}, 443, allowed},
+		{[]peer{resourceapi, migrate}, []peer{public}, 443, forbidden},
+		{[]peer{authserver}, []peer{public}, 80, forbidden},
+		{[]peer{worker}, []peer{public}, 25, forbidden},
+		{[]peer{worker}, []peer{at("10.0.0.1"), at("169.254.169.254")}, 443, forbidden},
+		{[]peer{authserver}, []peer{
+			stranger, at("10.0.0.1"), at("172.20.1.1"), at("192.168.1.1"), at("169.254.169.254"),
+			at("100.100.100.200"), at("127.0.0.1"), at("224.0.0.1"), at("::1"), at("fd00:ec2::254"), at("fe80::1"),
+			at("2002:a00:1::"), at("64:ff9b::a00:1"), at("::ffff:10.0.0.1"),
+		}, 443, forbidden},
 	} {
-		for where, within := range map[string]cluster{"base": base, "example": c} {
-			protocol := core.ProtocolTCP
-			if line.port == 53 {
-				protocol = core.ProtocolUDP
-			}
-			if got := within.allows(t, line.from, line.to, protocol, line.port); got != line.may {
-				t.Errorf(
-					"%s: %s %s to %s:%d: %v",
-					where,
-					line.from.namespace,
-					line.from.name,
-					line.to.name,
-					line.port,
-					got,
-				)
+		protocol := core.ProtocolTCP
+		if line.port == 53 {
+			protocol = core.ProtocolUDP
+		}
+		for _, from := range line.from {
+			for _, to := range line.to {
+				for where, within := range map[string]cluster{"base": base, "example": c} {
+					if got := within.allows(t, from, to, protocol, line.port); got != line.may {
+						t.Errorf("%s: %s %s to %s:%d: %v", where, from.namespace, from.name, to.name, line.port, got)
+					}
+				}
 			}
 		}
 	}
 	for _, port := range []int32{465, 587} { // mail servers
-		if base.allows(t, authserver, at("151.101.1.1"), core.ProtocolTCP, port) ||
-			!c.allows(t, authserver, at("151.101.1.1"), core.ProtocolTCP, port) ||
+		if base.allows(t, authserver, public, core.ProtocolTCP, port) ||
+			!c.allows(t, authserver, public, core.ProtocolTCP, port) ||
 			c.allows(t, authserver, at("10.0.0.1"), core.ProtocolTCP, port) ||
-			c.allows(t, resourceapi, at("151.101.1.1"), core.ProtocolTCP, port) {
+			c.allows(t, resourceapi, public, core.ProtocolTCP, port) {
 			t.Errorf("port %d: only authserver of the example may reach public mail servers", port)
 		}
 	}

@@ -5,29 +5,24 @@ import (
 	"testing"
 	"time"
 
+	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 )
 
 func TestContainers_MeetRestrictedStandard(t *testing.T) {
+	t.Parallel()
 	standards, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	restricted := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
 	for _, w := range example(t).workloads() {
 		for _, result := range standards.EvaluatePod(restricted, &w.template.ObjectMeta, &w.template.Spec) {
 			if !result.Allowed {
-				t.Errorf(
-					"%s: the restricted standard forbids: %s, %s",
-					w.name,
-					result.ForbiddenReason,
-					result.ForbiddenDetail,
-				)
+				t.Errorf("%s: the restricted standard forbids: %s, %s", w.name, result.ForbiddenReason,
+					result.ForbiddenDetail)
 			}
 		}
 		if mounts := w.template.Spec.AutomountServiceAccountToken; mounts == nil || *mounts {
@@ -48,17 +43,13 @@ func TestContainers_MeetRestrictedStandard(t *testing.T) {
 // TestContainers_HaveResourceLimits checks that GOMEMLIMIT is nine parts in 32 of the memory limit, and that requests
 // are set for the scheduler.
 func TestContainers_HaveResourceLimits(t *testing.T) {
+	t.Parallel()
 	for _, w := range example(t).workloads() {
 		for _, c := range w.containers() {
 			memory := c.Resources.Limits[core.ResourceMemory]
 			if request := c.Resources.Requests[core.ResourceMemory]; memory.IsZero() || request.Cmp(memory) != 0 {
-				t.Errorf(
-					"%s/%s: the memory request is %s, the limit %s",
-					w.name,
-					c.Name,
-					request.String(),
-					memory.String(),
-				)
+				t.Errorf("%s/%s: the memory request is %s, the limit %s", w.name, c.Name, request.String(),
+					memory.String())
 				continue
 			}
 			if cpu := c.Resources.Requests[core.ResourceCPU]; cpu.IsZero() {
@@ -86,21 +77,12 @@ func valueOf(c core.Container, name string) string {
 	return ""
 }
 
-func selects(t *testing.T, selector *meta.LabelSelector, w workload) bool {
-	t.Helper()
-	chosen, err := meta.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return chosen.Matches(labels.Set(w.template.Labels))
-}
-
 // selected returns the workloads whose pods match a selector.
 func (c cluster) selected(t *testing.T, selector *meta.LabelSelector) []string {
 	t.Helper()
 	var names []string
 	for _, w := range c.workloads() {
-		if selects(t, selector, w) {
+		if matches(t, selector, w.template.Labels) {
 			names = append(names, w.name)
 		}
 	}
@@ -108,6 +90,7 @@ func (c cluster) selected(t *testing.T, selector *meta.LabelSelector) []string {
 }
 
 func TestSelectors_MatchTheirPods(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	means := func(what string, selector *meta.LabelSelector, name string) {
 		t.Helper()
@@ -142,13 +125,8 @@ func TestSelectors_MatchTheirPods(t *testing.T) {
 // deployment returns the workload of a Deployment.
 func (c cluster) deployment(t *testing.T, name string) workload {
 	t.Helper()
-	for _, d := range c.deployments {
-		if d.Name == name {
-			return workload{d.Name, d.Spec.Template}
-		}
-	}
-	t.Fatalf("there is no Deployment %s", name)
-	return workload{}
+	d := find(t, "Deployment "+name, c.deployments, func(d apps.Deployment) bool { return d.Name == name })
+	return workload{d.Name, d.Spec.Template}
 }
 
 // portOf returns the number of a named port, or 0.
@@ -166,6 +144,7 @@ func portOf(template core.PodTemplateSpec, name string) int32 {
 // TestDeployments_KeepAPodDuringDisruption checks that a pod runs while a node is drained: there are at least two pods
 // and a budget of one.
 func TestDeployments_KeepAPodDuringDisruption(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	minimum := map[string]int32{}
 	for _, d := range c.deployments {
@@ -202,6 +181,7 @@ func TestDeployments_KeepAPodDuringDisruption(t *testing.T) {
 }
 
 func TestPods_GracePeriodCoversShutdown(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	for _, d := range c.deployments {
 		container := d.Spec.Template.Spec.Containers[0]

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
@@ -23,6 +22,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A cluster holds every object of an overlay.
@@ -43,13 +44,11 @@ type cluster struct {
 const secretsFolder = "example/secrets/"
 
 // files returns deploy/kubernetes in memory, with secrets.
-func files(t *testing.T) filesys.FileSystem {
+func files(t testing.TB) filesys.FileSystem {
 	t.Helper()
 	inMemory := filesys.MakeFsInMemory()
 	write := func(path string, content []byte) {
-		if err := inMemory.WriteFile("/"+path, content); err != nil {
-			t.Fatal(err)
-		}
+		must(t, inMemory.WriteFile("/"+path, content))
 	}
 	root := os.DirFS(filepath.Join(repository(), "deploy", "kubernetes"))
 	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -60,9 +59,7 @@ func files(t *testing.T) filesys.FileSystem {
 		write(path, content)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range []string{"owner-database-url", "authserver-database-url", "resourceapi-database-url"} {
 		write(secretsFolder+name, []byte("postgres://user:password@stores.invalid/almoner\n"))
 	}
@@ -77,7 +74,7 @@ func files(t *testing.T) filesys.FileSystem {
 }
 
 // render builds a folder of deploy/kubernetes as kubectl apply -k does, and decodes it.
-func render(t *testing.T, folder string) cluster {
+func render(t testing.TB, folder string) cluster {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files(t), "/"+folder)
 	if err != nil {
@@ -86,9 +83,7 @@ func render(t *testing.T, folder string) cluster {
 	var c cluster
 	for _, object := range made.Resources() {
 		text, err := object.AsYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := c.add(object.GetKind(), object.GetApiVersion(), text); err != nil {
 			t.Errorf("%s: %s %s: %v", folder, object.GetKind(), object.GetName(), err)
 		}
@@ -97,19 +92,7 @@ func render(t *testing.T, folder string) cluster {
 }
 
 // example returns the example overlay, which most tests use: base with the additions of one deployment.
-func example(t *testing.T) cluster {
-	t.Helper()
-	return rendered(t)
-}
-
-var rendered = func() func(t *testing.T) cluster {
-	var once sync.Once
-	var c cluster
-	return func(t *testing.T) cluster {
-		once.Do(func() { c = render(t, "example") })
-		return c
-	}
-}()
+var example = testkit.Once(func(t testing.TB) cluster { return render(t, "example") })
 
 func (c *cluster) add(kind, version string, text []byte) error {
 	switch version + " " + kind {
@@ -166,7 +149,18 @@ func (c cluster) workloads() []workload {
 	return all
 }
 
+// find returns the first object for which is returns true.
+func find[T any](t *testing.T, what string, all []T, is func(T) bool) T {
+	t.Helper()
+	i := slices.IndexFunc(all, is)
+	if i < 0 {
+		t.Fatalf("there is no %s", what)
+	}
+	return all[i]
+}
+
 func TestObjects_DecodeStrictly(t *testing.T) {
+	t.Parallel()
 	base := render(t, "base")
 	for _, w := range base.workloads() {
 		if w.template.Namespace != "" {

@@ -45,61 +45,25 @@ func goesTo(t *testing.T, route gatewayapi.HTTPRoute, path string) gatewayapi.HT
 
 func (c cluster) route(t *testing.T, name string) gatewayapi.HTTPRoute {
 	t.Helper()
-	for _, route := range c.routes {
-		if route.Name == name {
-			return route
-		}
-	}
-	t.Fatalf("there is no HTTPRoute %s", name)
-	return gatewayapi.HTTPRoute{}
+	return find(t, "HTTPRoute "+name, c.routes, func(route gatewayapi.HTTPRoute) bool { return route.Name == name })
 }
 
 // TestRoutes_MatchTheLocalGateway checks that the routes agree with the gateway of make run.
 func TestRoutes_MatchTheLocalGateway(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	for _, path := range []string{
-		"/",
-		"/v1",
-		"/v1/",
-		"/v1/account",
-		"/v1/account/",
-		"/v1/account/oauth/token",
-		"/v1/accounts",
-		"/v1/accountancy/x",
-		"/v1/programmes/programmes",
-		"/v1/docs",
-		"/v1/openapi.json",
-		"/v1/engage/public/embed.js",
-		"/mcp",
-		"/mcp/",
-		"/mcp/x",
-		"/authorize",
-		"/authorize/",
-		"/authorized",
-		"/token",
-		"/token/x",
-		"/tokens",
-		"/register",
-		"/register/x",
-		"/.well-known/oauth-authorization-server",
-		"/.well-known/oauth-authorization-server/v1",
-		"/.well-known/oauth-authorization-server/mcp",
-		"/.well-known/openid-configuration",
-		"/.well-known/openid-configuration/v1",
-		"/.well-known/openid-configuration/mcp",
-		"/.well-known/oauth-protected-resource",
-		"/.well-known/oauth-protected-resource/v1",
-		"/.well-known/oauth-protected-resource/mcp",
-		"/.well-known/",
-		"/.well-known/jwks.json",
-		"/.well-known/jwks.json/x",
-		"/mcp/.well-known/oauth-authorization-server",
-		"/mcp/.well-known/openid-configuration",
-		"/mcp/.well-known/oauth-protected-resource",
-		"/mcp/.well-known/openid-configuration/x",
-		"/login",
-		"/settings/user",
-		"/oauth/authorize",
+		"/", "/v1", "/v1/", "/v1/account", "/v1/account/", "/v1/account/oauth/token", "/v1/accounts",
+		"/v1/accountancy/x", "/v1/programmes/programmes", "/v1/docs", "/v1/openapi.json", "/v1/engage/public/embed.js",
+		"/mcp", "/mcp/", "/mcp/x", "/authorize", "/authorize/", "/authorized", "/token", "/token/x", "/tokens",
+		"/register", "/register/x", "/.well-known/oauth-authorization-server",
+		"/.well-known/oauth-authorization-server/v1", "/.well-known/oauth-authorization-server/mcp",
+		"/.well-known/openid-configuration", "/.well-known/openid-configuration/v1",
+		"/.well-known/openid-configuration/mcp", "/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-protected-resource/v1", "/.well-known/oauth-protected-resource/mcp", "/.well-known/",
+		"/.well-known/jwks.json", "/.well-known/jwks.json/x", "/mcp/.well-known/oauth-authorization-server",
+		"/mcp/.well-known/openid-configuration", "/mcp/.well-known/oauth-protected-resource",
+		"/mcp/.well-known/openid-configuration/x", "/login", "/settings/user", "/oauth/authorize",
 	} {
 		want := map[bool]gatewayapi.ObjectName{true: "authserver", false: "resourceapi"}[gateway.IsAccount(path)]
 		if got := goesTo(t, c.route(t, "api"), path).Name; got != want {
@@ -117,6 +81,7 @@ var claims = []string{"Forwarded", "X-Real-IP", "X-Request-Id", "Traceparent", "
 // TestRoutes_HideProbesAndRemoveClaims checks that callers outside cannot reach probes and metrics, and that their
 // trace and request IDs are removed.
 func TestRoutes_HideProbesAndRemoveClaims(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	for _, name := range []string{"api", "app"} {
 		route := c.route(t, name)
@@ -143,17 +108,13 @@ func TestRoutes_HideProbesAndRemoveClaims(t *testing.T) {
 }
 
 func TestRoutes_MatchServiceAddresses(t *testing.T) {
+	t.Parallel()
 	c := example(t)
-	settings := c.config(
-		t,
-		"almoner",
-		c.deployments[0].Spec.Template.Spec.Containers[0].EnvFrom[0].ConfigMapRef.Name,
-	).Data
+	settings := c.config(t, "almoner",
+		c.deployments[0].Spec.Template.Spec.Containers[0].EnvFrom[0].ConfigMapRef.Name).Data
 	for name, variable := range map[string]string{"api": "ALMONER_BASE_URL", "app": "ALMONER_APP_URL"} {
 		address, err := url.Parse(settings[variable])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		route := c.route(t, name)
 		if len(route.Spec.Hostnames) != 1 || string(route.Spec.Hostnames[0]) != address.Host ||
 			address.Scheme != "https" {

@@ -15,6 +15,7 @@ import (
 // TestManifests_StartHealthyServices starts the real binaries as the manifests say, with real stores: the Job
 // succeeds, every probe succeeds, and every port is listened on.
 func TestManifests_StartHealthyServices(t *testing.T) {
+	t.Parallel()
 	stores := newStores(t)
 	c := example(t)
 	put := func(command invocation, of string) {
@@ -27,9 +28,7 @@ func TestManifests_StartHealthyServices(t *testing.T) {
 			if path == "" {
 				continue
 			}
-			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(value), 0o600))
 		}
 	}
 	for _, job := range c.jobs {

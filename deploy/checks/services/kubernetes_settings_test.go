@@ -36,24 +36,16 @@ func (c cluster) command(t *testing.T, namespace string, container core.Containe
 
 func (c cluster) config(t *testing.T, namespace, name string) core.ConfigMap {
 	t.Helper()
-	for _, config := range c.configs {
-		if config.Namespace == namespace && config.Name == name {
-			return config
-		}
-	}
-	t.Fatalf("there is no ConfigMap %s in %q", name, namespace)
-	return core.ConfigMap{}
+	return find(t, "ConfigMap "+namespace+"/"+name, c.configs, func(config core.ConfigMap) bool {
+		return config.Namespace == namespace && config.Name == name
+	})
 }
 
 func (c cluster) secret(t *testing.T, namespace, name string) core.Secret {
 	t.Helper()
-	for _, secret := range c.secrets {
-		if secret.Namespace == namespace && secret.Name == name {
-			return secret
-		}
-	}
-	t.Fatalf("there is no Secret %s in %q", name, namespace)
-	return core.Secret{}
+	return find(t, "Secret "+namespace+"/"+name, c.secrets, func(secret core.Secret) bool {
+		return secret.Namespace == namespace && secret.Name == name
+	})
 }
 
 // mounted writes the Secrets that a container mounts to directories and returns these by mount path.
@@ -72,9 +64,7 @@ func (c cluster) mounted(t *testing.T, namespace string, pod core.PodSpec, conta
 			}
 			places[mount.MountPath] = t.TempDir()
 			for key, value := range c.secret(t, namespace, volume.Secret.SecretName).Data {
-				if err := os.WriteFile(filepath.Join(places[mount.MountPath], key), value, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(places[mount.MountPath], key), value, 0o600))
 			}
 		}
 	}
@@ -106,6 +96,7 @@ func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, conta
 }
 
 func TestSettings_AreKnownToTheBinaries(t *testing.T) {
+	t.Parallel()
 	example(t).each(t, func(name string, command invocation) {
 		if err := command.Offered(t); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -137,6 +128,7 @@ func TestSettings_AreKnownToTheBinaries(t *testing.T) {
 }
 
 func TestSettings_OnlyTheWorkerProcessesSubmissions(t *testing.T) {
+	t.Parallel()
 	example(t).each(t, func(name string, command invocation) {
 		if name == "resourceapi" && command.Environment["ALMONER_WORKER"] != "false" {
 			t.Errorf("resourceapi: ALMONER_WORKER is %q", command.Environment["ALMONER_WORKER"])
@@ -147,6 +139,7 @@ func TestSettings_OnlyTheWorkerProcessesSubmissions(t *testing.T) {
 // TestMigration_CanBeAppliedFirst checks that -l app.kubernetes.io/name=migrate selects everything that the Job
 // needs.
 func TestMigration_CanBeAppliedFirst(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	for _, j := range c.jobs {
 		label := j.Labels["app.kubernetes.io/name"]
@@ -161,8 +154,7 @@ func TestMigration_CanBeAppliedFirst(t *testing.T) {
 		}
 		pod := j.Spec.Template.Spec
 		if len(pod.InitContainers) != 1 || !strings.Contains(pod.InitContainers[0].Image, "authserver") ||
-			len(pod.Containers) != 1 ||
-			!strings.Contains(pod.Containers[0].Image, "resourceapi") {
+			len(pod.Containers) != 1 || !strings.Contains(pod.Containers[0].Image, "resourceapi") {
 			t.Errorf("Job %s: authserver's migrations must run before resourceapi's", j.Name)
 		}
 	}
@@ -172,6 +164,7 @@ func TestMigration_CanBeAppliedFirst(t *testing.T) {
 const maxConnections = 200
 
 func TestSettings_ConnectionsFitPostgresLimit(t *testing.T) {
+	t.Parallel()
 	c := example(t)
 	most := map[string]int32{}
 	for _, d := range c.deployments {

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/config/envconf"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/version"
@@ -36,7 +37,7 @@ const (
 	// binariesVariable names a directory with prebuilt binaries, as `make test` provides it.
 	binariesVariable = "ALMONER_TEST_BINARIES"
 
-	answersWithin = time.Minute
+	answersWithin = await.Long
 )
 
 // These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
@@ -87,13 +88,9 @@ var binaries = sync.OnceValues(func() (string, error) {
 func (i invocation) Path(t testing.TB) string {
 	t.Helper()
 	dir, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path, err := filepath.Abs(filepath.Join(dir, i.Binary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
@@ -189,9 +186,7 @@ func (i invocation) Start(t testing.TB) *startedProcess {
 	for name := range i.Environment {
 		if strings.HasSuffix(name, "_LISTEN") {
 			port, err := localstore.FreePort()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p.Addresses[name] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		}
 	}
@@ -201,9 +196,7 @@ func (i invocation) Start(t testing.TB) *startedProcess {
 	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var output bytes.Buffer
 	process.Stdout, process.Stderr = &output, &output
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, process.Start())
 	go func() {
 		_ = process.Wait()
 		close(p.ended)
@@ -266,13 +259,9 @@ func newStores(t testing.TB) map[string]string {
 func redisUser(t testing.TB, address, service string) string {
 	t.Helper()
 	rules, err := os.ReadFile(filepath.Join(repository(), "deploy/compose/redis-"+service+".acl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	parsed, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	password := newKey()
 	arguments := []string{"-h", parsed.Hostname(), "-p", parsed.Port(), "ACL", "SETUSER", service, "on", ">" + password}
 	arguments = append(arguments, strings.Fields(string(rules))...)

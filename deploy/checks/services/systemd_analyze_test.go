@@ -21,9 +21,7 @@ const oldest = 250
 func systemdVersion(t *testing.T, program string) int {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var number int
 	if _, err := fmt.Sscanf(string(out), "systemd %d", &number); err != nil {
 		t.Fatalf("%q: %v", out, err)
@@ -32,6 +30,7 @@ func systemdVersion(t *testing.T, program string) int {
 }
 
 func TestUnits_PassSystemdAnalyze(t *testing.T) {
+	t.Parallel()
 	program, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("systemd-analyze is not installed: only the other tests check the units")
@@ -43,34 +42,20 @@ func TestUnits_PassSystemdAnalyze(t *testing.T) {
 	binaries := filepath.Dir(invocation{Binary: "authserver"}.Path(t)) + "/"
 	for _, s := range services(t) {
 		content, err := os.ReadFile(filepath.Join(folder(), s.template))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		units = append(units, filepath.Join(dir, s.file))
 		moved := strings.ReplaceAll(string(content), programs, binaries) // it checks that the program exists
-		if err := os.WriteFile(filepath.Join(dir, s.file), []byte(moved), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, s.file), []byte(moved), 0o600))
 	}
 	out, err := exec.CommandContext(t.Context(), program, append([]string{
-		"verify",
-		"--man=no",
-		"--recursive-errors=no",
-	}, units...)...).
-		CombinedOutput()
+		"verify", "--man=no", "--recursive-errors=no",
+	}, units...)...).CombinedOutput()
 	if err != nil || strings.Contains(string(out), dir) { // it may report other units of this machine
 		t.Errorf("verify: %v\n%s", err, out)
 	}
 	for _, path := range units {
-		security := exec.CommandContext(
-			t.Context(),
-			program,
-			"security",
-			"--offline=true",
-			"--no-pager",
-			"--threshold="+exposed,
-			path,
-		)
+		security := exec.CommandContext(t.Context(), program, "security", "--offline=true", "--no-pager",
+			"--threshold="+exposed, path)
 		out, err := security.CombinedOutput()
 		if err != nil {
 			t.Errorf("security of %s: %v\n%s", filepath.Base(path), err, out)

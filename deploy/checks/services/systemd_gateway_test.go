@@ -15,6 +15,7 @@ import (
 // TestGateways_ListBothProcesses checks that nginx.conf and the drop-in of Caddy's unit list the addresses of both
 // instances of each service. Otherwise requests would fail while one instance restarts.
 func TestGateways_ListBothProcesses(t *testing.T) {
+	t.Parallel()
 	want := map[string][]string{}
 	for _, s := range services(t) {
 		if s.instance != "" {
@@ -26,17 +27,11 @@ func TestGateways_ListBothProcesses(t *testing.T) {
 		t.Fatalf("the units have %q", want)
 	}
 	nginx, err := os.ReadFile(filepath.Join(repository(), "deploy", "gateway", "nginx.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dropIn, err := os.ReadFile(filepath.Join(folder(), "caddy.service.d", "almoner.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options, err := unit.DeserializeOptions(bytes.NewReader(dropIn))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for service, variable := range map[string]string{
 		"authserver":  "GATEWAY_AUTHSERVERS",
 		"resourceapi": "GATEWAY_RESOURCEAPIS",

@@ -12,14 +12,11 @@ import (
 
 // TestUnits_MailDropInIsAccepted adds authserver-mail.conf to authserver@1.service, whose program checks the settings.
 func TestUnits_MailDropInIsAccepted(t *testing.T) {
+	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(folder(), "authserver-mail.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	added, err := unit.DeserializeOptions(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := services(t)
 	i := slices.IndexFunc(all, func(s service) bool { return s.file == "authserver@1.service" })
 	s := all[i]
@@ -30,20 +27,9 @@ func TestUnits_MailDropInIsAccepted(t *testing.T) {
 		"authserver-keys":         newKey(),
 		"smtp-url":                "smtp://user:password@mail.invalid",
 	}
-	credentials := t.TempDir()
-	for name, file := range s.loaded(t) {
-		if secrets[file] == "" {
-			t.Errorf("the secret %s is unknown", file)
-		}
-		if err := os.WriteFile(filepath.Join(credentials, name), []byte(secrets[file]+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, c := range s.commands(t, credentials) {
+	for _, c := range s.commands(t, s.load(t, secrets)) {
 		settings, err := c.Settings(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if unknown := c.Unknown(settings); len(unknown) > 0 {
 			t.Errorf("unknown settings %q", unknown)
 		}

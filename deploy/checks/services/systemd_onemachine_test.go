@@ -35,6 +35,7 @@ var (
 // to a sign-in through Caddy (F93). The machine is this one in namespaces of its own: its processes, ports and files
 // are separate, and what is written to it disappears. In place of systemd, the test's systemctl runs the units.
 func TestOneMachine_PageLeadsToSignIn(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv(releaseVariable); dir != "" {
 		runPage(t, dir)
 		return
@@ -52,19 +53,15 @@ func TestOneMachine_PageLeadsToSignIn(t *testing.T) {
 		t.Skipf("the kernel refuses namespaces: %s", out)
 	}
 	dir, err := localstore.TempDir("almoner-onemachine-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	folder := filepath.Join(dir, "almoner-"+release.Number)
 	must(t, os.CopyFS(folder, os.DirFS(filepath.Join(repository(), "deploy"))))
 	architecture, err := exec.Command("dpkg", "--print-architecture").Output()
 	must(t, err)
 	for _, program := range []string{"authserver", "resourceapi"} {
-		must(t, os.Symlink(
-			invocation{Binary: program}.Path(t),
-			filepath.Join(dir, program+"-"+release.Number+"-linux-"+strings.TrimSpace(string(architecture))),
-		))
+		must(t, os.Symlink(invocation{Binary: program}.Path(t),
+			filepath.Join(dir, program+"-"+release.Number+"-linux-"+strings.TrimSpace(string(architecture)))))
 	}
 	inside := append(isolate, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	command := exec.CommandContext(t.Context(), "unshare", inside...)
@@ -123,6 +120,12 @@ func hideInstallation(t *testing.T, dir string) {
 	must(t, raiseLoopback())
 	hosts := "127.0.0.1 localhost api.example.org app.example.org\n"
 	must(t, os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
+	for _, unit := range []string{"authserver@", "resourceapi@"} { // no gateway sends requests to a leaving process
+		dropIns := "/etc/systemd/system/" + unit + ".service.d"
+		must(t, os.MkdirAll(dropIns, 0o755))
+		notice := []byte("[Service]\nEnvironment=ALMONER_NOTICE=0s\n")
+		must(t, os.WriteFile(filepath.Join(dropIns, "notice.conf"), notice, 0o644))
+	}
 	must(t, os.MkdirAll("/usr/local/sbin", 0o755))
 	systemctl := "#!/bin/sh\n" + systemctlVariable + "=1 exec " + os.Args[0] + " \"$@\"\n"
 	must(t, os.WriteFile("/usr/local/sbin/systemctl", []byte(systemctl), 0o755))
@@ -145,7 +148,7 @@ func hideInstallation(t *testing.T, dir string) {
 	run(t, "systemctl", "start", "redis-server")
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -179,12 +182,8 @@ func raiseLoopback() error {
 		_     [22]byte
 	}{flags: syscall.IFF_UP}
 	copy(request.name[:], "lo")
-	_, _, failed := syscall.Syscall(
-		syscall.SYS_IOCTL,
-		uintptr(socket),
-		syscall.SIOCSIFFLAGS,
-		uintptr(unsafe.Pointer(&request)),
-	)
+	_, _, failed := syscall.Syscall(syscall.SYS_IOCTL, uintptr(socket), syscall.SIOCSIFFLAGS,
+		uintptr(unsafe.Pointer(&request)))
 	if failed != 0 {
 		return failed
 	}
@@ -243,12 +242,8 @@ func submit(t *testing.T, browser *http.Client, page, action string, fields url.
 	for _, field := range hidden.FindAllStringSubmatch(form, -1) {
 		fields.Add(field[1], html.UnescapeString(field[2]))
 	}
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodPost,
-		"https://app.example.org"+action,
-		strings.NewReader(fields.Encode()),
-	)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://app.example.org"+action,
+		strings.NewReader(fields.Encode()))
 	must(t, err)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.Header.Set("Origin", "https://app.example.org")
@@ -259,12 +254,8 @@ func submit(t *testing.T, browser *http.Client, page, action string, fields url.
 func wantSetupRepeatable(t *testing.T, dir string) {
 	t.Helper()
 	digest := func() string {
-		out, err := exec.CommandContext(
-			t.Context(),
-			"sh",
-			"-c",
-			"find /etc/almoner /etc/redis -type f | sort | xargs sha256sum",
-		).Output()
+		out, err := exec.CommandContext(t.Context(), "sh", "-c",
+			"find /etc/almoner /etc/redis -type f | sort | xargs sha256sum").Output()
 		must(t, err)
 		return string(out)
 	}
@@ -277,16 +268,9 @@ func wantSetupRepeatable(t *testing.T, dir string) {
 	if digest() != before {
 		t.Error("setup.sh changes what it made before")
 	}
-	otherUser := exec.CommandContext(
-		t.Context(),
-		"setpriv",
-		"--reuid=65534",
-		"--regid=65534",
-		"--clear-groups",
-		"sh",
+	otherUser := exec.CommandContext(t.Context(), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh",
 		"-c",
-		"cat /etc/almoner/secrets/* /etc/almoner/pgpass* /etc/redis/*.acl /var/backups/almoner/* 2>/dev/null | wc -c",
-	)
+		"cat /etc/almoner/secrets/* /etc/almoner/pgpass* /etc/redis/*.acl /var/backups/almoner/* 2>/dev/null | wc -c")
 	if out, err := otherUser.Output(); err != nil || strings.TrimSpace(string(out)) != "0" {
 		t.Errorf("other users can read secrets: %s bytes (%v)", out, err)
 	}

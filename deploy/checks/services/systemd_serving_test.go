@@ -27,22 +27,27 @@ func secretFiles(t *testing.T) map[string]string {
 	}
 }
 
+// load writes the credentials of a unit to a folder, as systemd does.
+func (s service) load(t *testing.T, secrets map[string]string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	for name, file := range s.loaded(t) {
+		if secrets[file] == "" {
+			t.Errorf("%s: security.md does not describe the secret %s", s.file, file)
+		}
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(secrets[file]+"\n"), 0o600))
+	}
+	return folder
+}
+
 // TestUnits_StartReadyServices starts the real binaries as the units say, with real stores: the migration
 // succeeds, and the services know every setting and become ready.
 func TestUnits_StartReadyServices(t *testing.T) {
+	t.Parallel()
 	secrets, ports, moved := secretFiles(t), map[string]string{}, map[string]string{}
 	for _, s := range services(t) { // almoner-migrate comes first
-		credentials := t.TempDir()
 		var used []string
-		for name, file := range s.loaded(t) {
-			if secrets[file] == "" {
-				t.Errorf("%s: security.md does not describe the secret %s", s.file, file)
-			}
-			if err := os.WriteFile(filepath.Join(credentials, name), []byte(secrets[file]+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, c := range s.commands(t, credentials) {
+		for _, c := range s.commands(t, s.load(t, secrets)) {
 			if err := c.Offered(t); err != nil {
 				t.Errorf("%s: %v", s.file, err)
 			}
@@ -60,12 +65,8 @@ func TestUnits_StartReadyServices(t *testing.T) {
 			s.becomesReady(t, c, ports, moved)
 		}
 		if slices.Sort(used); !slices.Equal(slices.Compact(used), slices.Sorted(maps.Keys(s.loaded(t)))) {
-			t.Errorf(
-				"%s: it loads the credentials %q, and its settings name %q",
-				s.file,
-				slices.Sorted(maps.Keys(s.loaded(t))),
-				used,
-			)
+			t.Errorf("%s: it loads the credentials %q, and its settings name %q", s.file,
+				slices.Sorted(maps.Keys(s.loaded(t))), used)
 		}
 	}
 }

@@ -39,12 +39,8 @@ func services(t *testing.T) []service {
 	var all []service
 	files := map[string]bool{}
 	for _, name := range []string{
-		"almoner-migrate.service",
-		"authserver@1.service",
-		"authserver@2.service",
-		"resourceapi-worker.service",
-		"resourceapi@1.service",
-		"resourceapi@2.service",
+		"almoner-migrate.service", "authserver@1.service", "authserver@2.service", "resourceapi-worker.service",
+		"resourceapi@1.service", "resourceapi@2.service",
 	} {
 		s := service{file: name, template: name}
 		if before, after, template := strings.Cut(name, "@"); template {
@@ -53,9 +49,7 @@ func services(t *testing.T) []service {
 		}
 		files[s.template] = true
 		content, err := os.ReadFile(filepath.Join(folder(), s.template))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s.options, err = unit.DeserializeOptions(bytes.NewReader(content)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -127,24 +121,14 @@ var protection = map[string]string{
 var others = map[string][]string{
 	"Unit": {"Description", "Wants", "After"},
 	"Service": {
-		"Type",
-		"ExecStart",
-		"ExecStartPost",
-		"Environment",
-		"EnvironmentFile",
-		"LoadCredential",
-		"Restart",
-		"RestartSec",
-		"TimeoutStartSec",
-		"TimeoutStopSec",
-		"LimitNOFILE",
-		"MemoryMax",
-		"SystemCallFilter",
+		"Type", "ExecStart", "ExecStartPost", "Environment", "EnvironmentFile", "LoadCredential", "Restart",
+		"RestartSec", "TimeoutStartSec", "TimeoutStopSec", "LimitNOFILE", "MemoryMax", "SystemCallFilter",
 	},
 	"Install": {"WantedBy"},
 }
 
 func TestUnits_UseKnownDirectives(t *testing.T) {
+	t.Parallel()
 	for _, s := range services(t) {
 		for _, o := range s.options {
 			_, protects := protection[o.Name]
@@ -156,6 +140,7 @@ func TestUnits_UseKnownDirectives(t *testing.T) {
 }
 
 func TestUnits_SandboxTheirProcess(t *testing.T) {
+	t.Parallel()
 	for _, s := range services(t) {
 		for name, want := range protection {
 			if got := s.value(t, name); got != want {
@@ -172,6 +157,7 @@ func TestUnits_SandboxTheirProcess(t *testing.T) {
 }
 
 func TestUnits_RestartOnFailure(t *testing.T) {
+	t.Parallel()
 	for _, s := range services(t) {
 		if s.value(t, "Type") == "oneshot" {
 			continue
@@ -192,14 +178,14 @@ func (s service) hasTimeToLeave(t *testing.T, command, notice string) {
 		"worker": drain + submissionDone,
 	}[command]
 	if stop, stopErr := time.ParseDuration(s.value(t, "TimeoutStopSec")); err != nil || stopErr != nil ||
-		warning == 0 ||
-		stop <= needs {
+		warning == 0 || stop <= needs {
 		t.Errorf("%s: killed after %v, but shutdown takes %v (%v, %v)", s.file, stop, needs, err, stopErr)
 	}
 }
 
 // TestUnits_GOMEMLIMITFitsMemoryLimit checks that GOMEMLIMIT is nine parts in 32 of the memory limit.
 func TestUnits_GOMEMLIMITFitsMemoryLimit(t *testing.T) {
+	t.Parallel()
 	for _, s := range services(t) {
 		memory, err := resource.ParseQuantity(s.value(t, "MemoryMax") + "i")
 		if err != nil {
@@ -207,8 +193,7 @@ func TestUnits_GOMEMLIMITFitsMemoryLimit(t *testing.T) {
 			continue
 		}
 		collector, err := resource.ParseQuantity(
-			strings.TrimSuffix(s.commands(t, t.TempDir())[0].Environment["GOMEMLIMIT"], "B"),
-		)
+			strings.TrimSuffix(s.commands(t, t.TempDir())[0].Environment["GOMEMLIMIT"], "B"))
 		if share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64(); err != nil || share < 0.275 ||
 			share > 0.285 {
 			t.Errorf("%s: GOMEMLIMIT is %.0f %% of MemoryMax (%v)", s.file, 100*share, err)
@@ -225,9 +210,7 @@ func (s service) commands(t *testing.T, credentials string) []invocation {
 			t.Errorf("%s reads %s", s.file, file)
 		}
 		content, err := os.ReadFile(filepath.Join(folder(), "almoner.env.example"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if environment, err = envparse.Parse(bytes.NewReader(content)); err != nil {
 			t.Fatal(err)
 		}
