@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ const resource = base + "/v1"
 func (a answer) expect(t testing.TB, status int, code, challenge string) {
 	t.Helper()
 	if a.Status != status || a.code(t) != code {
-		t.Errorf("%d %s, want %d %s", a.Status, a.Body, status, code)
+		a.fail(t, strconv.Itoa(status)+" "+code)
 	}
 	const named = `resource_metadata="` + metadata + `"`
 	got := a.Header.Get("WWW-Authenticate")
@@ -82,9 +83,7 @@ func TestAPI_RequiresOneValidBearerToken(t *testing.T) {
 		})
 	}
 	for _, spelled := range []string{"Bearer ", "bearer ", "BEARER ", "Bearer   "} {
-		if a := s.get(listPath, as(pat, workspaceID).with("Authorization", spelled+pat)); a.Status != 200 {
-			t.Errorf("%q: %d %s", spelled, a.Status, a.Body)
-		}
+		s.get(listPath, as(pat, workspaceID).with("Authorization", spelled+pat)).wants(t, 200)
 	}
 	t.Run("in the query or body", func(t *testing.T) {
 		s.get(listPath+"?access_token="+pat, header{"X-Tenant-Id": workspaceID.String()}).
@@ -263,16 +262,12 @@ func TestAPI_RequiresWorkspaceHeader(t *testing.T) {
 			case len(values) > 1:
 				problem = "X-Tenant-Id was sent more than once"
 			}
-			if !strings.Contains(a.Body, problem+": the tenant header is required") {
-				t.Errorf("%s", a.Body)
-			}
+			a.has(t, problem+": the tenant header is required")
 			h.Set("Authorization", "Bearer "+s.unknownPAT())
 			s.send("GET", listPath, h, "").expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		})
 	}
-	if a := s.get(listPath, as(pat, workspaceID).with("X-Tenant-Id", strings.ToUpper(good))); a.Status != 200 {
-		t.Errorf("upper case: %d %s", a.Status, a.Body)
-	}
+	s.get(listPath, as(pat, workspaceID).with("X-Tenant-Id", strings.ToUpper(good))).wants(t, 200)
 }
 
 // Before step 1: paths and methods.

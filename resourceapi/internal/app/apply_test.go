@@ -52,8 +52,7 @@ forms:
 		t.Errorf("dry run of a change: %s %v", out, err)
 	}
 	out, err = apply(t, s, ApplyCommand{JSON: true}, renamed)
-	if err != nil || !strings.Contains(out, `"action": "change"`) ||
-		s.Count(stored, id, workspaceID, "Help out") != 1 {
+	if err != nil || !strings.Contains(out, `"action": "change"`) || s.Count(stored, id, workspaceID, "Help out") != 1 {
 		t.Errorf("change: %s %v", out, err)
 	}
 }
@@ -84,9 +83,7 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 			t.Errorf("%q: %v, want %q", file, err, words)
 		}
 	}
-	if n := s.rows("resource.forms", ""); n != 1 {
-		t.Errorf("%d forms", n)
-	}
+	s.wantsRows(1, "resource.forms", "")
 }
 
 // A file that names an unknown workspace changes nothing, not even the forms before it.
@@ -106,13 +103,9 @@ func TestApply_UnknownWorkspaceChangesNothing(t *testing.T) {
 			t.Errorf("%s %v", out, err)
 		}
 	}
-	if n := s.rows("resource.forms", ""); n != 0 {
-		t.Errorf("%d forms", n)
-	}
+	s.wantsRows(0, "resource.forms", "")
 	if out, err := apply(t, s, ApplyCommand{}, good); err != nil {
 		t.Errorf("%s %v", out, err)
 	}
-	if n := s.rows("resource.forms", "created_by is null"); n != 1 {
-		t.Errorf("%d forms without a user", n)
-	}
+	s.wantsRows(1, "resource.forms", "created_by is null")
 }

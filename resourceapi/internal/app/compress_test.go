@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,24 +14,7 @@ import (
 // accepting requests a path with Accept-Encoding: gzip. Unlike do, it does not decompress the answer.
 func (s *service) accepting(method, path string, h header, body string) answer {
 	s.t.Helper()
-	request, err := http.NewRequest(method, s.server.URL+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for name, value := range h {
-		request.Header.Set(name, value)
-	}
-	request.Header.Set("Accept-Encoding", "gzip")
-	response, err := s.server.Client().Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return answer{response.StatusCode, response.Header, string(content)}
+	return s.do(method, path, h.with("Accept-Encoding", "gzip"), body)
 }
 
 func (a answer) compressed() bool { return a.Header.Get("Content-Encoding") == "gzip" }
@@ -79,9 +61,7 @@ func TestCompress_ListsAndRecords(t *testing.T) {
 	if a := s.accepting("GET", path, h.with("If-None-Match", tag), ""); a.Status != 304 || a.Body != "" {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
-	if a := s.accepting("PATCH", path, h.with("If-Match", tag), `{"name":"Warmer Homes"}`); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.plain(t))
-	}
+	s.accepting("PATCH", path, h.with("If-Match", tag), `{"name":"Warmer Homes"}`).wants(t, 200)
 	if a := s.accepting("POST", listPath, h, `{"name":"Short"}`); a.Status != 201 || a.compressed() {
 		t.Errorf("a short answer: %d %v", a.Status, a.Header)
 	}

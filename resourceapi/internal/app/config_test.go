@@ -72,10 +72,7 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 func TestConfig_WebhookCAIsForDevelopment(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
-	good := Config{WebhookCA: string(pem.EncodeToMemory(&pem.Block{
-		Type:  "CERTIFICATE",
-		Bytes: r.Certificate().Raw,
-	}))}
+	good := Config{WebhookCA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}))}
 	for base, accepted := range map[string]bool{
 		"http://localhost:8080":         true,
 		"http://127.0.0.1:8080":         true,

@@ -60,21 +60,13 @@ func TestForms_ReadAndChange(t *testing.T) {
 		t.Errorf("answered %s, reads %s", a.Body, read.Body)
 	}
 	if now, _ := s.formNow(f, h); now.Title != "Lend a hand" || len(now.AllowedOrigins) != 1 ||
-		now.AllowedOrigins[0] != otherOrigin ||
-		!now.Enabled {
+		now.AllowedOrigins[0] != otherOrigin || !now.Enabled {
 		t.Errorf("%+v", now)
 	}
-	if a := s.get(f.path(), header{"Origin": otherOrigin}); a.Status != 200 ||
-		!strings.Contains(a.Body, "Lend a hand") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	if a := s.get(f.path(), header{"Origin": goodOrigin}); a.Status != 403 {
-		t.Errorf("%d", a.Status)
-	}
+	s.get(f.path(), header{"Origin": otherOrigin}).wants(t, 200, "Lend a hand")
+	s.get(f.path(), header{"Origin": goodOrigin}).wants(t, 403)
 	for _, same := range []string{
-		`{}`,
-		`{"title":"Lend a hand"}`,
-		`{"enabled":true,"allowedOrigins":["` + otherOrigin + `"]}`,
+		`{}`, `{"title":"Lend a hand"}`, `{"enabled":true,"allowedOrigins":["` + otherOrigin + `"]}`,
 	} {
 		if a := s.patch(f, h, same); a.Status != 200 || a.Header.Get("ETag") != `"2"` {
 			t.Errorf("%s: %d %v", same, a.Status, a.Header)
@@ -99,22 +91,15 @@ func TestForms_CloseAndReopen(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	for _, a := range []answer{s.get(f.path(), nil), s.submit(f, nil, open), s.get(f.path()+"/embed", nil)} {
-		if a.Status != 404 {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
+		a.wants(t, 404)
 	}
 	if now, _ := s.formNow(f, h); now.Enabled {
 		t.Error("still open")
 	}
-	if a := s.get(formsPath+"/"+f.ID.String()+"/submissions", h); a.Status != 200 ||
-		!strings.Contains(a.Body, first.ID.String()) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.get(formsPath+"/"+f.ID.String()+"/submissions", h).wants(t, 200, first.ID.String())
 	closed := s.Count("select extract(epoch from disabled_at)::bigint from resource.forms where id = $1", f.ID)
 	s.Exec("update resource.forms set disabled_at = disabled_at - interval '1 hour' where {mine}")
-	if a := s.patch(f, h, `{"title":"Closed for now","enabled":false}`); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.patch(f, h, `{"title":"Closed for now","enabled":false}`).wants(t, 200)
 	const closedAt = "select extract(epoch from disabled_at)::bigint from resource.forms where id = $1"
 	if since := s.Count(closedAt, f.ID); since != closed-3600 {
 		t.Errorf("the time of closing changed to %d, was %d", since, closed-3600)
@@ -138,9 +123,7 @@ func TestForms_CreateClosed(t *testing.T) {
 	}
 	for _, wrong := range []string{"null", `"false"`, "0"} {
 		a := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", `{"enabled":`+wrong+`,`, 1))
-		if a.Status != 400 || !strings.Contains(a.Body, `"enabled"`) {
-			t.Errorf("%s: %d %s", wrong, a.Status, a.Body)
-		}
+		a.wants(t, 400, `"enabled"`)
 	}
 }
 
@@ -151,14 +134,9 @@ func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	s.patch(f, h, `{"title":"Second"}`)
 	for _, stale := range []string{`"1"`, `W/"1"`, `"1", "3"`} {
-		if a := s.patch(f, h.with("If-Match", stale), `{"title":"Third"}`); a.Status != 412 ||
-			a.code(t) != "PRECONDITION_FAILED" {
-			t.Errorf("%s: %d %s", stale, a.Status, a.Body)
-		}
+		s.patch(f, h.with("If-Match", stale), `{"title":"Third"}`).expect(t, 412, "PRECONDITION_FAILED", "")
 	}
-	if a := s.patch(f, h.with("If-Match", "2"), `{"title":"Third"}`); a.Status != 400 {
-		t.Errorf("%d", a.Status)
-	}
+	s.patch(f, h.with("If-Match", "2"), `{"title":"Third"}`).wants(t, 400)
 	if now, tag := s.formNow(f, h); now.Title != "Second" || tag != `"2"` {
 		t.Errorf("%s %+v", tag, now)
 	}
@@ -219,15 +197,11 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 		}
 	}
 	for _, body := range []string{``, `[]`, `{"title":"a","title":"b"}`, `{"title":"\ud800"}`} {
-		if a := s.patch(f, h, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
-			t.Errorf("%s: %d %s", body, a.Status, a.Body)
-		}
+		s.patch(f, h, body).expect(t, 400, "VALIDATION_ERROR", "")
 	}
-	if a := s.patch(f, h.with("Content-Type", "text/plain"), `{}`); a.Status != 400 {
-		t.Errorf("%d", a.Status)
-	}
+	s.patch(f, h.with("Content-Type", "text/plain"), `{}`).wants(t, 400)
 	_, other := s.workspace()
-	for name, a := range map[string]answer{
+	for _, a := range map[string]answer{
 		"another workspace reads":           s.get(formsPath+"/"+f.ID.String(), other),
 		"another workspace changes":         s.patch(f, other, `{"title":"Theirs"}`),
 		"another workspace changes nothing": s.patch(f, other, `{}`),
@@ -235,9 +209,7 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 		"no identifier":                     s.get(formsPath+"/x", h),
 		"changes what never was":            s.patch(formRecord{ID: uuid.New()}, h, `{"title":"x"}`),
 	} {
-		if a.Status != 404 || a.code(t) != "NOT_FOUND" {
-			t.Errorf("%s: %d %s", name, a.Status, a.Body)
-		}
+		a.expect(t, 404, "NOT_FOUND", "")
 	}
 	reader, writer := s.User(), s.User()
 	s.Member(workspaceID, reader, perm.EngageReadForms)

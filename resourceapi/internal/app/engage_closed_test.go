@@ -27,7 +27,14 @@ func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 	}
 	long := `{"submissionToken":"` + strings.Repeat("x", 70_000) + `"}`
 	longer := strings.Repeat("x", 400_000)
-	json, form := "application/json", "application/x-www-form-urlencoded"
+	const form = "application/x-www-form-urlencoded"
+	sent := func(values ...string) http.Header { // with a header that has the values behind its name
+		h := http.Header{"Content-Type": {"application/json"}}
+		if len(values) > 0 {
+			h[values[0]] = values[1:]
+		}
+		return h
+	}
 	requests := map[string]struct {
 		method, below string
 		header        http.Header
@@ -38,71 +45,28 @@ func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 		"read from the website": {"GET", "", http.Header{"Origin": {goodOrigin}}, ""},
 		"read from elsewhere":   {"GET", "", http.Header{"Origin": {otherOrigin}}, ""},
 		"preflight": {
-			"OPTIONS",
-			"/submissions",
-			http.Header{"Origin": {goodOrigin}, "Access-Control-Request-Method": {"POST"}},
+			"OPTIONS", "/submissions", http.Header{"Origin": {goodOrigin}, "Access-Control-Request-Method": {"POST"}},
 			"",
 		},
-		"send": {"POST", "/submissions", http.Header{"Content-Type": {json}}, good},
-		"send from the website": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Origin": {goodOrigin}},
-			good,
-		},
-		"send from elsewhere": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Origin": {otherOrigin}},
-			good,
-		},
-		"two origins": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Origin": {goodOrigin, otherOrigin}},
-			good,
-		},
-		"send nothing": {"POST", "/submissions", http.Header{}, ""},
-		"too long": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Origin": {goodOrigin}},
-			long,
-		},
-		"much too long": {"POST", "/submissions", http.Header{"Content-Type": {json}}, longer},
-		"no such key": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Idempotency-Key": {"a b"}},
-			good,
-		},
-		"two keys": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Idempotency-Key": {"a", "b"}},
-			good,
-		},
-		"another key": {
-			"POST",
-			"/submissions",
-			http.Header{"Content-Type": {json}, "Idempotency-Key": {"second"}},
-			good,
-		},
-		"wrong method":         {"DELETE", "/submissions", http.Header{}, ""},
-		"page":                 {"GET", "/embed", http.Header{}, ""},
-		"page in a frame":      {"GET", "/embed?frame=1", http.Header{"Origin": {goodOrigin}}, ""},
-		"page of a submission": {"GET", "/embed?submission=x&token=y", http.Header{}, ""},
+		"send":                  {"POST", "/submissions", sent(), good},
+		"send from the website": {"POST", "/submissions", sent("Origin", goodOrigin), good},
+		"send from elsewhere":   {"POST", "/submissions", sent("Origin", otherOrigin), good},
+		"two origins":           {"POST", "/submissions", sent("Origin", goodOrigin, otherOrigin), good},
+		"send nothing":          {"POST", "/submissions", http.Header{}, ""},
+		"too long":              {"POST", "/submissions", sent("Origin", goodOrigin), long},
+		"much too long":         {"POST", "/submissions", sent(), longer},
+		"no such key":           {"POST", "/submissions", sent("Idempotency-Key", "a b"), good},
+		"two keys":              {"POST", "/submissions", sent("Idempotency-Key", "a", "b"), good},
+		"another key":           {"POST", "/submissions", sent("Idempotency-Key", "second"), good},
+		"wrong method":          {"DELETE", "/submissions", http.Header{}, ""},
+		"page":                  {"GET", "/embed", http.Header{}, ""},
+		"page in a frame":       {"GET", "/embed?frame=1", http.Header{"Origin": {goodOrigin}}, ""},
+		"page of a submission":  {"GET", "/embed?submission=x&token=y", http.Header{}, ""},
 		"page sent": {
-			"POST",
-			"/embed",
-			http.Header{"Content-Type": {form}, "Origin": {base}},
-			"submissionToken=x",
+			"POST", "/embed", http.Header{"Content-Type": {form}, "Origin": {base}}, "submissionToken=x",
 		},
 		"page sent by a website": {
-			"POST",
-			"/embed",
-			http.Header{"Content-Type": {form}, "Origin": {goodOrigin}},
-			"submissionToken=x",
+			"POST", "/embed", http.Header{"Content-Type": {form}, "Origin": {goodOrigin}}, "submissionToken=x",
 		},
 		"page sent, too long": {"POST", "/embed", http.Header{"Content-Type": {form}}, long},
 	}
@@ -147,12 +111,7 @@ func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 	compare("Engage off")
 	if again := s.submit(closed, keyed, good); again.Body != first.Body || again.Status != 202 ||
 		again.Header.Get("Access-Control-Allow-Origin") != goodOrigin {
-		t.Errorf(
-			"the repeated key does not return the first answer: %d %v %s",
-			again.Status,
-			again.Header,
-			again.Body,
-		)
+		t.Errorf("the repeated key does not return the first answer: %d %v %s", again.Status, again.Header, again.Body)
 	}
 }
 

@@ -102,16 +102,14 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 		&sent:   "We cannot accept your answers at the moment",
 	} {
 		if page.Status != 503 || page.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
-			page.Header.Get("Retry-After") == "" ||
-			!strings.Contains(page.Body, "<h1>"+heading+"</h1>") {
+			page.Header.Get("Retry-After") == "" || !strings.Contains(page.Body, "<h1>"+heading+"</h1>") {
 			t.Errorf("%d %v %s", page.Status, page.Header, page.Body)
 		}
 	}
 	if !strings.Contains(s.log.String(), `"msg":"request failed","status":503,"cause"`) {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
-	if elsewhere := pages["elsewhere"]; elsewhere.Status != 503 ||
-		strings.Contains(elsewhere.Body, "<form") {
+	if elsewhere := pages["elsewhere"]; elsewhere.Status != 503 || strings.Contains(elsewhere.Body, "<form") {
 		t.Errorf("answers from another website are on the page: %d %s", elsewhere.Status, elsewhere.Body)
 	}
 	if empty := pages["empty"]; empty.Status != 503 || strings.Contains(empty.Body, "<form") ||

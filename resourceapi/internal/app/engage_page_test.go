@@ -14,21 +14,17 @@ import (
 // goodFields are goodAnswers in the encoding of the page.
 func goodFields(token string) url.Values {
 	return url.Values{
-		"submissionToken": {
-			token,
-		},
-		"website": {""},
-		"a.name":  {"Ada Okafor"},
-		"a.email": {"Ada@Example.org"},
-		"a.phone": {"+44 20 7946 0958"},
-		"a.hours": {
-			" +03.5 ",
-		},
-		"a.from":    {"2026-02-28"},
-		"a.area":    {"Garden"},
-		"a.days":    {"Monday", "Friday"},
-		"a.about":   {"One line.\r\nAnother line."},
-		"a.privacy": {"yes"},
+		"submissionToken": {token},
+		"website":         {""},
+		"a.name":          {"Ada Okafor"},
+		"a.email":         {"Ada@Example.org"},
+		"a.phone":         {"+44 20 7946 0958"},
+		"a.hours":         {" +03.5 "},
+		"a.from":          {"2026-02-28"},
+		"a.area":          {"Garden"},
+		"a.days":          {"Monday", "Friday"},
+		"a.about":         {"One line.\r\nAnother line."},
+		"a.privacy":       {"yes"},
 	}
 }
 
@@ -59,22 +55,14 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	a := s.get(f.path()+"/embed?frame=1", nil)
 	for _, piece := range []string{
-		`<form method="post" action="` + f.path() + `/embed?frame=1"`,
-		`name="submissionToken" value="`,
-		`<label for="f0">Your name</label>`,
-		`type="email" autocomplete="email"`,
-		`<legend>Which days`,
-		`<option>Kitchen</option>`,
-		`I agree that my answers are kept for a year.`,
-		`<button type="submit">`,
+		`<form method="post" action="` + f.path() + `/embed?frame=1"`, `name="submissionToken" value="`,
+		`<label for="f0">Your name</label>`, `type="email" autocomplete="email"`, `<legend>Which days`,
+		`<option>Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`,
 	} {
-		if !strings.Contains(a.Body, piece) {
-			t.Errorf("the page lacks %s", piece)
-		}
+		a.has(t, piece)
 	}
 	if a.Status != 200 || a.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
-		a.Header.Get("Cache-Control") != "no-store" ||
-		a.Header.Get("X-Frame-Options") != "" ||
+		a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Frame-Options") != "" ||
 		!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'; ") ||
 		!strings.HasSuffix(a.Header.Get("Content-Security-Policy"), "; frame-ancestors "+goodOrigin) {
 		t.Errorf("%d %v", a.Status, a.Header)
@@ -95,10 +83,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 		t.Fatalf("%d %v %s", done.Status, done.Header, done.Body)
 	}
 	thanks := s.get(done.Header.Get("Location"), nil)
-	if thanks.Status != 200 || !strings.Contains(thanks.Body, "We received your answers") ||
-		!strings.Contains(thanks.Body, `http-equiv="refresh"`) {
-		t.Errorf("%d %s", thanks.Status, thanks.Body)
-	}
+	thanks.wants(t, 200, "We received your answers", `http-equiv="refresh"`)
 	s.until("processed", func() bool {
 		return s.rows("resource.submissions", "status = 'processed'") == 1
 	})
@@ -117,14 +102,10 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 		"?submission=x&token=y",
 		strings.TrimPrefix(done.Header.Get("Location"), f.path()+"/embed") + "x",
 	} {
-		if a := s.get(f.path()+"/embed"+wrong, nil); a.Status != 404 {
-			t.Errorf("%s: %d", wrong, a.Status)
-		}
+		s.get(f.path()+"/embed"+wrong, nil).wants(t, 404)
 	}
 	query := strings.SplitN(done.Header.Get("Location"), "?", 2)[1]
-	if a := s.get(nowhere.path()+"/embed?"+query, nil); a.Status != 404 {
-		t.Errorf("on another form's page: %d", a.Status)
-	}
+	s.get(nowhere.path()+"/embed?"+query, nil).wants(t, 404)
 }
 
 func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
@@ -145,19 +126,11 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 		t.Fatalf("%d %v", a.Status, found)
 	}
 	for _, piece := range []string{
-		`Please correct 4 answers.`,
-		`href="#f1"`,
-		`value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`,
-		`value="ada at example"`,
-		`aria-invalid="true" aria-describedby="f1-problem"`,
-		`value="3,5"`,
-		`value="Friday" checked`,
-		"One line.\r\nAnother line.</textarea>",
-		`value="` + fields.Get("submissionToken") + `"`,
+		`Please correct 4 answers.`, `href="#f1"`, `value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`, `value="ada at example"`,
+		`aria-invalid="true" aria-describedby="f1-problem"`, `value="3,5"`, `value="Friday" checked`,
+		"One line.\r\nAnother line.</textarea>", `value="` + fields.Get("submissionToken") + `"`,
 	} {
-		if !strings.Contains(a.Body, piece) {
-			t.Errorf("the page lacks %s", piece)
-		}
+		a.has(t, piece)
 	}
 	if strings.Contains(a.Body, `value="Tuesday" checked`) || strings.Contains(a.Body, "<b>") {
 		t.Error("the page shows other answers, or does not escape them")
@@ -165,18 +138,10 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	if s.submissions() != 0 {
 		t.Error("an invalid submission was stored")
 	}
-	if a := s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 303 {
-		t.Errorf("%d", a.Status)
-	}
-	if a := s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))); a.Status != 409 ||
-		!strings.Contains(a.Body, "already sent") {
-		t.Errorf("%d", a.Status)
-	}
+	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 303)
+	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 409, "already sent")
 	old := s.sendPage(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
-	if old.Status != 400 || !strings.Contains(old.Body, "more than an hour") ||
-		!strings.Contains(old.Body, `value="Ada Okafor"`) {
-		t.Errorf("%d %s", old.Status, old.Body)
-	}
+	old.wants(t, 400, "more than an hour", `value="Ada Okafor"`)
 }
 
 func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
@@ -185,26 +150,16 @@ func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	for _, origin := range []string{otherOrigin, "null"} {
-		if a := s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 403 ||
-			!strings.Contains(a.Body, "cannot be sent from here") {
-			t.Errorf("%s: %d", origin, a.Status)
-		}
+		s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))).wants(t, 403, "cannot be sent from here")
 	}
 	if s.submissions() != 0 {
 		t.Error("a submission of a refused origin was stored")
 	}
 	for _, origin := range []string{base, goodOrigin} {
-		if a := s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))); a.Status != 303 {
-			t.Errorf("%s: %d", origin, a.Status)
-		}
+		s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))).wants(t, 303)
 	}
-	if a := s.do("POST", f.path()+"/embed", header{"Content-Type": "application/json"}, "{}"); a.Status != 400 {
-		t.Errorf("%d", a.Status)
-	}
-	if a := s.sendPage(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}); a.Status != 413 ||
-		!strings.Contains(a.Body, "too long") {
-		t.Errorf("%d", a.Status)
-	}
+	s.do("POST", f.path()+"/embed", header{"Content-Type": "application/json"}, "{}").wants(t, 400)
+	s.sendPage(f, nil, url.Values{"a.about": {strings.Repeat("x", 64<<10)}}).wants(t, 413, "too long")
 }
 
 func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
@@ -252,13 +207,10 @@ func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
 		a := s.get(publicPath+"/"+name, nil)
 		if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), kind) ||
 			a.Header.Get("Cache-Control") != "public, max-age=300" ||
-			a.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" ||
-			len(a.Body) < 100 {
+			a.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" || len(a.Body) < 100 {
 			t.Errorf("%s: %d %v", name, a.Status, a.Header)
 		}
-		if again := s.get(publicPath+"/"+name, header{"If-None-Match": a.Header.Get("ETag")}); again.Status != 304 {
-			t.Errorf("%s: %d", name, again.Status)
-		}
+		s.get(publicPath+"/"+name, header{"If-None-Match": a.Header.Get("ETag")}).wants(t, 304)
 		body := strings.ReplaceAll(a.Body, "http://www.w3.org/2000/svg", "")
 		if strings.Contains(body, "http://") || strings.Contains(body, "https://") {
 			t.Errorf("%s refers to another host", name)

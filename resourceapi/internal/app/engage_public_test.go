@@ -56,13 +56,9 @@ func TestPublicForms_ClosedFormIs404(t *testing.T) {
 			s.do("OPTIONS", f.path()+"/submissions", header{"Origin": goodOrigin}, ""),
 			s.get(f.path(), header{"Origin": otherOrigin}),
 		} {
-			if a.Status != 404 || a.code(t) != "NOT_FOUND" {
-				t.Errorf("%s: %d %s", why, a.Status, a.Body)
-			}
+			a.expect(t, 404, "NOT_FOUND", "")
 		}
-		if a := s.get(f.path()+"/embed", nil); a.Status != 404 || !strings.Contains(a.Body, "not available") {
-			t.Errorf("%s: %d %s", why, a.Status, a.Body)
-		}
+		s.get(f.path()+"/embed", nil).wants(t, 404, "not available")
 	}
 	gone(formRecord{EmbedKey: "alm_embed_nothing"}, "no embed key")
 	gone(formRecord{EmbedKey: f.EmbedKey[:len(f.EmbedKey)-1] + "!"}, "misspelt")
@@ -139,9 +135,7 @@ func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 			t.Errorf("%d %v", a.Status, a.Header)
 		}
 	}
-	if a := s.get(strings.TrimPrefix(s.accepted(f).StatusURL, base), header{"Origin": otherOrigin}); a.Status != 403 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.get(strings.TrimPrefix(s.accepted(f).StatusURL, base), header{"Origin": otherOrigin}).wants(t, 403)
 }
 
 func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
@@ -187,9 +181,7 @@ func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 	}
 	for _, number := range []string{"1e999", "-1e999", "Infinity"} {
 		content := strings.Replace(submissionOf(token, goodAnswers()), "3.5", number, 1)
-		if a := s.submit(f, nil, content); a.Status != 400 {
-			t.Errorf("%s: %d %s", number, a.Status, a.Body)
-		}
+		s.submit(f, nil, content).wants(t, 400)
 	}
 	both := s.submit(f, nil, submissionOf(token, map[string]any{"name": "x"})).fields(t)
 	if len(both) != 2 || both["email"] == "" || both["privacy"] == "" {
@@ -222,17 +214,11 @@ func TestSubmit_RefusesInvalidBody(t *testing.T) {
 		strings.Replace(good, `"name":`, `"name":"twice","name":`, 1),
 		"\xff" + good,
 	} {
-		if a := s.submit(f, nil, body); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
-			t.Errorf("%.80s: %d %s", body, a.Status, a.Body)
-		}
+		s.submit(f, nil, body).expect(t, 400, "VALIDATION_ERROR", "")
 	}
-	if a := s.do("POST", f.path()+"/submissions", header{"Content-Type": "text/plain"}, good); a.Status != 400 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.do("POST", f.path()+"/submissions", header{"Content-Type": "text/plain"}, good).wants(t, 400)
 	large := submissionOf(token, map[string]any{"about": strings.Repeat("x", 64<<10)})
-	if a := s.submit(f, nil, large); a.Status != 413 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.submit(f, nil, large).wants(t, 413)
 	if a := s.do("PUT", f.path()+"/submissions", nil, good); a.Status != 405 ||
 		a.Header.Get("Allow") != "OPTIONS, POST" {
 		t.Errorf("%d %v", a.Status, a.Header)
@@ -266,9 +252,7 @@ func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 	old := s.tokens.ForSubmission(f.ID, now.Add(-time.Hour+time.Minute))
 	s.acceptedAs(s.submit(f, nil, submissionOf(old, goodAnswers())))
 	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
-	if a := s.submit(f, nil, submissionOf(token, goodAnswers())); a.Status != 409 || a.code(t) != "CONFLICT" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.submit(f, nil, submissionOf(token, goodAnswers())).expect(t, 409, "CONFLICT", "")
 
 	before, raced := s.submissions(), submissionOf(s.submissionToken(f), goodAnswers())
 	statuses := make([]int, 8)
@@ -318,21 +302,15 @@ func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 	s.Exec("update resource.forms set disabled_at = null where {mine}")
 	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'", workspaceID)
 	same("Engage off", keyed)
-	if a := s.submit(f, keyed, body+" "); a.Status != 409 || a.code(t) != "CONFLICT" {
-		t.Errorf("another body: %d %s", a.Status, a.Body)
-	}
+	s.submit(f, keyed, body+" ").expect(t, 409, "CONFLICT", "")
 	s.Exec("update account.tenant_modules set enabled = true where tenant_id = $1 and module = 'engage'", workspaceID)
 	s.acceptedAs(s.submit(other, keyed, submissionOf(s.submissionToken(other), goodAnswers())))
-	if a := s.submit(f, header{"Idempotency-Key": "two words"}, body); a.Status != 400 {
-		t.Errorf("%d", a.Status)
-	}
+	s.submit(f, header{"Idempotency-Key": "two words"}, body).wants(t, 400)
 	if n := s.submissions(); n != 2 {
 		t.Errorf("%d submissions", n)
 	}
 	s.Exec("update resource.idempotency_keys set created_at = now() - interval '24 hours' where {mine}")
-	if a := s.submit(f, keyed, body); a.Status != 409 || !strings.Contains(a.Body, "submissionToken") {
-		t.Errorf("after a day: %d %s", a.Status, a.Body)
-	}
+	s.submit(f, keyed, body).wants(t, 409, "submissionToken")
 
 	raced := submissionOf(s.submissionToken(f), goodAnswers())
 	h = header{"Idempotency-Key": uuid.NewString()}
@@ -365,7 +343,7 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 	path := publicPath + "/submissions/" + mine.ID.String()
 	_, yourToken, _ := strings.Cut(yours.StatusURL, "?token=")
 	now := time.Now()
-	for why, query := range map[string]string{
+	for _, query := range map[string]string{
 		"none":               "",
 		"empty":              "?token=",
 		"another's":          "?token=" + yourToken,
@@ -373,21 +351,15 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 		"old":                "?token=" + s.tokens.ForStatus(workspaceID, mine.ID, now.Add(-24*time.Hour)),
 		"another workspace":  "?token=" + s.tokens.ForStatus(uuid.New(), mine.ID, now),
 	} {
-		if a := s.get(path+query, nil); a.Status != 404 || a.code(t) != "NOT_FOUND" {
-			t.Errorf("%s: %d %s", why, a.Status, a.Body)
-		}
+		s.get(path+query, nil).expect(t, 404, "NOT_FOUND", "")
 	}
 	for _, of := range []uuid.UUID{workspaceID, uuid.Nil} { // tokens of earlier releases contain no workspace
-		if a := s.get(path+"?token="+s.tokens.ForStatus(of, mine.ID, now.Add(-23*time.Hour)), nil); a.Status != 200 {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
+		s.get(path+"?token="+s.tokens.ForStatus(of, mine.ID, now.Add(-23*time.Hour)), nil).wants(t, 200)
 	}
 	unknown := uuid.New()
 	unknownToken := s.tokens.ForStatus(workspaceID, unknown, now)
 	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, unknownToken)
-	if a := s.get(address, nil); a.Status != 404 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.get(address, nil).wants(t, 404)
 	s.Exec("update resource.forms set disabled_at = now() where {mine}")
 	if state := s.state(mine); state.Status != "accepted" || len(state.Reasons) != 0 {
 		t.Errorf("%+v", state)

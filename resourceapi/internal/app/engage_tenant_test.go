@@ -52,9 +52,7 @@ func TestForms_CreateAndListNewestFirst(t *testing.T) {
 		for _, f := range p.Data {
 			seen = append(seen, f.ID)
 			if f.Title != "Volunteer with us" || len(f.Fields) != 10 || f.AllowedOrigins[0] != goodOrigin ||
-				!f.Enabled ||
-				f.CreatedAt.IsZero() ||
-				f.EmbedKey == "" {
+				!f.Enabled || f.CreatedAt.IsZero() || f.EmbedKey == "" {
 				t.Errorf("%+v", f)
 			}
 		}
@@ -62,33 +60,18 @@ func TestForms_CreateAndListNewestFirst(t *testing.T) {
 			break
 		}
 		query = "?limit=2&cursor=" + p.Meta.NextCursor
-		if a := s.get(formsPath+query, other); a.Status != 400 {
-			t.Errorf("another workspace's cursor: %d", a.Status)
-		}
-		if a := s.get(formsPath+"/"+made[0].ID.String()+"/submissions"+query, h); a.Status != 400 {
-			t.Errorf("another list's cursor: %d", a.Status)
-		}
+		s.get(formsPath+query, other).wants(t, 400)
+		s.get(formsPath+"/"+made[0].ID.String()+"/submissions"+query, h).wants(t, 400)
 	}
 	if len(seen) != 5 || seen[0] != made[4].ID || seen[4] != made[0].ID {
 		t.Errorf("%v", seen)
 	}
 	for _, query := range []string{
-		"?limit=0",
-		"?limit=-1",
-		"?limit=x",
-		"?limit=",
-		"?cursor=",
-		"?cursor=x",
-		"?limit=1&limit=2",
-		"?limit=%zz",
+		"?limit=0", "?limit=-1", "?limit=x", "?limit=", "?cursor=", "?cursor=x", "?limit=1&limit=2", "?limit=%zz",
 	} {
-		if a := s.get(formsPath+query, h); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" {
-			t.Errorf("%s: %d %s", query, a.Status, a.Body)
-		}
+		s.get(formsPath+query, h).expect(t, 400, "VALIDATION_ERROR", "")
 	}
-	if a := s.get(formsPath+"?limit=100000", h); a.Status != 200 {
-		t.Errorf("%d", a.Status)
-	}
+	s.get(formsPath+"?limit=100000", h).wants(t, 200)
 }
 
 func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
@@ -115,13 +98,9 @@ func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
 		}
 	}
 	for _, call := range routes {
-		if a := call(header{}); a.Status != 401 {
-			t.Errorf("without a credential: %d", a.Status)
-		}
+		call(header{}).wants(t, 401)
 		s.Exec("update account.tenant_modules set enabled = false where {mine} and module = 'engage'")
-		if a := call(h); a.Status != 403 || a.code(t) != "MODULE_NOT_ENABLED" {
-			t.Errorf("Engage off: %d %s", a.Status, a.Body)
-		}
+		call(h).expect(t, 403, "MODULE_NOT_ENABLED", "")
 		s.Exec("update account.tenant_modules set enabled = true where {mine} and module = 'engage'")
 	}
 }
@@ -192,14 +171,9 @@ func TestForms_RefusesInvalidDefinition(t *testing.T) {
 			t.Errorf("%.120s: %v", body, problems)
 		}
 	}
-	if n := s.rows("resource.forms", ""); n != 0 {
-		t.Errorf("%d forms stored", n)
-	}
+	s.wantsRows(0, "resource.forms", "")
 	for _, o := range []string{
-		"https://a.example",
-		"http://a-b.c.example:8080",
-		"http://localhost:3000",
-		"http://127.0.0.1",
+		"https://a.example", "http://a-b.c.example:8080", "http://localhost:3000", "http://127.0.0.1",
 		"http://[::1]:8080",
 	} {
 		s.makeForm(h, origin(o))
@@ -212,18 +186,13 @@ func TestForms_CreateIsIdempotent(t *testing.T) {
 	s := newService(t)
 	_, h := s.workspace()
 	keyed := h.with("Idempotency-Key", "one")
-	if a := s.do("POST", formsPath, keyed, `{}`); a.Status != 400 {
-		t.Errorf("%d", a.Status)
-	}
+	s.do("POST", formsPath, keyed, `{}`).wants(t, 400)
 	first := s.do("POST", formsPath, keyed, allTypes)
 	again := s.do("POST", formsPath, keyed, allTypes)
-	if first.Status != 201 || again.Status != 201 || again.Body != first.Body ||
-		s.rows("resource.forms", "") != 1 {
+	if first.Status != 201 || again.Status != 201 || again.Body != first.Body || s.rows("resource.forms", "") != 1 {
 		t.Errorf("%d %s\n%d %s", first.Status, first.Body, again.Status, again.Body)
 	}
-	if a := s.do("POST", formsPath, keyed, `{}`); a.Status != 409 {
-		t.Errorf("%d", a.Status)
-	}
+	s.do("POST", formsPath, keyed, `{}`).wants(t, 409)
 }
 
 func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
@@ -262,10 +231,8 @@ func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 	}
 	one := p.Data[0]
 	if one.Status != "processed" || len(one.Consents) != 2 || one.SupporterID == nil || one.FinishedAt == nil ||
-		one.Reasons == nil ||
-		!strings.Contains(a.Body, `"hours":9007199254740993`) ||
-		one.Answers["about"] != "One line.\nAnother line." ||
-		one.Answers["privacy"] != true ||
+		one.Reasons == nil || !strings.Contains(a.Body, `"hours":9007199254740993`) ||
+		one.Answers["about"] != "One line.\nAnother line." || one.Answers["privacy"] != true ||
 		one.Answers["news"] != false {
 		t.Errorf("%+v", one)
 	}
@@ -283,8 +250,6 @@ func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 		s.get(formsPath+"/"+uuid.NewString()+"/submissions", h),
 		s.get(formsPath+"/x/submissions", h),
 	} {
-		if unknown.Status != 404 || unknown.code(t) != "NOT_FOUND" {
-			t.Errorf("%d %s", unknown.Status, unknown.Body)
-		}
+		unknown.expect(t, 404, "NOT_FOUND", "")
 	}
 }

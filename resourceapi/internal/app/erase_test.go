@@ -60,21 +60,14 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := submissionsPath + "/" + id
-	if a := s.get(path, h); a.Status != 200 || !strings.Contains(a.Body, id) ||
-		!strings.Contains(a.Body, `"status":"processed"`) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.get(path, h).wants(t, 200, id, `"status":"processed"`)
 	s.get(path, elsewhere).expect(t, 404, "NOT_FOUND", "")
 	people := s.get(supportersPath, h)
-	if people.Status != 200 || !strings.Contains(people.Body, `"email":"ada@example.org"`) {
-		t.Errorf("%d %s", people.Status, people.Body)
-	}
+	people.wants(t, 200, `"email":"ada@example.org"`)
 	var list struct{ Data []struct{ ID string } }
 	people.decode(t, &list)
 	person := supportersPath + "/" + list.Data[0].ID
-	if a := s.get(person, h); a.Status != 200 || !strings.Contains(a.Body, `"email":"ada@example.org"`) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.get(person, h).wants(t, 200, `"email":"ada@example.org"`)
 	for _, p := range []string{path, person, formsPath + "/" + f.ID.String()} {
 		s.do("DELETE", p, elsewhere, "").expect(t, 404, "NOT_FOUND", "")
 	}
@@ -90,9 +83,7 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 			t.Errorf("%d %s, want %s", a.Status, a.Body, n)
 		}
 	}
-	if a := s.do("DELETE", path, h, ""); a.Status != 204 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.do("DELETE", path, h, "").wants(t, 204)
 	s.do("DELETE", path, h, "").expect(t, 404, "NOT_FOUND", "")
 	counts(s.do("DELETE", formsPath+"/"+f.ID.String(), h, ""), "2")
 	s.do("DELETE", formsPath+"/"+f.ID.String(), h, "").expect(t, 404, "NOT_FOUND", "")

@@ -68,7 +68,7 @@ func texts(all []eventRecord) []string {
 func wantsRefused(t *testing.T, a answer, status int, code string) {
 	t.Helper()
 	if a.Status != status || a.code(t) != code {
-		t.Errorf("%d %s, want %d %s", a.Status, a.Body, status, code)
+		a.fail(t, strconv.Itoa(status)+" "+code)
 	}
 }
 
@@ -99,10 +99,7 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 	after := fmt.Sprint("?after=", from)
 	got := s.events(h, after)
 	if want := []string{
-		"programme.created",
-		"programme.updated name startsOn",
-		"programme.updated status",
-		"programme.created",
+		"programme.created", "programme.updated name startsOn", "programme.updated status", "programme.created",
 		"programme.deleted",
 	}; !slices.Equal(texts(got.Data), want) || got.Meta.Count != len(want) || got.Meta.NextCursor != "" {
 		t.Errorf("%q, %+v", texts(got.Data), got.Meta)
@@ -136,9 +133,7 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 	if n := s.Count("select account.delete_events(now(), 500)"); n != 1 {
 		t.Errorf("%d events of last month were deleted", n)
 	}
-	if n := s.rows("account.events", `created_at < now() - interval '30 days'`); n != 0 {
-		t.Errorf("%d old events are left", n)
-	}
+	s.wantsRows(0, "account.events", `created_at < now() - interval '30 days'`)
 }
 
 func TestEvents_RefusesInvalidParameters(t *testing.T) {

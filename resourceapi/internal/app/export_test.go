@@ -233,9 +233,7 @@ func TestExport_TwoInFlightOfOneCredential(t *testing.T) {
 	if a.expect(t, 429, "RATE_LIMITED", ""); a.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	if b := s.get(formsPath, h); b.Status != 200 {
-		t.Errorf("another request: %d", b.Status)
-	}
+	s.get(formsPath, h).wants(t, 200)
 	for _, stop := range open {
 		stop()
 	}

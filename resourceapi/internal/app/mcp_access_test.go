@@ -19,8 +19,7 @@ func (a answer) wantsChallenge(t *testing.T, code string) {
 	if a.Status != 401 || a.code(t) != "UNAUTHENTICATED" || !strings.HasPrefix(got, "Bearer ") ||
 		!strings.Contains(got, `resource_metadata="`+mcpMetadata+`"`) ||
 		!strings.Contains(got, `scope="programmes:read:programmes"`) ||
-		strings.Contains(got, "error=") != (code != "") ||
-		!strings.Contains(got, code) {
+		strings.Contains(got, "error=") != (code != "") || !strings.Contains(got, code) {
 		t.Errorf("%d %s\n%s", a.Status, a.Body, got)
 	}
 }
@@ -86,8 +85,7 @@ func TestMCP_PersonalAccessTokenUsesOwnWorkspace(t *testing.T) {
 	for _, credential := range []string{pat, token} {
 		// X-Tenant-Id is ignored here, whatever workspace it names.
 		for _, h := range []header{
-			assistant(credential),
-			assistant(credential).with("X-Tenant-Id", elsewhere.String()),
+			assistant(credential), assistant(credential).with("X-Tenant-Id", elsewhere.String()),
 			assistant(credential).with("X-Tenant-Id", "rubbish"),
 		} {
 			for _, arguments := range []map[string]any{{}, {"q": "programme"}} {
@@ -194,11 +192,7 @@ func TestMCP_InsufficientScopeOnlyIfConsentCanHelp(t *testing.T) {
 	s.Member(workspaceID, user, perm.ProgrammesRead, perm.EngageReadForms)
 	insufficient()
 	pat := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
-	if a := s.post(assistant(pat), list); !strings.Contains(a.Body, "Create a token") {
-		t.Errorf("%s", a.Body)
-	} else {
-		a.expect(t, 403, "FORBIDDEN", "")
-	}
+	s.post(assistant(pat), list).has(t, "Create a token").expect(t, 403, "FORBIDDEN", "")
 }
 
 func TestMCP_RefusesTokenThatDisagreesWithItsGrant(t *testing.T) {

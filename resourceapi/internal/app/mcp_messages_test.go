@@ -35,8 +35,7 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 	}
 	if a := s.post(h.with("Mcp-Method", "server/discover"), request("server/discover", map[string]any{
 		"_meta": meta,
-	})); a.Status != 200 ||
-		!strings.Contains(a.Body, version) {
+	})); a.Status != 200 || !strings.Contains(a.Body, version) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	// A subscription would be an endless stream.
@@ -47,9 +46,7 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 			map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}},
 		),
 	)
-	if a.Status != 404 || !strings.Contains(a.Body, "-32601") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	a.wants(t, 404, "-32601")
 }
 
 func TestMessages_RefusesInvalidMessages(t *testing.T) {
@@ -89,9 +86,7 @@ func TestMessages_RefusesInvalidMessages(t *testing.T) {
 	for _, id := range []string{"{}", "[]", "true", "null", "1.5", "9007199254740993", "1e300"} {
 		s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`).refusedByProtocol(t, 400)
 	}
-	if a := s.post(assistant(token), calling("drop_table", nil)); !strings.Contains(a.Body, "-32602") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.post(assistant(token), calling("drop_table", nil)).has(t, "-32602")
 	s.post(assistant(token), calling("whoami", map[string]any{"x": strings.Repeat("a", 70_000)})).
 		expect(t, 413, "PAYLOAD_TOO_LARGE", "")
 	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", ""} {
@@ -155,8 +150,7 @@ func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 		if a := s.post(newest, `{"jsonrpc":"2.0","id":7,"method":`+rest+`}`); a.Status != map[int]int{
 			-32601: 404,
 			-32602: 400,
-		}[code] ||
-			code == -32601 && !strings.Contains(a.Body, "-32601") {
+		}[code] || code == -32601 && !strings.Contains(a.Body, "-32601") {
 			t.Errorf("%s: %d %s", rest, a.Status, a.Body)
 		}
 	}
@@ -167,10 +161,7 @@ func TestMessages_NotificationIsAccepted(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, method := range []string{
-		"notifications/initialized",
-		"notifications/cancelled",
-		"notifications/progress",
-		"notifications/message",
+		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/message",
 		"notifications/no/such",
 	} {
 		if a := s.post(assistant(token), `{"jsonrpc":"2.0","method":"`+method+`"}`); a.Status != 202 || a.Body != "" {
@@ -178,36 +169,25 @@ func TestMessages_NotificationIsAccepted(t *testing.T) {
 		}
 	}
 	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // a request without its id
-	for name, h := range map[string]header{
+	for _, h := range map[string]header{
 		"1999-01-01": assistant(token).with("Mcp-Protocol-Version", "1999-01-01"),
 		"zzz":        assistant(token).with("Mcp-Protocol-Version", "zzz"),
 	} {
 		for _, body := range []string{
-			`{"jsonrpc":"2.0","method":"notifications/no/such"}`,
-			request("no/such", nil),
-			request("ping", nil),
+			`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil), request("ping", nil),
 			calling("whoami", map[string]any{}),
 		} {
-			if a := s.post(h, body); a.Status != 400 || !strings.Contains(a.Body, "2026-07-28") {
-				t.Errorf("%s: %s: %d %s", name, body, a.Status, a.Body)
-			}
+			s.post(h, body).wants(t, 400, "2026-07-28")
 		}
 	}
 	for _, body := range []string{
-		`{"jsonrpc":"2.0","method":"notifications/no/such"}`,
-		request("no/such", nil),
+		`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil),
 		calling("whoami", map[string]any{}),
 	} {
 		s.post(assistant(token).with("Content-Type", "text/plain"), body).refusedByProtocol(t, 415)
 	}
-	if a := s.post(assistant(token).with("Content-Encoding", "gzip"), "\x1f\x8b"); a.Status != 400 ||
-		!strings.Contains(a.Body, "-32700") ||
-		!strings.Contains(a.Body, "Content-Encoding") {
-		t.Errorf("encoded: %d %s", a.Status, a.Body)
-	}
-	if a := s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"result":{}}`); a.Status != 202 {
-		t.Errorf("an answer: %d %s", a.Status, a.Body)
-	}
+	s.post(assistant(token).with("Content-Encoding", "gzip"), "\x1f\x8b").wants(t, 400, "-32700", "Content-Encoding")
+	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"result":{}}`).wants(t, 202)
 }
 
 func TestMCP_AcceptsClientsThatAcceptOnlyJSON(t *testing.T) {
@@ -215,16 +195,9 @@ func TestMCP_AcceptsClientsThatAcceptOnlyJSON(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, accept := range []string{
-		"application/json",
-		"application/json;q=0.9, text/plain",
-		"Application/JSON",
-		"application/*",
-		"*/*",
-		"",
+		"application/json", "application/json;q=0.9, text/plain", "Application/JSON", "application/*", "*/*", "",
 	} {
-		if a := s.post(assistant(token).with("Accept", accept), calling("whoami", map[string]any{})); a.Status != 200 {
-			t.Errorf("%q: %d %s", accept, a.Status, a.Body)
-		}
+		s.post(assistant(token).with("Accept", accept), calling("whoami", map[string]any{})).wants(t, 200)
 	}
 }
 
@@ -243,15 +216,12 @@ func TestBatch_EachCallIsAdmitted(t *testing.T) {
 	}
 	s.post(assistant(token), batch).refusedByProtocol(t, 400) // a version without batches
 	many := "[" + strings.TrimSuffix(strings.Repeat(request("ping", nil)+",", 11), ",") + "]"
-	if a := s.post(old, many); a.Status != 400 || !strings.Contains(a.Body, "-32600") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.post(old, many).wants(t, 400, "-32600")
 	// No part of the batch may count as answered.
 	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400)
 	who := s.post(old, "["+strings.Replace(calling("whoami", map[string]any{}), `"id":7`, `"id":9`, 1)+","+batch[1:])
 	if who.Status != 200 || !strings.Contains(who.Body, workspaceID.String()) ||
-		strings.Contains(who.Body, "isError") ||
-		!strings.Contains(who.Body, "Programme 2") {
+		strings.Contains(who.Body, "isError") || !strings.Contains(who.Body, "Programme 2") {
 		t.Errorf("%d %s", who.Status, who.Body)
 	}
 	s.Member(workspaceID, user)
@@ -288,8 +258,7 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 		}
 		a := s.post(old, "["+strings.Join(messages, ",")+"]")
 		if a.Status != 200 || len(a.Body) > len(alone.Body)+100_000 ||
-			strings.Count(a.Body, "Send this call separately") < 8 ||
-			!strings.Contains(a.Body, "xxx") {
+			strings.Count(a.Body, "Send this call separately") < 8 || !strings.Contains(a.Body, "xxx") {
 			t.Errorf(
 				"%s: %d, %d bytes, %d told to come alone",
 				name, a.Status, len(a.Body), strings.Count(a.Body, "Send this call separately"),
@@ -303,14 +272,8 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, origin := range []string{
-		"https://claude.ai",
-		"https://claude.com",
-		"https://chatgpt.com",
-		"https://vscode.dev",
-		"https://app.almoner.example",
-		"http://localhost:6274",
-		"http://127.0.0.1",
-		"http://[::1]:1",
+		"https://claude.ai", "https://claude.com", "https://chatgpt.com", "https://vscode.dev",
+		"https://app.almoner.example", "http://localhost:6274", "http://127.0.0.1", "http://[::1]:1",
 		"https://localhost",
 	} {
 		for _, h := range []header{assistant(token), {}} { // readable by the page even if refused
@@ -341,18 +304,9 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 		}
 	}
 	for _, origin := range []string{
-		"https://evil.example",
-		"null",
-		"",
-		"https://claude.ai.evil.example",
-		"http://claude.ai",
-		"https://claude.ai:8443",
-		"HTTPS://CLAUDE.AI",
-		"http://localhost.evil.example",
-		"http://127.0.0.1.evil.example",
-		"http://localhost:1/",
-		"http://user@localhost",
-		"file://localhost",
+		"https://evil.example", "null", "", "https://claude.ai.evil.example", "http://claude.ai",
+		"https://claude.ai:8443", "HTTPS://CLAUDE.AI", "http://localhost.evil.example", "http://127.0.0.1.evil.example",
+		"http://localhost:1/", "http://user@localhost", "file://localhost",
 	} {
 		for method, h := range map[string]header{
 			"POST":    assistant(token),

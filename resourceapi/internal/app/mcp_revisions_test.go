@@ -63,8 +63,7 @@ func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
 			var refused rpcError
 			a.decode(t, &refused)
 			if a.Status != 400 || refused.Error.Code != -32022 || string(refused.ID) != id ||
-				!slices.Equal(refused.Error.Data.Supported, want) ||
-				refused.Error.Data.Requested != requested ||
+				!slices.Equal(refused.Error.Data.Supported, want) || refused.Error.Data.Requested != requested ||
 				a.Header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%q %s: %d %s", revision, body, a.Status, a.Body)
 			}
@@ -110,10 +109,7 @@ func TestRevision_HandshakeIgnoresHeader(t *testing.T) {
 		}
 	}
 	newest := assistant(token).with("Mcp-Protocol-Version", newestRevision).with("Mcp-Method", "initialize")
-	if a := s.post(newest, inRevision(newestRevision, "500", "initialize")); a.Status != 404 ||
-		!strings.Contains(a.Body, "-32601") {
-		t.Errorf("the newest revision has no handshake: %d %s", a.Status, a.Body)
-	}
+	s.post(newest, inRevision(newestRevision, "500", "initialize")).wants(t, 404, "-32601")
 }
 
 // A method without a declared capability does not exist, in any revision.
@@ -122,20 +118,9 @@ func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, method := range []string{
-		"prompts/list",
-		"prompts/get",
-		"resources/list",
-		"resources/read",
-		"resources/templates/list",
-		"resources/subscribe",
-		"completion/complete",
-		"logging/setLevel",
-		"subscriptions/listen",
-		"tasks/list",
-		"roots/list",
-		"sampling/createMessage",
-		"elicitation/create",
-		"skills/list",
+		"prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list",
+		"resources/subscribe", "completion/complete", "logging/setLevel", "subscriptions/listen", "tasks/list",
+		"roots/list", "sampling/createMessage", "elicitation/create", "skills/list",
 	} {
 		for revision, status := range map[string]int{
 			"2025-03-26":   200,

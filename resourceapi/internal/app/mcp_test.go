@@ -101,8 +101,7 @@ func (a answer) refusedByProtocol(t *testing.T, status int) {
 	var r toolResult
 	a.decode(t, &r)
 	if a.Status != status || r.Error.Code != -32600 || r.Error.Message == "" ||
-		a.Header.Get("Content-Type") != "application/json" ||
-		a.Header.Get("Cache-Control") != "no-store" {
+		a.Header.Get("Content-Type") != "application/json" || a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%d %s %v", a.Status, a.Body, a.Header)
 	}
 }
@@ -144,9 +143,7 @@ func TestWhoami_ReturnsUserWorkspaceAndPermissions(t *testing.T) {
 		if who.User.ID != user.String() || who.User.Name != "A Person" ||
 			who.Workspace.ID != workspaceID.String() || who.Workspace.Name != "Harbour & Sons" ||
 			!slices.Equal(who.Permissions, []string{"programmes:read:programmes"}) || who.Connection.Kind != kind ||
-			left < 29*24*time.Hour ||
-			left > 31*24*time.Hour ||
-			time.Since(who.Connection.Since) > time.Hour {
+			left < 29*24*time.Hour || left > 31*24*time.Hour || time.Since(who.Connection.Since) > time.Hour {
 			t.Errorf("%s: %+v", kind, who)
 		}
 		if (kind == "connector") != (who.Connection.ClientID != "") ||
@@ -279,8 +276,7 @@ func TestTools_ModuleOffIsResult(t *testing.T) {
 		s.Exec("update account.tenant_modules set " + set + " where {mine}")
 		for _, credential := range []string{token, pat} {
 			for _, body := range []string{
-				calling("list_programmes", nil),
-				calling("list_programmes", map[string]any{"q": "x"}),
+				calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}),
 				calling("get_programme", map[string]any{"id": id}),
 			} {
 				if r := s.post(assistant(credential), body).result(t); !r.Result.IsError ||
@@ -319,10 +315,8 @@ func TestTools_AreDescribed(t *testing.T) {
 	for _, tool := range list.Result.Tools {
 		names = append(names, tool.Name)
 		if tool.Title == "" || len(tool.Description) < 40 || tool.InputSchema["type"] != "object" ||
-			tool.OutputSchema["type"] != "object" ||
-			tool.Annotations["readOnlyHint"] != true ||
-			tool.Annotations["destructiveHint"] != false ||
-			tool.Annotations["openWorldHint"] != false {
+			tool.OutputSchema["type"] != "object" || tool.Annotations["readOnlyHint"] != true ||
+			tool.Annotations["destructiveHint"] != false || tool.Annotations["openWorldHint"] != false {
 			t.Errorf("%+v", tool)
 		}
 	}
@@ -343,8 +337,7 @@ func TestTools_AreDescribed(t *testing.T) {
 		)
 		a.decode(t, &hello)
 		if hello.Result.ProtocolVersion != version || hello.Result.Instructions == "" ||
-			hello.Result.ServerInfo.Name != "almoner" ||
-			hello.Result.Capabilities["tools"] == nil {
+			hello.Result.ServerInfo.Name != "almoner" || hello.Result.Capabilities["tools"] == nil {
 			t.Errorf("%s", a.Body)
 		}
 		if _, logs := hello.Result.Capabilities["logging"]; logs || a.Header.Get("Mcp-Session-Id") != "" ||

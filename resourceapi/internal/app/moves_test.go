@@ -74,9 +74,7 @@ func TestTransitions_ReturnResultForEachItem(t *testing.T) {
 	if n := s.Count(changed); n != 2 {
 		t.Errorf("%d programmes have another version", n)
 	}
-	if n := s.rows("account.events", "type = 'programme.updated'"); n != 2 {
-		t.Errorf("%d events", n)
-	}
+	s.wantsRows(2, "account.events", "type = 'programme.updated'")
 	for _, wrong := range []string{`{}`, `{"items":[]}`, `{"items":{}}`, `{"items":[],"x":1}`,
 		`{"items":[` + strings.Repeat(`{},`, 500) + `{}]}`} {
 		s.do("POST", listPath+"/transitions", h, wrong).expect(t, 400, "VALIDATION_ERROR", "")

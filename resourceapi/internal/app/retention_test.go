@@ -16,27 +16,16 @@ func TestForms_RetentionMonths(t *testing.T) {
 	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	path := formsPath + "/" + f.ID.String()
-	if a := s.get(path, h); !strings.Contains(a.Body, `"retentionMonths":24`) {
-		t.Errorf("%s", a.Body)
-	}
+	s.get(path, h).has(t, `"retentionMonths":24`)
 	a := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", `{"retentionMonths":6,`, 1))
-	if a.Status != 201 || !strings.Contains(a.Body, `"retentionMonths":6`) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	if a := s.patch(f, h, `{"retentionMonths":120}`); a.Status != 200 ||
-		!strings.Contains(a.Body, `"retentionMonths":120`) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	a.wants(t, 201, `"retentionMonths":6`)
+	s.patch(f, h, `{"retentionMonths":120}`).wants(t, 200, `"retentionMonths":120`)
 	workspaceID, user := s.member(perm.EngageWriteForms)
 	formsOnly := as(s.PAT(workspaceID, user, perm.EngageWriteForms).Reveal(), workspaceID).json()
 	own := s.makeForm(formsOnly, allTypes)
 	s.patch(own, formsOnly, `{"retentionMonths":1}`).expect(t, 403, "FORBIDDEN", "")
-	if a := s.patch(own, formsOnly, `{"title":"Another"}`); a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	if a := s.patch(f, h, `{"title":"Another"}`); !strings.Contains(a.Body, `"retentionMonths":120`) {
-		t.Errorf("%s", a.Body)
-	}
+	s.patch(own, formsOnly, `{"title":"Another"}`).wants(t, 200)
+	s.patch(f, h, `{"title":"Another"}`).has(t, `"retentionMonths":120`)
 	const changed = `select count(*) from account.events where type = 'form.updated' and data ->> 'id' = $1
 		and data -> 'changed' ? 'retentionMonths'`
 	if n := s.Count(changed, f.ID.String()); n != 1 {
@@ -88,15 +77,11 @@ func TestRetentionCommand(t *testing.T) {
 		!strings.Contains(text, "retentionMonths of the form") {
 		t.Errorf("%s", text)
 	}
-	if n := s.rows("resource.imports", ""); n != 1 {
-		t.Error("a count deleted the import")
-	}
+	s.wantsRows(1, "resource.imports", "")
 	if text := run(true, false); !strings.Contains(text, "finished imports") {
 		t.Errorf("%s", text)
 	}
-	if n := s.rows("resource.imports", ""); n != 0 {
-		t.Error("the import is not deleted")
-	}
+	s.wantsRows(0, "resource.imports", "")
 	wrong := append(environ, "ALMONER_RETENTION_IMPORTS_DAYS=-1")
 	if err := Retention(t.Context(), wrong, false, false, &bytes.Buffer{}); err == nil {
 		t.Error("a negative number of days is accepted")

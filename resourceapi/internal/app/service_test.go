@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,52 @@ type answer struct {
 	Status int
 	Header http.Header
 	Body   string
+
+	sent string       // method, path and body of the request
+	log  *testkit.Log // of the service
+}
+
+// wants checks the status, and that the body has the pieces.
+func (a answer) wants(t testing.TB, status int, pieces ...string) answer {
+	t.Helper()
+	if a.Status != status {
+		a.fail(t, strconv.Itoa(status))
+	}
+	return a.has(t, pieces...)
+}
+
+// has checks that the body has the pieces.
+func (a answer) has(t testing.TB, pieces ...string) answer {
+	t.Helper()
+	for _, piece := range pieces {
+		if !strings.Contains(a.Body, piece) {
+			a.fail(t, "a body with "+piece)
+		}
+	}
+	return a
+}
+
+// fail says what was sent, what came, what the service logged about it, and how to repeat the test.
+func (a answer) fail(t testing.TB, want string) {
+	t.Helper()
+	var logged strings.Builder
+	if id := a.Header.Get(web.RequestIDHeader); id != "" && a.log != nil {
+		for line := range strings.Lines(a.log.String()) {
+			if strings.Contains(line, id) {
+				logged.WriteString(line)
+			}
+		}
+	}
+	t.Errorf("%.500s\ngot  %d %v %s\nwant %s\nlog  %s\ngo test -run '^%s$' ./resourceapi/internal/app",
+		a.sent, a.Status, a.Header, a.Body, want, &logged, strings.ReplaceAll(t.Name(), "/", "$/^"))
+}
+
+// wantsRows checks the number of rows of a table in the test's workspaces that meet the condition, if there is one.
+func (s *service) wantsRows(want int, table, condition string, args ...any) {
+	s.t.Helper()
+	if got := s.rows(table, condition, args...); got != want {
+		s.t.Errorf("%d rows of %s where %q, want %d", got, table, condition, want)
+	}
 }
 
 // code returns error.code of the nested shape.
@@ -304,7 +351,13 @@ func (s *service) send(method, path string, h http.Header, body string) answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return answer{response.StatusCode, response.Header, string(content)}
+	return answer{
+		Status: response.StatusCode,
+		Header: response.Header,
+		Body:   string(content),
+		sent:   method + " " + path + " " + body,
+		log:    s.log,
+	}
 }
 
 func (s *service) get(path string, h header) answer { s.t.Helper(); return s.do("GET", path, h, "") }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -38,12 +37,8 @@ func TestSupporters_AreOneInAnySpelling(t *testing.T) {
 		t.Errorf("%d supporters of one mailbox", n)
 	}
 	a := s.do("POST", supportersPath+"/erase", h, `{"email":"ada@XN--mnchen-3ya.example"}`)
-	if a.Status != 200 || !strings.Contains(a.Body, `"deletedSubmissions":4`) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	if n := s.rows("resource.submissions", ""); n != 0 {
-		t.Errorf("%d submissions remain", n)
-	}
+	a.wants(t, 200, `"deletedSubmissions":4`)
+	s.wantsRows(0, "resource.submissions", "")
 }
 
 // What earlier releases stored for other spellings goes with an erasure by any spelling, and by any of the ids.
@@ -81,11 +76,8 @@ func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
 			}
 			insert("jos\u00e9@xn--bcher-kva.example", "rejected", nil)
 			s.sends(f, "other@bücher.example", true)
-			if a := erase(s, h, last); a.Status != 200 || !strings.Contains(a.Body, `"deletedSubmissions":4`) {
-				t.Errorf("%d %s", a.Status, a.Body)
-			}
-			if s.rows("resource.submissions", "") != 1 ||
-				s.rows("resource.supporters", "") != 1 {
+			erase(s, h, last).wants(t, 200, `"deletedSubmissions":4`)
+			if s.rows("resource.submissions", "") != 1 || s.rows("resource.supporters", "") != 1 {
 				t.Error("not only the other supporter remains")
 			}
 		})

@@ -63,9 +63,7 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 			}
 			s.awaitLocks(1)
 			testkit.Quick(t, 600*time.Millisecond, func() {
-				if a := s.get(listPath, as(pat, other)); a.Status != 200 {
-					t.Errorf("read of another workspace: %d %s", a.Status, a.Body)
-				}
+				s.get(listPath, as(pat, other)).wants(t, 200)
 			})
 			s.Exec("rollback")
 			group.Wait()
@@ -106,9 +104,7 @@ func TestJobs_ShareTurnsWithWrites(t *testing.T) {
 		}
 		s.awaitLocks(2)
 		for range 10 {
-			if a := s.get(listPath, as(pat, other)); a.Status != 200 {
-				t.Errorf("%s: read of another workspace: %d %s", name, a.Status, a.Body)
-			}
+			s.get(listPath, as(pat, other)).wants(t, 200)
 			if n := s.locksAwaited(); n > 4 { // no other workspace writes
 				t.Errorf("%s: %d connections wait for one workspace, want at most 4", name, n)
 			}

@@ -58,13 +58,9 @@ func TestUpdatedSince_FiltersProgrammes(t *testing.T) {
 		}
 	}
 	for _, query := range []string{
-		"?updatedSince=",
-		"?updatedSince=yesterday",
-		"?updatedSince=2026-11-01",
-		"?updatedSince=2026-01-01T00:00:00+01:00",
-		"?updatedSince=1762000000",
-		"?updatedSince=2026-01-01T00:00:00Z&updatedSince=2026-01-01T00:00:00Z",
-		"?updatedSince=2026-01-01T00:00:00",
+		"?updatedSince=", "?updatedSince=yesterday", "?updatedSince=2026-11-01",
+		"?updatedSince=2026-01-01T00:00:00+01:00", "?updatedSince=1762000000",
+		"?updatedSince=2026-01-01T00:00:00Z&updatedSince=2026-01-01T00:00:00Z", "?updatedSince=2026-01-01T00:00:00",
 	} {
 		if a := s.get(listPath+query, h); a.Status != 400 || a.code(t) != "VALIDATION_ERROR" ||
 			!strings.Contains(a.Body, `"updatedSince"`) {
@@ -73,13 +69,10 @@ func TestUpdatedSince_FiltersProgrammes(t *testing.T) {
 	}
 	cursor := s.page(h, updatedSince("2026-01-01T00:00:00Z")).Meta.NextCursor
 	for _, query := range []string{
-		"?cursor=" + cursor,
-		updatedSince("2026-01-01T00:00:01Z") + "&cursor=" + cursor,
+		"?cursor=" + cursor, updatedSince("2026-01-01T00:00:01Z") + "&cursor=" + cursor,
 		"?updatedSince=2026-01-01T00:00:00Z&cursor=" + s.page(h, "?limit=1").Meta.NextCursor,
 	} {
-		if a := s.get(listPath+query, h); a.Status != 400 || !strings.Contains(a.Body, `"cursor"`) {
-			t.Errorf("the cursor of another list: %d %s", a.Status, a.Body)
-		}
+		s.get(listPath+query, h).wants(t, 400, `"cursor"`)
 	}
 }
 
@@ -209,10 +202,7 @@ func TestPollers_MissNothingDuringWritesAndImports(t *testing.T) {
 		}
 	})
 	done := make(chan struct{})
-	changes, newest := &poller{
-		seen:   map[uuid.UUID]string{},
-		newest: "2026-01-01T00:00:00Z",
-	}, &poller{
+	changes, newest := &poller{seen: map[uuid.UUID]string{}, newest: "2026-01-01T00:00:00Z"}, &poller{
 		seen: map[uuid.UUID]string{},
 	}
 	for _, poll := range []func(){func() { changes.pollChanges(s, h) }, func() { newest.pollNewest(s, h) }} {
@@ -313,8 +303,7 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 		for _, r := range p.Data {
 			places = append(places, slices.Index(ids, r.ID))
 			if want := r.FinishedAt; len(r.UpdatedAt) != 27 || len(r.CreatedAt) != 27 ||
-				want != nil && *want != r.UpdatedAt ||
-				want == nil && r.CreatedAt != r.UpdatedAt {
+				want != nil && *want != r.UpdatedAt || want == nil && r.CreatedAt != r.UpdatedAt {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -342,15 +331,10 @@ func TestUpdatedSince_FiltersSubmissions(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	for _, query := range []string{
-		"?updatedSince=x",
-		"?updatedSince=",
-		updatedSince(since) + "&cursor=" + p.Meta.NextCursor + "x",
-		"?cursor=" + p.Meta.NextCursor,
-		updatedSince(newest) + "&cursor=" + p.Meta.NextCursor,
+		"?updatedSince=x", "?updatedSince=", updatedSince(since) + "&cursor=" + p.Meta.NextCursor + "x",
+		"?cursor=" + p.Meta.NextCursor, updatedSince(newest) + "&cursor=" + p.Meta.NextCursor,
 	} {
-		if a := s.get(formsPath+"/"+form.ID.String()+"/submissions"+query, h); a.Status != 400 {
-			t.Errorf("%s: %d", query, a.Status)
-		}
+		s.get(formsPath+"/"+form.ID.String()+"/submissions"+query, h).wants(t, 400)
 	}
 	if a := s.get(formsPath+"?updatedSince=x", h); a.Status == 500 {
 		t.Errorf("%d %s", a.Status, a.Body)

@@ -88,14 +88,6 @@ func trustsReceivers(c *Config) {
 	c.WebhookCA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}))
 }
 
-// wants requires the status of an answer.
-func (a answer) wants(t testing.TB, status int) {
-	t.Helper()
-	if a.Status != status {
-		t.Fatalf("%d %s, want %d", a.Status, a.Body, status)
-	}
-}
-
 // retryNow makes the endpoints due now.
 func (s *service) retryNow() { s.Exec("update account.webhooks set next_try_at = now() where {mine}") }
 

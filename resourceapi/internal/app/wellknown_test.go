@@ -28,8 +28,7 @@ func TestWellKnown_MetadataIsPublic(t *testing.T) {
 		}
 		a.decode(t, &document)
 		if a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || document.Resource != resource ||
-			document.Name == "" ||
-			!slices.Equal(document.AuthorizationServers, []string{base}) ||
+			document.Name == "" || !slices.Equal(document.AuthorizationServers, []string{base}) ||
 			!slices.Equal(document.Methods, []string{"header"}) {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
