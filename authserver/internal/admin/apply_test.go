@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -26,7 +27,7 @@ func (b *testEnv) clientsFile() clientsFile {
 		app:       uuid.NewString(),
 		connector: uuid.NewString(),
 		service:   uuid.NewString(),
-		workspace: b.Fixture.WorkspaceID.String(),
+		workspace: b.workspace,
 		name:      "Donor sync",
 	}
 }
@@ -55,102 +56,91 @@ clients:
 `)
 }
 
-func (b *testEnv) apply(file string, dryRun bool) admin.Applied {
+// apply applies a file and requires the actions that it takes.
+func (b *testEnv) apply(file clientsFile, dryRun bool, actions string) []admin.AppliedClient {
 	b.t.Helper()
-	result, err := b.do(b.t.Context(), admin.Apply{From: strings.NewReader(file), DryRun: dryRun})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	applied, ok := result.(admin.Applied)
-	if !ok {
-		b.t.Fatalf("%T", result)
-	}
-	return applied
-}
-
-func actions(applied admin.Applied) string {
+	applied := b.do(admin.Apply{From: strings.NewReader(file.String()), DryRun: dryRun}).(admin.Applied)
 	var all []string
 	for _, c := range applied.Clients {
 		all = append(all, c.Action)
 	}
-	return strings.Join(all, " ")
+	if got := strings.Join(all, " "); got != actions || applied.DryRun != dryRun {
+		b.t.Fatalf("%s, dry run: %t, want %s", got, applied.DryRun, actions)
+	}
+	return applied.Clients
 }
 
 func (b *testEnv) client(id string) client.Client {
 	b.t.Helper()
 	found, err := b.Store.Client(b.t.Context(), uuid.MustParse(id))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(err)
 	return found
+}
+
+// absent requires that no client of a file exists.
+func (b *testEnv) absent(what string, file clientsFile) {
+	b.t.Helper()
+	b.WantsRows(what, 0, `account.oauth_clients where id::text in ($1, $2, $3)`, file.app, file.connector, file.service)
+}
+
+// introspects returns the status with which a service introspects.
+func (b *testEnv) introspects(id string, secret credential.Secret) int {
+	b.t.Helper()
+	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	return b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", token.Reveal()).Status
 }
 
 func TestApply_CreatesClientsThatWork(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
-	applied := b.apply(file.String(), false)
-	if got := actions(applied); got != "create create create" {
-		t.Fatalf("%s", got)
+	applied := b.apply(file, false, "create create create")
+	app, service := credential.Secret(applied[0].Secret), credential.Secret(applied[2].Secret)
+	if !credential.ClientSecret.Matches(app.Reveal()) || !credential.ClientSecret.Matches(service.Reveal()) ||
+		applied[1].Secret != "" {
+		t.Error("a client with a secret was created without one, or a connector with one")
 	}
-	app, service := applied.Clients[0], applied.Clients[2]
-	for _, secret := range []string{app.Secret, service.Secret} {
-		if !credential.ClientSecret.Matches(secret) {
-			t.Error("a client with a secret was created without one")
-		}
-	}
-	if applied.Clients[1].Secret != "" {
-		t.Error("a connector has a secret")
-	}
-	b.Linked(b.client(file.app), credential.Secret(app.Secret), b.user)
+	b.Linked(b.client(file.app), app, b.user)
 	b.Connected(b.client(file.connector), b.user)
-	introspected := b.FormWith(apitest.IntrospectPath, apitest.Basic(file.service, credential.Secret(service.Secret)),
-		"token", b.Fixture.Token(b.user, perm.ProgrammesRead).Reveal())
-	if introspected.Status != 200 {
-		t.Errorf("introspection: %d", introspected.Status)
+	if status := b.introspects(file.service, service); status != 200 {
+		t.Errorf("introspection: %d", status)
 	}
-	b.events(string(audit.ClientRegistered), "client:"+file.app, 1)
+	b.events(audit.ClientRegistered, "client:"+file.app, 1)
 }
 
 func TestApply_SecondRunChangesOnlyDifferences(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
-	secret := credential.Secret(b.apply(file.String(), false).Clients[0].Secret)
-	again := b.apply(file.String(), false)
-	if got := actions(again); got != "none none none" || again.Clients[0].Secret != "" {
-		t.Errorf("the same file: %s", got)
+	secret := credential.Secret(b.apply(file, false, "create create create")[0].Secret)
+	if again := b.apply(file, false, "none none none"); again[0].Secret != "" {
+		t.Error("the same file gives another secret")
 	}
-	b.events(string(audit.ClientChanged), "client:"+file.app, 0)
+	b.events(audit.ClientChanged, "client:"+file.app, 0)
 	file.name = "Donor import"
-	changed := b.apply(file.String(), false)
-	if got := actions(changed); got != "change none none" || strings.Join(changed.Clients[0].Changed, " ") != "name" ||
-		changed.Clients[0].Secret != "" {
-		t.Errorf("another name: %+v", changed.Clients[0])
+	changed := b.apply(file, false, "change none none")[0]
+	if !slices.Equal(changed.Changed, []string{"name"}) || changed.Secret != "" {
+		t.Errorf("another name: %v", changed.Changed)
 	}
-	b.events(string(audit.ClientChanged), "client:"+file.app, 1)
-	if c := b.client(file.app); c.Name != "Donor import" {
+	b.events(audit.ClientChanged, "client:"+file.app, 1)
+	c := b.client(file.app)
+	if c.Name != "Donor import" {
 		t.Errorf("the name is %s", c.Name)
 	}
-	b.Linked(b.client(file.app), secret, b.user) // the secret still works
+	b.Linked(c, secret, b.user) // the secret still works
 }
 
 func TestApply_DryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
-	dry := b.apply(file.String(), true)
-	if got := actions(dry); got != "create create create" || dry.Clients[0].Secret != "" || !dry.DryRun {
-		t.Errorf("%s", got)
+	if dry := b.apply(file, true, "create create create"); dry[0].Secret != "" {
+		t.Error("a dry run gives a secret")
 	}
-	if _, err := b.Store.Client(t.Context(), uuid.MustParse(file.app)); !errors.Is(err, client.ErrUnknown) {
-		t.Errorf("a dry run: %v", err)
-	}
-	b.apply(file.String(), false)
+	b.absent("a dry run", file)
+	b.apply(file, false, "create create create")
 	file.name = "Donor import"
-	if got := actions(b.apply(file.String(), true)); got != "change none none" {
-		t.Errorf("%s", got)
-	}
+	b.apply(file, true, "change none none")
 	if c := b.client(file.app); c.Name != "Donor sync" {
 		t.Errorf("a dry run changed the name to %s", c.Name)
 	}
@@ -159,107 +149,89 @@ func TestApply_DryRunChangesNothing(t *testing.T) {
 func TestApply_InvalidFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	deleted := b.clientsFile()
-	b.apply(deleted.String(), false)
-	b.values(b.do(t.Context(), admin.DeleteClient{Client: deleted.service}))
-	existing := b.clientsFile()
-	b.apply(existing.String(), false)
-	valid := b.clientsFile()
+	deleted, existing, valid := b.clientsFile(), b.clientsFile(), b.clientsFile()
+	b.apply(deleted, false, "create create create")
+	b.do(admin.DeleteClient{Client: deleted.service})
+	b.apply(existing, false, "create create create")
+	with := func(old, changed string) string { return strings.Replace(valid.String(), old, changed, 1) }
+	moved := valid
+	moved.app, moved.workspace = existing.app, b.Fixture.Workspace("Harbour Kitchen").String()
 	for name, file := range map[string]string{
 		"empty":             "",
 		"no list":           "clients: {}",
-		"unknown member":    strings.Replace(valid.String(), "redirectUris", "redirectURIs", 1),
-		"duplicate member":  strings.Replace(valid.String(), "name: Reporting", "name: A\n    name: B", 1),
+		"unknown member":    with("redirectUris", "redirectURIs"),
+		"duplicate member":  with("name: Reporting", "name: A\n    name: B"),
 		"two documents":     valid.String() + "\n---\nclients: []\n",
-		"no id":             strings.Replace(valid.String(), valid.service, "reporting", 1),
-		"id twice":          strings.Replace(valid.String(), valid.service, valid.app, 1),
-		"unknown kind":      strings.Replace(valid.String(), "kind: service", "kind: daemon", 1),
-		"callback":          strings.Replace(valid.String(), fixture.Callback, "http://example.org/", 1),
-		"permission":        strings.Replace(valid.String(), "programmes:read", "programmes:reed", 1),
-		"resource":          strings.Replace(valid.String(), apitest.MCP, apitest.MCP+"/", 1),
-		"invisible name":    strings.Replace(valid.String(), "Donor sync", "\u3164", 1),
+		"no id":             with(valid.service, "reporting"),
+		"id twice":          with(valid.service, valid.app),
+		"unknown kind":      with("kind: service", "kind: daemon"),
+		"callback":          with(fixture.Callback, "http://example.org/"),
+		"permission":        with("programmes:read", "programmes:reed"),
+		"resource":          with(apitest.MCP, apitest.MCP+"/"),
+		"invisible name":    with("Donor sync", "\u3164"),
 		"unknown workspace": strings.ReplaceAll(valid.String(), valid.workspace, uuid.NewString()),
-		"service's scope":   strings.Replace(valid.String(), "name: Reporting", "name: R\n    resource: x", 1),
-		"deleted id":        strings.Replace(valid.String(), valid.service, deleted.service, 1),
-		"other kind":        strings.Replace(valid.String(), valid.service, existing.app, 1),
-		"other workspace": strings.Replace(
-			strings.Replace(valid.String(), valid.app, existing.app, 1),
-			valid.workspace, b.Fixture.Workspace("Harbour Kitchen").String(), 1,
-		),
-		"too large": valid.String() + strings.Repeat("#", 1<<20),
+		"service's scope":   with("name: Reporting", "name: R\n    resource: x"),
+		"deleted id":        with(valid.service, deleted.service),
+		"other kind":        with(valid.service, existing.app),
+		"other workspace":   moved.String(),
+		"too large":         valid.String() + strings.Repeat("#", 1<<20),
 	} {
-		result, err := b.do(t.Context(), admin.Apply{From: strings.NewReader(file)})
-		b.refused(name, result, err)
-		for _, id := range []string{valid.app, valid.connector, valid.service} {
-			if _, err := b.Store.Client(t.Context(), uuid.MustParse(id)); !errors.Is(err, client.ErrUnknown) {
-				t.Errorf("%s: client of a refused file: %v", name, err)
-			}
-		}
+		b.refused(name, admin.Apply{From: strings.NewReader(file)})
+		b.absent(name, valid)
 	}
 }
 
 func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.do(t.Context(), admin.AddClient{
-		Workspace:   b.Fixture.WorkspaceID.String(),
+	add := admin.AddClient{
+		Workspace:   b.workspace,
 		Name:        "Donor sync",
 		Redirects:   []string{fixture.Callback, "https://old.example.org/cb"},
 		Permissions: []string{string(perm.ProgrammesRead)},
-	}))
+	}
+	added := b.values(add)
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
 	held := b.Linked(b.client(id), secret, b.user)
-	result, err := b.do(t.Context(), admin.SetClient{Client: id, RedirectURI: []string{fixture.Callback}})
-	b.values(result, err)
+	b.do(admin.SetClient{Client: id, RedirectURI: []string{fixture.Callback}})
 	c := b.client(id)
 	if len(c.Redirects) != 1 || c.Name != "Donor sync" || c.Required.Scope() != string(perm.ProgrammesRead) {
 		t.Errorf("%+v", c)
 	}
-	if g := b.Stored(held.Grant); g.State != "active" {
-		t.Errorf("the grant is %s", g.State)
-	}
+	b.WantsGrant("of a changed client", held.Grant, grant.Active, "")
 	const another = "https://new.example.org/cb"
-	b.values(b.do(t.Context(), admin.SetClient{Client: id, AddRedirect: []string{another, fixture.Callback}}))
+	b.do(admin.SetClient{Client: id, AddRedirect: []string{another, fixture.Callback}})
 	if c := b.client(id); !slices.Equal(c.Redirects, []string{fixture.Callback, another}) {
 		t.Errorf("%v", c.Redirects)
 	}
 	bad := "netscape"
-	result, err = b.do(t.Context(), admin.SetClient{Client: id, Platform: &bad})
-	b.refused("platform of a confidential client", result, err)
-	result, err = b.do(t.Context(), admin.SetClient{Client: uuid.NewString()})
-	b.refused("unknown client", result, err)
-	result, err = b.do(t.Context(), admin.AddClient{
-		ID:          id,
-		Workspace:   b.Fixture.WorkspaceID.String(),
-		Name:        "Reporting",
-		Redirects:   []string{fixture.Callback},
-		Permissions: []string{string(perm.ProgrammesRead)},
+	add.ID = id
+	b.allRefused(map[string]admin.Command{
+		"platform of a confidential client": admin.SetClient{Client: id, Platform: &bad},
+		"unknown client":                    admin.SetClient{Client: uuid.NewString()},
+		"an id in use":                      add,
 	})
-	b.refused("an id in use", result, err)
 }
 
 func TestReplaceClientSecret_PreviousSecretExpires(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.do(t.Context(), admin.AddService{Name: "Reporting"}))
-	id := b.text(added, "clientId")
+	first := b.values(admin.AddService{Name: "Reporting"})
+	id := b.text(first, "clientId")
 	works := func(values map[string]any) bool {
-		secret := credential.Secret(b.text(values, "clientSecret"))
-		return b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", "x").Status == 200
+		return b.introspects(id, credential.Secret(b.text(values, "clientSecret"))) == 200
 	}
-	second := b.values(b.do(t.Context(), admin.ReplaceClientSecret{Client: id}))
-	if !works(added) || !works(second) {
+	second := b.values(admin.ReplaceClientSecret{Client: id})
+	if !works(first) || !works(second) {
 		t.Error("both secrets must work for a day")
 	}
-	third := b.values(b.do(t.Context(), admin.ReplaceClientSecret{Client: id, ExpireOld: true}))
-	if works(added) || works(second) || !works(third) {
+	third := b.values(admin.ReplaceClientSecret{Client: id, ExpireOld: true})
+	if works(first) || works(second) || !works(third) {
 		t.Error("only the newest secret must work")
 	}
-	b.events(string(audit.ClientSecretReplaced), "client:"+id, 2)
-	result, err := b.do(t.Context(), admin.ReplaceClientSecret{Client: b.app.ID.String()})
-	b.refused("a connector", result, err)
-	result, err = b.do(t.Context(), admin.ReplaceClientSecret{Client: uuid.NewString()})
-	b.refused("unknown client", result, err)
+	b.events(audit.ClientSecretReplaced, "client:"+id, 2)
+	b.refused("a connector", admin.ReplaceClientSecret{Client: b.app.ID.String()})
+	b.refused("unknown client", admin.ReplaceClientSecret{Client: uuid.NewString()})
 }
 
 func TestApplied_PrintsSecretsOnce(t *testing.T) {
@@ -269,15 +241,14 @@ func TestApplied_PrintsSecretsOnce(t *testing.T) {
 		{Kind: "connector", Name: "Claude", Action: "change", Changed: []string{"redirectUris"}},
 	}}
 	var text strings.Builder
-	if err := applied.Text(&text); err != nil {
-		t.Fatal(err)
+	encoded, err := json.Marshal(applied)
+	err = errors.Join(err, applied.Text(&text))
+	if err != nil || !strings.Contains(string(encoded), `"action":"create"`) {
+		t.Errorf("%s %v", encoded, err)
 	}
 	for _, want := range []string{"only once: alm_cs_x", "Claude (connector): redirectUris", "1 created, 1 changed"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}
-	}
-	if encoded, err := json.Marshal(applied); err != nil || !strings.Contains(string(encoded), `"action":"create"`) {
-		t.Errorf("%s %v", encoded, err)
 	}
 }

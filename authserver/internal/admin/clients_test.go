@@ -16,76 +16,61 @@ import (
 func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	added := b.values(b.do(t.Context(), admin.AddService{Name: "Reporting"}))
+	added := b.values(admin.AddService{Name: "Reporting"})
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
-	if !credential.ClientSecret.Matches(secret.Reveal()) {
-		t.Error("the secret does not have the format of a client secret")
-	}
-	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	introspect := func() int {
-		return b.FormWith(apitest.IntrospectPath, apitest.Basic(id, secret), "token", token.Reveal()).Status
-	}
-	if status := introspect(); status != 200 {
+	if status := b.introspects(id, secret); status != 200 || !credential.ClientSecret.Matches(secret.Reveal()) {
 		t.Errorf("introspection: %d", status)
 	}
 	b.events(audit.ClientRegistered, "client:"+id, 1)
-	const unhashed = `select count(*) from account.client_secrets where hash <> sha256($1)`
-	logged := b.Count(`select count(*) from account.audit_events where detail::text like '%alm_cs_%'`)
-	if n := logged + b.Count(unhashed, []byte(secret.Reveal())); n != 0 {
-		t.Error("the secret is stored")
-	}
-	b.values(b.do(t.Context(), admin.DeleteClient{Client: id}))
-	if status := introspect(); status != 401 {
+	b.WantsRows("hashes of the secret", 1, `account.client_secrets where client_id = $1 and hash = sha256($2)`, id,
+		[]byte(secret.Reveal()))
+	b.WantsRows("events with a secret", 0, `account.audit_events where detail::text like '%alm_cs_%'`)
+	b.do(admin.DeleteClient{Client: id})
+	if status := b.introspects(id, secret); status != 401 {
 		t.Errorf("introspection after the deletion: %d", status)
 	}
 	b.events(audit.ClientDeleted, "client:"+id, 1)
-	result, err := b.do(t.Context(), admin.AddService{Name: " "})
-	b.refused("no name", result, err)
+	b.refused("no name", admin.AddService{Name: " "})
 }
 
 func TestClients_AreListedWithGrants(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	b.Connected(b.app, b.user)
-	b.values(b.do(t.Context(), admin.AddService{Name: "Reporting"}))
-	gone, _ := b.Fixture.Confidential(perm.ProgrammesRead)
-	b.values(b.do(t.Context(), admin.DeleteClient{Client: gone.ID.String()}))
-	all := b.list(b.do(t.Context(), admin.ListClients{}))
-	if len(all) != 2 || all[0]["kind"] != "service" || all[0]["tenantId"] != nil || all[1]["id"] != b.app.ID.String() ||
-		all[1]["activeGrants"] != float64(1) || all[1]["tenant"] != "Riverside Food Bank" {
-		t.Errorf("%v", all)
+	b.connected()
+	service := b.text(b.values(admin.AddService{Name: "Reporting"}), "clientId")
+	c, _ := b.Fixture.Confidential(perm.ProgrammesRead)
+	gone := c.ID.String()
+	b.do(admin.DeleteClient{Client: gone})
+	all := b.list(admin.ListClients{})
+	app := find(all, "id", b.app.ID.String())
+	if one := find(all, "id", service); one["kind"] != "service" || one["tenantId"] != nil ||
+		find(all, "id", gone) != nil || app["activeGrants"] != 1.0 || app["tenant"] != "Riverside Food Bank" {
+		t.Errorf("%v %v", one, app)
 	}
-	if own := b.list(b.do(t.Context(), admin.ListClients{Workspace: b.Fixture.WorkspaceID.String()})); len(own) != 1 {
+	if own := b.list(admin.ListClients{Workspace: b.workspace}); len(own) != 1 {
 		t.Errorf("%v", own)
 	}
-	if none := b.list(b.do(t.Context(), admin.ListClients{Workspace: uuid.NewString()})); len(none) != 0 {
+	if none := b.list(admin.ListClients{Workspace: uuid.NewString()}); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	for _, id := range []string{gone.ID.String(), uuid.NewString(), "app", ""} {
-		result, err := b.do(t.Context(), admin.DeleteClient{Client: id})
-		b.refused("client "+id, result, err)
-	}
-	result, err := b.do(t.Context(), admin.ListClients{Workspace: "main"})
-	b.refused("tenant of no shape", result, err)
+	b.allRefused(map[string]admin.Command{
+		"deleted":            admin.DeleteClient{Client: gone},
+		"unknown":            admin.DeleteClient{Client: uuid.NewString()},
+		"of no shape":        admin.DeleteClient{Client: "app"},
+		"none":               admin.DeleteClient{},
+		"tenant of no shape": admin.ListClients{Workspace: "main"},
+	})
 }
 
 func TestDeleteClient_RevokesGrants(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	held := b.connected()
 	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Connected(sibling, b.user)
-	got := b.values(b.do(t.Context(), admin.DeleteClient{Client: b.app.ID.String()}))
-	if got["revokedGrants"] != float64(1) {
-		t.Errorf("%v", got)
-	}
-	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ClientDeleted {
-		t.Errorf("its grant is %s (%s)", g.State, g.Reason)
-	}
-	const deleted = `select count(*) from account.audit_events
-		where action = '` + audit.ClientDeleted + `' and tenant_id = $1`
-	if n := b.Count(deleted, b.Fixture.WorkspaceID); n != 1 {
-		t.Error("the event does not name the client's workspace")
-	}
+	b.wants("deleted", admin.DeleteClient{Client: b.app.ID.String()}, map[string]any{"revokedGrants": 1.0})
+	b.WantsGrant("its grant", held.Grant, grant.Revoked, grant.ClientDeleted)
+	b.WantsRows("events that name the workspace", 1, `account.audit_events where tenant_id = $1
+		and action = '`+audit.ClientDeleted+`'`, b.Fixture.WorkspaceID)
 	b.Refreshed(sibling, remaining)
 }

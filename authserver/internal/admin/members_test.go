@@ -2,7 +2,7 @@ package admin_test
 
 import (
 	"errors"
-	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
@@ -11,263 +11,192 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+// setPermissions sets what a member may do in the workspace.
+func (b *testEnv) setPermissions(user uuid.UUID, permissions ...perm.Permission) {
+	b.t.Helper()
+	b.Fixture.Exec(`update account.memberships set permissions = $3 where user_id = $1 and tenant_id = $2`, user,
+		b.workspace, perm.NewSet(permissions...).Strings())
+}
+
+// names returns the texts of a list.
+func names(values any) []string {
+	list, _ := values.([]any)
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i], _ = one.(string)
+	}
+	return out
+}
+
+func (b *testEnv) removal() admin.RemoveMember {
+	return admin.RemoveMember{Workspace: b.workspace, User: b.user.String()}
+}
 
 func TestMembers_PermissionsAreSet(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	ctx := t.Context()
-	workspace := b.Fixture.WorkspaceID.String()
-	id := b.text(b.values(b.do(ctx, admin.AddUser{Email: "ada@example.org", Name: "Ada"})), "id")
-	holds := func() any {
-		for _, one := range b.list(b.do(ctx, admin.ListMembers{Workspace: workspace})) {
-			if one["userId"] == id {
-				return one["permissions"]
-			}
+	id, email := b.added()
+	holds := func(what string, want ...string) {
+		t.Helper()
+		one := find(b.list(admin.ListMembers{Workspace: b.workspace}), "userId", id)
+		if one == nil || !slices.Equal(names(one["permissions"]), want) {
+			t.Errorf("%s: %v, want %v", what, one, want)
 		}
-		return "no member"
 	}
-	b.values(
-		b.do(ctx, admin.AddMember{
-			Workspace:   workspace,
-			User:        "ada@example.org",
-			Permissions: []string{"programmes:write:programmes", "programmes:read:programmes"},
-		}),
-	)
-	if got := holds(); !reflect.DeepEqual(got, []any{"programmes:read:programmes", "programmes:write:programmes"}) {
-		t.Errorf("holds %v", got)
+	both := []string{"programmes:read:programmes", "programmes:write:programmes"}
+	b.do(admin.AddMember{Workspace: b.workspace, User: email, Permissions: []string{both[1], both[0]}})
+	holds("added", both...)
+	set := admin.SetPermissions{Workspace: b.workspace, User: id, Permissions: []string{"none"}}
+	if changed := b.values(set); !slices.Equal(names(changed["former"]), both) {
+		t.Errorf("%v", changed)
 	}
-	changed := b.values(b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: []string{"none"}}))
-	if !reflect.DeepEqual(changed["former"], []any{"programmes:read:programmes", "programmes:write:programmes"}) ||
-		!reflect.DeepEqual(holds(), []any{}) {
-		t.Errorf("%v, holds %v", changed, holds())
-	}
-	b.values(b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: []string{"all"}}))
-	if got, _ := holds().([]any); len(got) != len(perm.All()) {
-		t.Errorf("holds %v", got)
-	}
+	holds("none")
+	set.Permissions = []string{"all"}
+	b.do(set)
+	holds("all", perm.FullSet().Strings()...)
 	b.events(audit.MemberAdded, "user:"+id, 1)
 	b.events(audit.MemberPermissionsChanged, "user:"+id, 2)
-	const named = `select count(*) from account.audit_events
-		where action like 'member.%' and tenant_id = $1 and user_id = $2`
-	if n := b.Count(named, workspace, id); n != 3 {
-		t.Errorf("%d events name workspace and user", n)
-	}
-	if n := b.Count(`select count(*) from account.audit_events
-		where detail->'former' = '["programmes:read:programmes", "programmes:write:programmes"]'`); n != 1 {
-		t.Error("the event does not say what the member held before")
-	}
+	b.WantsRows("events that name workspace and user", 3, `account.audit_events
+		where action like 'member.%' and tenant_id = $1 and user_id = $2`, b.workspace, id)
+	b.WantsRows("events with what the member held before", 1, `account.audit_events where user_id = $1
+		and detail->'former' = '["programmes:read:programmes", "programmes:write:programmes"]'`, id)
 }
 
 func TestMembers_InvalidChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	ctx := t.Context()
-	workspace, user, unknown := b.Fixture.WorkspaceID.String(), b.user.String(), uuid.NewString()
-	stranger := b.Fixture.User("stranger@example.org").String()
-	read := []string{"programmes:read:programmes"}
-	for what, try := range map[string]func() error{
-		"member already": func() error {
-			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: user, Permissions: read})
-			return err
-		},
-		"unknown tenant": func() error {
-			_, err := b.do(ctx, admin.AddMember{Workspace: unknown, User: user, Permissions: read})
-			return err
-		},
-		"unknown user": func() error {
-			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: unknown, Permissions: read})
-			return err
-		},
-		"unknown address": func() error {
-			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: "x@example.org", Permissions: read})
-			return err
-		},
-		"tenant of no shape": func() error {
-			_, err := b.do(ctx, admin.AddMember{Workspace: "main", User: stranger, Permissions: read})
-			return err
-		},
-		"unknown permission": func() error {
-			bad := []string{"programmes:read"}
-			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: stranger, Permissions: bad})
-			return err
-		},
-		"no permission": func() error {
-			_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: stranger})
-			return err
-		},
-		"none and one": func() error {
-			both := append(read, "none")
-			_, err := b.do(ctx, admin.SetPermissions{Workspace: workspace, User: user, Permissions: both})
-			return err
-		},
-		"set for a stranger": func() error {
-			_, err := b.do(ctx, admin.SetPermissions{Workspace: workspace, User: stranger, Permissions: read})
-			return err
-		},
-		"remove a stranger": func() error {
-			_, err := b.do(ctx, admin.RemoveMember{Workspace: workspace, User: stranger})
-			return err
-		},
-		"list of no tenant": func() error { _, err := b.do(ctx, admin.ListMembers{Workspace: unknown}); return err },
-	} {
-		b.refused(what, nil, try())
+	user, unknown, stranger := b.user.String(), uuid.NewString(), b.Fixture.User(person()).String()
+	add := func(workspace, user string, permissions ...string) admin.Command {
+		return admin.AddMember{Workspace: workspace, User: user, Permissions: permissions}
 	}
-	if n := b.Count(`select count(*) from account.memberships`); n != 1 {
-		t.Errorf("%d memberships", n)
+	set := func(user string, permissions ...string) admin.Command {
+		return admin.SetPermissions{Workspace: b.workspace, User: user, Permissions: permissions}
 	}
-	if n := b.Count(`select count(*) from account.audit_events where action like 'member.%'`); n != 0 {
-		t.Errorf("%d events of refused changes", n)
-	}
+	const read = string(perm.ProgrammesRead)
+	b.allRefused(map[string]admin.Command{
+		"member already":     add(b.workspace, user, read),
+		"unknown tenant":     add(unknown, user, read),
+		"unknown user":       add(b.workspace, unknown, read),
+		"unknown address":    add(b.workspace, "x@example.org", read),
+		"tenant of no shape": add("main", stranger, read),
+		"unknown permission": add(b.workspace, stranger, "programmes:read"),
+		"no permission":      add(b.workspace, stranger),
+		"none and one":       set(user, read, "none"),
+		"set for a stranger": set(stranger, read),
+		"remove a stranger":  admin.RemoveMember{Workspace: b.workspace, User: stranger},
+		"list of no tenant":  admin.ListMembers{Workspace: unknown},
+	})
+	b.WantsRows("members", 1, `account.memberships where tenant_id = $1 or user_id = $2`, b.workspace, stranger)
+	b.WantsRows("events of refused changes", 0, `account.audit_events where action like 'member.%' and tenant_id = $1`,
+		b.workspace)
+}
+
+// moved makes a token expired, or one of another workspace.
+func (b *testEnv) changeToken(token credential.Secret, set string, args ...any) {
+	b.t.Helper()
+	b.Fixture.Exec(`update account.personal_access_tokens set `+set+` where hash = $1`,
+		append([]any{credential.Hash(token.Reveal())}, args...)...)
 }
 
 func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	ctx := t.Context()
-	held := b.Connected(b.app, b.user)
+	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
-	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	expired := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	b.Fixture.Exec(
-		`update account.personal_access_tokens set expires_at = now() where hash = sha256($1)`,
-		[]byte(expired.Reveal()),
-	)
-	other := b.Fixture.Member(perm.ProgrammesRead)
+	token, expired := b.Fixture.Token(b.user), b.Fixture.Token(b.user)
+	b.changeToken(expired, `expires_at = now()`)
+	other, elsewhere := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Workspace("Elsewhere")
 	others := b.Connected(b.app, other)
-	b.Fixture.Token(other, perm.ProgrammesRead)
-	elsewhere := b.Fixture.Workspace("Elsewhere")
+	b.Fixture.Token(other)
 	b.Fixture.Join(elsewhere, b.user, perm.ProgrammesRead)
-	there := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	b.Fixture.Exec(
-		`update account.personal_access_tokens set tenant_id = $2 where hash = sha256($1)`,
-		[]byte(there.Reveal()),
-		elsewhere,
-	)
+	b.changeToken(b.Fixture.Token(b.user), `tenant_id = $2`, elsewhere)
 
-	got := b.values(b.do(ctx, admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}))
-	if got["revokedGrants"] != float64(2) || got["revokedTokens"] != float64(1) {
-		t.Errorf("%v, want 2 grants and 1 token", got)
-	}
-	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.MembershipOver {
-		t.Errorf("the grant is %s (%s)", g.State, g.Reason)
-	}
+	b.wants("removed", b.removal(), map[string]any{"revokedGrants": 2.0, "revokedTokens": 1.0})
+	b.WantsGrant("of the member", held.Grant, grant.Revoked, grant.MembershipOver)
 	b.events(audit.MemberRemoved, "user:"+b.user.String(), 1)
 	b.events(audit.GrantRevoked, "grant:"+held.Grant.ID.String(), 1)
-	const revoked = `select count(*) from account.audit_events
-		where action = '` + audit.TokenRevoked + `' and actor = 'admin'
-		and user_id = $1 and detail->>'reason' = 'membership_ended'`
-	if n := b.Count(revoked, b.user); n != 1 {
-		t.Errorf("%d events of tokens", n)
-	}
-	if answer := b.Refresh(b.app, held.Refresh); answer.Text("error") != "invalid_grant" {
-		t.Errorf("a refresh: %d", answer.Status)
-	}
+	b.WantsRows("events of tokens", 1, `account.audit_events where action = '`+audit.TokenRevoked+`'
+		and actor = 'admin' and user_id = $1 and detail->>'reason' = 'membership_ended'`, b.user)
+	b.Wants("a refresh", b.Refresh(b.app, held.Refresh), 400, "invalid_grant")
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead) // a member again
-	answer := b.Form(
-		apitest.TokenPath,
-		"grant_type", "authorization_code",
-		"client_id", b.app.ID.String(),
-		"resource", b.app.Resource,
-		"code", code.Reveal(),
-		"code_verifier", apitest.Verifier,
-		"redirect_uri", "http://127.0.0.1:8090/callback",
-	)
-	if answer.Text("error") != "invalid_grant" {
-		t.Errorf("a code of before: %d %s", answer.Status, answer.Body)
-	}
-	if n := b.Count(`select count(*) from account.personal_access_tokens where revoked_at is null`); n != 3 {
-		t.Errorf("%d tokens are not revoked, want 3: of the other user, of the other workspace, and expired", n)
-	}
-	const ended = `select count(*) from account.personal_access_tokens
-		where hash = sha256($1) and revoke_reason = 'membership_ended'`
-	if n := b.Count(ended, []byte(token.Reveal())); n != 1 {
-		t.Error("the token has no reason")
-	}
+	answer := b.Form(apitest.TokenPath, "grant_type", "authorization_code", "client_id", b.app.ID.String(), "resource",
+		b.app.Resource, "code", code.Reveal(), "code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback)
+	b.Wants("a code of before", answer, 400, "invalid_grant")
+	b.WantsRows("tokens left: of the other user, of the other workspace, and expired", 3,
+		`account.personal_access_tokens where revoked_at is null and user_id in ($1, $2)`, b.user, other)
+	b.WantsRows("tokens with the reason", 1, `account.personal_access_tokens
+		where hash = $1 and revoke_reason = 'membership_ended'`, credential.Hash(token.Reveal()))
 	b.Refreshed(b.app, others)
 }
 
 func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
-	b.values(b.do(t.Context(), admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}))
+	held := b.connected()
+	b.do(b.removal())
 	// The revocation is undone in Postgres, so that only Redis refuses.
-	b.Fixture.Exec(
-		`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`,
-		held.Grant.ID,
-	)
+	b.Fixture.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`,
+		held.Grant.ID)
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
 	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
-		t.Errorf("the revocation is not in Redis: %d", answer.Status)
+		t.Errorf("the revocation is not in Redis\n%s", b.Explain(answer))
 	}
 }
 
 func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	b := ownTestEnv(t)
+	held := b.connected()
 	b.Redis.Kill()
-	b.values(b.do(t.Context(), admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}))
-	if g := b.Stored(held.Grant); g.State != grant.Revoked {
-		t.Errorf("the grant is %s", g.State)
-	}
+	b.do(b.removal())
+	b.WantsGrant("without Redis", held.Grant, grant.Revoked, grant.MembershipOver)
 }
 
 // A removal that fails changes nothing.
 func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	held := b.Connected(b.app, b.user)
+	b := ownTestEnv(t)
+	held := b.connected()
 	b.Fixture.Token(b.user, perm.ProgrammesRead)
-	lock, err := b.Fixture.Owner.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = lock.Exec(t.Context(), `lock table account.personal_access_tokens in access exclusive mode`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remove := admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()}
-	if _, err := b.do(t.Context(), remove); err == nil {
+	b.Fixture.Exec(`alter table account.personal_access_tokens add constraint no_revocation check (revoked_at is null)`)
+	if _, err := b.service.Run(t.Context(), b.removal()); err == nil {
 		t.Error("the removal reports success")
 	}
-	if err := lock.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if g := b.Stored(held.Grant); g.State != grant.Active {
-		t.Errorf("the grant is %s", g.State)
-	}
-	if n := b.Count(`select count(*) from account.memberships where user_id = $1`, b.user); n != 1 {
-		t.Error("the membership was removed")
-	}
+	b.WantsGrant("after a failure", held.Grant, grant.Active, "")
+	b.WantsRows("members", 1, `account.memberships where user_id = $1`, b.user)
 	b.events(audit.MemberRemoved, "user:"+b.user.String(), 0)
 	b.Refreshed(b.app, held)
 }
 
+// endRest ends the grants that a request left to the background, as the service does.
+func (b *testEnv) endRest() {
+	b.t.Helper()
+	database := postgres.Only(credential.Secret(b.Fixture.Database.Authserver))
+	store, err := postgres.Open(b.t.Context(), database, testkit.StoreWait)
+	b.must(err)
+	defer store.Close()
+	for left := true; left; {
+		_, left, err = store.EndNext(b.t.Context())
+		b.must(err)
+	}
+}
+
 func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	b.Fixture.Exec(
-		`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', $4, 'active',
-		now() + interval '1 day' from generate_series(1, 1000)`,
-		b.app.ID,
-		b.user,
-		b.Fixture.WorkspaceID,
-		b.app.Resource,
-	)
+	b := ownTestEnv(t)
+	b.manyGrants(1000, 0)
 	errs := make([]error, 4)
 	var group sync.WaitGroup
 	for i := range errs {
-		group.Go(
-			func() {
-				_, errs[i] = b.do(t.Context(),
-					admin.RemoveMember{Workspace: b.Fixture.WorkspaceID.String(), User: b.user.String()})
-			},
-		)
+		group.Go(func() { _, errs[i] = b.service.Run(t.Context(), b.removal()) })
 	}
 	group.Wait()
 	won := 0
@@ -275,73 +204,63 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 		if err == nil {
 			won++
 		} else {
-			b.refused("a later removal", nil, err)
+			b.refusal("a later removal", err)
 		}
 	}
 	if won != 1 {
 		t.Errorf("%d removals won", won)
 	}
 	b.endRest()
-	if n := b.Count(`select count(*) from account.audit_events where action = $1`, audit.GrantRevoked); n != 1000 {
-		t.Errorf("%d events of 1000 grants", n)
-	}
-	if n := b.Count(`select count(*) from account.grants where state = 'revoked'`); n != 1000 {
-		t.Errorf("%d grants are revoked", n)
-	}
+	b.WantsRows("events", 1000, `account.audit_events where action = $1`, audit.GrantRevoked)
+	b.WantsRows("revoked grants", 1000, `account.grants where state = 'revoked'`)
 }
 
 // An operator adds a user with an address that was never proven only after confirming it: another person may have made
 // the account.
 func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 	t.Parallel()
-	b := newTestEnv(t)
-	ctx := t.Context()
-	workspace := b.Fixture.WorkspaceID.String()
-	id := b.text(b.values(b.do(ctx, admin.AddUser{Email: "ceo@example.org", Name: "Ceo"})), "id")
-	shown := func() any {
-		got := b.values(b.do(ctx, admin.ShowUser{User: "ceo@example.org"}))
-		if (got["emailProvenAt"] == nil) != (got["emailProvenBy"] == nil) {
-			t.Errorf("%v", got)
+	b := ownTestEnv(t)
+	id, email := b.added()
+	proven := func(want any) {
+		t.Helper()
+		if got := b.values(admin.ShowUser{User: id}); got["emailProvenBy"] != want ||
+			(got["emailProvenAt"] == nil) != (want == nil) {
+			t.Errorf("%v, want proven by %v", got, want)
 		}
-		return got["emailProvenBy"]
 	}
-	if by := shown(); by != "operator" {
-		t.Errorf("a user that an operator added is proven by %v", by)
+	unproven := func(c admin.Command) {
+		t.Helper()
+		if _, err := b.service.Run(t.Context(), c); !errors.Is(err, admin.ErrUnproven) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
+	proven("operator")
 	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null`)
-	for _, user := range []string{"ceo@example.org", id} {
-		_, err := b.do(ctx, admin.AddMember{Workspace: workspace, User: user, Permissions: []string{"all"}})
-		if !errors.Is(err, admin.ErrUnproven) {
-			t.Errorf("%s was added: %v", user, err)
-		}
-	}
+	all := admin.AddMember{Workspace: b.workspace, User: email, Permissions: []string{"all"}}
+	unproven(all)
+	all.User = id
+	unproven(all)
 	member := uuid.MustParse(id)
 	b.Fixture.Join(b.Fixture.WorkspaceID, member, perm.AccountAPIAccess, perm.ProgrammesRead)
-	more := []string{"account:api:access", "programmes:read:programmes", "programmes:write:programmes"}
-	_, err := b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: more})
-	if !errors.Is(err, admin.ErrUnproven) {
-		t.Errorf("an unproven member gets a permission: %v", err)
+	set := admin.SetPermissions{Workspace: b.workspace, User: id, Permissions: []string{
+		"account:api:access", "programmes:read:programmes", "programmes:write:programmes",
+	}}
+	unproven(set)
+	if appointed := b.list(admin.AppointManagers{Workspace: b.workspace}); len(appointed) != 0 {
+		t.Errorf("an unproven member was appointed: %v", appointed)
 	}
-	got, err := b.do(ctx, admin.AppointManagers{Workspace: workspace})
-	if err != nil || len(got.(admin.List[admin.Manager])) != 0 {
-		t.Errorf("an unproven member was appointed: %v %v", got, err)
-	}
-	fewer := []string{"programmes:read:programmes"}
-	b.values(b.do(ctx, admin.SetPermissions{Workspace: workspace, User: id, Permissions: fewer}))
+	set.Permissions = []string{"programmes:read:programmes"}
+	b.do(set)
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, member)
-	if by := shown(); by != nil {
-		t.Errorf("proven by %v", by)
-	}
-	b.values(b.do(ctx, admin.SetEmail{User: id, Email: "president@example.org"}))
-	if n := b.Count(`select count(*) from account.users where email_proven_at is not null`); n != 0 {
-		t.Error("an operator's change of the address proves it")
-	}
+	proven(nil)
+	b.do(admin.SetEmail{User: id, Email: "president@example.org"})
+	b.WantsRows("proven by an operator's change of the address", 0, `account.users where email_proven_at is not null`)
 	if err := (admin.ConfirmEmail{}).Check(); err == nil {
 		t.Error("without a user, all addresses are confirmed")
 	}
-	b.values(b.do(ctx, admin.ConfirmEmail{All: true}))
-	b.values(b.do(ctx, admin.ConfirmEmail{User: id})) // again
-	all := []string{"all"}
-	b.values(b.do(ctx, admin.AddMember{Workspace: workspace, User: "president@example.org", Permissions: all}))
+	b.do(admin.ConfirmEmail{All: true})
+	b.do(admin.ConfirmEmail{User: id}) // again
+	all.User = "president@example.org"
+	b.do(all)
 	b.events(audit.UserEmailProven, "user:"+id, 1)
 }

@@ -13,72 +13,43 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-func (b *testEnv) policy() map[string]any {
-	b.t.Helper()
-	return b.values(b.do(b.t.Context(), admin.ShowConnectorPolicy{Workspace: b.Fixture.WorkspaceID.String()}))
-}
-
-func names(values any) []string {
-	list, _ := values.([]any)
-	out := make([]string, len(list))
-	for i, one := range list {
-		out[i], _ = one.(string)
-	}
-	return out
-}
-
 func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	workspace, days := b.Fixture.WorkspaceID.String(), 7
-	if p := b.policy(); !slices.Equal(names(p["platforms"]), []string{"claude", "chatgpt", "other"}) ||
-		p["days"] != 30.0 ||
-		!slices.Equal(names(p["permissions"]), perm.ForConnectors().Strings()) {
-		t.Errorf("%v", p)
+	policy := func(days float64, platforms ...string) {
+		t.Helper()
+		p := b.values(admin.ShowConnectorPolicy{Workspace: b.workspace})
+		if p["days"] != days || !slices.Equal(names(p["platforms"]), platforms) ||
+			!slices.Equal(names(p["permissions"]), perm.ForConnectors().Strings()) {
+			t.Errorf("%v, want %v days, %v", p, days, platforms)
+		}
 	}
-	held := b.Connected(b.app, b.user)
-	preview := b.values(b.do(t.Context(),
-		admin.SetConnectorPolicy{Workspace: workspace, Days: &days, DryRun: true}))
-	if preview["endSooner"] != 1.0 || preview["changed"] != false || b.policy()["days"] != 30.0 ||
-		!b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
-		t.Errorf("a dry run: %v", preview)
+	all, days := []string{"claude", "chatgpt", "other"}, 7
+	policy(30, all...)
+	held := b.connected()
+	change := admin.SetConnectorPolicy{Workspace: b.workspace, Days: &days, DryRun: true}
+	b.wants("a dry run", change, map[string]any{"endSooner": 1.0, "changed": false})
+	policy(30, all...)
+	if !b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
+		t.Error("a dry run shortened a grant")
 	}
-	if got := b.values(b.do(t.Context(), admin.SetConnectorPolicy{
-		Workspace: workspace,
-		Days:      &days,
-	})); got["endSooner"] != 1.0 ||
-		got["ended"] != 0.0 {
-		t.Errorf("%v", got)
-	}
-	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 {
-		t.Errorf("%v", p)
-	}
-	if got := b.values(b.do(t.Context(), admin.SetConnectorPolicy{
-		Workspace: workspace,
-		Platforms: []string{"none"},
-	})); got["ended"] != 1.0 {
-		t.Errorf("%v", got)
-	}
-	if g := b.Stored(held.Grant); g.State != grant.Revoked || g.Reason != grant.ByPolicy {
-		t.Errorf("%s %s", g.State, g.Reason)
-	}
-	b.values(
-		b.do(
-			t.Context(),
-			admin.SetConnectorPolicy{Workspace: workspace, Platforms: []string{"all"}, Permissions: []string{"all"}},
-		),
-	)
-	if p := b.policy(); p["days"] != 7.0 || len(names(p["platforms"])) != 3 ||
-		len(names(p["permissions"])) != len(perm.ForConnectors()) {
-		t.Errorf("%v", p)
-	}
-	b.events(audit.ConnectorPolicyChanged, "tenant:"+workspace, 3)
+	change.DryRun = false
+	b.wants("fewer days", change, map[string]any{"endSooner": 1.0, "ended": 0.0})
+	policy(7, all...)
+	change = admin.SetConnectorPolicy{Workspace: b.workspace, Platforms: []string{"none"}}
+	b.wants("no platform", change, map[string]any{"ended": 1.0})
+	policy(7)
+	b.WantsGrant("of no platform", held.Grant, grant.Revoked, grant.ByPolicy)
+	change.Platforms, change.Permissions = []string{"all"}, []string{"all"}
+	b.do(change)
+	policy(7, all...)
+	b.events(audit.ConnectorPolicyChanged, "tenant:"+b.workspace, 3)
 }
 
 func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	workspace, none, many, ten := b.Fixture.WorkspaceID.String(), 0, 31, 10
+	none, many, ten := 0, 31, 10
 	for what, change := range map[string]admin.SetConnectorPolicy{
 		"nothing":                  {},
 		"no days":                  {Days: &none},
@@ -89,15 +60,12 @@ func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
 		"not for connectors":       {Permissions: []string{string(perm.AccountAPIAccess)}},
 		"a write without its read": {Permissions: []string{string(perm.ProgrammesWrite)}},
 	} {
-		change.Workspace = workspace
-		result, err := b.do(t.Context(), change)
-		b.refused(what, result, err)
+		change.Workspace = b.workspace
+		b.refused(what, change)
 	}
 	for _, id := range []string{"main", uuid.NewString()} {
-		result, err := b.do(t.Context(), admin.ShowConnectorPolicy{Workspace: id})
-		b.refused("show "+id, result, err)
-		result, err = b.do(t.Context(), admin.SetConnectorPolicy{Workspace: id, Days: &ten})
-		b.refused("set "+id, result, err)
+		b.refused("show "+id, admin.ShowConnectorPolicy{Workspace: id})
+		b.refused("set "+id, admin.SetConnectorPolicy{Workspace: id, Days: &ten})
 	}
-	b.events(audit.ConnectorPolicyChanged, "tenant:"+workspace, 0)
+	b.events(audit.ConnectorPolicyChanged, "tenant:"+b.workspace, 0)
 }

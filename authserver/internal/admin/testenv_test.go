@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -15,102 +14,150 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// A testEnv is the account API with the service of the administrator's commands, wired as for the command line.
+// A testEnv is a workspace of the account API with the service of the administrator's commands, wired as for the
+// command line.
 type testEnv struct {
 	*apitest.Server
-	t       *testing.T
-	service *admin.Service
-	user    uuid.UUID
-	app     client.Client
+	t         *testing.T
+	service   *admin.Service
+	workspace string // its id
+	user      uuid.UUID
+	app       client.Client
 }
 
+var commands = testkit.Once(func(t testing.TB) *admin.Service { return commandsOf(t, apitest.Shared(t)) })
+
+// newTestEnv returns a new workspace of the service that the package's tests share.
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Own(t), t: t}
-	service, done, err := app.Admin(t.Context(), []string{
-		"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver,
-		"ALMONER_REDIS_URL=" + b.Config.RedisURL.Reveal(),
-		"ALMONER_KEYS=" + b.Keys.Reveal(),
-		"ALMONER_BASE_URL=" + apitest.Issuer,
-	}, slog.New(slog.NewTextHandler(b.Log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(done)
-	b.service = service
+	return testEnvOf(t, apitest.Shared(t), commands(t))
+}
+
+// ownTestEnv returns a service with a database of its own, for commands about the whole database.
+func ownTestEnv(t *testing.T) *testEnv {
+	t.Helper()
+	s := apitest.Own(t)
+	return testEnvOf(t, s, commandsOf(t, s))
+}
+
+func testEnvOf(t *testing.T, s *apitest.Server, service *admin.Service) *testEnv {
+	t.Helper()
+	b := &testEnv{Server: s, t: t, service: service, workspace: s.Fixture.WorkspaceID.String()}
 	b.user = b.Fixture.Member(perm.ProgrammesRead)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	return b
 }
 
-func (b *testEnv) do(ctx context.Context, c admin.Command) (admin.Result, error) {
-	return b.service.Run(ctx, c)
-}
-
-// endRest ends the grants that a request left to the background, as the service does.
-func (b *testEnv) endRest() {
-	b.t.Helper()
-	database := credential.Secret(b.Fixture.Database.Authserver)
-	store, err := postgres.Open(b.t.Context(), postgres.Only(database), testkit.StoreWait)
+func commandsOf(t testing.TB, s *apitest.Server) *admin.Service {
+	t.Helper()
+	service, done, err := app.Admin(t.Context(), []string{
+		"ALMONER_DATABASE_URL=" + s.Fixture.Database.Authserver,
+		"ALMONER_REDIS_URL=" + s.Config.RedisURL.Reveal(),
+		"ALMONER_KEYS=" + s.Keys.Reveal(),
+		"ALMONER_BASE_URL=" + apitest.Issuer,
+	}, slog.New(slog.NewTextHandler(s.Log, nil)))
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
-	defer store.Close()
-	for left := true; left; {
-		if _, left, err = store.EndNext(b.t.Context()); err != nil {
-			b.t.Fatal(err)
-		}
-	}
+	t.Cleanup(done)
+	return service
 }
 
-// values returns the values of an outcome, or the objects of a list as "list".
-func (b *testEnv) values(result admin.Result, err error) map[string]any {
+// person returns a new address.
+func person() string { return "person-" + uuid.NewString()[:8] + "@example.org" }
+
+func (b *testEnv) must(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+func (b *testEnv) connected() apitest.Connection {
+	b.t.Helper()
+	return b.Connected(b.app, b.user)
+}
+
+// do runs a command that must succeed.
+func (b *testEnv) do(c admin.Command) admin.Result {
+	b.t.Helper()
+	result, err := b.service.Run(b.t.Context(), c)
+	if err != nil {
+		b.t.Fatalf("%+v: %v", c, err)
+	}
+	return result
+}
+
+// printed decodes the JSON output of a command into out, and returns the text output.
+func (b *testEnv) printed(result admin.Result, out any) string {
+	b.t.Helper()
 	var asJSON, asText bytes.Buffer
-	for buffer, isJSON := range map[*bytes.Buffer]bool{&asJSON: true, &asText: false} {
-		if err := admin.Print(buffer, isJSON, result); err != nil {
-			b.t.Fatal(err)
+	b.must(admin.Print(&asJSON, true, result))
+	b.must(admin.Print(&asText, false, result))
+	if err := json.Unmarshal(asJSON.Bytes(), out); err != nil || strings.TrimSpace(asText.String()) == "" {
+		b.t.Fatalf("%v: %s %s", err, asJSON.String(), asText.String())
+	}
+	return asText.String()
+}
+
+// values runs a command and returns the values of its outcome.
+func (b *testEnv) values(c admin.Command) (values map[string]any) {
+	b.t.Helper()
+	b.printed(b.do(c), &values)
+	return values
+}
+
+// wants runs a command and requires these values of its outcome, among others.
+func (b *testEnv) wants(what string, c admin.Command, want map[string]any) {
+	b.t.Helper()
+	got := b.values(c)
+	for name, value := range want {
+		if got[name] != value {
+			b.t.Errorf("%s: %s is %v, want %v (%+v)", what, name, got[name], value, c)
 		}
 	}
-	if strings.TrimSpace(asText.String()) == "" {
-		b.t.Error("the text output is empty")
-	}
-	out := map[string]any{}
-	if err := json.Unmarshal(asJSON.Bytes(), &out); err == nil {
-		return out
-	}
-	var list []any
-	if err := json.Unmarshal(asJSON.Bytes(), &list); err != nil {
-		b.t.Fatalf("%v: %s", err, asJSON.String())
-	}
-	if lines := strings.Count(asText.String(), "\n"); lines != len(list)+1 {
+}
+
+// list runs a command and returns the objects of its list.
+func (b *testEnv) list(c admin.Command) (list []map[string]any) {
+	b.t.Helper()
+	text := b.printed(b.do(c), &list)
+	if lines := strings.Count(text, "\n"); lines != len(list)+1 {
 		b.t.Errorf("%d lines for %d rows and a heading", lines, len(list))
 	}
-	return map[string]any{"list": list}
+	return list
 }
 
-func (b *testEnv) list(result admin.Result, err error) []map[string]any {
-	b.t.Helper()
-	all, _ := b.values(result, err)["list"].([]any)
-	out := make([]map[string]any, len(all))
-	for i, one := range all {
-		out[i], _ = one.(map[string]any)
+// find returns the object of a list with a value, or nil.
+func find(list []map[string]any, name string, value any) map[string]any {
+	for _, one := range list {
+		if one[name] == value {
+			return one
+		}
 	}
-	return out
+	return nil
 }
 
-// refused requires an error of the caller, not of the server.
-func (b *testEnv) refused(what string, result admin.Result, err error) {
+// refused requires that a command is refused with an error of the caller, not of the server.
+func (b *testEnv) refused(what string, c admin.Command) {
+	b.t.Helper()
+	_, err := b.service.Run(b.t.Context(), c)
+	b.refusal(what, err)
+}
+
+func (b *testEnv) allRefused(commands map[string]admin.Command) {
+	b.t.Helper()
+	for what, c := range commands {
+		b.refused(what, c)
+	}
+}
+
+func (b *testEnv) refusal(what string, err error) {
 	b.t.Helper()
 	var refusal *admin.Refusal
 	if !errors.As(err, &refusal) || errors.Is(err, store.ErrUnavailable) || refusal.Message == "" ||
@@ -122,13 +169,10 @@ func (b *testEnv) refused(what string, result admin.Result, err error) {
 // events requires n events of the operator about a subject.
 func (b *testEnv) events(action, subject string, n int) {
 	b.t.Helper()
-	const query = `select count(*) from account.audit_events
-		where actor = 'admin' and action = $1 and subject = $2`
-	if got := b.Count(query, action, subject); got != n {
-		b.t.Errorf("%d events %s of %s, want %d", got, action, subject, n)
-	}
+	b.WantsEvents(n, "admin", action, subject)
 }
 
+// text returns a text among the values of an outcome.
 func (b *testEnv) text(values map[string]any, name string) string {
 	b.t.Helper()
 	text, ok := values[name].(string)
@@ -136,4 +180,11 @@ func (b *testEnv) text(values map[string]any, name string) string {
 		b.t.Fatalf("%s is missing in %v", name, values)
 	}
 	return text
+}
+
+// added adds a user with a new address.
+func (b *testEnv) added() (id, email string) {
+	b.t.Helper()
+	email = person()
+	return b.text(b.values(admin.AddUser{Email: email, Name: "Ada"}), "id"), email
 }

@@ -13,29 +13,23 @@ import (
 func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	ctx := t.Context()
-	organisation := b.text(b.values(b.do(ctx, admin.AddOrganisation{Name: " Harbour Trust "})), "id")
+	organisation := b.text(b.values(admin.AddOrganisation{Name: " Harbour Trust "}), "id")
 	b.events(audit.OrganisationAdded, "organisation:"+organisation, 1)
-	workspace := b.text(
-		b.values(b.do(ctx, admin.AddWorkspace{Organisation: organisation, Name: "Harbour Kitchen"})), "id")
+	workspace := b.text(b.values(admin.AddWorkspace{Organisation: organisation, Name: "Harbour Kitchen"}), "id")
 	b.events(audit.WorkspaceAdded, "tenant:"+workspace, 1)
-	const added = `select count(*) from account.audit_events
-		where action = '` + audit.WorkspaceAdded + `' and tenant_id = $1`
-	if n := b.Count(added, workspace); n != 1 {
-		t.Error("the event does not name its workspace")
+	b.WantsRows("events that name the workspace", 1, `account.audit_events where tenant_id = $1
+		and action = '`+audit.WorkspaceAdded+`'`, workspace)
+	if one := find(b.list(admin.ListOrganisations{}), "id", organisation); one["name"] != "Harbour Trust" {
+		t.Errorf("organisation: %v", one)
 	}
-	all := b.list(b.do(ctx, admin.ListOrganisations{}))
-	if len(all) != 2 || all[0]["name"] != "Harbour Trust" || all[0]["id"] != organisation {
-		t.Errorf("organisations: %v", all)
-	}
-	if every := b.list(b.do(ctx, admin.ListWorkspaces{})); len(every) != 2 {
+	every := b.list(admin.ListWorkspaces{})
+	if find(every, "id", workspace) == nil || find(every, "id", b.workspace) == nil {
 		t.Errorf("tenants: %v", every)
 	}
-	own := b.list(b.do(ctx, admin.ListWorkspaces{Organisation: organisation}))
+	own := b.list(admin.ListWorkspaces{Organisation: organisation})
 	if len(own) != 1 || own[0]["id"] != workspace || own[0]["name"] != "Harbour Kitchen" ||
-		own[0]["organisation"] != "Harbour Trust" ||
-		len(own[0]["modules"].([]any)) != 0 ||
-		len(own[0]["features"].([]any)) != 0 {
+		own[0]["organisation"] != "Harbour Trust" || len(names(own[0]["modules"])) != 0 ||
+		len(names(own[0]["features"])) != 0 {
 		t.Errorf("its tenants: %v", own)
 	}
 }
@@ -43,9 +37,7 @@ func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	ctx := t.Context()
-	workspace := b.Fixture.WorkspaceID.String()
-	b.Fixture.Exec(`delete from account.tenant_modules`)
+	b.Fixture.Exec(`delete from account.tenant_modules where tenant_id = $1`, b.workspace)
 	for _, c := range []struct {
 		changes              []string
 		enabled, provisioned bool
@@ -53,24 +45,19 @@ func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 		{[]string{"enable"}, true, false}, {[]string{"provision"}, true, true}, {[]string{"disable"}, false, true},
 		{[]string{"enable", "unprovision"}, true, false}, {[]string{"provision", "enable"}, true, true},
 	} {
-		got := b.values(b.do(ctx, admin.SetModule{Workspace: workspace, Module: "programmes", Changes: c.changes}))
-		if got["enabled"] != c.enabled || got["provisioned"] != c.provisioned {
-			t.Errorf("%v: %v", c.changes, got)
-		}
+		b.wants("module", admin.SetModule{Workspace: b.workspace, Module: "programmes", Changes: c.changes},
+			map[string]any{"enabled": c.enabled, "provisioned": c.provisioned})
 	}
-	b.events(audit.ModuleChanged, "tenant:"+workspace, 5)
-	b.values(b.do(ctx, admin.SetFeature{Workspace: workspace, Feature: "llm_integration", State: "off"}))
-	if n := b.Count(`select count(*) from account.tenant_features where not enabled`); n != 1 {
-		t.Error("the feature is still on")
-	}
-	b.values(b.do(ctx, admin.SetFeature{Workspace: workspace, Feature: "llm_integration", State: "on"}))
-	b.events(audit.FeatureChanged, "tenant:"+workspace, 2)
-	listed := b.list(b.do(ctx, admin.ListWorkspaces{}))[0]
-	if !reflect.DeepEqual(listed["features"], []any{"llm_integration"}) ||
-		!reflect.DeepEqual(
-			listed["modules"],
-			[]any{map[string]any{"name": "programmes", "enabled": true, "provisioned": true}},
-		) {
+	b.events(audit.ModuleChanged, "tenant:"+b.workspace, 5)
+	feature := admin.SetFeature{Workspace: b.workspace, Feature: "llm_integration", State: "off"}
+	b.do(feature)
+	b.WantsRows("features that are off", 1, `account.tenant_features where not enabled and tenant_id = $1`, b.workspace)
+	feature.State = "on"
+	b.do(feature)
+	b.events(audit.FeatureChanged, "tenant:"+b.workspace, 2)
+	listed := find(b.list(admin.ListWorkspaces{}), "id", b.workspace)
+	if !reflect.DeepEqual(listed["features"], []any{"llm_integration"}) || !reflect.DeepEqual(listed["modules"],
+		[]any{map[string]any{"name": "programmes", "enabled": true, "provisioned": true}}) {
 		t.Errorf("listed as %v", listed)
 	}
 }
@@ -78,77 +65,30 @@ func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
-	ctx := t.Context()
-	workspace, unknown := b.Fixture.WorkspaceID.String(), uuid.NewString()
-	before := b.Count(`select count(*) from account.audit_events`)
+	unknown := uuid.NewString()
 	for _, name := range []string{"", "   ", "a\nb", "\u202e"} {
-		result, err := b.do(ctx, admin.AddOrganisation{Name: name})
-		b.refused("organisation "+name, result, err)
-		result, err = b.do(ctx, admin.AddWorkspace{Organisation: unknown, Name: name})
-		b.refused("tenant "+name, result, err)
+		b.refused("organisation "+name, admin.AddOrganisation{Name: name})
+		b.refused("tenant "+name, admin.AddWorkspace{Organisation: unknown, Name: name})
 	}
-	for what, try := range map[string]func() error{
-		"unknown organisation": func() error {
-			_, err := b.do(ctx, admin.AddWorkspace{Organisation: unknown, Name: "Kitchen"})
-			return err
-		},
-		"malformed organisation": func() error {
-			_, err := b.do(ctx, admin.AddWorkspace{Organisation: "trust", Name: "Kitchen"})
-			return err
-		},
-		"list of malformed organisation": func() error {
-			_, err := b.do(ctx, admin.ListWorkspaces{Organisation: "trust"})
-			return err
-		},
-		"module of unknown tenant": func() error {
-			_, err := b.do(ctx, admin.SetModule{Workspace: unknown, Module: "engage", Changes: []string{
-				"enable",
-			}})
-			return err
-		},
-		"module of no tenant": func() error {
-			_, err := b.do(ctx, admin.SetModule{Workspace: "x", Module: "engage", Changes: []string{
-				"enable",
-			}})
-			return err
-		},
-		"unknown module": func() error {
-			_, err := b.do(ctx, admin.SetModule{Workspace: workspace, Module: "account", Changes: []string{
-				"enable",
-			}})
-			return err
-		},
-		"no change": func() error {
-			_, err := b.do(ctx, admin.SetModule{Workspace: workspace, Module: "engage"})
-			return err
-		},
-		"unknown change": func() error {
-			_, err := b.do(ctx, admin.SetModule{Workspace: workspace, Module: "engage", Changes: []string{
-				"on",
-			}})
-			return err
-		},
-		"contradiction": func() error {
-			both := []string{"enable", "disable"}
-			_, err := b.do(ctx, admin.SetModule{Workspace: workspace, Module: "engage", Changes: both})
-			return err
-		},
-		"feature of unknown tenant": func() error {
-			_, err := b.do(ctx, admin.SetFeature{Workspace: unknown, Feature: "llm_integration", State: "on"})
-			return err
-		},
-		"unknown feature": func() error {
-			_, err := b.do(ctx, admin.SetFeature{Workspace: workspace, Feature: "llm", State: "on"})
-			return err
-		},
-		"a feature neither on nor off": func() error {
-			_, err := b.do(ctx, admin.SetFeature{Workspace: workspace, Feature: "llm_integration", State: "maybe"})
-			return err
-		},
-	} {
-		b.refused(what, nil, try())
+	module := func(workspace, module string, changes ...string) admin.Command {
+		return admin.SetModule{Workspace: workspace, Module: module, Changes: changes}
 	}
-	if n := b.Count(`select count(*) from account.audit_events`); n != before {
-		t.Errorf("%d events of refused changes", n-before)
+	feature := func(workspace, feature, state string) admin.Command {
+		return admin.SetFeature{Workspace: workspace, Feature: feature, State: state}
 	}
+	b.allRefused(map[string]admin.Command{
+		"unknown organisation":           admin.AddWorkspace{Organisation: unknown, Name: "Kitchen"},
+		"malformed organisation":         admin.AddWorkspace{Organisation: "trust", Name: "Kitchen"},
+		"list of malformed organisation": admin.ListWorkspaces{Organisation: "trust"},
+		"module of unknown tenant":       module(unknown, "engage", "enable"),
+		"module of no tenant":            module("x", "engage", "enable"),
+		"unknown module":                 module(b.workspace, "account", "enable"),
+		"no change":                      module(b.workspace, "engage"),
+		"unknown change":                 module(b.workspace, "engage", "on"),
+		"contradiction":                  module(b.workspace, "engage", "enable", "disable"),
+		"feature of unknown tenant":      feature(unknown, "llm_integration", "on"),
+		"unknown feature":                feature(b.workspace, "llm", "on"),
+		"a feature neither on nor off":   feature(b.workspace, "llm_integration", "maybe"),
+	})
+	b.WantsRows("events of refused changes", 0, `account.audit_events where tenant_id = $1`, b.workspace)
 }
