@@ -28,7 +28,12 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	b := &testEnv{Server: apitest.Own(t), t: t}
+	return testEnvOf(t, apitest.Shared(t))
+}
+
+func testEnvOf(t *testing.T, s *apitest.Server) *testEnv {
+	t.Helper()
+	b := &testEnv{Server: s, t: t}
 	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.linked, _ = b.Fixture.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
 	return b
@@ -74,27 +79,25 @@ func (b *testEnv) granted(what, query, scope string) consent.Request {
 	return request
 }
 
-const both = "programmes:read:programmes programmes:write:programmes"
+const (
+	read = "programmes:read:programmes"
+	both = read + " programmes:write:programmes"
+)
 
 func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	for what, c := range map[string]struct{ scope, granted string }{
-		"no scope":       {"-", both},
-		"an empty one":   {"", both},
-		"spaces":         {"  ", both},
-		"all":            {both, both},
-		"one":            {"programmes:read:programmes", "programmes:read:programmes"},
-		"surplus spaces": {"  programmes:read:programmes  ", "programmes:read:programmes"},
-		"twice": {
-			"programmes:read:programmes programmes:read:programmes",
-			"programmes:read:programmes",
-		},
+		"no scope":               {"-", both},
+		"an empty one":           {"", both},
+		"spaces":                 {"  ", both},
+		"all":                    {both, both},
+		"one":                    {read, read},
+		"surplus spaces":         {"  " + read + "  ", read},
+		"twice":                  {read + " " + read, read},
 		"offline access":         {" offline_access", both},
-		"one and offline access": {"programmes:read:programmes offline_access", "programmes:read:programmes"},
-		"more than it may": {
-			"programmes:read:programmes engage:read:forms account:api:access",
-			"programmes:read:programmes",
-		},
+		"one and offline access": {read + " offline_access", read},
+		"more than it may":       {read + " engage:read:forms account:api:access", read},
 	} {
 		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
 	}
@@ -108,10 +111,11 @@ func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 
 // A connector registered before resources had permission sets may hold more than its resource can use.
 func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	old := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
-	for _, scope := range []string{"-", "", "offline_access", both, "programmes:read:programmes engage:read:forms"} {
-		b.granted(scope, b.query(old, "scope", scope), "programmes:read:programmes")
+	for _, scope := range []string{"-", "", "offline_access", both, read + " engage:read:forms"} {
+		b.granted(scope, b.query(old, "scope", scope), read)
 	}
 	useless := b.Fixture.Connector(apitest.MCP, perm.EngageReadForms)
 	for c, scopes := range map[*client.Client][]string{
@@ -129,11 +133,12 @@ func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
 }
 
 func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
-	const all = "programmes:read:programmes engage:read:forms"
+	const all = read + " engage:read:forms"
 	for _, changes := range [][]string{
 		nil,
-		{"scope", "programmes:read:programmes"},
+		{"scope", read},
 		{"scope", "nonsense"},
 		{"response_type", "code"},
 		{"resource", apitest.REST},
@@ -148,8 +153,9 @@ func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) 
 }
 
 func TestParseAuthorization_RedirectsErrors(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
-	long := strings.Repeat("x", 2049)
+	long, plain := strings.Repeat("x", 2049), []string{"code_challenge", challenge, "code_challenge_method", "plain"}
 	for _, c := range []struct {
 		what  string
 		app   client.Client
@@ -173,22 +179,10 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 		{"code and token", b.app, []string{"response_type", "code token"}, "unsupported_response_type", "s"},
 		{"Code", b.app, []string{"response_type", "CODE"}, "unsupported_response_type", "s"},
 		{"no challenge", b.app, []string{"code_challenge", "-"}, "invalid_request", "s"},
-		{
-			"neither challenge nor method",
-			b.app,
-			[]string{"code_challenge", "-", "code_challenge_method", "-"},
-			"invalid_request",
-			"s",
-		},
+		{"neither", b.app, []string{"code_challenge", "-", "code_challenge_method", "-"}, "invalid_request", "s"},
 		{"no method", b.app, []string{"code_challenge_method", "-"}, "invalid_request", "s"},
 		{"plain", b.app, []string{"code_challenge_method", "plain"}, "invalid_request", "s"},
-		{
-			"plain, confidential",
-			b.linked,
-			[]string{"code_challenge", challenge, "code_challenge_method", "plain"},
-			"invalid_request",
-			"s",
-		},
+		{"plain, confidential", b.linked, plain, "invalid_request", "s"},
 		{"a method alone", b.linked, []string{"code_challenge_method", "S256"}, "invalid_request", "s"},
 		{"a short challenge", b.app, []string{"code_challenge", challenge[1:]}, "invalid_request", "s"},
 		{"padding", b.app, []string{"code_challenge", challenge[1:] + "="}, "invalid_request", "s"},
@@ -196,13 +190,7 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 		{"the other resource", b.app, []string{"resource", apitest.MCP}, "invalid_target", "s"},
 		{"a resource with a slash", b.app, []string{"resource", apitest.REST + "/"}, "invalid_target", "s"},
 		{"a confidential client's other resource", b.linked, []string{"resource", apitest.MCP}, "invalid_target", "s"},
-		{
-			"an unknown permission",
-			b.app,
-			[]string{"scope", "programmes:read:programmes nonsense"},
-			"invalid_scope",
-			"s",
-		},
+		{"an unknown permission", b.app, []string{"scope", read + " nonsense"}, "invalid_scope", "s"},
 		{"a permission in upper case", b.app, []string{"scope", "Programmes:read:programmes"}, "invalid_scope", "s"},
 		{"nothing left", b.app, []string{"scope", "engage:read:forms"}, "invalid_scope", "s"},
 	} {
@@ -213,33 +201,28 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %s redirected with state %q", c.what, err, c.code, c.state)
 		}
 	}
-	b.granted("the longest state", b.query(b.linked, "state", long[1:]), "programmes:read:programmes engage:read:forms")
+	b.granted("the longest state", b.query(b.linked, "state", long[1:]), read+" engage:read:forms")
 }
 
 func TestIdentify_ErrorIsPage(t *testing.T) {
+	t.Parallel()
 	b := newTestEnv(t)
 	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
 	service := b.Service()
-	b.Fixture.Exec(
-		`update account.oauth_clients set redirect_uris = array[$2] where id = $1`,
-		service.ID,
-		fixture.Callback,
-	)
+	b.Fixture.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID,
+		fixture.Callback)
+	callback := func(old, changed string) string { return strings.Replace(fixture.Callback, old, changed, 1) }
 	for what, query := range map[string]string{
-		"unreadable":      "client_id=%zz",
-		"no client":       b.query(b.app, "client_id", "-"),
-		"unknown":         b.query(b.app, "client_id", uuid.NewString()),
-		"a service":       b.query(service.Client),
-		"deleted":         b.query(deleted),
-		"no redirect URI": b.query(b.app, "redirect_uri", "-"),
-		"a longer one":    b.query(b.app, "redirect_uri", fixture.Callback+"/"),
-		"another port":    b.query(b.app, "redirect_uri", strings.Replace(fixture.Callback, "8090", "8091", 1)),
-		"another loopback": b.query(
-			b.app,
-			"redirect_uri",
-			strings.Replace(fixture.Callback, "127.0.0.1", "localhost", 1),
-		),
+		"unreadable":               "client_id=%zz",
+		"no client":                b.query(b.app, "client_id", "-"),
+		"unknown":                  b.query(b.app, "client_id", uuid.NewString()),
+		"a service":                b.query(service.Client),
+		"deleted":                  b.query(deleted),
+		"no redirect URI":          b.query(b.app, "redirect_uri", "-"),
+		"a longer one":             b.query(b.app, "redirect_uri", fixture.Callback+"/"),
+		"another port":             b.query(b.app, "redirect_uri", callback("8090", "8091")),
+		"another loopback":         b.query(b.app, "redirect_uri", callback("127.0.0.1", "localhost")),
 		"client twice":             b.query(b.app) + "&client_id=" + b.app.ID.String(),
 		"an unknown twice":         b.query(b.app) + "&x=1&x=2",
 		"state twice":              b.query(b.app) + "&state=s",
@@ -256,7 +239,8 @@ func TestIdentify_ErrorIsPage(t *testing.T) {
 }
 
 func TestIdentify_OutageIsUnavailable(t *testing.T) {
-	b := newTestEnv(t)
+	t.Parallel()
+	b := testEnvOf(t, apitest.Own(t))
 	restore := b.CutPostgres()
 	defer restore()
 	if _, err := b.ask(b.query(b.app)); !errors.Is(err, store.ErrUnavailable) {

@@ -50,15 +50,13 @@ func FuzzAuthorizeQuery(f *testing.F) {
 		Redirects: []string{callback},
 		Required:  perm.NewSet(perm.ProgrammesRead),
 	}
-	e := New(
-		Deps{
-			Issuer:       "https://api.example.org",
-			RESTResource: rest,
-			Resources:    []string{rest, mcp},
-			Clients:      twoClients{connector.ID: connector, confidential.ID: confidential},
-			Documents:    clientmetadata.New(clientmetadata.Deps{}), // serves none
-		},
-	)
+	e := New(Deps{
+		Issuer:       "https://api.example.org",
+		RESTResource: rest,
+		Resources:    []string{rest, mcp},
+		Clients:      twoClients{connector.ID: connector, confidential.ID: confidential},
+		Documents:    clientmetadata.New(clientmetadata.Deps{}), // serves none
+	})
 	good := url.Values{
 		"client_id":             {connector.ID.String()},
 		"redirect_uri":          {callback},

@@ -30,6 +30,7 @@ import (
 // The test records the calls that fosite makes in each flow, in order. A new version of fosite that makes other calls
 // fails it.
 func TestFosite_CallsMatchGolden(t *testing.T) {
+	t.Parallel()
 	e, connector, code := goldenEngine(t)
 	calls := &callLog{}
 	e.watch(calls)
@@ -44,12 +45,9 @@ func TestFosite_CallsMatchGolden(t *testing.T) {
 		"code_challenge_method": {"S256"},
 	}
 	app, err := e.Identify(t.Context(), query.Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.ParseAuthorization(t.Context(), app); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	_, err = e.ParseAuthorization(t.Context(), app)
+	must(t, err)
 	calls.flow("exchange")
 	tokens, err := e.Token(t.Context(), TokenRequest{
 		Dialect:   Form,
@@ -62,9 +60,7 @@ func TestFosite_CallsMatchGolden(t *testing.T) {
 			"resource":      credential.Secret(connector.Resource),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	calls.flow("refresh")
 	refresh := TokenRequest{
 		Dialect:   Form,
@@ -75,17 +71,14 @@ func TestFosite_CallsMatchGolden(t *testing.T) {
 			"resource":      credential.Secret(connector.Resource),
 		},
 	}
-	if _, err := e.Token(t.Context(), refresh); err != nil {
-		t.Fatal(err)
-	}
+	_, err = e.Token(t.Context(), refresh)
+	must(t, err)
 	calls.flow("replay")
 	if _, err := e.Token(t.Context(), refresh); err == nil {
 		t.Fatal("a replay succeeded")
 	}
 	golden, err := os.ReadFile("testdata/fosite.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := calls.String(); got != string(golden) {
 		t.Errorf("the calls of fosite differ from testdata/fosite.golden:\n%s", got)
 	}
@@ -96,45 +89,40 @@ const (
 	goldenChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 )
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // goldenEngine returns an Engine over real stores, a connector and one of its codes.
 func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 	t.Helper()
 	fx := fixture.New(t)
 	database := postgres.Only(credential.Secret(fx.Database.Authserver))
 	store, err := postgres.Open(t.Context(), database, testkit.StoreWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(store.Close)
 	rdb, err := redis.Connect(credential.Fixed(credential.Secret(testkit.NewRedis(t).URL)), testkit.StoreWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	codec, err := grant.NewTokenCodec(seal.NewKeys(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ring, err := keyring.New(store, seal.NewKeys(key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ring.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, ring.Load(t.Context()))
 	grants := grant.NewService(store, redis.NewGrants(rdb), codec, slog.New(slog.DiscardHandler))
 	const issuer = "https://api.example.org"
-	e := New(
-		Deps{
-			Issuer:       issuer,
-			RESTResource: issuer + "/v1",
-			Clients:      store,
-			Grants:       grants,
-			Signer:       ring,
-		},
-	)
+	e := New(Deps{
+		Issuer:       issuer,
+		RESTResource: issuer + "/v1",
+		Clients:      store,
+		Grants:       grants,
+		Signer:       ring,
+	})
 	connector := fx.Connector(issuer+"/mcp", perm.ProgrammesRead)
 	code, err := grants.Open(t.Context(), grant.Grant{
 		ID:          uuid.New(),
@@ -151,9 +139,7 @@ func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
 		Resource:    connector.Resource,
 		Challenge:   goldenChallenge,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return e, connector, code
 }
 
