@@ -66,6 +66,13 @@ func open(t *testing.T, environ ...string) terminal {
 	return terminal{t, binary, environ}
 }
 
+// openShared returns a terminal for the database that the tests of this package share, with a new workspace.
+func openShared(t *testing.T) (term terminal, workspace string) {
+	t.Helper()
+	data := fixture.Shared(t)
+	return open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver), data.WorkspaceID.String()
+}
+
 func (term terminal) run(input string, args ...string) output {
 	term.t.Helper()
 	run := exec.CommandContext(term.t.Context(), term.binary, append([]string{"admin"}, args...)...)
@@ -93,9 +100,33 @@ func (term terminal) value(name string, args ...string) string {
 	return text
 }
 
+// prints requires that a command succeeds and prints the words.
+func (term terminal) prints(input string, args []string, words ...string) string {
+	term.t.Helper()
+	got := term.run(input, args...)
+	for _, word := range words {
+		if !strings.Contains(got.out, word) {
+			term.t.Errorf("%q: %d bytes of output lack %q", args, len(got.out), word) // there may be a secret in it
+		}
+	}
+	if got.code != 0 || got.errors != "" {
+		term.t.Errorf("%q: exit status %d: %s", args, got.code, got.errors)
+	}
+	return got.out
+}
+
+// refuses requires that a command fails with one line that has the words, and prints nothing else.
+func (term terminal) refuses(args []string, words string) {
+	term.t.Helper()
+	got := term.run("a password of some length", args...)
+	if got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 || !strings.Contains(got.errors, words) {
+		term.t.Errorf("%q: %d %q %q, want one line that says %q", args, got.code, got.out, got.errors, words)
+	}
+}
+
 func TestAdmin_SetsUpWorkspace(t *testing.T) {
-	data := fixture.New(t)
-	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
+	t.Parallel()
+	term, _ := openShared(t)
 	organisation := term.value("id", "organisations", "add", "Harbour Trust")
 	workspace := term.value("id", "tenants", "add", "--organisation", organisation, "Harbour Kitchen")
 	user := term.value("id", "users", "add", "--email", "ada@example.org", "--name", "Ada Okafor")
@@ -105,92 +136,79 @@ func TestAdmin_SetsUpWorkspace(t *testing.T) {
 		{"members", "add", workspace, "ada@example.org", string(perm.ProgrammesRead), string(perm.AccountAPIAccess)},
 		{"members", "set-permissions", workspace, user, string(perm.ProgrammesRead)},
 	} {
-		if got := term.run("", args...); got.code != 0 || got.out == "" || got.errors != "" {
-			t.Errorf("%v: %d %s%s", args, got.code, got.out, got.errors)
+		if term.prints("", args) == "" {
+			t.Errorf("%v prints nothing", args)
 		}
 	}
 	const password = "correct horse battery staple"
-	if got := term.run(password+"\n", "users", "set-password", "ada@example.org"); got.code != 0 ||
-		strings.Contains(got.out+got.errors, password) {
-		t.Errorf("set-password: %d %s", got.code, got.errors)
+	set := []string{"users", "set-password", "ada@example.org"}
+	if strings.Contains(term.prints(password+"\n", set), password) {
+		t.Error("set-password prints the password")
 	}
-	for _, c := range []struct {
-		args []string
-		want []string
-	}{
-		{[]string{"organisations", "list"}, []string{"NAME", "Harbour Trust"}},
-		{[]string{"tenants", "list"}, []string{"Harbour Kitchen", "programmes", "llm_integration"}},
-		{[]string{"users", "list"}, []string{"ada@example.org", "set"}},
-		{[]string{"members", "list", workspace}, []string{"ada@example.org", "programmes:read:programmes"}},
-		{[]string{"members", "appoint-managers"}, []string{"WORKSPACE"}},
-		{[]string{"clients", "list"}, []string{"KIND"}},
-		{[]string{"grants", "list"}, []string{"STATE"}},
-		{[]string{"keys", "list"}, []string{"KID"}},
-	} {
-		got := term.run("", c.args...)
-		for _, want := range c.want {
-			if got.code != 0 || !strings.Contains(got.out, want) {
-				t.Errorf("%v: %d %q lacks %q; %s", c.args, got.code, got.out, want, got.errors)
-			}
+	t.Run("lists", func(t *testing.T) {
+		for _, c := range []struct {
+			args []string
+			want []string
+		}{
+			{[]string{"organisations", "list"}, []string{"NAME", "Harbour Trust"}},
+			{[]string{"tenants", "list"}, []string{"Harbour Kitchen", "programmes", "llm_integration"}},
+			{[]string{"users", "list"}, []string{"ada@example.org", "set"}},
+			{[]string{"members", "list", workspace}, []string{"ada@example.org", "programmes:read:programmes"}},
+			{[]string{"members", "appoint-managers"}, []string{"WORKSPACE"}},
+			{[]string{"clients", "list"}, []string{"KIND"}},
+			{[]string{"grants", "list"}, []string{"STATE"}},
+			{[]string{"keys", "list"}, []string{"KID"}},
+		} {
+			t.Run(strings.Join(c.args[:2], " "), func(t *testing.T) {
+				t.Parallel()
+				term := terminal{t, term.binary, term.environ}
+				term.prints("", c.args, c.want...)
+				var all []map[string]any
+				out := term.prints("", append(c.args, "--json"))
+				if err := json.Unmarshal([]byte(out), &all); err != nil || all == nil {
+					t.Errorf("--json: %v: %s", err, out)
+				}
+			})
 		}
-		asJSON := term.run("", append(c.args, "--json")...)
-		var all []map[string]any
-		if err := json.Unmarshal([]byte(asJSON.out), &all); err != nil || asJSON.code != 0 || all == nil {
-			t.Errorf("%v --json: %v: %s", c.args, err, asJSON.out)
-		}
-	}
-	if got := term.run("", "members", "remove", workspace, user); got.code != 0 ||
-		!strings.Contains(got.out, "0 grants, 0 personal access tokens") {
-		t.Errorf("remove: %d %s%s", got.code, got.out, got.errors)
-	}
+	})
+	term.prints("", []string{"members", "remove", workspace, user}, "0 grants, 0 personal access tokens")
 }
 
 func TestAdmin_PrintsSecretOnceToStandardOutput(t *testing.T) {
-	data := fixture.New(t)
-	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
-	got := term.run("", "clients", "add-service", "Reporting")
-	if got.code != 0 || strings.Count(got.out, "alm_cs_") != 1 || got.errors != "" {
-		t.Errorf("%d, %d secrets, %s", got.code, strings.Count(got.out, "alm_cs_"), got.errors)
+	t.Parallel()
+	term, _ := openShared(t)
+	added := term.prints("", []string{"clients", "add-service", "Reporting"})
+	if n := strings.Count(added, "alm_cs_"); n != 1 {
+		t.Errorf("%d secrets", n)
 	}
-	if listed := term.run("", "clients", "list", "--json"); strings.Contains(listed.out, "alm_cs_") ||
-		!strings.Contains(listed.out, "Reporting") {
-		t.Errorf("the list: %s", listed.errors)
+	listed := term.prints("", []string{"clients", "list", "--json"}, "Reporting")
+	if strings.Contains(listed, "alm_cs_") {
+		t.Error("the list has a secret")
 	}
 }
 
 func TestAdmin_ManagesClients(t *testing.T) {
-	data := fixture.New(t)
-	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
-	added := term.run("", "clients", "add", "--workspace", data.WorkspaceID.String(),
+	t.Parallel()
+	term, workspace := openShared(t)
+	added := term.prints("", []string{"clients", "add", "--workspace", workspace,
 		"--redirect-uri", "https://a.example.org/cb?x=1,2", "--redirect-uri", "https://b.example.org/cb",
-		"--permission", "programmes:read:programmes,programmes:write:programmes", "Donor sync", "--json")
+		"--permission", "programmes:read:programmes,programmes:write:programmes", "Donor sync", "--json"})
 	var client struct{ ClientID, ClientSecret string }
-	if err := json.Unmarshal([]byte(added.out), &client); err != nil || client.ClientSecret == "" {
-		t.Fatalf("add: %d %v %s", added.code, err, added.errors)
+	if err := json.Unmarshal([]byte(added), &client); err != nil || client.ClientSecret == "" {
+		t.Fatalf("add: no secret, or %v", err)
 	}
-	file := "clients:\n- id: " + client.ClientID + "\n  kind: confidential\n  workspace: " + data.WorkspaceID.String() +
+	file := "clients:\n- id: " + client.ClientID + "\n  kind: confidential\n  workspace: " + workspace +
 		"\n  name: Donor sync\n  redirectUris: ['https://a.example.org/cb?x=1,2', 'https://b.example.org/cb']\n" +
 		"  requiredPermissions: [programmes:read:programmes, programmes:write:programmes]\n"
-	for _, c := range []struct {
-		file string
-		args []string
-		want string
-	}{
-		{file, []string{"apply", "-f", "-"}, "0 created, 0 changed, 1 unchanged"},
-		{"", []string{"clients", "set", client.ClientID, "--name", "Donor import"}, "0 created, 1 changed"},
-		{file, []string{"apply", "-f", "-", "--dry-run"}, "(confidential): name"},
-		{"", []string{"clients", "replace-secret", client.ClientID, "--expire-old"}, "alm_cs_"},
-	} {
-		if got := term.run(c.file, c.args...); got.code != 0 || !strings.Contains(got.out, c.want) {
-			t.Errorf("%v: %d %d bytes of output lack %q; %s", c.args, got.code, len(got.out), c.want, got.errors)
-		}
-	}
+	term.prints(file, []string{"apply", "-f", "-"}, "0 created, 0 changed, 1 unchanged")
+	term.prints("", []string{"clients", "set", client.ClientID, "--name", "Donor import"}, "0 created, 1 changed")
+	term.prints(file, []string{"apply", "-f", "-", "--dry-run"}, "(confidential): name")
+	term.prints("", []string{"clients", "replace-secret", client.ClientID, "--expire-old"}, "alm_cs_")
 }
 
 func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
-	data := fixture.New(t)
-	term := open(t, "ALMONER_DATABASE_URL="+data.Database.Authserver)
-	workspace := data.WorkspaceID.String()
+	t.Parallel()
+	term, workspace := openShared(t)
 	for _, c := range []struct{ args, says string }{
 		{"organisations add ''", "the name must have"},
 		{"tenants add --organisation trust Kitchen", "the organisation id must be a UUID"},
@@ -212,15 +230,14 @@ func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 		{"apply -f /nonexistent/clients.yaml", "no such file"},
 		{"keys rotate", "ALMONER_KEYS is not set"},
 	} {
-		args := strings.Fields(c.args)
-		for i := range args {
-			args[i] = strings.Trim(args[i], "'")
-		}
-		got := term.run("a password of some length", args...)
-		if got.code == 0 || got.out != "" || strings.Count(got.errors, "\n") != 1 ||
-			!strings.Contains(got.errors, c.says) {
-			t.Errorf("%s: %d %q %q, want one line that says %q", c.args, got.code, got.out, got.errors, c.says)
-		}
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(c.args)
+			for i := range args {
+				args[i] = strings.Trim(args[i], "'")
+			}
+			terminal{t, term.binary, term.environ}.refuses(args, c.says)
+		})
 	}
 	for _, args := range [][]string{
 		{},
@@ -232,13 +249,17 @@ func TestAdmin_BadInputIsOneLineAndFails(t *testing.T) {
 		{"grants", "revoke-all", "--all", "--tenant="},
 		{"grants", "list", "--tenant", ""},
 	} {
-		if got := term.run("", args...); got.code == 0 {
-			t.Errorf("%v is accepted", args)
-		}
+		t.Run("usage "+strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			if got := (terminal{t, term.binary, term.environ}).run("", args...); got.code == 0 {
+				t.Errorf("it is accepted: %s", got.out)
+			}
+		})
 	}
 }
 
 func TestAdmin_FailsWithoutDatabase(t *testing.T) {
+	t.Parallel()
 	const password = "secret-of-the-database"
 	if got := open(t).run("", "users", "list"); got.code == 0 ||
 		!strings.Contains(got.errors, "ALMONER_DATABASE_URL is not set\nSet it in the environment") ||
@@ -249,6 +270,40 @@ func TestAdmin_FailsWithoutDatabase(t *testing.T) {
 	got := term.run("", "organisations", "add", "Harbour Trust")
 	if got.code == 0 || got.out != "" || !strings.Contains(got.errors, "store unavailable") ||
 		strings.Contains(got.errors, password) {
-		t.Errorf("%d %s%s", got.code, got.out, got.errors)
+		t.Errorf("%d %s", got.code, got.out)
+	}
+}
+
+func TestAdmin_ShowsAndSetsConnectorPolicy(t *testing.T) {
+	t.Parallel()
+	term, workspace := openShared(t)
+	show := []string{"connector-policy", "show", workspace}
+	set := func(options ...string) []string {
+		return append([]string{"connector-policy", "set", workspace}, options...)
+	}
+	term.prints("", show, "claude, chatgpt, other", "30")
+	term.prints("", set("--platforms", "claude,other", "--days=7", "--dry-run"), "nothing was changed.")
+	term.prints("", set("--platforms", "claude,other", "--days=7"), "Changed the policy: platforms claude, other;")
+	out := term.prints("", append(show, "--json"))
+	var shown struct {
+		Platforms, Permissions []string
+		Days                   int
+	}
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || len(shown.Platforms) != 2 || shown.Days != 7 ||
+		len(shown.Permissions) == 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, options := range [][]string{
+		{},
+		{"--days=0"},
+		{"--days=31"},
+		{"--platforms=gemini"},
+		{"--permissions=account:api:access"},
+		{"--permissions=programmes:write:programmes"},
+	} {
+		t.Run("set "+strings.Join(options, " "), func(t *testing.T) {
+			t.Parallel()
+			terminal{t, term.binary, term.environ}.refuses(set(options...), "")
+		})
 	}
 }
