@@ -22,7 +22,7 @@ type state struct{ Nonce, Verifier string }
 // Neither the state nor what it leads to is in Postgres in the clear. A state of the former release is still finished.
 func TestLogins_AreStoredSealed(t *testing.T) {
 	t.Parallel()
-	f := fixture.New(t)
+	f := fixture.Shared(t)
 	database := credential.Secret(f.Database.Authserver)
 	store, err := postgres.Open(t.Context(), postgres.Only(database), testkit.StoreWait)
 	if err != nil {

@@ -112,10 +112,7 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 				return Caller{Email: someone(i), Address: netip.AddrFrom16(a)}
 			},
 			honest: func(i int) Caller {
-				return Caller{
-					Email:   someone(-i),
-					Address: netip.MustParseAddr("2001:db8:2::7"),
-				}
+				return Caller{Email: someone(-i), Address: netip.MustParseAddr("2001:db8:2::7")}
 			},
 		},
 	} {
@@ -128,7 +125,7 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 					defer mu.Unlock()
 					return c.from(random, i)
 				})
-				time.Sleep(10 * time.Second) // until the flood has been counted
+				time.Sleep(5 * time.Second) // until the flood has been counted
 				var waits []time.Duration
 				const honest = 18 // no more than the lane for known browsers has for one account
 				for i := range honest {
@@ -169,7 +166,7 @@ func TestTurnQueue_NewestOfEqualsGoesFirst(t *testing.T) {
 		})
 		time.Sleep(10 * time.Second)
 		soon := 0
-		const tries = 100
+		const tries = 60
 		for i := range tries {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			mu.Lock()
