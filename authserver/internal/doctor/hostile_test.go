@@ -165,11 +165,8 @@ func TestD2_TimeAndSizeAreBounded(t *testing.T) {
 			_, err := c.Write([]byte("}"))
 			return err
 		}), "too_slow", time.Second},
-		"floods": {
-			endless(func(c net.Conn) error { _, err := c.Write(make([]byte, 64<<10)); return err }),
-			"too_large",
-			await.Long,
-		},
+		"floods": {endless(func(c net.Conn) error { _, err := c.Write(make([]byte, 64<<10)); return err }), "too_large",
+			await.Long},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

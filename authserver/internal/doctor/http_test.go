@@ -18,17 +18,11 @@ func TestBearerChallenge_ParsesHeader(t *testing.T) {
 			"resource_metadata": "https://x/y?a=1,2",
 			"scope":             "read write",
 		},
-		`bearer SCOPE=read,error=invalid_token`: {
-			"scope": "read",
-			"error": "invalid_token",
-		},
-		`Basic realm="x", Bearer scope="s"`: {"scope": "s"},
-		`Bearer scope="a\"b"`:               {"scope": `a"b`},
-		`Bearer scope="never closed`:        {"scope": "never closed"},
-		`Bearer scope = "spaced" , error = "e"`: {
-			"scope": "spaced",
-			"error": "e",
-		},
+		`bearer SCOPE=read,error=invalid_token`:                      {"scope": "read", "error": "invalid_token"},
+		`Basic realm="x", Bearer scope="s"`:                          {"scope": "s"},
+		`Bearer scope="a\"b"`:                                        {"scope": `a"b`},
+		`Bearer scope="never closed`:                                 {"scope": "never closed"},
+		`Bearer scope = "spaced" , error = "e"`:                      {"scope": "spaced", "error": "e"},
 		`Negotiate, Bearer resource_metadata="m", DPoP algs="ES256"`: {"resource_metadata": "m"},
 	} {
 		got := bearerChallenge(http.Header{"Www-Authenticate": {line}})

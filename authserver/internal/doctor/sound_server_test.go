@@ -18,31 +18,10 @@ func TestRun_CorrectServerHasNoFindings(t *testing.T) {
 		t.Errorf("%s", codes(report))
 	}
 	for _, code := range []string{
-		"refused_401",
-		"challenge_ok",
-		"cors_ok",
-		"resource_ok",
-		"resource_document_again",
-		"server_ok",
-		"alias_ok",
-		"registered_client",
-		"token_probe_ok",
-		"authorize_ok",
-		"form_action_ok",
-		"approval_redirects",
-		"callback_ok",
-		"token_ok",
-		"initialize_ok",
-		"tools_ok",
-		"workspace_told",
-		"wrong_token_ok",
-		"refresh_ok",
-		"new_token_ok",
-		"former_token_works",
-		"repeat_ok",
-		"replay_ok",
-		"revoked",
-		"signed_out",
+		"refused_401", "challenge_ok", "cors_ok", "resource_ok", "resource_document_again", "server_ok", "alias_ok",
+		"registered_client", "token_probe_ok", "authorize_ok", "form_action_ok", "approval_redirects", "callback_ok",
+		"token_ok", "initialize_ok", "tools_ok", "workspace_told", "wrong_token_ok", "refresh_ok", "new_token_ok",
+		"former_token_works", "repeat_ok", "replay_ok", "revoked", "signed_out",
 	} {
 		if _, ok := found(report, code); !ok {
 			t.Errorf("%s was not checked", code)

@@ -97,9 +97,7 @@ func (s *sound) newest(kind string) string {
 // server.
 func newSoundAt(s *sound) string {
 	to, _ := url.Parse(s.URL)
-	here := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) },
-	})
+	here := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }})
 	s.Config.RegisterOnShutdown(here.Close)
 	return here.URL
 }

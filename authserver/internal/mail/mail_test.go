@@ -208,9 +208,7 @@ func TestClean_ShortensAndKeepsLetters(t *testing.T) {
 func TestLetters_OperatorsChangeSaysWhoToTell(t *testing.T) {
 	t.Parallel()
 	here := site{appURL: "https://app.example.org"}
-	for _, kind := range []Kind{
-		PasswordChanged, PasskeyRemoved, AuthenticatorRemoved, AccountUnlinked, EmailChanged,
-	} {
+	for _, kind := range []Kind{PasswordChanged, PasskeyRemoved, AuthenticatorRemoved, AccountUnlinked, EmailChanged} {
 		for operator, want := range map[bool]string{
 			true: "UTC by the person who runs this service. ", false: "UTC (address 192.0.2.1). ",
 		} {

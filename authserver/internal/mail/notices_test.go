@@ -19,9 +19,7 @@ var unmailed = []struct {
 	{
 		Reason: "A failed attempt changes nothing, and a mail for each would let strangers fill a mailbox. It is on " +
 			"the page /settings/security.",
-		Actions: []audit.Action{
-			audit.SignInFailed, audit.SignInRefused, audit.GrantRefused,
-		},
+		Actions: []audit.Action{audit.SignInFailed, audit.SignInRefused, audit.GrantRefused},
 	},
 	{
 		Reason: "It takes access away, and gives none to the person who did it.",
@@ -50,10 +48,8 @@ var unmailed = []struct {
 		},
 	},
 	{
-		Reason: "It deletes content of a workspace. Who may do that is on the page of members.",
-		Actions: []audit.Action{
-			audit.ProgrammeErased, audit.FormErased, audit.SubmissionErased, audit.SupporterErased,
-		},
+		Reason:  "It deletes content of a workspace. Who may do that is on the page of members.",
+		Actions: []audit.Action{audit.ProgrammeErased, audit.FormErased, audit.SubmissionErased, audit.SupporterErased},
 	},
 	{
 		Reason: "An operator of the deployment did it, or the service by itself.",

@@ -20,10 +20,7 @@ func TestWork_LeavesUnknownKindToOtherProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
-	s := &sender{box: box, WorkerDeps: WorkerDeps{
-		Now:   func() time.Time { return now },
-		Count: func(Kind, string) {},
-	}}
+	s := &sender{box: box, WorkerDeps: WorkerDeps{Now: func() time.Time { return now }, Count: func(Kind, string) {}}}
 	content, err := json.Marshal(stored{Message: Message{
 		ID:      uuid.New(),
 		Kind:    "of_a_later_release",
