@@ -4,35 +4,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // The mail of a request has a link to a form with the requested access. Text of the user cannot add a header.
 func TestAccessRequest_MailOpensForm(t *testing.T) {
 	t.Parallel()
-	p := serveMail(t)
-	boss, reader, muted := p.person(), p.person(), p.person()
-	for _, who := range []browsertest.Person{boss, muted} {
-		p.fixture.Join(p.fixture.WorkspaceID, who.ID, perm.AccountReadMembers, perm.AccountWriteMembers)
-	}
-	p.fixture.Join(p.fixture.WorkspaceID, reader.ID, perm.ProgrammesRead)
-	p.fixture.Exec(`insert into account.unwanted_mails (user_id, kind) values ($1, 'access_requested')`, muted.ID)
-	p.fixture.Exec(`update account.users set name = E'Sam\r\nBcc: eve@example.org' where id = $1`, reader.ID)
-	page := p.signedIn(reader).Get("/settings/members")
-	if answer := page.Send("/access-requests", nil); !answer.HasText("We asked the administrators") {
-		t.Fatalf("%d %s", answer.Status, answer.Text())
-	}
-	m := p.mail(boss.Email, "Request for access to Riverside Food Bank", 1)
-	if !strings.Contains(m.Text, reader.Email) || !strings.Contains(m.Text, "asks for access") ||
-		strings.Contains(m.Text, "\nBcc:") {
-		t.Errorf("the mail says %q", m.Text)
-	}
-	form := p.signedIn(boss).Get(p.link(m)).Form("/settings/members/permissions")
-	if got := strings.Join(form["permissions"], " "); got != "programmes:read:programmes account:read:members" {
-		t.Errorf("the form has %q", got)
-	}
-	if n := len(p.box.Messages(muted.Email)) + len(p.box.Messages("eve@example.org")); n != 0 {
-		t.Errorf("%d mails to others", n)
-	}
+	s := mailing(t)
+	boss := s.member(perm.AccountReadMembers, perm.AccountWriteMembers)
+	muted, reader := s.member(perm.AccountReadMembers, perm.AccountWriteMembers), s.member(perm.ProgrammesRead)
+	eve := newAddress()
+	s.fixture.Exec(`insert into account.unwanted_mails (user_id, kind) values ($1, 'access_requested')`, muted.ID)
+	s.fixture.Exec(`update account.users set name = $2 where id = $1`, reader.ID, "Sam\r\nBcc: "+eve)
+	answer := s.signedIn(reader).Get("/settings/members").Send("/access-requests", nil)
+	s.needs("the request", answer, answer.Status, "We asked the administrators")
+	m := s.mail(boss.Email, "Request for access to Riverside Food Bank", 1)
+	contains(t, "the mail", m.Text, reader.Email, "asks for access")
+	omits(t, "the mail", m.Text, "\nBcc:")
+	form := s.signedIn(boss).Get(s.link(m)).Form("/settings/members/permissions")
+	equal(t, "the form has", strings.Join(form["permissions"], " "), "programmes:read:programmes account:read:members")
+	equal(t, "mails to others", len(s.box.Messages(muted.Email))+len(s.box.Messages(eve)), 0)
 }

@@ -3,6 +3,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -250,6 +251,7 @@ func (a *App) newMail() error {
 			mail.Reset: a.prepareReset,
 		},
 		Periodic: a.Store.MailExpiringTokens,
+		Poll:     a.MailPoll,
 		Count:    countMails(a.watch.Registry, a.Store.MailsWaiting),
 		Now:      a.Now,
 		Log:      a.log,
@@ -285,7 +287,7 @@ func (a *App) queueWebhookMails(ctx context.Context) {
 	failing := func(err error) { a.log.WarnContext(ctx, "mails about webhooks not queued; retrying", "error", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
 		_, err := a.Store.QueueWebhookMails(ctx)
-		return 10 * time.Second, err
+		return cmp.Or(a.MailPoll, 10*time.Second), err
 	})
 }
 
@@ -394,4 +396,5 @@ type Options struct {
 	FailuresClock func() time.Time                       // of the limit of failed requests
 	Uses          interface{ Record(standing.Standing) } // nil: one that writes to Postgres
 	Cost          session.Cost                           // of the dummy password hash
+	MailPoll      time.Duration                          // between two looks for mails; 0: the usual times
 }

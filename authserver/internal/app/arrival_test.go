@@ -2,11 +2,9 @@ package app_test
 
 import (
 	"encoding/base32"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +13,10 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -92,135 +92,169 @@ func (c *chromium) password(who browsertest.Person) {
 	c.press("button", "Sign in")
 }
 
-// Contract, section 4: the browser follows the client from the callback to any further address and scheme.
-func TestChromium_FollowsClientFromCallback(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t)
-	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
-	ada, ben, carys := s.person(), s.person(), s.person() // Carys has no second factor
-	for _, who := range []browsertest.Person{ada, ben, carys} {
-		s.fixture.Join(s.fixture.WorkspaceID, who.ID, perm.ProgrammesRead)
-	}
-	p.vouching(map[string]any{"email": ada.Email, "auth_time": time.Now().Unix()})
-	client := newLeader(t)
-	connector := s.fixture.Connector("https://api.example.org/v1", perm.ProgrammesRead)
-	s.fixture.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`,
-		connector.ID, []string{client.callback, "cursor://anysphere.cursor-mcp/oauth/callback"})
-	c := openChromium(t, s)
-	c.known = append(client.origins, p.server.URL+"/authorize", "claude://", "cursor://")
-	c.signIn(ben)
-	codes := c.enroll()
-	c.signOut()
-	c.signIn(ada)
-	c.open("/settings/passkeys")
-	c.press("button", "Add passkey")
-	c.sees("div", "was added.")
-	ways := map[string]func(request string){
-		"signed in": func(request string) {
-			c.open("/login")
-			c.password(ada)
-			c.sees("h2", "Workspaces")
-			c.do(chromedp.Evaluate[chromedp.Void](`location.assign("` + request + `")`))
-		},
-		"password": func(request string) {
-			c.open(request)
-			c.password(ada)
-		},
-		"code": func(request string) {
-			c.open(request)
-			c.password(ben)
-			c.fill("code", codes[0])
-			codes = codes[1:]
-			c.press("button", "Sign in")
-		},
-		"passkey": func(request string) {
-			c.open(request)
-			c.present(true)
-			c.press("button", "Sign in with a passkey")
-		},
-		"provider": func(request string) {
-			c.open(request)
-			c.press("a", "Continue with Riverside")
-			c.press("a", "It is me")
-		},
-		"reauthentication": func(request string) {
-			c.open("/login")
-			c.password(carys)
-			c.sees("h2", "Workspaces")
-			c.open("/login/again?return=" + url.QueryEscape(request))
-			c.fill("password", browsertest.Password)
-			c.press("button", "Confirm")
-		},
-	}
-	type end struct {
-		press   string // button of the consent page
-		changed map[string]string
-		wants   map[string]string
-	}
-	ends := map[string]end{
+// An arrival is a browser in which a user authorizes a client, and the client that leads it on.
+type arrival struct {
+	*chromium
+	client    *leader
+	connector client.Client
+	who       browsertest.Person
+	codes     []string // recovery codes of who
+	turn      int
+}
+
+// A way is one to sign in on the way to the consent page. Before prepares the browser.
+type way struct {
+	before func(a *arrival)
+	takes  func(a *arrival, request string)
+	errors bool // every error is tried, not only one
+}
+
+// An ending is how the user or a mistake of the client ends the request.
+type ending struct {
+	press   string            // button of the consent page
+	changed map[string]string // parameters of the request
+	wants   map[string]string // parameters that the client gets
+}
+
+func endings() map[string]ending {
+	all := map[string]ending{
 		"approve": {press: "Approve", wants: map[string]string{"state": "s"}},
 		"deny":    {press: "Deny", wants: map[string]string{"state": "s", "error": "access_denied"}},
+		"without state": {
+			changed: map[string]string{"state": ""}, wants: map[string]string{"state": "", "error": "invalid_request"},
+		},
 	}
-	errors := map[string]map[string]string{
+	for code, changed := range map[string]map[string]string{
 		"invalid_scope":             {"scope": "nothing:we:know"},
 		"invalid_target":            {"resource": "https://elsewhere.example"},
 		"unsupported_response_type": {"response_type": "token"},
 		"invalid_request":           {"code_challenge": ""},
+	} {
+		all[code] = ending{changed: changed, wants: map[string]string{"state": "s", "error": code}}
 	}
-	for code, changed := range errors {
-		ends[code] = end{changed: changed, wants: map[string]string{"state": "s", "error": code}}
+	return all
+}
+
+func ways() map[string]way {
+	return map[string]way{
+		"signed in": {takes: func(a *arrival, request string) {
+			a.open("/login")
+			a.password(a.who)
+			a.sees("h2", "Workspaces")
+			a.do(chromedp.Evaluate[chromedp.Void](`location.assign("` + request + `")`))
+		}},
+		"password": {errors: true, takes: func(a *arrival, request string) {
+			a.open(request)
+			a.password(a.who)
+		}},
+		"code": {
+			before: func(a *arrival) { a.signIn(a.who); a.codes = a.enroll() },
+			takes: func(a *arrival, request string) {
+				a.open(request)
+				a.password(a.who)
+				a.fill("code", a.codes[a.turn])
+				a.press("button", "Sign in")
+			},
+		},
+		"passkey": {
+			before: func(a *arrival) {
+				a.signIn(a.who)
+				a.open("/settings/passkeys")
+				a.press("button", "Add passkey")
+				a.sees("div", "was added.")
+			},
+			takes: func(a *arrival, request string) {
+				a.open(request)
+				a.present(true)
+				a.press("button", "Sign in with a passkey")
+			},
+		},
+		"provider": {takes: func(a *arrival, request string) {
+			a.open(request)
+			a.press("a", "Continue with Riverside")
+			a.press("a", "It is me")
+		}},
+		"reauthentication": {errors: true, takes: func(a *arrival, request string) {
+			a.open("/login")
+			a.password(a.who)
+			a.sees("h2", "Workspaces")
+			a.open("/login/again?return=" + url.QueryEscape(request))
+			a.fill("password", browsertest.Password)
+			a.press("button", "Confirm")
+		}},
 	}
-	ends["without state"] = end{
-		changed: map[string]string{"state": ""}, wants: map[string]string{"state": "", "error": "invalid_request"},
-	}
-	lasts := []string{"claude://claude.ai/settings/connectors", "cursor://anysphere.cursor-mcp/done"}
-	turn := 0
-	arrives := func(name string, way func(string), e end, callback string) {
-		t.Helper()
-		turn++
-		client.last = lasts[turn%len(lasts)]
-		query := url.Values{
-			"client_id":             {connector.ID.String()},
-			"redirect_uri":          {callback},
-			"state":                 {"s"},
-			"response_type":         {"code"},
-			"resource":              {connector.Resource},
-			"code_challenge":        {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"},
-			"code_challenge_method": {"S256"},
-		}
-		for name, value := range e.changed {
-			query.Set(name, value)
-		}
-		c.forget()
-		way("/oauth/authorize?" + query.Encode())
-		if e.press != "" {
-			c.press("button", e.press)
-		}
-		last := client.last
-		if callback != client.callback {
-			last = callback
-		}
-		brought := c.arrival(last)
-		for parameter, want := range e.wants {
-			if brought.Get(parameter) != want {
-				t.Errorf("%s: %s is %q, want %q", name, parameter, brought.Get(parameter), want)
+}
+
+const privateUse = "cursor://anysphere.cursor-mcp/oauth/callback"
+
+// Contract, section 4: the browser follows the client from the callback to any further address and scheme.
+func TestChromium_FollowsClientFromCallback(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	site := own(t, p.of)
+	for name, way := range ways() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := site.forTest(t)
+			a := &arrival{client: newLeader(t), who: s.member(perm.ProgrammesRead)}
+			a.connector = s.fixture.Connector(apitest.REST, perm.ProgrammesRead)
+			s.fixture.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`,
+				a.connector.ID, []string{a.client.callback, privateUse})
+			a.chromium = openChromium(t, s)
+			a.known = append(a.client.origins, p.server.URL+"/authorize", "claude://", "cursor://")
+			if name == "provider" {
+				p.vouching(map[string]any{"email": a.who.Email, "auth_time": time.Now().Unix()})
 			}
-		}
-		if e.press == "Approve" && brought.Get("code") == "" {
-			t.Errorf("%s: no code", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(ways)) {
-		for _, ending := range slices.Sorted(maps.Keys(ends)) {
-			everyError := name == "password" || name == "signed in" || name == "reauthentication"
-			if e := ends[ending]; e.press != "" || ending == "invalid_scope" || everyError {
-				arrives(name+", "+ending, ways[name], e, client.callback)
+			if way.before != nil {
+				way.before(a)
 			}
-		}
+			for name, e := range endings() {
+				if e.press != "" || name == "invalid_scope" || way.errors {
+					a.arrives(name, way, e, a.client.callback)
+				}
+			}
+			switch name {
+			case "password":
+				a.arrives("private-use callback, approve", way, endings()["approve"], privateUse)
+			case "code":
+				a.arrives("private-use callback, deny", way, endings()["deny"], privateUse)
+			}
+			a.noFaults()
+		})
 	}
-	arrives("private-use callback", ways["password"], ends["approve"], "cursor://anysphere.cursor-mcp/oauth/callback")
-	arrives("private-use callback, deny", ways["code"], ends["deny"], "cursor://anysphere.cursor-mcp/oauth/callback")
-	c.noFaults()
+}
+
+// arrives sends a request on its way, ends it, and requires that the browser comes to where the client leads it.
+func (a *arrival) arrives(name string, by way, e ending, callback string) {
+	a.t.Helper()
+	a.client.last = []string{"claude://claude.ai/settings/connectors", "cursor://anysphere.cursor-mcp/done"}[a.turn%2]
+	query := url.Values{
+		"client_id":             {a.connector.ID.String()},
+		"redirect_uri":          {callback},
+		"state":                 {"s"},
+		"response_type":         {"code"},
+		"resource":              {a.connector.Resource},
+		"code_challenge":        {grant.ChallengeOf(apitest.Verifier)},
+		"code_challenge_method": {"S256"},
+	}
+	for name, value := range e.changed {
+		query.Set(name, value)
+	}
+	a.forget()
+	by.takes(a, "/oauth/authorize?"+query.Encode())
+	a.turn++
+	if e.press != "" {
+		a.press("button", e.press)
+	}
+	last := a.client.last
+	if callback != a.client.callback {
+		last = callback
+	}
+	brought := a.arrival(last)
+	for parameter, want := range e.wants {
+		equal(a.t, name+": "+parameter, brought.Get(parameter), want)
+	}
+	equal(a.t, name+": has a code", brought.Get("code") != "", e.press == "Approve")
 }
 
 // forget removes the cookies, and forgets where the browser went. The sign-in page does not use a passkey by itself.

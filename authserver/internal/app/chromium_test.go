@@ -38,30 +38,47 @@ type chromium struct {
 
 const browserTimeout = await.Long
 
-func openChromium(t *testing.T, s *site) *chromium {
-	t.Helper()
+// runningChromium is the browser of this package. Each test has a profile of its own in it.
+var runningChromium = sync.OnceValues(func() (context.Context, error) {
 	options := append(
 		slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
 		chromedp.ModifyCmdFunc(localstore.WithoutPriority),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
-		chromedp.UserDataDir(t.TempDir()),
 		chromedp.WindowSize(1280, 800),
 		chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"),
 	)
-	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	window, closeWindow := chromedp.NewContext(allocator)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, closeBrowser := chromedp.NewContext(allocator)
+	stopChromium = func() {
+		_ = chromedp.Cancel(ctx)
+		closeBrowser()
+		stop()
+	}
+	return ctx, chromedp.Do(ctx)
+})
+
+// stopChromium stops the browser if a test has started it.
+var stopChromium = func() {}
+
+func openChromium(t *testing.T, s *site) *chromium {
+	t.Helper()
+	browser, err := runningChromium()
+	s.must(err)
+	window, closeWindow := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(window)
 		closeWindow()
-		stop()
 	})
 	c := &chromium{t: t, site: s, ctx: window}
 	s.must(chromedp.Listen(window, c.listen))
-	_, err := chromedp.Call(window, webauthn.Enable, webauthn.EnableParams{})
+	focused := emulation.SetFocusEmulationEnabledParams{Enabled: true} // a window in the background has no focus
+	_, err = chromedp.Call(window, emulation.SetFocusEmulationEnabled, focused)
+	s.must(err)
+	_, err = chromedp.Call(window, webauthn.Enable, webauthn.EnableParams{})
 	s.must(err)
 	made, err := chromedp.Call(window, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
 		Options: &webauthn.VirtualAuthenticatorOptions{
@@ -122,11 +139,8 @@ func (c *chromium) do(steps ...chromedp.Action[chromedp.Void]) {
 // withoutScript switches JavaScript off for the pages opened afterwards.
 func (c *chromium) withoutScript() {
 	c.t.Helper()
-	_, err := chromedp.Call(
-		c.ctx,
-		emulation.SetScriptExecutionDisabled,
-		emulation.SetScriptExecutionDisabledParams{Value: true},
-	)
+	disabled := emulation.SetScriptExecutionDisabledParams{Value: true}
+	_, err := chromedp.Call(c.ctx, emulation.SetScriptExecutionDisabled, disabled)
 	c.site.must(err)
 }
 
@@ -217,22 +231,16 @@ var addCredential = cdp.Command[map[string]any, cdp.Empty]{Method: webauthn.Comm
 // verifies sets whether the authenticator verifies its user.
 func (c *chromium) verifies(user bool) {
 	c.t.Helper()
-	_, err := chromedp.Call(
-		c.ctx,
-		webauthn.SetUserVerified,
-		webauthn.SetUserVerifiedParams{AuthenticatorID: c.device, IsUserVerified: user},
-	)
+	verified := webauthn.SetUserVerifiedParams{AuthenticatorID: c.device, IsUserVerified: user}
+	_, err := chromedp.Call(c.ctx, webauthn.SetUserVerified, verified)
 	c.site.must(err)
 }
 
 // present sets whether a user confirms each request at the authenticator.
 func (c *chromium) present(confirms bool) {
 	c.t.Helper()
-	_, err := chromedp.Call(
-		c.ctx,
-		webauthn.SetAutomaticPresenceSimulation,
-		webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: c.device, Enabled: confirms},
-	)
+	present := webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: c.device, Enabled: confirms}
+	_, err := chromedp.Call(c.ctx, webauthn.SetAutomaticPresenceSimulation, present)
 	c.site.must(err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // environ returns valid settings with one of them replaced.
@@ -74,12 +75,68 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 	}
 	_, reading, _ := app.LoadConfig(nil)
 	if want := []string{
-		"ALMONER_BASE_URL is not set",
-		"ALMONER_APP_URL is not set",
-		"ALMONER_DATABASE_URL is not set",
-		"ALMONER_REDIS_URL is not set",
-		"ALMONER_KEYS is not set",
+		"ALMONER_BASE_URL is not set", "ALMONER_APP_URL is not set", "ALMONER_DATABASE_URL is not set",
+		"ALMONER_REDIS_URL is not set", "ALMONER_KEYS is not set",
 	}; !slices.Equal(reading.Mistakes, want) {
 		t.Errorf("%q", reading.Mistakes)
 	}
 }
+
+// Check names each setting that is wrong, and no secret. A deployment with public URLs refuses the settings that trust
+// certificates of this machine.
+func TestCheck_ReportsMistakes(t *testing.T) {
+	t.Parallel()
+	certificate := testkit.NewMetadataHost(t).PEM()
+	public := app.Config{
+		BaseURL:              "https://api.example.org",
+		AppURL:               "https://app.example.org",
+		Keys:                 "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+		Passkeys:             true,
+		UpstreamIssuer:       "https://id.example.org",
+		UpstreamClientID:     "almoner",
+		UpstreamClientSecret: "secret",
+	}
+	documents := app.Config{
+		BaseURL:          "http://localhost:8080",
+		AppURL:           "http://127.0.0.1:8081",
+		Keys:             public.Keys,
+		ClientDomains:    "claude.ai=claude,localhost:8443=other",
+		ClientDocumentCA: certificate,
+	}
+	webhooks := documents
+	webhooks.ClientDomains, webhooks.ClientDocumentCA, webhooks.WebhookCA = "", "", certificate
+	for _, good := range []app.Config{public, documents, webhooks} {
+		if mistakes := good.Check(); len(mistakes) > 0 {
+			t.Fatal(mistakes)
+		}
+	}
+	for _, c := range []struct {
+		mistake string
+		good    app.Config
+		spoil   change
+	}{
+		{"ALMONER_UPSTREAM_CLIENT_SECRET", public, func(c *app.Config) { c.UpstreamClientSecret = "" }},
+		{"ALMONER_UPSTREAM_CLIENT_ID", public, func(c *app.Config) { c.UpstreamClientID = "" }},
+		{"ALMONER_UPSTREAM_ISSUER", public, func(c *app.Config) { c.UpstreamIssuer = "http://id.example.org" }},
+		{"ALMONER_UPSTREAM_ISSUER, ", public, func(c *app.Config) { c.UpstreamIssuer = "" }},
+		{"ALMONER_CLIENT_DOMAINS", documents, func(c *app.Config) { c.ClientDomains = "claude.ai" }},
+		{"ALMONER_CLIENT_DOCUMENT_CA contains", documents, func(c *app.Config) { c.ClientDocumentCA = "none" }},
+		{"ALMONER_CLIENT_DOCUMENT_CA is for development", documents, publicAPI},
+		{"ALMONER_CLIENT_DOCUMENT_CA is for development", documents, publicApp},
+		{"ALMONER_WEBHOOK_CA contains", webhooks, func(c *app.Config) { c.WebhookCA = "none" }},
+		{"ALMONER_WEBHOOK_CA is for development", webhooks, publicAPI},
+		{"ALMONER_WEBHOOK_CA is for development", webhooks, publicApp},
+	} {
+		config := c.good
+		c.spoil(&config)
+		mistakes := config.Check()
+		if len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), c.mistake) ||
+			strings.Contains(mistakes[0].Error(), "secret") {
+			t.Errorf("got %v, want %s", mistakes, c.mistake)
+		}
+	}
+}
+
+func publicAPI(c *app.Config) { c.BaseURL = "https://api.example.org" }
+
+func publicApp(c *app.Config) { c.AppURL = "https://localhost.example.org" }

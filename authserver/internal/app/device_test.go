@@ -3,43 +3,32 @@ package app_test
 import (
 	"net/http"
 	"net/url"
-	"testing"
 
 	"github.com/descope/virtualwebauthn"
 
-	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
-func withPasskeys(c *app.Config) { c.Passkeys = true }
-
 // A device holds one passkey and signs with it, for the origin in party.
 type device struct {
-	t             *testing.T
-	site          *site
+	*site
 	authenticator virtualwebauthn.Authenticator
 	key           virtualwebauthn.Credential
 	party         virtualwebauthn.RelyingParty
 }
 
 func newDevice(s *site) *device {
-	return &device{
-		t:             s.t,
-		site:          s,
-		authenticator: virtualwebauthn.NewAuthenticator(),
-		key:           newPasskey(),
-		party:         virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url},
-	}
+	party := virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url}
+	return &device{s, virtualwebauthn.NewAuthenticator(), newPasskey(), party}
 }
 
 // options returns the options that a script gets from a path.
-func options(t *testing.T, b *browsertest.Browser, path string) string {
-	t.Helper()
+func (s *site) options(b *browsertest.Browser, path string) string {
+	s.t.Helper()
 	page := b.Post(path, nil)
-	if page.Status != http.StatusOK || page.Header.Get("Content-Type") != "application/json" ||
-		page.Header.Get("Cache-Control") != "no-store" {
-		t.Fatalf("%s: %d %v %s", path, page.Status, page.Header, page.Body)
-	}
+	s.needs(path, page, http.StatusOK)
+	header := page.Header.Get("Content-Type") + ", " + page.Header.Get("Cache-Control")
+	equal(s.t, path, header, "application/json, no-store")
 	return page.Body
 }
 
@@ -47,7 +36,7 @@ func options(t *testing.T, b *browsertest.Browser, path string) string {
 func (d *device) made(options string) string {
 	d.t.Helper()
 	asked, err := virtualwebauthn.ParseAttestationOptions(options)
-	d.site.must(err)
+	d.must(err)
 	d.authenticator.Options.UserHandle = []byte(asked.UserID)
 	return virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, d.key, *asked)
 }
@@ -56,14 +45,14 @@ func (d *device) made(options string) string {
 func (d *device) signed(options string) string {
 	d.t.Helper()
 	asked, err := virtualwebauthn.ParseAssertionOptions(options)
-	d.site.must(err)
+	d.must(err)
 	d.key.Counter++
 	return virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
 }
 
 func (d *device) addTo(b *browsertest.Browser, name string) *browsertest.Page {
 	d.t.Helper()
-	answer := d.made(options(d.t, b, "/settings/passkeys/options"))
+	answer := d.made(d.options(b, "/settings/passkeys/options"))
 	return b.Post("/settings/passkeys", url.Values{"name": {name}, "credential": {answer}})
 }
 
@@ -71,30 +60,17 @@ func (d *device) addTo(b *browsertest.Browser, name string) *browsertest.Page {
 func (s *site) added(who browsertest.Person) *device {
 	s.t.Helper()
 	d := newDevice(s)
-	if page := d.addTo(s.signedIn(who), "Laptop"); page.Status != http.StatusSeeOther {
-		s.t.Fatalf("not added: %d %s", page.Status, page.Text())
-	}
+	s.needs("adding a passkey", d.addTo(s.signedIn(who), "Laptop"), http.StatusSeeOther)
 	return d
 }
 
 func (d *device) signIn(b *browsertest.Browser) *browsertest.Page {
 	d.t.Helper()
-	return present(b, d.signed(options(d.t, b, "/login/passkey/options")))
+	return present(b, d.signed(d.options(b, "/login/passkey/options")))
 }
 
 func present(b *browsertest.Browser, answer string) *browsertest.Page {
 	return b.Post("/login/passkey", url.Values{"credential": {answer}, "return": {"/settings/apps"}})
-}
-
-func idOf(s *site, d *device) string {
-	s.t.Helper()
-	var id string
-	s.must(
-		s.fixture.Owner.QueryRow(s.t.Context(), `select id::text from account.passkeys
-			where credential_id = $1`, d.key.ID).
-			Scan(&id),
-	)
-	return id
 }
 
 // newPasskey returns a credential whose public key has its full length. The library drops leading zeros of a

@@ -2,10 +2,7 @@ package app_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -19,172 +16,131 @@ const (
 	subjectChanged = "Your e-mail address was changed"
 )
 
-func newAddress() string { return "new-" + uuid.NewString()[:8] + "@example.net" }
-
 // asksFor requests a change of address and returns the response.
-func (p post) asksFor(b *browsertest.Browser, email string) *browsertest.Page {
-	p.t.Helper()
+func (s *site) asksFor(b *browsertest.Browser, email string) *browsertest.Page {
+	s.t.Helper()
 	return b.Get(emailPath).Send(emailPath, browsertest.Fields{"email": email})
 }
 
 // links requests a change of address, and returns the paths of both links.
-func (p post) links(who browsertest.Person, b *browsertest.Browser, email string, n int) (old, to string) {
-	p.t.Helper()
-	if page := p.asksFor(b, email); page.Location() != emailPath || !page.Follow().HasText("We sent a link to both") {
-		p.t.Fatalf("%d %s", page.Status, page.Text())
-	}
-	return p.link(p.mail(who.Email, subjectOldMail, n)), p.link(p.mail(email, subjectNewMail, 1))
+func (s *site) links(who browsertest.Person, b *browsertest.Browser, email string, n int) (old, to string) {
+	s.t.Helper()
+	page := s.asksFor(b, email)
+	s.needs("the request", page, 303, emailPath)
+	s.needs("the page after it", page.Follow(), 200, "We sent a link to both")
+	return s.link(s.mail(who.Email, subjectOldMail, n)), s.link(s.mail(email, subjectNewMail, 1))
 }
 
-func (p post) decide(link, decision string) *browsertest.Page {
-	p.t.Helper()
-	page := p.browser().Get(link)
+func (s *site) decide(link, decision string) *browsertest.Page {
+	s.t.Helper()
+	page := s.browser().Get(link)
 	if page.Status != 200 {
 		return page
 	}
 	return page.Send("/email", browsertest.Fields{"decision": decision})
 }
 
-func (p post) emailOf(user uuid.UUID) (email string) {
-	p.t.Helper()
-	p.must(p.fixture.Owner.QueryRow(p.t.Context(), `select email from account.users where id = $1`, user).Scan(&email))
-	return email
+// keeps requires the address of a user.
+func (s *site) keeps(who browsertest.Person, email string) {
+	s.t.Helper()
+	equal(s.t, "the address", read[string](s, `select email from account.users where id = $1`, who.ID), email)
 }
 
-// TestP3_AddressChangesAfterBothLinks confirms the links in both orders. Before that it opens them, as mail programs
-// do.
+// Before the links are confirmed, in both orders, they are opened, as mail programs do.
 func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 	t.Parallel()
-	p := serveMail(t)
 	for name, oldFirst := range map[string]bool{"old first": true, "new first": false} {
-		who, email := p.person(), newAddress()
-		b := p.signedIn(who)
-		reset := p.forgotten(who, 1)
-		old, to := p.links(who, b, strings.ToUpper(email), 1)
-		first, second := to, old
-		if oldFirst {
-			first, second = old, to
-		}
-		for range 2 {
-			for _, link := range []string{old, to} {
-				if page := p.browser().Get(link); page.Status != 200 || !page.HasText(email) ||
-					link == to && page.HasText(who.Email) {
-					t.Fatalf("%s: %d %s", name, page.Status, page.Text())
-				}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := mailing(t)
+			who, email := s.person(), newAddress()
+			b := s.signedIn(who)
+			reset := s.forgotten(who)
+			old, to := s.links(who, b, strings.ToUpper(email), 1)
+			for range 2 {
+				s.wants("the link to the old address", s.browser().Get(old), 200, email)
+				page := s.browser().Get(to)
+				s.wants("the link to the new address", page, 200, email)
+				s.lacks("the link to the new address", page, who.Email)
 			}
-		}
-		for range 2 { // a repeated confirmation is no second one
-			if page := p.decide(first, "confirm"); page.Status != 200 && !page.HasText("confirmed") ||
-				p.emailOf(who.ID) != who.Email {
-				t.Errorf("%s: %d %s", name, page.Status, page.Text())
+			first, second := to, old
+			if oldFirst {
+				first, second = old, to
 			}
-		}
-		if page := b.Get(emailPath); !page.HasText("Waiting for confirmation") || !page.HasText(": confirmed") {
-			t.Errorf("%s: %s", name, page.Text())
-		}
-		if page := p.decide(second, "confirm"); !page.HasText("The address was changed") ||
-			p.emailOf(who.ID) != email {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-		for _, link := range []string{old, to, reset} {
-			if page := p.browser().Get(link); page.Status != 404 {
-				t.Errorf("%s: a link afterwards: %d", name, page.Status)
+			s.wants("the first confirmation", s.decide(first, "confirm"), 200)
+			if again := s.decide(first, "confirm"); again.Status != 200 && !again.HasText("confirmed") {
+				t.Errorf("the same confirmation again: %s", s.got(again))
 			}
-		}
-		p.mail(who.Email, subjectChanged, 1)
-		p.mail(email, subjectChanged, 1)
-		if !inside(b) || p.events(who.ID, audit.UserEmailRequested) != 1 ||
-			p.events(who.ID, audit.UserEmailChanged) != 1 {
-			t.Errorf("%s: signed out, or events are missing", name)
-		}
-		p.signedIn(browsertest.Person{ID: who.ID, Email: email})
-		if n := p.count(`select count(*) from account.audit_events where detail::text like '%@%'`); n != 0 {
-			t.Errorf("%s: the audit log has an address", name)
-		}
-		for _, link := range []string{old, to} {
-			if _, token, _ := strings.Cut(link, "token="); strings.Contains(p.log.String(), token) {
-				t.Errorf("%s: the log has the secret of a link", name)
+			s.keeps(who, who.Email)
+			s.wants("the page", b.Get(emailPath), 200, "Waiting for confirmation", ": confirmed")
+			s.wants("the second confirmation", s.decide(second, "confirm"), 200, "The address was changed")
+			s.keeps(who, email)
+			for _, link := range []string{old, to, reset} {
+				s.wants("a link afterwards", s.browser().Get(link), 404)
 			}
-		}
+			s.mail(who.Email, subjectChanged, 1)
+			s.mail(email, subjectChanged, 1)
+			equal(t, "signed in", inside(b), true)
+			s.recorded(1, audit.UserEmailRequested, who.ID)
+			s.recorded(1, audit.UserEmailChanged, who.ID)
+			s.signedIn(browsertest.Person{ID: who.ID, Email: email})
+			s.rows(0, "audit_events", "user_id = $1 and detail::text like '%@%'", who.ID)
+			omits(t, "the log", s.log.String(), tokenOf(old), tokenOf(to))
+		})
 	}
 }
 
 func TestP3_EachLinkStopsTheChange(t *testing.T) {
 	t.Parallel()
-	p := serveMail(t)
-	who := p.person()
-	b := p.signedIn(who)
+	s := mailing(t)
+	who := s.person()
+	b := s.signedIn(who)
 	for i, stopWithOld := range []bool{true, false} {
-		old, to := p.links(who, b, newAddress(), i+1)
+		old, to := s.links(who, b, newAddress(), i+1)
 		stops, other := to, old
 		if stopWithOld {
 			stops, other = old, to
 		}
-		if page := p.decide(other, "confirm"); page.Status != 200 {
-			t.Errorf("%d %s", page.Status, page.Text())
-		}
-		page := p.decide(stops, "stop")
-		if !page.HasText("The change was stopped") || page.HasText("Set a new password") != stopWithOld {
-			t.Errorf("%d %s", page.Status, page.Text())
-		}
-		for _, link := range []string{old, to} {
-			if page := p.decide(link, "confirm"); page.Status != 404 {
-				t.Errorf("a stopped link: %d %s", page.Status, page.Text())
-			}
-		}
+		s.wants("the other link", s.decide(other, "confirm"), 200)
+		page := s.decide(stops, "stop")
+		s.wants("stopping", page, 200, "The change was stopped")
+		equal(t, "offers a new password", page.HasText("Set a new password"), stopWithOld)
+		s.wants("a stopped link", s.decide(old, "confirm"), 404)
+		s.wants("a stopped link", s.decide(to, "confirm"), 404)
 	}
-	replaced, _ := p.links(who, b, newAddress(), 3)
-	p.links(who, b, newAddress(), 4)
-	ended, _ := p.links(who, b, newAddress(), 5)
-	if page := p.decide(replaced, "confirm"); page.Status != 404 {
-		t.Errorf("a replaced link: %d", page.Status)
-	}
-	p.fixture.Exec(`update account.email_changes set expires_at = now() where ended_at is null`)
-	if page := p.decide(ended, "confirm"); page.Status != 404 {
-		t.Errorf("a link that has ended: %d", page.Status)
-	}
-	if page := p.asksFor(b, newAddress()); page.Status != 429 || !page.HasText("Too many changes") {
-		t.Errorf("the sixth request of a day: %d %s", page.Status, page.Text())
-	}
-	if p.emailOf(who.ID) != who.Email || p.events(who.ID, audit.UserEmailStopped) != 2 {
-		t.Error("the address was changed, or events are missing")
-	}
+	replaced, _ := s.links(who, b, newAddress(), 3)
+	s.links(who, b, newAddress(), 4)
+	ended, _ := s.links(who, b, newAddress(), 5)
+	s.wants("a replaced link", s.decide(replaced, "confirm"), 404)
+	s.fixture.Exec(`update account.email_changes set expires_at = now() where ended_at is null and user_id = $1`,
+		who.ID)
+	s.wants("a link that has ended", s.decide(ended, "confirm"), 404)
+	s.wants("the sixth request of a day", s.asksFor(b, newAddress()), 429, "Too many changes")
+	s.keeps(who, who.Email)
+	s.recorded(2, audit.UserEmailStopped, who.ID)
 }
 
-// TestP4_ResponseDoesNotTellWhetherAddressIsTaken also checks that the owner of the address gets a mail without a link.
+// The owner of a taken address gets a mail without a link.
 func TestP4_ResponseDoesNotTellWhetherAddressIsTaken(t *testing.T) {
 	t.Parallel()
-	p := serveMail(t)
-	who, owner := p.person(), p.person()
-	b := p.signedIn(who)
-	page := p.asksFor(b, owner.Email)
-	shown := page.Follow()
-	free := newAddress()
-	otherPerson := p.person()
-	other := p.asksFor(p.signedIn(otherPerson), free)
-	if page.Status != other.Status || page.Location() != other.Location() {
-		t.Errorf("%d to %s, and %d to %s", page.Status, page.Location(), other.Status, other.Location())
-	}
-	want := strings.NewReplacer(free, owner.Email, otherPerson.Email, who.Email).Replace(other.Follow().Text())
-	if clean(shown.Text()) != clean(want) {
-		t.Errorf("a taken address:\n%s\na free one:\n%s", clean(shown.Text()), clean(want))
-	}
-	old := p.link(p.mail(who.Email, subjectOldMail, 1))
-	told := p.mail(owner.Email, subjectTaken, 1)
-	if strings.Contains(told.Text, "token=") || strings.Contains(told.Text, who.Email) {
-		t.Error(told.Text)
-	}
-	if page := p.decide(old, "confirm"); !page.HasText("Now open the link that we sent to " + owner.Email) {
-		t.Errorf("%d %s", page.Status, page.Text())
-	}
+	s := mailing(t)
+	who, owner, another, free := s.person(), s.person(), s.person(), newAddress()
+	b := s.signedIn(who)
+	page, other := s.asksFor(b, owner.Email), s.asksFor(s.signedIn(another), free)
+	equal(t, "the statuses", page.Status, other.Status)
+	equal(t, "the locations", page.Location(), other.Location())
+	same := strings.NewReplacer(free, owner.Email, another.Email, who.Email)
+	equal(t, "the pages", clean(page.Follow().Text()), clean(same.Replace(other.Follow().Text())))
+	old := s.link(s.mail(who.Email, subjectOldMail, 1))
+	omits(t, "the mail to the owner", s.mail(owner.Email, subjectTaken, 1).Text, "token=", who.Email)
+	s.wants("the old link", s.decide(old, "confirm"), 200, "Now open the link that we sent to "+owner.Email)
 	// If the address is taken after the request, the change fails, and the page of the link says so.
 	late := newAddress()
-	old, to := p.links(who, b, late, 2)
-	p.fixture.User(late)
-	p.decide(old, "confirm")
-	if page := p.decide(to, "confirm"); page.Status != 409 || p.emailOf(who.ID) != who.Email {
-		t.Errorf("%d %s", page.Status, page.Text())
-	}
+	old, to := s.links(who, b, late, 2)
+	s.fixture.User(late)
+	s.decide(old, "confirm")
+	s.wants("an address that was taken later", s.decide(to, "confirm"), 409)
+	s.keeps(who, who.Email)
 }
 
 // clean removes the request id and the minute of a page.
@@ -197,67 +153,53 @@ func clean(text string) string {
 
 func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
 	t.Parallel()
-	p := serveMail(t)
-	who := p.person()
-	b := p.signedIn(who)
+	s := mailing(t)
+	who := s.person()
+	b := s.signedIn(who)
 	for _, email := range []string{
 		"", "ada", who.Email, strings.ToUpper(who.Email), "a@b.c\r\nBcc: eve@example.org", "a@b.c, d@e.f",
 		"Ada <ada@example.org>",
 	} {
-		if page := p.asksFor(b, email); page.Status != 400 || !page.HasText("Nothing was changed.") {
-			t.Errorf("%q: %d %s", email, page.Status, page.Text())
-		}
+		s.wants(email, s.asksFor(b, email), 400, "Nothing was changed.")
 	}
 	form := b.Get(emailPath).Form(emailPath)
 	form.Set("email", "kept@example.net")
-	p.stale()
+	s.stale()
 	page := b.Post(emailPath, form)
-	if page.Status != 409 || !page.HasText("confirm your identity first") ||
-		!strings.Contains(page.Body, "email%3Dkept%2540example.net") {
-		t.Errorf("%d %s", page.Status, page.Body)
-	}
-	if n := p.count(`select count(*) from account.email_changes`); n != 0 {
-		t.Errorf("%d requests", n)
-	}
+	s.wants("without a fresh sign-in", page, 409, "confirm your identity first")
+	contains(t, "the page", page.Body, "email%3Dkept%2540example.net")
+	s.rows(0, "email_changes", "user_id = $1", who.ID)
 }
 
 // One user's requests do not use up the limit of an address for other users.
 func TestEmailChange_LimitOfAddressCountsUsers(t *testing.T) {
-	p := serveMail(t)
+	t.Parallel()
+	s := mailing(t)
 	email := newAddress()
-	first := p.signedIn(p.person())
+	first := s.signedIn(s.person())
 	for range 3 {
-		if page := p.asksFor(first, email); page.Status != 303 {
-			t.Fatalf("%d %s", page.Status, page.Text())
-		}
+		s.needs("the first user", s.asksFor(first, email), 303)
 	}
-	for i, want := range []int{303, 303, 429} {
-		if page := p.asksFor(p.signedIn(p.person()), email); page.Status != want {
-			t.Errorf("user %d: %d, want %d: %s", i+2, page.Status, want, page.Text())
-		}
+	for _, want := range []int{303, 303, 429} {
+		s.wants("another user", s.asksFor(s.signedIn(s.person()), email), want)
 	}
-	if page := p.asksFor(first, email); page.Status != 303 {
-		t.Errorf("the first user again: %d %s", page.Status, page.Text())
-	}
+	s.wants("the first user again", s.asksFor(first, email), 303)
 }
 
 func TestP3_ConcurrentConfirmationsChangeAddressOnce(t *testing.T) {
 	t.Parallel()
-	p := serveMail(t)
+	s := mailing(t)
 	for range 3 {
-		who, email := p.person(), newAddress()
-		old, to := p.links(who, p.signedIn(who), email, 1)
+		who, email := s.person(), newAddress()
+		old, to := s.links(who, s.signedIn(who), email, 1)
 		var forms []*browsertest.Page
 		for _, link := range []string{old, to, old, to} {
-			forms = append(forms, p.browser().Get(link))
+			forms = append(forms, s.browser().Get(link))
 		}
-		var group sync.WaitGroup
-		for _, form := range forms {
-			group.Go(func() { form.Send("/email", browsertest.Fields{"decision": "confirm"}) })
-		}
-		group.Wait()
-		if p.emailOf(who.ID) != email || p.events(who.ID, audit.UserEmailChanged) != 1 {
-			t.Errorf("%s, %d events", p.emailOf(who.ID), p.events(who.ID, audit.UserEmailChanged))
-		}
+		atOnce(4, func(i int) *browsertest.Page {
+			return forms[i].Send("/email", browsertest.Fields{"decision": "confirm"})
+		})
+		s.keeps(who, email)
+		s.recorded(1, audit.UserEmailChanged, who.ID)
 	}
 }

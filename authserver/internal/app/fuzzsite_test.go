@@ -22,6 +22,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -31,9 +32,9 @@ import (
 )
 
 const (
-	fuzzedBase = "https://api.example.org"
-	tokenPath  = "/v1/account/oauth/token"
-	verifier   = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+	fuzzedBase = apitest.Issuer
+	tokenPath  = apitest.TokenPath
+	verifier   = apitest.Verifier
 )
 
 // A fuzzed is the whole of authserver without a listener, over real stores, with a user who has every credential that
@@ -123,24 +124,16 @@ func (s *fuzzed) renew() {
 	c.connector = s.fixture.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
 	c.linked, c.linkedSecret = s.fixture.Confidential(perm.ProgrammesRead)
 	c.basic, c.basicSecret = s.fixture.Confidential(perm.ProgrammesRead)
-	s.fixture.Exec(
-		`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic' where id = $1`,
-		c.basic.ID,
-	)
+	s.fixture.Exec(`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic'
+		where id = $1`, c.basic.ID)
 	var err error
 	c.serviceSecret, err = credential.ClientSecret.New(rand.Reader)
 	s.must(err)
-	s.fixture.Exec(
-		`insert into account.oauth_clients
+	s.fixture.Exec(`insert into account.oauth_clients
 		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`,
-		c.service,
-	)
-	s.fixture.Exec(
-		`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
-		c.service,
-		credential.Hash(c.serviceSecret.Reveal()),
-	)
+		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.service)
+	s.fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
+		c.service, credential.Hash(c.serviceSecret.Reveal()))
 	c.pat = s.fixture.Token(c.user.ID, everything()...)
 	s.actors = c
 }
@@ -204,27 +197,25 @@ func (s *fuzzed) code(c client.Client) string {
 }
 
 func (s *fuzzed) exchanged(code string) fuzzkit.Answer {
-	return s.tokens(
-		"application/x-www-form-urlencoded",
-		url.Values{
-			"grant_type":    {"authorization_code"},
-			"client_id":     {s.actors.connector.ID.String()},
-			"resource":      {s.actors.connector.Resource},
-			"code":          {code},
-			"code_verifier": {verifier},
-			"redirect_uri":  {fixture.Callback},
-		}.Encode(),
-	)
+	return s.tokens("application/x-www-form-urlencoded", url.Values{
+		"grant_type":    {"authorization_code"},
+		"client_id":     {s.actors.connector.ID.String()},
+		"resource":      {s.actors.connector.Resource},
+		"code":          {code},
+		"code_verifier": {verifier},
+		"redirect_uri":  {fixture.Callback},
+	}.Encode())
 }
 
 // superseded returns a refresh token that was used.
 func (s *fuzzed) superseded() string {
 	old := s.exchanged(s.code(s.actors.connector)).Text("refresh_token")
-	s.tokens(
-		"application/x-www-form-urlencoded",
-		url.Values{"grant_type": {"refresh_token"}, "client_id": {s.actors.connector.ID.String()},
-			"resource": {s.actors.connector.Resource}, "refresh_token": {old}}.Encode(),
-	)
+	s.tokens("application/x-www-form-urlencoded", url.Values{
+		"grant_type":    {"refresh_token"},
+		"client_id":     {s.actors.connector.ID.String()},
+		"resource":      {s.actors.connector.Resource},
+		"refresh_token": {old},
+	}.Encode())
 	return old
 }
 

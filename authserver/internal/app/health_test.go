@@ -25,32 +25,20 @@ func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	s := serve(t, func(c *app.Config) {
+	s := own(t, func(c *app.Config) {
 		c.DatabaseURL = credential.Secret("postgres://nobody@" + silent.Addr().String() + "/nothing")
+		c.StoreWait = time.Second
 	})
 	// keys are read from Postgres
 	s.awaitReadiness(503, `{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`)
 	// Without keys, the server cannot tell a forged token from a valid one.
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodGet,
-		s.url+"/v1/account/tenants/x/oauth-clients",
-		nil,
-	)
-	s.must(err)
-	request.Header.Set("Authorization", "Bearer a.b.c")
-	answer, err := http.DefaultClient.Do(request)
-	s.must(err)
-	s.must(answer.Body.Close())
-	if answer.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a token without keys: %d", answer.StatusCode)
-	}
+	equal(t, "a token without keys", s.sendToken(t.Context(), "a.b.c"), http.StatusServiceUnavailable)
 }
 
 // The process stays ready, without delay, while a flood of requests holds every connection to Postgres.
 func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(*app.Config) {})
+	s := own(t)
 	ready := func() { s.awaitReadiness(http.StatusOK, `{"keys":"ok","postgres":"ok","redis":"ok"}`) }
 	ready()
 	hold, err := s.fixture.Owner.Begin(t.Context())
@@ -65,13 +53,14 @@ func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 	for range 64 {
 		flood.Go(func() {
 			for flooding.Err() == nil {
-				s.sendUnknownToken(flooding)
+				token, _ := credential.PersonalAccessToken.New(rand.Reader)
+				s.sendToken(flooding, token.Reveal())
 			}
 		})
 	}
 	const waiting = `select count(*) from ` + testkit.Locks + `
 		where relation = 'account.personal_access_tokens'::regclass and not granted`
-	await.True(t, "the flood holds every connection", func() bool { return s.count(waiting) >= 15 })
+	await.True(t, "the flood holds every connection", func() bool { return read[int](s, waiting) >= 15 })
 	testkit.Quick(t, 500*time.Millisecond, ready)
 }
 
@@ -91,19 +80,18 @@ func (s *site) awaitReadiness(status int, parts string) {
 	})
 }
 
-// sendUnknownToken sends a request with a new personal access token, which needs a query to Postgres.
-func (s *site) sendUnknownToken(ctx context.Context) {
-	token, err := credential.PersonalAccessToken.New(rand.Reader)
-	if err != nil {
-		return
-	}
+// sendToken sends a request with a token, which needs a query to Postgres, and returns the status of the response.
+func (s *site) sendToken(ctx context.Context, token string) int {
 	path := "/v1/account/tenants/" + s.fixture.WorkspaceID.String() + "/oauth-clients"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
-		return
+		return 0
 	}
-	request.Header.Set("Authorization", "Bearer "+token.Reveal())
-	if response, err := http.DefaultClient.Do(request); err == nil {
-		_ = response.Body.Close()
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0
 	}
+	_ = response.Body.Close()
+	return response.StatusCode
 }

@@ -1,33 +1,45 @@
 package app_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // Every settings page has the same navigation, whichever package serves it.
 func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t)
-	s := serve(t, func(c *app.Config) {
-		p.of(c)
-		c.Passkeys = true
-	})
-	reader, manager := s.person(), s.person()
-	s.fixture.Join(s.fixture.WorkspaceID, manager.ID, perm.AccountAPIAccess)
-	for _, path := range []string{"/settings/user", "/settings/passkeys", linkPage} {
+	s := shared(t)
+	reader, manager := s.signedIn(s.person()), s.signedIn(s.member(perm.AccountAPIAccess))
+	for _, path := range []string{"/settings/user", keysPage, linkPage} {
+		few, all := reader.Get(path), manager.Get(path)
+		s.wants(path, few, 200)
 		for _, section := range []string{"developers", "connectors", "audit"} {
 			link := `<a href="/settings/` + section + `"`
-			if page := s.signedIn(reader).Get(path); page.Status != http.StatusOK || strings.Contains(page.Body, link) {
-				t.Errorf("%s links a user who manages nothing to %s: %d", path, section, page.Status)
-			}
-			if page := s.signedIn(manager).Get(path); !strings.Contains(page.Body, link) {
-				t.Errorf("%s does not lead to %s: %d", path, section, page.Status)
-			}
+			equal(t, path+" links a user who manages nothing to "+section, strings.Contains(few.Body, link), false)
+			equal(t, path+" links a manager to "+section, strings.Contains(all.Body, link), true)
 		}
+	}
+}
+
+func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	b := s.signedIn(s.person())
+	for path, back := range map[string]string{
+		"/settings/developers/tokens":      "/settings/developers",
+		"/settings/developers/apps/secret": "/settings/developers",
+		"/settings/apps/disconnect":        "/settings/apps",
+		"/settings/connectors/disconnect":  "/settings/connectors",
+		"/settings/security/sign-out":      "/settings/security",
+		"/settings/passkeys/remove":        "/settings/passkeys",
+		"/logout":                          "/settings/user",
+		"/login/passkey":                   "/settings/user",
+	} {
+		page := b.Get(path)
+		s.wants(path, page, 405, "Nothing was submitted or changed")
+		equal(t, path+": Allow", page.Header.Get("Allow"), "POST")
+		contains(t, path, page.Body, `href="`+back+`"`)
 	}
 }

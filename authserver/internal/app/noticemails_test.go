@@ -2,112 +2,86 @@ package app_test
 
 import (
 	"encoding/base32"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-// TestNotices_EachChangeOfSignInIsMailedOnce makes the changes of mail.Notices whose mail the store queues with the
-// event.
+// The changes of mail.Notices whose mail the store queues with the event.
 func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 	t.Parallel()
-	upstream := newProvider(t)
-	p := serveMailAnd(t, upstream.of)
-	who := p.person()
-	p.fixture.Join(p.fixture.WorkspaceID, who.ID, perm.AccountAPIAccess, perm.ProgrammesRead)
-	b := upstream.linked(p.site, who)
+	s := mailing(t)
+	who := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	b := s.provider().linked(s, who)
 	pages := map[string]bool{}
 	mailed := func(subject, page string, words ...string) {
 		t.Helper()
 		pages[page] = true
-		m := p.mail(who.Email, subject, 1)
-		for _, text := range append(words, p.url+page+"\n") {
-			if !strings.Contains(m.Text, text) {
-				t.Errorf("%q does not have %q:\n%s", subject, text, m.Text)
-			}
-		}
+		contains(t, subject, s.mail(who.Email, subject, 1).Text, append(words, s.url+page+"\n")...)
 	}
-	mailed("An account was linked to yours", linkPage, "(address 127.0.0.1)")
+	mailed("An account was linked to yours", linkPage, "(address "+s.address+")")
 
-	if page := newDevice(p.site).addTo(b, "Laptop"); page.Status != http.StatusSeeOther {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
-	mailed("A passkey was added to your account", "/settings/passkeys", "The passkey Laptop was added")
+	s.needs("adding a passkey", newDevice(s).addTo(b, "Laptop"), 303)
+	mailed("A passkey was added to your account", keysPage, "The passkey Laptop was added")
 
 	const appPage = "/settings/security/authenticator"
 	setUp(t, b, appPage)
 	mailed("An authenticator app was set up", appPage)
 	codes := codesOn(b.Get(appPage).Send(appPage+"/codes", browsertest.Fields{}))
 	mailed("Your recovery codes were replaced", appPage)
-	other := p.browser()
-	asked := other.Post("/login", url.Values{"email": {who.Email}, "password": {browsertest.Password}})
-	if page := asked.Send("/login/code", browsertest.Fields{"code": codes[0]}); page.Status != http.StatusSeeOther {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
+	asked := s.browser().Post("/login", url.Values{"email": {who.Email}, "password": {browsertest.Password}})
+	s.needs("a recovery code", asked.Send("/login/code", browsertest.Fields{"code": codes[0]}), 303)
 	mailed("A recovery code was used", appPage)
 	b.Get(appPage).Send(appPage+"/remove", browsertest.Fields{})
 	mailed("Your authenticator app was removed", appPage)
 
-	b.Get("/settings/passkeys").Send("/settings/passkeys/remove", browsertest.Fields{})
-	mailed("A passkey was removed from your account", "/settings/passkeys")
+	b.Get(keysPage).Send(removeKey, browsertest.Fields{})
+	mailed("A passkey was removed from your account", keysPage)
 	b.Get(linkPage).Send(unlink, browsertest.Fields{})
 	mailed("A linked account was removed", linkPage)
 
 	const tokens = "/settings/developers"
-	form := b.Get(tokens + "/new?tenant=" + p.fixture.WorkspaceID.String()).Form(tokens + "/tokens")
+	form := b.Get(s.inWorkspace(tokens + "/new")).Form(tokens + "/tokens")
 	form.Set("name", "Nightly")
 	form.Set("days", "7")
 	form["permissions"] = []string{string(perm.ProgrammesRead)}
 	for range 2 { // the second creates nothing
-		if made := b.Post(tokens+"/tokens", form); made.Status != http.StatusOK {
-			t.Fatalf("%d %s", made.Status, made.Text())
-		}
+		s.needs("creating a token", b.Post(tokens+"/tokens", form), 200)
 	}
 	mailed("A personal access token was created", "/settings/security#tokens", "token Nightly for the workspace")
 
 	for action, n := range mail.Notices() {
 		if n.ByEvent && action != audit.PasskeyStopped {
 			delete(pages, n.Page)
-			if p.events(who.ID, action) != 1 {
-				t.Errorf("%s did not happen once", action)
-			}
+			s.recorded(1, action, who.ID)
 		}
 	}
 	if len(pages) > 0 {
 		t.Errorf("the table does not have the pages %v", pages)
 	}
-	subjects := map[string]int{}
-	for _, m := range p.box.Messages(who.Email) {
-		if subjects[m.Subject]++; subjects[m.Subject] > 1 {
-			t.Errorf("%q was sent more than once", m.Subject)
-		}
+	for _, m := range s.box.Messages(who.Email) {
+		equal(t, "mails "+m.Subject, len(s.letters(who.Email, m.Subject)), 1)
 	}
 }
 
+// The service is the test's own, because it counts all jobs.
 func TestNotices_RefusedChangeIsNotMailed(t *testing.T) {
 	t.Parallel()
-	p := serveMailAnd(t, func(*app.Config) {})
-	who := p.person()
-	b := p.signedIn(who)
-	if page := newDevice(p.site).addTo(b, "Laptop"); page.Status != http.StatusSeeOther {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
-	p.mail(who.Email, "A passkey was added to your account", 1)
-	p.fixture.Exec(`update account.users set password_hash = null where id = $1`, who.ID)
-	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", browsertest.Fields{})
-	queued := p.count(`select count(*) from account_jobs.river_job where kind = 'mail'`)
-	if page.Status != http.StatusConflict || queued != 1 {
-		t.Errorf("%d with %d mails", page.Status, queued)
-	}
+	s := ownMailing(t)
+	who := s.person()
+	b := s.signedIn(who)
+	s.needs("adding a passkey", newDevice(s).addTo(b, "Laptop"), 303)
+	s.mail(who.Email, "A passkey was added to your account", 1)
+	s.removePassword(who)
+	s.wants("removing it", b.Get(keysPage).Send(removeKey, browsertest.Fields{}), 409)
+	equal(t, "mails", read[int](s, `select count(*) from account_jobs.river_job where kind = 'mail'`), 1)
 }
 
 // setUp sets an authenticator app up.

@@ -7,28 +7,38 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-const newAccount = "/invitation/passkey"
+const (
+	invitePage = "/settings/members/invite"
+	newAccount = "/invitation/passkey"
+)
+
+// inviter creates a member who may invite others to see programmes.
+func (s *site) inviter() browsertest.Person {
+	s.t.Helper()
+	return s.member(perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
+}
+
+// invites sends an invitation for an address, and returns the page.
+func (s *site) invites(email string) *browsertest.Page {
+	s.t.Helper()
+	page := s.signedIn(s.inviter()).Get(invitePage)
+	return page.Send(invitePage, browsertest.Fields{"email": email, "permissions": string(perm.ProgrammesRead)})
+}
 
 // invited returns the path of the page of an invitation for an address.
 func (s *site) invited(email string) string {
 	s.t.Helper()
-	boss := s.person()
-	s.fixture.Join(s.fixture.WorkspaceID, boss.ID,
-		perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
-	b := s.signedIn(boss)
-	sent := b.Get("/settings/members/invite").Send("/settings/members/invite",
-		browsertest.Fields{"email": email, "permissions": string(perm.ProgrammesRead)})
+	sent := s.invites(email)
 	for _, field := range sent.Elements("input") {
 		if browsertest.Attribute(field, "id") == "invitation-link" {
 			return strings.TrimPrefix(browsertest.Attribute(field, "value"), s.url)
 		}
 	}
-	s.t.Fatalf("no link: %d %s", sent.Status, sent.Text())
+	s.t.Fatalf("no link: %s", s.got(sent))
 	return ""
 }
 
@@ -37,13 +47,17 @@ func tokenOf(path string) string {
 	return token
 }
 
+// asksToJoin requests a challenge for the passkey of a new account.
+func asksToJoin(b *browsertest.Browser, token, name string) *browsertest.Page {
+	return b.Post(newAccount+"/options", url.Values{"token": {token}, "name": {name}})
+}
+
 // challenged returns the device's response to the challenge of an invitation.
 func (d *device) challenged(b *browsertest.Browser, path string) string {
 	d.t.Helper()
-	asked := b.Post(newAccount+"/options", url.Values{"token": {tokenOf(path)}, "name": {"Sam Reed"}})
-	if asked.Status != http.StatusOK || asked.Header.Get("Cache-Control") != "no-store" {
-		d.t.Fatalf("%d %v %s", asked.Status, asked.Header, asked.Body)
-	}
+	asked := asksToJoin(b, tokenOf(path), "Sam Reed")
+	d.needs("the challenge", asked, 200)
+	equal(d.t, "Cache-Control", asked.Header.Get("Cache-Control"), "no-store")
 	return d.made(asked.Body)
 }
 
@@ -53,63 +67,46 @@ func joins(b *browsertest.Browser, path, name, answer string) *browsertest.Page 
 
 func TestInvitation_PasskeyInsteadOfPassword(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
-	path, d, b := s.invited("sam@example.org"), newDevice(s), s.browser()
-	if page := b.Get(path); !page.HasText("Use a passkey instead of a password") {
-		t.Errorf("the page does not offer it: %s", page.Text())
-	}
+	s := shared(t)
+	sam := newAddress()
+	path, d, b := s.invited(sam), newDevice(s), s.browser()
+	s.wants("the page", b.Get(path), 200, "Use a passkey instead of a password")
 	for name, c := range map[string]struct {
 		token, name string
 		status      int
 	}{
-		"no name":       {tokenOf(path), " ", http.StatusBadRequest},
-		"unknown token": {"alm_inv_x", "Sam", http.StatusNotFound},
-		"no token":      {"", "Sam", http.StatusNotFound},
+		"no name":       {tokenOf(path), " ", 400},
+		"unknown token": {"alm_inv_x", "Sam", 404},
+		"no token":      {"", "Sam", 404},
 	} {
-		page := b.Post(newAccount+"/options", url.Values{"token": {c.token}, "name": {c.name}})
-		if page.Status != c.status || !strings.Contains(page.Body, "message") {
-			t.Errorf("%s: %d %s", name, page.Status, page.Body)
-		}
+		page := asksToJoin(b, c.token, c.name)
+		s.wants(name, page, c.status)
+		contains(t, name, page.Body, "message")
 	}
 	answer := d.challenged(b, path)
-	refused := joins(b, path, "", answer)
-	if refused.Status != http.StatusBadRequest || !refused.HasText("Enter a name.") {
-		t.Errorf("no name: %d %s", refused.Status, refused.Text())
-	}
+	s.wants("no name", joins(b, path, "", answer), 400, "Enter a name.")
 	joined := joins(b, path, "Sam Reed", answer)
-	if joined.Status != http.StatusSeeOther ||
-		!joined.Follow().HasText("You are now a member of Riverside Food Bank.") {
-		t.Fatalf("%d %s", joined.Status, joined.Text())
-	}
-	if n := s.count(`select count(*) from account.users u join account.passkeys p on p.user_id = u.id
-		join account.memberships m on m.user_id = u.id
-		where u.email = 'sam@example.org' and u.name = 'Sam Reed' and u.password_hash is null`); n != 1 {
-		t.Error("there is no such account")
-	}
+	s.needs("joining", joined, 303)
+	s.wants("the page after it", joined.Follow(), 200, "You are now a member of Riverside Food Bank.")
+	s.rows(1, "users u join account.passkeys p on p.user_id = u.id join account.memberships m on m.user_id = u.id",
+		"u.email = $1 and u.name = 'Sam Reed' and u.password_hash is null", sam)
 	other := s.browser()
-	if page := d.signIn(other); page.Status != http.StatusSeeOther || !inside(other) {
-		t.Errorf("the passkey does not sign in: %d", page.Status)
-	}
-	removal := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
-	if removal.Status != http.StatusConflict {
-		t.Errorf("the only way to sign in was removed: %d", removal.Status)
-	}
+	s.wants("sign-in with the passkey", d.signIn(other), 303)
+	equal(t, "signed in", inside(other), true)
+	s.wants("removing the only way to sign in", b.Get(keysPage).Send(removeKey, nil), 409)
 	for _, password := range []string{"", browsertest.Password} {
-		guess := s.browser().Post("/login", url.Values{"email": {"sam@example.org"}, "password": {password}})
-		if guess.Status != http.StatusBadRequest {
-			t.Errorf("password %q: %d", password, guess.Status)
-		}
+		guess := s.browser().Post("/login", url.Values{"email": {sam}, "password": {password}})
+		s.wants("a password", guess, 400)
 	}
-	if page := joins(s.browser(), path, "Sam Reed", answer); page.Status != http.StatusNotFound {
-		t.Errorf("the link again: %d", page.Status)
-	}
+	s.wants("the link again", joins(s.browser(), path, "Sam Reed", answer), 404)
 }
 
 // A response is valid once, for the invitation, browser and time of its challenge.
 func TestInvitation_RefusesPasskeyForOtherChallenge(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
-	path, other := s.invited("sam@example.org"), s.invited("eve@example.org")
+	s := shared(t)
+	sam, eve := newAddress(), newAddress()
+	path, other := s.invited(sam), s.invited(eve)
 	victim, thief := s.browser(), s.browser()
 	thief.Get(path)
 	foreign := newDevice(s)
@@ -122,240 +119,161 @@ func TestInvitation_RefusesPasskeyForOtherChallenge(t *testing.T) {
 		"another site":       joins(victim, path, "Sam", foreign.challenged(victim, path)),
 		"a known passkey":    joins(victim, path, "Sam", known.challenged(victim, path)),
 	} {
-		if page.Status != http.StatusBadRequest || !page.HasText("The passkey was not accepted") ||
-			page.Form(newAccount).Get("name") != "Sam" {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
+		s.wants(name, page, 400, "The passkey was not accepted")
+		equal(t, name+": the name on the page", page.Form(newAccount).Get("name"), "Sam")
 	}
 	victim.Headers.Set("Sec-Fetch-Site", "cross-site")
-	if page := joins(victim, path, "Sam", "{}"); page.Status != http.StatusForbidden {
-		t.Errorf("another site's form: %d", page.Status)
-	}
-	victim.Headers = http.Header{}
-	if n := s.count(`select count(*) from account.users
-		where email in ('sam@example.org', 'eve@example.org')`); n != 0 {
-		t.Fatalf("%d accounts", n)
-	}
-	ada := s.person()
-	taken := s.invited(ada.Email)
-	asked := victim.Post(newAccount+"/options", url.Values{"token": {tokenOf(taken)}, "name": {"Eve"}})
+	s.wants("another site's form", joins(victim, path, "Sam", "{}"), 403)
+	victim.Headers.Del("Sec-Fetch-Site")
+	s.rows(0, "users", "email in ($1, $2)", sam, eve)
+	taken := s.invited(s.person().Email)
+	s.wants("an address with an account", asksToJoin(victim, tokenOf(taken), "Eve"), 200) // the inviter has the link
 	forced := joins(victim, taken, "Eve", newDevice(s).challenged(victim, taken))
-	if asked.Status != http.StatusOK || forced.Status != http.StatusConflict || // the inviter has the link
-		!forced.HasText("sign in to answer") {
-		t.Errorf("an address with an account: %d, %d", asked.Status, forced.Status)
-	}
+	s.wants("its account", forced, 409, "sign in to answer")
 }
 
 // Concurrent answers to one invitation, with a passkey and with a password, create one account.
 func TestInvitation_ConcurrentAnswersCreateOneAccount(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	for range 4 {
-		s.fixture.Exec(`delete from account.invitation_messages`)
-		path, b, d := s.invited("sam@example.org"), s.browser(), newDevice(s)
+		sam := newAddress()
+		path, b, d := s.invited(sam), s.browser(), newDevice(s)
 		answer := d.challenged(b, path)
-		pages := make(chan *browsertest.Page, 2)
-		go func() { pages <- joins(b, path, "Sam", answer) }()
-		go func() {
-			pages <- s.browser().Post("/invitation/account",
-				url.Values{"token": {tokenOf(path)}, "name": {"Sam"}, "password": {newPassword}})
-		}()
-		joined := 0
-		for range 2 {
-			if page := <-pages; page.Status == http.StatusSeeOther {
-				joined++
+		statuses := atOnce(2, func(i int) *browsertest.Page {
+			if i == 0 {
+				return joins(b, path, "Sam", answer)
 			}
-		}
-		n := s.count(`select count(*) from account.users where email = 'sam@example.org'
-			and (password_hash is not null) <> exists (select from account.passkeys where user_id = users.id)`)
-		if n != 1 || joined != 1 {
-			t.Fatalf("%d accounts with one way to sign in, %d answers", n, joined)
-		}
-		s.fixture.Exec(`update account.users set email = gen_random_uuid() || '@example.org'
-			where email = 'sam@example.org'`)
+			return s.browser().Post("/invitation/account",
+				url.Values{"token": {tokenOf(path)}, "name": {"Sam"}, "password": {newPassword}})
+		})
+		equal(t, "answers that created an account", statuses[303], 1)
+		s.rows(1, "users", `email = $1
+			and (password_hash is not null) <> exists (select from account.passkeys where user_id = users.id)`, sam)
 	}
 }
 
-const removal = "/settings/security/password/remove"
+const (
+	passwordPage = "/settings/security/password"
+	removal      = passwordPage + "/remove"
+)
 
 func TestPassword_LastSignInMethodIsNotRemoved(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	b := s.signedIn(ada)
-	page := b.Get("/settings/security/password")
-	if strings.Contains(page.Body, removal) {
-		t.Errorf("the page offers to remove the only way to sign in: %s", page.Text())
-	}
-	kept := b.Post(removal, page.Form("/settings/security/password"))
-	if kept.Status != http.StatusConflict || !kept.HasText("You need your password to sign in.") {
-		t.Fatalf("the only way to sign in: %d %s", kept.Status, kept.Text())
-	}
+	page := b.Get(passwordPage)
+	omits(t, "the page with the only way to sign in", page.Body, removal)
+	const needed = "You need your password to sign in."
+	s.needs("the only way to sign in", b.Post(removal, page.Form(passwordPage)), 409, needed)
 	d := newDevice(s)
 	d.addTo(b, "Laptop")
-	s.fixture.Exec(`update account.passkeys set copied_at = now()`)
-	page = b.Get("/settings/security/password")
-	if refused := b.Post(removal, page.Form("/settings/security/password")); refused.Status != http.StatusConflict {
-		t.Errorf("with a blocked passkey: %d", refused.Status)
-	}
-	s.fixture.Exec(`update account.passkeys set copied_at = null`)
-	form := b.Get("/settings/security/password").Form(removal)
+	s.fixture.Exec(`update account.passkeys set copied_at = now() where user_id = $1`, ada.ID)
+	s.wants("with a blocked passkey", b.Post(removal, b.Get(passwordPage).Form(passwordPage)), 409)
+	s.fixture.Exec(`update account.passkeys set copied_at = null where user_id = $1`, ada.ID)
+	form := b.Get(passwordPage).Form(removal)
 	s.stale()
-	if page := b.Post(removal, form); !page.Follow().HasText("Confirm your identity first.") {
-		t.Errorf("long after the sign-in: %d", page.Status)
-	}
+	s.wants("long after the sign-in", b.Post(removal, form).Follow(), 200, "Confirm your identity first.")
 	b = s.signedIn(ada)
 	s.usedSecondFactor(ada)
-	if page := s.signedIn(s.person()).Post(removal, form); page.Status != http.StatusForbidden {
-		t.Errorf("another user's form: %d", page.Status)
-	}
-	removed := b.Get("/settings/security/password").Send(removal, nil)
-	if !removed.Follow().HasText("Your password was removed.") || s.events(ada.ID, audit.UserPasswordRemoved) != 1 {
-		t.Errorf("%d %s", removed.Status, removed.Text())
-	}
-	old := s.browser().Post("/login", url.Values{"email": {ada.Email}, "password": {browsertest.Password}})
-	if old.Status != http.StatusBadRequest {
-		t.Errorf("the removed password: %d", old.Status)
-	}
-	if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Errorf("the passkey: %d", page.Status)
-	}
-	if page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil); page.Status != http.StatusConflict {
-		t.Errorf("the passkey is the only way to sign in now, and was removed: %d", page.Status)
-	}
+	s.wants("another user's form", s.signedIn(s.person()).Post(removal, form), 403)
+	s.wants("removing", b.Get(passwordPage).Send(removal, nil).Follow(), 200, "Your password was removed.")
+	s.recorded(1, audit.UserPasswordRemoved, ada.ID)
+	equal(t, "sign-in with the removed password", s.tries(ada.Email, browsertest.Password), http.StatusBadRequest)
+	s.wants("the passkey", d.signIn(s.browser()), 303)
+	s.wants("removing the passkey too", b.Get(keysPage).Send(removeKey, nil), 409)
 }
 
 // A user who removes the password and the passkey at the same time keeps one of them.
 func TestPassword_ConcurrentRemovalsKeepOneSignInMethod(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	for range 4 {
 		ada := s.person()
 		b := s.signedIn(ada)
 		newDevice(s).addTo(b, "Laptop")
-		forms := map[string]url.Values{
-			removal:                     b.Get("/settings/security/password").Form(removal),
-			"/settings/passkeys/remove": b.Get("/settings/passkeys").Form("/settings/passkeys/remove"),
-		}
-		done := make(chan *browsertest.Page, 2)
-		for path, form := range forms {
-			go func() { done <- b.Post(path, form) }()
-		}
-		<-done
-		<-done
-		if n := s.count(`select count(*) from account.users u where u.id = $1 and (u.password_hash is not null
-			or exists (select from account.passkeys p where p.user_id = u.id))`, ada.ID); n != 1 {
-			t.Fatal("no way to sign in is left")
-		}
+		paths := []string{removal, removeKey}
+		forms := []url.Values{b.Get(passwordPage).Form(removal), b.Get(keysPage).Form(removeKey)}
+		atOnce(2, func(i int) *browsertest.Page { return b.Post(paths[i], forms[i]) })
+		s.rows(1, "users u", `u.id = $1 and (u.password_hash is not null
+			or exists (select from account.passkeys p where p.user_id = u.id))`, ada.ID)
 	}
 }
 
-const offerWords = "Add a passkey:"
-
 func TestPasskeyOffer_OnceForEachBrowserAndUser(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
+	const offer = "Add a passkey:"
 	ada, bob := s.person(), s.person()
 	b := s.browser()
 	b.Headers.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36")
 	b.SignIn(ada)
 	for _, path := range []string{"/settings/user", "/settings/security"} {
-		if page := b.Get(path); !page.HasText("Add a passkey: Chrome on Linux") {
-			t.Errorf("%s does not offer it: %s", path, page.Text())
-		}
+		s.wants(path, b.Get(path), 200, offer+" Chrome on Linux")
 	}
 	// A page that shows a credential only once must not be left by declining, so only two pages have the offer.
-	for _, path := range []string{"/settings/apps", "/settings/passkeys", "/settings/security/authenticator"} {
-		if page := b.Get(path); page.HasText(offerWords) {
-			t.Errorf("%s offers it", path)
-		}
+	for _, path := range []string{"/settings/apps", keysPage, "/settings/security/authenticator"} {
+		s.lacks(path, b.Get(path), offer)
 	}
 	declined := b.Get("/settings/security").Send("/settings/passkey-offer", nil)
-	if declined.Location() != "/settings/security" || declined.Follow().HasText(offerWords) {
-		t.Errorf("“Not now” leads to %q, or the offer stays", declined.Location())
-	}
+	s.wants("“Not now”", declined, 303, "/settings/security")
+	s.lacks("after “Not now”", declined.Follow(), offer)
 	b.Post("/logout", nil)
 	b.SignIn(ada)
-	if page := b.Get("/settings/user"); page.HasText(offerWords) {
-		t.Error("offered again at the next sign-in")
-	}
+	s.lacks("the next sign-in", b.Get("/settings/user"), offer)
 	b.Post("/logout", nil)
 	b.SignIn(bob)
-	if page := b.Get("/settings/user"); !page.HasText(offerWords) {
-		t.Error("not offered to another user")
-	}
+	s.wants("another user", b.Get("/settings/user"), 200, offer)
 	elsewhere := s.signedIn(ada)
-	if page := elsewhere.Get("/settings/user"); !page.HasText(offerWords) {
-		t.Error("not offered at another browser")
-	}
+	s.wants("another browser", elsewhere.Get("/settings/user"), 200, offer)
 	d := newDevice(s)
 	d.addTo(elsewhere, "Laptop")
-	if page := elsewhere.Get("/settings/user"); page.HasText(offerWords) {
-		t.Error("offered to a user who has a passkey")
-	}
+	s.lacks("a user who has a passkey", elsewhere.Get("/settings/user"), offer)
 	third := s.browser()
 	d.signIn(third)
-	if page := third.Get("/settings/user"); page.HasText(offerWords) {
-		t.Error("offered after a sign-in with a passkey")
-	}
-	without := serve(t, func(c *app.Config) { c.Passkeys = false })
-	if page := without.signedIn(without.person()).Get("/settings/user"); page.HasText(offerWords) {
-		t.Error("offered by a deployment without passkeys")
-	}
+	s.lacks("a sign-in with a passkey", third.Get("/settings/user"), offer)
+	without := basic(t)
+	without.lacks("without passkeys", without.signedIn(without.person()).Get("/settings/user"), offer)
 }
 
 // A member of a workspace that requires a second factor adds a passkey and returns to the page. After that, a sign-in
 // with the password alone can neither use the workspace nor change the passkeys until the passkey is used.
 func TestSecondFactor_PasskeyReturnsToPageAndIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
-	ada := s.person()
-	s.fixture.Join(s.fixture.WorkspaceID, ada.ID, perm.AccountReadMembers)
+	s := shared(t)
+	ada := s.member(perm.AccountReadMembers)
 	s.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, s.fixture.WorkspaceID)
-	const members = "/settings/members"
+	const members, confirm = "/settings/members", "confirm your identity first"
 	b := s.signedIn(ada)
-	if page := b.Get(members); page.Status != http.StatusForbidden || !page.HasText("Add a passkey") {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
-	page := b.Get("/settings/passkeys?return=" + url.QueryEscape(members))
-	if back := page.Form("/settings/passkeys").Get("return"); back != members {
-		t.Errorf("the form returns to %q", back)
-	}
+	s.needs("the members", b.Get(members), 403, "Add a passkey")
+	page := b.Get(keysPage + "?return=" + url.QueryEscape(members))
+	equal(t, "where the form returns", page.Form(keysPage).Get("return"), members)
 	d := newDevice(s)
-	answer := d.made(options(t, b, "/settings/passkeys/options"))
-	added := page.Send("/settings/passkeys", browsertest.Fields{"name": "Laptop", "credential": answer})
-	if added.Location() != members || added.Follow().Status != http.StatusOK {
-		t.Fatalf("added: %d to %q", added.Status, added.Location())
-	}
+	answer := d.made(s.options(b, keysPage+"/options"))
+	added := page.Send(keysPage, browsertest.Fields{"name": "Laptop", "credential": answer})
+	s.needs("adding", added, 303, members)
+	s.needs("the members after it", added.Follow(), 200)
 	thief := s.signedIn(ada)
-	if page := thief.Get(members); page.Status != http.StatusForbidden || !page.HasText("your password alone") {
-		t.Errorf("the password alone: %d %s", page.Status, page.Text())
-	}
-	list := thief.Get("/settings/passkeys")
-	if !list.HasText("confirm your identity first") {
-		t.Errorf("the password alone may change passkeys: %s", list.Text())
-	}
-	forced := thief.Post("/settings/passkeys/options", nil)
-	if forced.Status != http.StatusForbidden || !strings.Contains(forced.Body, "/login/again") {
-		t.Errorf("a challenge: %d %s", forced.Status, forced.Body)
-	}
+	s.wants("the password alone", thief.Get(members), 403, "your password alone")
+	s.wants("the passkeys, with the password alone", thief.Get(keysPage), 200, confirm)
+	forced := thief.Post(keysPage+"/options", nil)
+	s.wants("a challenge", forced, 403)
+	contains(t, "the refusal", forced.Body, "/login/again")
 	own := s.signedIn(ada)
-	again := d.signed(options(t, own, "/login/again/passkey/options"))
+	again := d.signed(s.options(own, "/login/again/passkey/options"))
 	confirmed := own.Post("/login/again/passkey", url.Values{"credential": {again}, "return": {members}})
-	if confirmed.Location() != members || confirmed.Follow().Status != http.StatusOK {
-		t.Errorf("confirmed with the passkey: %d to %q", confirmed.Status, confirmed.Location())
-	}
-	if page := own.Get("/settings/passkeys"); page.HasText("confirm your identity first") {
-		t.Error("the passkey was used, and passkeys cannot be changed")
-	}
+	s.needs("confirmed with the passkey", confirmed, 303, members)
+	s.wants("the members then", confirmed.Follow(), 200)
+	s.lacks("the passkeys then", own.Get(keysPage), confirm)
 }
 
 func TestChromium_InvitationWithPasskey(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
-	path := s.invited("sam@example.org")
+	s := shared(t)
+	sam := newAddress()
 	c := openChromium(t, s)
-	c.open(path)
+	c.open(s.invited(sam))
 	c.press("button", "Use a passkey instead of a password")
 	c.sees("p", "Enter a name.")
 	c.fill("name", "Sam Reed")
@@ -364,13 +282,13 @@ func TestChromium_InvitationWithPasskey(t *testing.T) {
 	c.sees("div", "You are now a member of Riverside Food Bank.")
 	c.signOut()
 	c.press("button", "Sign in with a passkey")
-	c.sees("dd", "sam@example.org")
+	c.sees("dd", sam)
 	c.noFaults()
 }
 
 func TestChromium_PasskeyOfferLeadsToPasskey(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	c := openChromium(t, s)
 	c.signIn(s.person())
 	c.open("/settings/user")
@@ -379,7 +297,7 @@ func TestChromium_PasskeyOfferLeadsToPasskey(t *testing.T) {
 	c.press("a", "Add a passkey")
 	c.press("button", "Add passkey")
 	c.sees("div", "The passkey Chrome on Linux was added.")
-	c.open("/settings/security/password")
+	c.open(passwordPage)
 	c.press("summary", "Remove the password")
 	c.press("button", "Remove my password")
 	c.sees("div", "Your password was removed.")

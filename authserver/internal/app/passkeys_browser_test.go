@@ -10,7 +10,7 @@ import (
 
 func TestChromium_Passkeys(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	c := openChromium(t, s)
 	c.signIn(ada)
@@ -23,10 +23,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.picture("passkeys-one")
 	made := c.key()
 	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
-		t.Errorf(
-			"the device holds another kind of passkey: %v %q %x",
-			made.IsResidentCredential, made.RpID, made.UserHandle,
-		)
+		t.Errorf("another kind of passkey: %v %q %x", made.IsResidentCredential, made.RpID, made.UserHandle)
 	}
 	c.fill("passkey-name", "The same again")
 	c.press("button", "Add passkey")
@@ -37,9 +34,9 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("dd", ada.Email)
 	used := c.key().SignCount
-	const counted = `select count(*) from account.passkeys where sign_count = $1 and user_id = $2`
-	if n := s.count(counted, int64(used), ada.ID); n != 1 || used <= made.SignCount {
-		t.Errorf("the counter is not stored: %v after %v", used, made.SignCount)
+	s.rows(1, "passkeys", "sign_count = $1 and user_id = $2", int64(used), ada.ID)
+	if used <= made.SignCount {
+		t.Errorf("the counter is %v after %v", used, made.SignCount)
 	}
 
 	s.stale()
@@ -55,9 +52,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("strong", "This passkey has changed")
 	c.picture("login-refused")
-	if s.events(ada.ID, audit.PasskeyStopped) != 1 {
-		t.Error("the copy was not recorded")
-	}
+	s.recorded(1, audit.PasskeyStopped, ada.ID)
 	c.signIn(ada)
 	c.open("/settings/passkeys")
 	c.sees("p", "This passkey may have been copied")
@@ -65,15 +60,13 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("summary", "Remove Work laptop")
 	c.press("button", "Remove Work laptop")
 	c.sees("div", "The passkey was removed.")
-	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
-		t.Errorf("%d passkeys are left", n)
-	}
+	s.rows(0, "passkeys", "user_id = $1", ada.ID)
 	c.noFaults()
 }
 
 func TestChromium_AutofillSignsInWithPasskey(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	c := openChromium(t, s)
 	c.signIn(ada)
@@ -88,17 +81,16 @@ func TestChromium_AutofillSignsInWithPasskey(t *testing.T) {
 
 func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
+	ada := s.person()
 	c := openChromium(t, s)
-	c.signIn(s.person())
+	c.signIn(ada)
 	c.open("/settings/passkeys")
 	c.verifies(false)
 	c.fill("passkey-name", "Laptop")
 	c.press("button", "Add passkey")
 	c.sees("p", "No passkey was used. You can try again.")
-	if n := s.count(`select count(*) from account.passkeys`); n != 0 {
-		t.Errorf("%d passkeys", n)
-	}
+	s.rows(0, "passkeys", "user_id = $1", ada.ID)
 	c.verifies(true)
 	c.press("button", "Add passkey")
 	c.sees("div", "The passkey Laptop was added.")
@@ -107,7 +99,7 @@ func TestChromium_UnverifiedUserGetsMessage(t *testing.T) {
 
 func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	c := openChromium(t, s)
 	c.signIn(s.person())
 	c.open("/settings/passkeys")
@@ -120,7 +112,7 @@ func TestChromium_StaleSignInLeadsToReauth(t *testing.T) {
 
 func TestChromium_NoPasskeyButtonWithoutScript(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	c := openChromium(t, s)
 	c.withoutScript()
 	c.open("/login")

@@ -2,10 +2,9 @@ package app_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -14,83 +13,60 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
+const (
+	keysPage  = "/settings/passkeys"
+	removeKey = keysPage + "/remove"
+)
+
 func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	s.added(ada)
 	b, d := s.signedIn(ada), newDevice(s)
 	s.usedSecondFactor(ada)
-	page := b.Get("/settings/passkeys")
-	remove := page.Form("/settings/passkeys/remove")
-	creation := options(t, b, "/settings/passkeys/options")
+	remove := b.Get(keysPage).Form(removeKey)
+	creation := s.options(b, keysPage+"/options")
 	s.stale()
-	const reauthPath = "/login/again?return=%2Fsettings%2Fpasskeys"
+	const reauth = "/login/again?return=%2Fsettings%2Fpasskeys"
 	var refusal struct{ Next string }
-	answer := b.Post("/settings/passkeys/options", nil)
+	answer := b.Post(keysPage+"/options", nil)
+	s.wants("options", answer, 403)
 	s.must(json.Unmarshal([]byte(answer.Body), &refusal))
-	if answer.Status != http.StatusForbidden || refusal.Next != reauthPath {
-		t.Errorf("options: %d %s", answer.Status, answer.Body)
-	}
-	if page := b.Post("/settings/passkeys", url.Values{
-		"name":       {"x"},
-		"credential": {d.made(creation)},
-	}); page.Location() != reauthPath {
-		t.Errorf("adding: %d %q", page.Status, page.Location())
-	}
-	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != reauthPath {
-		t.Errorf("removing: %d %q", page.Status, page.Location())
-	}
-	if n := s.count(`select count(*) from account.passkeys`); n != 1 {
-		t.Errorf("%d passkeys", n)
-	}
-	if page := b.Get("/settings/passkeys"); !page.HasText("confirm your identity first") ||
-		page.HasText("Remove Laptop") {
-		t.Errorf("the page: %s", page.Text())
-	}
-	b.Get(reauthPath).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
-	if page := b.Post("/settings/passkeys/remove", remove); page.Location() != "/settings/passkeys" {
-		t.Errorf("removing after a new proof: %d %q", page.Status, page.Location())
-	}
-	if s.count(`select count(*) from account.passkeys`) != 0 || s.events(ada.ID, audit.PasskeyRemoved) != 1 {
-		t.Error("the passkey was not removed")
-	}
+	equal(t, "where the script leads", refusal.Next, reauth)
+	made := url.Values{"name": {"x"}, "credential": {d.made(creation)}}
+	s.wants("adding", b.Post(keysPage, made), 303, reauth)
+	s.wants("removing", b.Post(removeKey, remove), 303, reauth)
+	s.rows(1, "passkeys", "user_id = $1", ada.ID)
+	page := b.Get(keysPage)
+	s.wants("the page", page, 200, "confirm your identity first")
+	s.lacks("the page", page, "Remove Laptop")
+	b.Get(reauth).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
+	s.wants("removing after a new proof", b.Post(removeKey, remove), 303, keysPage)
+	s.rows(0, "passkeys", "user_id = $1", ada.ID)
+	s.recorded(1, audit.PasskeyRemoved, ada.ID)
 }
 
 func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada, bob := s.person(), s.person()
 	mine, elsewhere, bobs := s.signedIn(ada), s.signedIn(ada), s.signedIn(bob)
 	d := newDevice(s)
-	fields := url.Values{"name": {"Laptop"}, "credential": {d.made(options(t, mine, "/settings/passkeys/options"))}}
-	for name, b := range map[string]*browsertest.Browser{"another session of hers": elsewhere, "another user": bobs} {
-		if page := b.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest ||
-			!page.HasText("was not added") {
-			t.Errorf("%s: %d", name, page.Status)
-		}
-	}
-	if page := s.browser().Post("/settings/passkeys", fields); !strings.HasPrefix(page.Location(), "/login?") {
-		t.Errorf("signed out: %d %q", page.Status, page.Location())
-	}
-	if page := mine.Post("/settings/passkeys", fields); page.Status != http.StatusSeeOther {
-		t.Errorf("the sign-in with the challenge: %d", page.Status)
-	}
-	if page := mine.Post("/settings/passkeys", fields); page.Status != http.StatusBadRequest {
-		t.Errorf("twice: %d", page.Status)
-	}
-	if page := d.addTo(bobs, "Hers"); page.Status != http.StatusBadRequest {
-		t.Errorf("a credential of another user: %d", page.Status)
-	}
-	if n := s.count(`select count(*) from account.passkeys where user_id = $1`, ada.ID); n != 1 ||
-		s.count(`select count(*) from account.passkeys`) != 1 {
-		t.Errorf("%d passkeys of hers", n)
-	}
+	fields := url.Values{"name": {"Laptop"}, "credential": {d.made(s.options(mine, keysPage+"/options"))}}
+	s.wants("another session of hers", elsewhere.Post(keysPage, fields), 400, "was not added")
+	s.wants("another user", bobs.Post(keysPage, fields), 400, "was not added")
+	s.wants("signed out", s.browser().Post(keysPage, fields), 303, "/login?")
+	s.wants("the sign-in with the challenge", mine.Post(keysPage, fields), 303)
+	s.wants("twice", mine.Post(keysPage, fields), 400)
+	s.wants("a credential of another user", d.addTo(bobs, "Hers"), 400)
+	s.rows(1, "passkeys", "user_id = $1", ada.ID)
+	s.rows(0, "passkeys", "user_id = $1", bob.ID)
 }
 
 func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	b := s.signedIn(s.person())
 	for name, spoil := range map[string]func(*device){
 		"another origin":        func(d *device) { d.party.Origin = "https://evil.example" },
@@ -99,9 +75,7 @@ func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 	} {
 		d := newDevice(s)
 		spoil(d)
-		if page := d.addTo(b, "Laptop"); page.Status != http.StatusBadRequest {
-			t.Errorf("%s: %d", name, page.Status)
-		}
+		s.wants(name, d.addTo(b, "Laptop"), 400)
 	}
 	for name, refusal := range map[string]string{
 		"":                                     "Enter a name.",
@@ -110,153 +84,130 @@ func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 		"two\nlines":                           "Must be a single line",
 		"\xff":                                 "Must be valid UTF-8 text.",
 	} {
-		if page := newDevice(s).addTo(b, name); page.Status != http.StatusBadRequest || !page.HasText(refusal) {
-			t.Errorf("%q: %d %s", name, page.Status, page.Text())
-		}
+		s.wants(name, newDevice(s).addTo(b, name), 400, refusal)
 	}
-	if page := newDevice(s).addTo(b, strings.Repeat("é", passkey.MaxName)); page.Status != http.StatusSeeOther {
-		t.Errorf("the longest name: %d", page.Status)
-	}
+	s.wants("the longest name", newDevice(s).addTo(b, strings.Repeat("é", passkey.MaxName)), 303)
 }
 
 func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada, bob := s.person(), s.person()
 	first, others := s.added(ada), s.added(bob)
 	b := s.signedIn(ada)
 	s.usedSecondFactor(ada)
-	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
-	page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil)
-	if page.Status != http.StatusConflict || !page.HasText("You need this passkey to sign in") {
-		t.Errorf("the only one: %d %s", page.Status, page.Text())
-	}
+	s.removePassword(ada)
+	removes := func() *browsertest.Page { return b.Get(keysPage).Send(removeKey, nil) }
+	s.wants("the only one", removes(), 409, "You need this passkey to sign in")
 	// A link to a provider that the deployment no longer has does not sign the user in.
-	s.fixture.Exec(
-		`insert into account.identities (issuer, subject, user_id) values ('https://former.example', 'ada', $1)`,
-		ada.ID,
-	)
-	if page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil); page.Status != http.StatusConflict {
-		t.Errorf("the only one that still counts: %d", page.Status)
-	}
+	s.fixture.Exec(`insert into account.identities (issuer, subject, user_id)
+		values ('https://former.example', $1::uuid::text, $1)`, ada.ID)
+	s.wants("the only one that still counts", removes(), 409)
 	newDevice(s).addTo(b, "Phone")
-	if page := b.Get("/settings/passkeys").Send("/settings/passkeys/remove", nil); page.Status != http.StatusSeeOther {
-		t.Errorf("one of two: %d", page.Status)
-	}
-	if page := first.signIn(s.browser()); page.Status != http.StatusBadRequest {
-		t.Errorf("a removed one signs in: %d", page.Status)
-	}
-	own := b.Get("/settings/passkeys").Form("/settings/passkeys/remove")
-	own.Set("id", idOf(s, others))
-	b.Post("/settings/passkeys/remove", own)
-	if page := others.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Error("the passkey of another user was removed")
-	}
+	s.wants("one of two", removes(), 303)
+	s.wants("a removed one signs in", first.signIn(s.browser()), 400)
+	own := b.Get(keysPage).Form(removeKey)
+	own.Set("id", read[string](s, `select id::text from account.passkeys where credential_id = $1`, others.key.ID))
+	b.Post(removeKey, own)
+	s.wants("the passkey of another user", others.signIn(s.browser()), 303)
 }
 
 func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	b := s.signedIn(ada)
-	s.fixture.Exec(
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+	s.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
 		transports, backup_eligible, backed_up)
-		select gen_random_uuid(), $1, 'one', ('c' || n)::bytea, '', 0, '', '{}', false, false
-		from generate_series(1, 19) n`,
-		ada.ID,
-	)
+		select gen_random_uuid(), $1, 'one', uuid_send(gen_random_uuid()), '', 0, '', '{}', false, false
+		from generate_series(1, 19) n`, ada.ID)
 	s.usedSecondFactor(ada)
-	statuses := map[int]int{}
-	var all sync.WaitGroup
-	var mu sync.Mutex
+	var answers []string
 	for range 3 {
-		d := newDevice(s)
-		answer := d.made(options(t, b, "/settings/passkeys/options"))
-		all.Go(func() {
-			page := b.Post("/settings/passkeys", url.Values{"name": {"x"}, "credential": {answer}})
-			mu.Lock()
-			defer mu.Unlock()
-			statuses[page.Status]++
-		})
+		answers = append(answers, newDevice(s).made(s.options(b, keysPage+"/options")))
 	}
-	all.Wait()
-	if statuses[http.StatusSeeOther] != 1 || s.count(`select count(*) from account.passkeys`) != passkey.MaxPerUser {
-		t.Errorf("%v", statuses)
-	}
-	if !b.Get("/settings/passkeys").HasText("the maximum number of passkeys") {
-		t.Error("the page offers another one")
-	}
+	statuses := atOnce(3, func(i int) *browsertest.Page {
+		return b.Post(keysPage, url.Values{"name": {"x"}, "credential": {answers[i]}})
+	})
+	equal(t, "passkeys added", statuses[303], 1)
+	s.rows(passkey.MaxPerUser, "passkeys", "user_id = $1", ada.ID)
+	s.wants("the page", b.Get(keysPage), 200, "the maximum number of passkeys")
 }
 
 func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
 	b, elsewhere := s.signedIn(ada), s.signedIn(ada)
 	s.usedSecondFactor(ada)
-	form := elsewhere.Get("/settings/passkeys").Form("/settings/passkeys/remove")
-	if page := b.Post("/settings/passkeys/remove", form); page.Status != http.StatusForbidden {
-		t.Errorf("another session's form: %d", page.Status)
-	}
-	own := b.Get("/settings/passkeys").Form("/settings/passkeys/remove")
+	s.wants("another session's form", b.Post(removeKey, elsewhere.Get(keysPage).Form(removeKey)), 403)
+	own := b.Get(keysPage).Form(removeKey)
 	b.Headers.Set("Origin", "https://evil.example")
 	for path, fields := range map[string]url.Values{
-		"/settings/passkeys/remove":    own,
-		"/settings/passkeys":           {},
-		"/settings/passkeys/options":   nil,
+		removeKey:                      own,
+		keysPage:                       {},
+		keysPage + "/options":          nil,
 		"/login/passkey":               {},
 		"/login/passkey/options":       nil,
 		"/login/again/passkey":         {},
 		"/login/again/passkey/options": nil,
 		"/login/again":                 {},
 	} {
-		if page := b.Post(path, fields); page.Status != http.StatusForbidden {
-			t.Errorf("%s from another site: %d", path, page.Status)
-		}
+		s.wants(path+" from another site", b.Post(path, fields), 403)
 	}
-	if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Error("the passkey was removed")
+	s.wants("the passkey", d.signIn(s.browser()), 303)
+}
+
+func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	ada := s.person()
+	b, d := s.signedIn(ada), newDevice(s)
+	var answer map[string]any
+	s.must(json.Unmarshal([]byte(d.made(s.options(b, keysPage+"/options"))), &answer))
+	answer["response"].(map[string]any)["transports"] = []string{
+		"internal", "<b>", "hybrid", "internal", "", strings.Repeat("x", 9000), "cable", "smart-card",
 	}
+	text, err := json.Marshal(answer)
+	s.must(err)
+	s.needs("adding", b.Post(keysPage, url.Values{"name": {"Laptop"}, "credential": {string(text)}}), 303)
+	stored := read[[]string](s, `select transports from account.passkeys where user_id = $1`, ada.ID)
+	slices.Sort(stored)
+	equal(t, "stored", strings.Join(stored, " "), "hybrid internal smart-card")
 }
 
 func TestPasskeys_AreOptional(t *testing.T) {
 	t.Parallel()
-	off, on := serve(t, func(*app.Config) {}), serve(t, withPasskeys)
-	ada := off.person()
-	b := off.signedIn(ada)
-	for _, path := range []string{
-		"/login/passkey/options",
-		"/login/passkey",
-		"/settings/passkeys/options",
-		"/settings/passkeys/remove",
-	} {
-		if page := b.Post(path, nil); page.Status != http.StatusNotFound {
-			t.Errorf("%s where it is off: %d", path, page.Status)
-		}
+	off, on := basic(t), shared(t)
+	b := off.signedIn(off.person())
+	for _, path := range []string{"/login/passkey/options", "/login/passkey", keysPage + "/options", removeKey} {
+		off.wants(path+" where it is off", b.Post(path, nil), 404)
 	}
+	const policy = "Content-Security-Policy"
 	page := off.browser().Get("/login")
-	if strings.Contains(page.Body, "passkey") ||
-		strings.Contains(page.Header.Get("Content-Security-Policy"), "script-src") {
-		t.Error("the sign-in page mentions passkeys although they are off")
+	omits(t, "the sign-in page where passkeys are off", page.Body+page.Header.Get(policy), "passkey", "script-src")
+	off.lacks("the settings where it is off", b.Get("/settings/security"), "Passkeys")
+	allows := on.browser().Get("/login").Header.Get(policy)
+	contains(t, "the policy of the sign-in page", allows, "script-src 'self'", "connect-src 'self'")
+	omits(t, "the policy of the sign-in page", allows, "unsafe")
+	omits(t, "the policy of another page", on.browser().Get("/nothing").Header.Get(policy), "script-src")
+	on.wants("the settings", on.signedIn(on.person()).Get("/settings/security"), 200, "Manage passkeys")
+}
+
+func TestPasskeys_AreOnByDefaultWhereBrowsersSupportThem(t *testing.T) {
+	t.Parallel()
+	config, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if b.Get("/settings/security").HasText("Passkeys") {
-		t.Error("the settings mention passkeys although they are off")
-	}
-	page = on.browser().Get("/login")
-	policy := page.Header.Get("Content-Security-Policy")
-	if !strings.Contains(policy, "script-src 'self'") || !strings.Contains(policy, "connect-src 'self'") ||
-		strings.Contains(policy, "unsafe") {
-		t.Errorf("policy of the sign-in page: %s", policy)
-	}
-	if policy := on.browser().Get("/nothing").Header.Get("Content-Security-Policy"); strings.Contains(
-		policy,
-		"script-src",
-	) {
-		t.Errorf("policy of another page: %s", policy)
-	}
-	if !on.signedIn(on.person()).Get("/settings/security").HasText("Manage passkeys") {
-		t.Error("the settings do not lead to passkeys")
+	equal(t, "passkeys are on", config.Passkeys, true)
+	at127 := own(t, func(c *app.Config) { c.AppURL = strings.Replace(c.AppURL, "localhost", "127.0.0.1", 1) })
+	for host, s := range map[string]*site{"localhost": shared(t), "127.0.0.1": at127} {
+		page := s.browser().Get("/login")
+		for _, text := range []string{"Sign in with a passkey", `autocomplete="username webauthn"`} {
+			equal(t, host+" has "+text, strings.Contains(page.Body, text), host == "localhost")
+		}
+		s.wants(host, page, 200)
 	}
 }

@@ -2,10 +2,8 @@ package app_test
 
 import (
 	"encoding/base64"
-	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/descope/virtualwebauthn"
@@ -16,186 +14,130 @@ import (
 
 func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	d := newDevice(s)
 	b := s.signedIn(ada)
-	if page := d.addTo(b, "  Work laptop "); page.Status != http.StatusSeeOther ||
-		page.Location() != "/settings/passkeys" {
-		t.Fatalf("adding: %d %q %s", page.Status, page.Location(), page.Text())
-	}
-	if page := b.Get("/settings/passkeys"); !page.HasText("The passkey Work laptop was added.") ||
-		!page.HasText("Never used") {
-		t.Errorf("the page does not show it: %s", page.Text())
-	}
+	s.needs("adding", d.addTo(b, "  Work laptop "), 303, "/settings/passkeys")
+	s.wants("the page", b.Get("/settings/passkeys"), 200, "The passkey Work laptop was added.", "Never used")
 	other := s.browser()
-	before := other.Get("/login")
-	page := d.signIn(other)
-	if page.Status != http.StatusSeeOther || page.Location() != "/settings/apps" || !inside(other) {
-		t.Fatalf("sign-in: %d %q %s", page.Status, page.Location(), page.Text())
-	}
-	if before.Status != http.StatusOK || d.signIn(other).Status != http.StatusSeeOther {
-		t.Error("a second sign-in fails")
-	}
-	if !other.Get("/settings/passkeys").HasText("Last used") {
-		t.Error("the last use is not shown")
-	}
-	if n := s.count(`select count(*) from account.sign_ins where user_id = $1 and method = 'passkey'`, ada.ID); n != 2 {
-		t.Errorf("%d sign-ins by passkey", n)
-	}
-	if s.events(ada.ID, audit.PasskeyAdded) != 1 || s.events(ada.ID, audit.SignInSucceeded) != 3 {
-		t.Error("the audit log lacks an event")
-	}
+	s.wants("the sign-in page", other.Get("/login"), 200)
+	s.needs("sign-in", d.signIn(other), 303, "/settings/apps")
+	equal(t, "signed in", inside(other), true)
+	s.wants("a second sign-in", d.signIn(other), 303)
+	s.wants("the page after use", other.Get("/settings/passkeys"), 200, "Last used")
+	s.rows(2, "sign_ins", "user_id = $1 and method = 'passkey'", ada.ID)
+	s.recorded(1, audit.PasskeyAdded, ada.ID)
+	s.recorded(3, audit.SignInSucceeded, ada.ID)
 }
 
 func TestPasskey_SignInStartsNewSession(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada, bob := s.person(), s.person()
 	d := s.added(ada)
 	b := s.signedIn(bob)
 	before := b.Cookies()
-	if page := d.signIn(b); page.Status != http.StatusSeeOther {
-		t.Fatal(page.Text())
-	}
-	stolen := s.browser()
-	stolen.SetCookies(before)
-	if inside(stolen) {
-		t.Error("the session before the sign-in is still active")
-	}
-	if !b.Get("/settings/user").HasText(ada.Email) {
-		t.Error("another user is signed in")
-	}
+	s.needs("sign-in", d.signIn(b), 303)
+	s.hasEnded(before)
+	s.wants("the user", b.Get("/settings/user"), 200, ada.Email)
 }
 
 func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
-	d := s.added(s.person())
+	s := shared(t)
+	ada := s.person()
+	d := s.added(ada)
 	b := s.browser()
-	answer := d.signed(options(t, b, "/login/passkey/options"))
-	pages := make([]*browsertest.Page, 8)
-	var all sync.WaitGroup
-	for i := range pages {
-		all.Go(func() { pages[i] = present(b, answer) })
-	}
-	all.Wait()
-	won := 0
-	for _, page := range pages {
-		switch page.Status {
-		case http.StatusSeeOther:
-			won++
-		case http.StatusBadRequest:
-		default:
-			t.Errorf("%d %s", page.Status, page.Text())
-		}
-	}
-	if won != 1 {
-		t.Errorf("%d of 8 answers to one challenge signed in", won)
-	}
-	if n := s.count(`select count(*) from account.passkeys where copied_at is not null`); n != 0 {
-		t.Error("a replayed response stopped the passkey as a copy")
-	}
+	answer := d.signed(s.options(b, "/login/passkey/options"))
+	statuses := atOnce(8, func(int) *browsertest.Page { return present(b, answer) })
+	sameStatuses(t, "answers to one challenge", statuses, map[int]int{303: 1, 400: 7})
+	s.rows(0, "passkeys", "copied_at is not null and user_id = $1", ada.ID) // a replay is no copy
 }
 
 func TestP1_BadResponseUsesUpChallenge(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()
-	asked := options(t, b, "/login/passkey/options")
+	asked := s.options(b, "/login/passkey/options")
 	d.party.Origin = "https://evil.example"
 	wrong := d.signed(asked)
 	d.party.Origin = s.url
-	if page := present(b, wrong); page.Status != http.StatusBadRequest {
-		t.Fatalf("%d", page.Status)
-	}
-	if page := present(b, d.signed(asked)); page.Status != http.StatusBadRequest {
-		t.Errorf("a second answer to one challenge: %d", page.Status)
-	}
+	s.needs("another origin", present(b, wrong), 400)
+	s.wants("a second answer to one challenge", present(b, d.signed(asked)), 400)
+}
+
+// challengeOf returns the challenge of options, as it is in a response.
+func (s *site) challengeOf(options string) string {
+	s.t.Helper()
+	asked, err := virtualwebauthn.ParseAssertionOptions(options)
+	s.must(err)
+	return base64.RawURLEncoding.EncodeToString(asked.Challenge)
 }
 
 func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()
-	asked := options(t, b, "/login/passkey/options")
-	if n := s.count(`select count(*) from account.ceremonies
-		where expires_at between now() + interval '4 minutes 50 seconds' and now() + interval '5 minutes'`); n != 1 {
-		t.Error("the challenge does not live for five minutes")
-	}
-	s.fixture.Exec(`update account.ceremonies set expires_at = expires_at - interval '5 minutes'`)
-	if page := present(b, d.signed(asked)); page.Status != http.StatusBadRequest {
-		t.Errorf("late: %d", page.Status)
-	}
-	options(t, b, "/login/passkey/options")
-	if n := s.count(`select count(*) from account.ceremonies`); n != 1 {
-		t.Errorf("%d ceremonies are stored: the expired one was not deleted", n)
-	}
+	asked := s.options(b, "/login/passkey/options")
+	challenge := []byte(s.challengeOf(asked))
+	s.rows(1, "ceremonies", `secret_hash = sha256($1)
+		and expires_at between now() + interval '4 minutes' and now() + interval '5 minutes'`, challenge)
+	s.fixture.Exec(`update account.ceremonies set expires_at = expires_at - interval '5 minutes'
+		where secret_hash = sha256($1)`, challenge)
+	s.wants("late", present(b, d.signed(asked)), 400)
+	s.options(b, "/login/passkey/options")
+	s.rows(0, "ceremonies", "secret_hash = sha256($1)", challenge)
 }
 
 func TestP1_ChallengeIsBoundToBrowser(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	d := s.added(s.person())
 	mine, thief := s.browser(), s.browser()
-	answer := d.signed(options(t, mine, "/login/passkey/options"))
-	if page := present(thief, answer); page.Status != http.StatusBadRequest {
-		t.Errorf("a browser without a challenge: %d", page.Status)
-	}
-	options(t, thief, "/login/passkey/options")
-	if page := present(thief, answer); page.Status != http.StatusBadRequest || inside(thief) {
-		t.Errorf("another browser: %d", page.Status)
-	}
-	if page := present(mine, answer); page.Status != http.StatusSeeOther {
-		t.Errorf("C4: another browser used up the challenge: %d", page.Status)
-	}
+	answer := d.signed(s.options(mine, "/login/passkey/options"))
+	s.wants("a browser without a challenge", present(thief, answer), 400)
+	s.options(thief, "/login/passkey/options")
+	s.wants("another browser", present(thief, answer), 400)
+	equal(t, "signed in", inside(thief), false)
+	s.wants("C4: the browser of the challenge, later", present(mine, answer), 303)
 }
 
 func TestChallenge_IsBoundToPurpose(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
 	b := s.browser()
 	d.signIn(b)
-	again := options(t, b, "/login/again/passkey/options")
-	options(t, b, "/login/passkey/options") // sets the browser's cookie
-	if page := present(b, d.signed(again)); page.Status != http.StatusBadRequest {
-		t.Errorf("a challenge for a new proof signs in: %d", page.Status)
-	}
-	signIn := options(t, b, "/login/passkey/options")
+	again := s.options(b, "/login/again/passkey/options")
+	s.options(b, "/login/passkey/options") // sets the browser's cookie
+	s.wants("a challenge for a new proof, to sign in", present(b, d.signed(again)), 400)
+	signIn := s.options(b, "/login/passkey/options")
 	page := b.Post("/login/again/passkey", url.Values{"credential": {d.signed(signIn)}})
-	if !strings.HasPrefix(page.Location(), "/login/again?") {
-		t.Errorf("a challenge for a sign-in is a new proof: %d %q", page.Status, page.Location())
-	}
-	proof, err := virtualwebauthn.ParseAssertionOptions(options(t, b, "/login/again/passkey/options"))
+	s.wants("a challenge for a sign-in, as a new proof", page, 303, "/login/again?")
+	proof, err := virtualwebauthn.ParseAssertionOptions(s.options(b, "/login/again/passkey/options"))
 	s.must(err)
 	made := virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, newPasskey(),
 		virtualwebauthn.AttestationOptions{Challenge: proof.Challenge, RelyingPartyID: "localhost"})
-	if page := b.Post("/settings/passkeys", url.Values{
-		"name":       {"x"},
-		"credential": {made},
-	}); page.Status != http.StatusBadRequest {
-		t.Errorf("a challenge for a new proof makes a passkey: %d", page.Status)
-	}
+	page = b.Post("/settings/passkeys", url.Values{"name": {"x"}, "credential": {made}})
+	s.wants("a challenge for a new proof, to make a passkey", page, 400)
 	d.key.Counter++
 	signed := virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *proof)
-	if page := b.Post("/login/again/passkey", url.Values{"credential": {signed}}); page.Location() != "/settings/user" {
-		t.Errorf("C4: another purpose used up the challenge: %d %q", page.Status, page.Location())
-	}
+	page = b.Post("/login/again/passkey", url.Values{"credential": {signed}})
+	s.wants("C4: the purpose of the challenge, later", page, 303, "/settings/user")
 }
 
 func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
+	subdomain := strings.Replace(s.url, "localhost", "a.localhost", 1)
 	for name, spoil := range map[string]func(*device){
-		"another origin": func(d *device) { d.party.Origin = "https://evil.example" },
-		"another port":   func(d *device) { d.party.Origin = "http://localhost:1" },
-		"a subdomain": func(d *device) {
-			d.party.Origin = strings.Replace(s.url, "localhost", "a.localhost", 1)
-		},
+		"another origin":        func(d *device) { d.party.Origin = "https://evil.example" },
+		"another port":          func(d *device) { d.party.Origin = "http://localhost:1" },
+		"a subdomain":           func(d *device) { d.party.Origin = subdomain },
 		"another relying party": func(d *device) { d.party.ID = "evil.example" },
 		"user not verified":     func(d *device) { d.authenticator.Options.UserNotVerified = true },
 		"user not present":      func(d *device) { d.authenticator.Options.UserNotPresent = true },
@@ -206,122 +148,86 @@ func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 		"backup flag turned":    func(d *device) { d.authenticator.Options.BackupEligible = true },
 	} {
 		d := s.added(s.person())
-		if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-			t.Fatalf("%s: refused before the change", name)
-		}
+		s.needs(name+", before the change", d.signIn(s.browser()), 303)
 		spoil(d)
-		b := s.browser()
-		page, says := d.signIn(b), "The passkey was not accepted"
+		b, says := s.browser(), "The passkey was not accepted"
 		if name == "backup flag turned" {
 			says = "This passkey has changed"
 		}
-		if page.Status != http.StatusBadRequest || !page.HasText(says) || inside(b) {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
+		s.wants(name, d.signIn(b), 400, says)
+		equal(t, name+": signed in", inside(b), false)
 	}
 }
 
 func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	b := s.browser()
-	options(t, b, "/login/passkey/options")
-	for _, answer := range []string{
-		"",
-		"{}",
-		"null",
-		"[",
-		`{"id":"YQ","rawId":"YQ","type":"public-key","response":{}}`,
-		strings.Repeat("[", 5000),
-	} {
-		if page := present(b, answer); page.Status != http.StatusBadRequest {
-			t.Errorf("%.20q: %d", answer, page.Status)
-		}
+	s.options(b, "/login/passkey/options")
+	const empty = `{"id":"YQ","rawId":"YQ","type":"public-key","response":{}}`
+	for _, answer := range []string{"", "{}", "null", "[", empty, strings.Repeat("[", 5000)} {
+		s.wants(answer, present(b, answer), 400)
 	}
-	if page := present(b, strings.Repeat("a", 70<<10)); page.Status != http.StatusRequestEntityTooLarge {
-		t.Errorf("70 KiB: %d", page.Status)
-	}
+	s.wants("70 KiB", present(b, strings.Repeat("a", 70<<10)), 413)
 }
 
 func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
 	d.key.Counter = 10
-	if page := d.signIn(s.browser()); page.Status != http.StatusSeeOther {
-		t.Fatal("refused at first")
-	}
+	s.needs("before the copy", d.signIn(s.browser()), 303)
 	copied := *d
 	copied.key.Counter = 5
 	for _, thief := range []*device{&copied, &copied, d} {
 		b := s.browser()
-		if page := thief.signIn(b); page.Status != http.StatusBadRequest || inside(b) {
-			t.Errorf("counter %d: %d", thief.key.Counter, page.Status)
-		}
+		s.wants("the copy, or the original after it", thief.signIn(b), 400)
+		equal(t, "signed in", inside(b), false)
 	}
-	if n := s.events(ada.ID, audit.PasskeyStopped); n != 1 {
-		t.Errorf("%d events %s, want 1", n, audit.PasskeyStopped)
-	}
+	s.recorded(1, audit.PasskeyStopped, ada.ID)
 	b := s.signedIn(ada)
-	if !b.Get("/settings/passkeys").HasText("This passkey may have been copied") ||
-		!b.Get("/settings/security").HasText("The passkey Laptop was blocked") {
-		t.Error("the pages do not tell the user")
-	}
+	s.wants("the passkeys", b.Get("/settings/passkeys"), 200, "This passkey may have been copied")
+	s.wants("the events", b.Get("/settings/security"), 200, "The passkey Laptop was blocked")
+}
+
+// answerWith returns the device's response to a challenge with this counter.
+func (d *device) answerWith(counter uint32, b *browsertest.Browser) string {
+	d.t.Helper()
+	asked, err := virtualwebauthn.ParseAssertionOptions(d.options(b, "/login/passkey/options"))
+	d.must(err)
+	d.key.Counter = counter
+	return virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
 }
 
 func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
 	browsers := []*browsertest.Browser{s.browser(), s.browser()}
-	answers := make([]string, 2)
-	for i, b := range browsers {
-		asked, err := virtualwebauthn.ParseAssertionOptions(options(t, b, "/login/passkey/options"))
-		s.must(err)
-		d.key.Counter = 7
-		answers[i] = virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
-	}
-	statuses := map[int]int{}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	for i, b := range browsers {
-		all.Go(func() {
-			page := present(b, answers[i])
-			mu.Lock()
-			defer mu.Unlock()
-			statuses[page.Status]++
-		})
-	}
-	all.Wait()
+	answers := []string{d.answerWith(7, browsers[0]), d.answerWith(7, browsers[1])}
+	statuses := atOnce(2, func(i int) *browsertest.Page { return present(browsers[i], answers[i]) })
 	// If the second request blocks the passkey before the first has made its session, both are refused.
-	if statuses[http.StatusSeeOther] > 1 || statuses[http.StatusSeeOther]+statuses[http.StatusBadRequest] != 2 {
+	if statuses[303] > 1 || statuses[303]+statuses[400] != 2 {
 		t.Errorf("%v", statuses)
 	}
-	if n := s.events(ada.ID, audit.PasskeyStopped); n != 1 {
-		t.Errorf("%d events %s, want 1", n, audit.PasskeyStopped)
-	}
+	s.recorded(1, audit.PasskeyStopped, ada.ID)
 }
 
 func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	d := s.added(s.person())
 	for range 2 {
 		b := s.browser()
-		asked, err := virtualwebauthn.ParseAssertionOptions(options(t, b, "/login/passkey/options"))
-		s.must(err)
-		answer := virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
-		if page := present(b, answer); page.Status != http.StatusSeeOther {
-			t.Errorf("%d", page.Status)
-		}
+		s.wants("the counter 0", present(b, d.answerWith(0, b)), 303)
 	}
 }
 
 func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada := s.person()
 	d, stranger := s.added(ada), newDevice(s)
 	stranger.authenticator.Options.UserHandle = ada.ID[:]
@@ -329,74 +235,48 @@ func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 	text := func(d *device) string {
 		b := s.browser()
 		page := d.signIn(b)
-		if page.Status != http.StatusBadRequest || inside(b) {
-			t.Errorf("%d", page.Status)
-		}
+		s.wants("sign-in", page, 400)
+		equal(t, "signed in", inside(b), false)
 		words, _, _ := strings.Cut(page.Text(), "Request id")
 		return words
 	}
-	if a, b := text(d), text(stranger); a != b {
-		t.Errorf("%q, %q", a, b)
-	}
+	equal(t, "the pages", text(d), text(stranger))
 }
 
 func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	ada, bob := s.person(), s.person()
 	hers, his := s.added(ada), s.added(bob)
 	b, elsewhere := s.signedIn(ada), s.signedIn(ada)
-	prove := func(d *device, asker *browsertest.Browser) string {
-		answer := d.signed(options(t, asker, "/login/again/passkey/options"))
-		return b.Post("/login/again/passkey", url.Values{"credential": {answer}, "return": {"/settings/passkeys"}}).
-			Location()
+	prove := func(d *device, asker *browsertest.Browser) *browsertest.Page {
+		answer := d.signed(s.options(asker, "/login/again/passkey/options"))
+		return b.Post("/login/again/passkey", url.Values{"credential": {answer}, "return": {"/settings/passkeys"}})
 	}
-	fresh := func() bool { return !b.Get("/settings/passkeys").HasText("confirm your identity first") }
+	const confirm = "confirm your identity first"
 	s.stale()
-	at := prove(his, b)
-	if page := b.Get("/login/again?return=/settings/apps"); !page.HasText("The passkey was not accepted") {
-		t.Errorf("the page does not name the cause: %s", page.Text())
-	}
-	if !strings.HasPrefix(at, "/login/again?") || fresh() {
-		t.Errorf("passkey of another user: %q", at)
-	}
-	if at := prove(hers, elsewhere); !strings.HasPrefix(at, "/login/again?") || fresh() {
-		t.Errorf("a challenge of another sign-in: %q", at)
-	}
+	s.wants("passkey of another user", prove(his, b), 303, "/login/again?")
+	s.wants("its page", b.Get("/login/again?return=/settings/apps"), 200, "The passkey was not accepted")
+	s.wants("still stale", b.Get("/settings/passkeys"), 200, confirm)
+	s.wants("a challenge of another sign-in", prove(hers, elsewhere), 303, "/login/again?")
+	s.wants("still stale", b.Get("/settings/passkeys"), 200, confirm)
 	before := b.Cookies()
-	if at := prove(hers, b); at != "/settings/passkeys" || !fresh() {
-		t.Errorf("own passkey: %q", at)
-	}
-	old := s.browser()
-	old.SetCookies(before)
-	if inside(old) {
-		t.Error("the session before the reauthentication is still active")
-	}
-	if n := s.events(ada.ID, audit.SignInProved); n != 1 {
-		t.Errorf("%d events", n)
-	}
+	s.wants("own passkey", prove(hers, b), 303, "/settings/passkeys")
+	s.lacks("fresh", b.Get("/settings/passkeys"), confirm)
+	s.hasEnded(before)
+	s.recorded(1, audit.SignInProved, ada.ID)
 }
 
 func TestPasskey_SecretsAreNotStoredOrLogged(t *testing.T) {
 	t.Parallel()
-	s := serve(t, withPasskeys)
+	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()
-	asked := options(t, b, "/login/passkey/options")
-	parsed, err := virtualwebauthn.ParseAssertionOptions(asked)
-	s.must(err)
-	challenge := base64.RawURLEncoding.EncodeToString(parsed.Challenge)
-	const hashed = `select count(*) from account.ceremonies
-		where secret_hash = sha256($1) and binding_hash <> sha256($1)`
-	if n := s.count(hashed, []byte(challenge)); n != 1 {
-		t.Error("the challenge is not stored as its hash")
-	}
+	asked := s.options(b, "/login/passkey/options")
+	challenge := s.challengeOf(asked)
+	s.rows(1, "ceremonies", "secret_hash = sha256($1) and binding_hash <> sha256($1)", []byte(challenge))
 	answer := d.signed(asked)
 	present(b, answer)
 	present(b, answer)
-	for name, secret := range map[string]string{"challenge": challenge, "browser cookie": b.Cookies()[0].Value} {
-		if strings.Contains(s.log.String(), secret) {
-			t.Errorf("the %s is in the log", name)
-		}
-	}
+	omits(t, "the log", s.log.String(), challenge, b.Cookies()[0].Value)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -28,68 +29,93 @@ const (
 	clientSecret = "a secret of ours: 100% ours"
 )
 
-// A provider is a small OpenID Connect provider. It checks what a client sends and issues the configured claims.
-type provider struct {
-	t      *testing.T
+// An accounts is a small OpenID Connect provider. It checks what a client sends and issues the configured claims.
+type accounts struct {
 	server *httptest.Server
 	key    *ecdsa.PrivateKey
+	page   *provider // the user whose page /authorize is
 
 	mu       sync.Mutex
-	issued   map[string]url.Values // code → the authorization request
-	asked    map[string]int        // path → requests
-	failing  map[string]int        // path → status
+	issued   map[string]consent // by code
+	asked    map[string]int     // path → requests
+	failing  map[string]int     // path → status
 	hanging  bool
 	metadata map[string]any // replaces members of the discovery document
-	// claims changes the claims, and sign signs the ID token.
-	claims func(map[string]any)
-	sign   func(payload []byte) string
-	moved  string // URL that the token endpoint redirects to
 }
 
-func newProvider(t *testing.T) *provider {
+// A consent is an authorization request and who agreed to it.
+type consent struct {
+	request url.Values
+	by      *provider
+}
+
+// A provider is a user of accounts, whose claims a test determines.
+type provider struct {
+	*accounts
+	t       testing.TB
+	subject string
+	claims  func(map[string]any)
+	sign    func(payload []byte) string // signs the ID token
+	moved   string                      // URL that the token endpoint redirects to
+}
+
+func serveAccounts(t testing.TB) *accounts {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &provider{
-		t:        t,
+	a := &accounts{
 		key:      key,
-		issued:   map[string]url.Values{},
+		issued:   map[string]consent{},
 		asked:    map[string]int{},
 		failing:  map[string]int{},
 		metadata: map[string]any{},
-		claims:   func(map[string]any) {},
 	}
-	p.sign = p.signed(key)
-	p.server = httptest.NewServer(p)
-	t.Cleanup(p.server.Close)
+	a.server = httptest.NewServer(a)
+	t.Cleanup(a.server.Close)
+	return a
+}
+
+// newProvider starts a provider of this test alone.
+func newProvider(t testing.TB) *provider {
+	t.Helper()
+	a := serveAccounts(t)
+	a.page = a.user(t)
+	return a.page
+}
+
+// provider returns a new user of the shared provider.
+func (s *site) provider() *provider { return s.accounts.user(s.t) }
+
+func (a *accounts) user(t testing.TB) *provider {
+	p := &provider{accounts: a, t: t, subject: rand.Text(), claims: func(map[string]any) {}}
+	p.sign = p.signed(a.key)
 	return p
 }
 
 // of configures a deployment with this provider.
-func (p *provider) of(c *app.Config) {
-	c.UpstreamIssuer, c.UpstreamClientID = p.server.URL, clientID
+func (a *accounts) of(c *app.Config) {
+	c.UpstreamIssuer, c.UpstreamClientID = a.server.URL, clientID
 	c.UpstreamClientSecret = credential.Secret(clientSecret)
 }
 
-func (p *provider) set(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (a *accounts) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	change()
 }
 
-func (p *provider) requests(path string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.asked[path]
+func (a *accounts) requests(path string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[path]
 }
 
 func (p *provider) signed(key *ecdsa.PrivateKey) func([]byte) string {
 	return func(payload []byte) string {
-		signer, err := jose.NewSigner(
-			jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil,
-		)
+		by := jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}
+		signer, err := jose.NewSigner(by, nil)
 		if err != nil {
 			p.t.Error(err)
 			return ""
@@ -107,11 +133,11 @@ func (p *provider) signed(key *ecdsa.PrivateKey) func([]byte) string {
 	}
 }
 
-func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	p.asked[r.URL.Path]++
-	status, hanging := p.failing[r.URL.Path], p.hanging
-	p.mu.Unlock()
+func (a *accounts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	a.asked[r.URL.Path]++
+	status, hanging := a.failing[r.URL.Path], a.hanging
+	a.mu.Unlock()
 	if hanging {
 		<-r.Context().Done()
 		return
@@ -123,44 +149,39 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
-		p.document(w)
+		a.document(w)
 	case "/jwks":
-		public := jose.JSONWebKey{Key: p.key.Public(), KeyID: "one"}
+		public := jose.JSONWebKey{Key: a.key.Public(), KeyID: "one"}
 		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{public}})
 	case "/token":
-		p.token(w, r)
+		a.token(w, r)
 	case "/authorize":
-		p.authorize(w, r)
+		a.authorize(w, r)
 	default:
 		http.NotFound(w, r)
 	}
 }
 
-func (p *provider) document(w http.ResponseWriter) {
+func (a *accounts) document(w http.ResponseWriter) {
 	document := map[string]any{
-		"issuer":                                p.server.URL,
-		"authorization_endpoint":                p.server.URL + "/authorize",
-		"token_endpoint":                        p.server.URL + "/token",
-		"jwks_uri":                              p.server.URL + "/jwks",
+		"issuer":                                a.server.URL,
+		"authorization_endpoint":                a.server.URL + "/authorize",
+		"token_endpoint":                        a.server.URL + "/token",
+		"jwks_uri":                              a.server.URL + "/jwks",
 		"id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"},
 	}
-	p.mu.Lock()
-	maps.Copy(document, p.metadata)
-	p.mu.Unlock()
+	a.set(func() { maps.Copy(document, a.metadata) })
 	_ = json.NewEncoder(w).Encode(document)
 }
 
 // authorize shows a page with a link, so that the next request comes from the provider's site.
-func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
+func (a *accounts) authorize(w http.ResponseWriter, r *http.Request) {
 	code, q := rand.Text(), r.URL.Query()
-	p.set(func() { p.issued[code] = q })
+	a.set(func() { a.issued[code] = consent{q, a.page} })
 	back := q.Get("redirect_uri") + "?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
 	w.Header().Set("Content-Type", "text/html")
-	_, _ = fmt.Fprintf(
-		w,
-		`<!doctype html><link rel="icon" href="data:,"><a href="%s">It is me</a>`,
-		html.EscapeString(back),
-	)
+	const page = `<!doctype html><link rel="icon" href="data:,"><a href="%s">It is me</a>`
+	_, _ = fmt.Fprintf(w, page, html.EscapeString(back))
 }
 
 // agree checks an authorization request and returns the path of its callback with a new code.
@@ -184,51 +205,84 @@ func (p *provider) agree(site *site, address string) string {
 		p.t.Errorf("state, nonce or challenge: %v", q)
 	}
 	code := rand.Text()
-	p.set(func() { p.issued[code] = q })
+	p.set(func() { p.issued[code] = consent{q, p} })
 	return "/login/upstream/callback?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
 }
 
-func (p *provider) token(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.moved != "" {
-		http.Redirect(w, r, p.moved, http.StatusTemporaryRedirect)
-		return
-	}
+func (a *accounts) token(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	id, secret, _ := r.BasicAuth()
 	code := r.PostFormValue("code")
-	request, known := p.issued[code]
-	delete(p.issued, code)
+	agreed, known := a.issued[code]
+	if known && agreed.by.moved != "" {
+		http.Redirect(w, r, agreed.by.moved, http.StatusTemporaryRedirect)
+		return
+	}
+	delete(a.issued, code)
 	challenge := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	switch {
 	case id != url.QueryEscape(clientID) || secret != url.QueryEscape(clientSecret):
-		p.refuse(w, "invalid_client")
+		refuse(w, "invalid_client")
 		return
-	case !known || r.PostFormValue("redirect_uri") != request.Get("redirect_uri") ||
+	case !known || r.PostFormValue("redirect_uri") != agreed.request.Get("redirect_uri") ||
 		r.PostFormValue("grant_type") != "authorization_code" ||
-		base64.RawURLEncoding.EncodeToString(challenge[:]) != request.Get("code_challenge"):
-		p.refuse(w, "invalid_grant")
+		base64.RawURLEncoding.EncodeToString(challenge[:]) != agreed.request.Get("code_challenge"):
+		refuse(w, "invalid_grant")
 		return
 	}
 	claims := map[string]any{
-		"iss":            p.server.URL,
+		"iss":            a.server.URL,
 		"aud":            clientID,
-		"sub":            "248289761001",
-		"nonce":          request.Get("nonce"),
+		"sub":            agreed.by.subject,
+		"nonce":          agreed.request.Get("nonce"),
 		"iat":            time.Now().Unix(),
 		"exp":            time.Now().Add(time.Minute).Unix(),
 		"email_verified": true,
 	}
-	p.claims(claims)
+	agreed.by.claims(claims)
 	payload, _ := json.Marshal(claims)
-	answer := map[string]any{"access_token": "of no use", "token_type": "Bearer", "id_token": p.sign(payload)}
+	answer := map[string]any{"access_token": "of no use", "token_type": "Bearer", "id_token": agreed.by.sign(payload)}
 	if answer["id_token"] == "" {
 		delete(answer, "id_token")
 	}
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (p *provider) refuse(w http.ResponseWriter, code string) {
+func refuse(w http.ResponseWriter, code string) {
 	w.WriteHeader(http.StatusBadRequest)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": code, "error_description": "words of the provider"})
+}
+
+// vouching sets the claims of the user's ID tokens.
+func (p *provider) vouching(claims map[string]any) {
+	p.set(func() {
+		p.claims = func(c map[string]any) {
+			maps.Copy(c, claims)
+			maps.DeleteFunc(c, func(_ string, value any) bool { return value == nil })
+		}
+	})
+}
+
+// begin opens path and returns the URL that it redirects to.
+func begin(s *site, b *browsertest.Browser, path string) string {
+	s.t.Helper()
+	page := b.Get(path)
+	s.needs(path, page, http.StatusSeeOther)
+	return page.Location()
+}
+
+// through signs in at the provider and returns the page of the callback.
+func (p *provider) through(s *site, b *browsertest.Browser) *browsertest.Page {
+	p.t.Helper()
+	return b.Get(p.agree(s, begin(s, b, "/login/upstream?return=/settings/apps")))
+}
+
+// linked signs who in at the provider, now, and returns the browser.
+func (p *provider) linked(s *site, who browsertest.Person) *browsertest.Browser {
+	p.t.Helper()
+	p.vouching(map[string]any{"email": who.Email, "sub": who.ID.String(), "auth_time": time.Now().Unix()})
+	b := s.browser()
+	s.needs("sign-in at the provider", p.through(s, b), http.StatusSeeOther)
+	return b
 }

@@ -1,52 +1,124 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"strings"
-	"sync"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/alexedwards/scs/v2"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// A site is authserver on localhost, over real stores.
-type site struct {
-	t       *testing.T
-	fixture *fixture.Fixture
-	url     string
-	log     *log
+func TestMain(m *testing.M) {
+	code := m.Run()
+	stopChromium()
+	os.Exit(code)
 }
 
-// serve starts a site. change modifies its configuration.
-func serve(t *testing.T, change func(*app.Config)) *site {
+// A site is what a test sees of authserver on localhost over real stores: a workspace, the users that it creates, and
+// browsers at an address of its own.
+type site struct {
+	*service
+	t       testing.TB
+	fixture *fixture.Fixture
+	address string
+	people  *[]uuid.UUID
+}
+
+// A service is a running authserver.
+type service struct {
+	url      string
+	log      *testkit.Log
+	box      *mailbox.Mailbox // of all users, if the service sends mail
+	accounts *accounts        // at the provider, if the service is shared
+}
+
+// The services that the tests of this package share. They offer passkeys and the provider's accounts.
+var (
+	withoutMail = testkit.Once(func(t testing.TB) *site { return withProvider(t, nil) })
+	withMail    = testkit.Once(func(t testing.TB) *site { return withProvider(t, newMailbox(t)) })
+	bare        = testkit.Once(func(t testing.TB) *site { return own(t, plain) })
+)
+
+func withProvider(t testing.TB, box *mailbox.Mailbox) *site {
+	at := serveAccounts(t)
+	s := start(t, box, at.of)
+	s.accounts = at
+	return s
+}
+
+// shared returns a workspace of a service that sends no mail, so its pages show the links of invitations.
+func shared(t testing.TB) *site { t.Helper(); return withoutMail(t).forTest(t) }
+
+// mailing returns a workspace of a service that sends mail.
+func mailing(t testing.TB) *site { t.Helper(); return withMail(t).forTest(t) }
+
+// basic returns a workspace of a service without mail, passkeys and a provider.
+func basic(t testing.TB) *site { t.Helper(); return bare(t).forTest(t) }
+
+func (s *site) forTest(t testing.TB) *site {
 	t.Helper()
-	s := &site{t: t, fixture: fixture.New(t), log: &log{}}
+	return &site{s.service, t, s.fixture.For(t), apitest.NewAddress(), &[]uuid.UUID{}}
+}
+
+// A change changes the configuration of a service.
+type change = func(*app.Config)
+
+// plain is a configuration without ways to sign in besides passwords.
+func plain(c *app.Config) { c.Passkeys = false }
+
+func newMailbox(t testing.TB) *mailbox.Mailbox {
+	t.Helper()
+	box, err := mailbox.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(box.Close)
+	return box
+}
+
+// own starts a service of this test alone, which sends no mail.
+func own(t testing.TB, changes ...change) *site { t.Helper(); return start(t, nil, changes...) }
+
+// ownMailing starts a service of this test alone, which sends mail.
+func ownMailing(t testing.TB, changes ...change) *site {
+	t.Helper()
+	return start(t, newMailbox(t), changes...)
+}
+
+func start(t testing.TB, box *mailbox.Mailbox, changes ...change) *site {
+	t.Helper()
+	serves := &service{log: &testkit.Log{}, box: box}
+	s := &site{serves, t, fixture.New(t), apitest.NewAddress(), &[]uuid.UUID{}}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
-	listen := free(t)
-	_, port, _ := net.SplitHostPort(listen)
-	s.url = "http://localhost:" + port
+	port, err := localstore.FreePort()
+	s.must(err)
+	s.url = fmt.Sprint("http://localhost:", port)
 	config := app.Config{
-		Listen:         listen,
-		BaseURL:        "https://api.example.org",
+		Listen:         fmt.Sprint("127.0.0.1:", port),
+		BaseURL:        apitest.Issuer,
 		AppURL:         s.url,
 		DatabaseURL:    credential.Secret(s.fixture.Database.Authserver),
 		RedisURL:       credential.Secret(testkit.NewRedis(t).URL),
@@ -54,20 +126,21 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 		UpstreamName:   "Riverside",
 		TrustedProxies: "127.0.0.1",
 		StoreWait:      testkit.StoreWait,
+		Passkeys:       true,
 	}
-	change(&config)
+	if box != nil {
+		config.SMTPURL, config.MailFrom = credential.Secret(box.URL()), "Almoner <almoner@example.org>"
+	}
+	for _, change := range changes {
+		change(&config)
+	}
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
-	made, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
-	s.must(err)
-	t.Cleanup(func() {
-		for line := range strings.Lines(s.log.String()) {
-			if t.Failed() && strings.Contains(line, "level=ERROR") {
-				t.Log(line)
-			}
-		}
+	made, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)), func(o *app.Options) {
+		o.Cost, o.MailPoll = session.LowestCost(), 100*time.Millisecond
 	})
+	s.must(err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- made.Serve(ctx) }()
@@ -79,15 +152,6 @@ func serve(t *testing.T, change func(*app.Config)) *site {
 	})
 	s.awaitAlive()
 	return s
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	port, err := localstore.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprint("127.0.0.1:", port)
 }
 
 func (s *site) awaitAlive() {
@@ -108,18 +172,38 @@ func (s *site) must(err error) {
 	}
 }
 
-func (s *site) browser() *browsertest.Browser { return browsertest.At(s.t, s.url) }
+func (s *site) browser() *browsertest.Browser {
+	b := browsertest.At(s.t, s.url)
+	b.Headers.Set("X-Forwarded-For", s.address)
+	return b
+}
 
-// person creates a user with a password.
+// person creates a user with a password, whose address no other test has.
 func (s *site) person() browsertest.Person {
 	s.t.Helper()
-	email := "person-" + uuid.NewString()[:8] + "@example.org"
-	id := s.fixture.User(email)
+	return s.personAt("person-" + uuid.NewString()[:8] + "@example.org")
+}
+
+// personAt creates a user with a password and this address.
+func (s *site) personAt(email string) browsertest.Person {
+	s.t.Helper()
+	who := browsertest.Person{ID: s.fixture.User(email), Email: email}
 	hash, err := session.HashPassword(browsertest.Password, session.LowestCost())
 	s.must(err)
-	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, id, hash.Reveal())
-	return browsertest.Person{ID: id, Email: email}
+	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, who.ID, hash.Reveal())
+	*s.people = append(*s.people, who.ID)
+	return who
 }
+
+// member creates a user with a password who has these permissions in the workspace.
+func (s *site) member(permissions ...perm.Permission) browsertest.Person {
+	s.t.Helper()
+	who := s.person()
+	s.fixture.Join(s.fixture.WorkspaceID, who.ID, permissions...)
+	return who
+}
+
+func newAddress() string { return "new-" + uuid.NewString()[:8] + "@example.net" }
 
 func (s *site) signedIn(who browsertest.Person) *browsertest.Browser {
 	s.t.Helper()
@@ -128,45 +212,65 @@ func (s *site) signedIn(who browsertest.Person) *browsertest.Browser {
 	return b
 }
 
+// tries returns the status of a sign-in with a password.
+func (s *site) tries(email, password string) int {
+	s.t.Helper()
+	return s.browser().Get("/login").Send("/login", browsertest.Fields{"email": email, "password": password}).Status
+}
+
 // usedSecondFactor records that a user used a second factor at every sign-in.
 func (s *site) usedSecondFactor(who browsertest.Person) {
 	s.t.Helper()
 	s.fixture.Exec(`update account.sign_ins set second_factor_at = now() where user_id = $1`, who.ID)
 }
 
-// count runs a query for one number as the owner.
-func (s *site) count(query string, args ...any) int {
+func (s *site) removePassword(who browsertest.Person) {
 	s.t.Helper()
-	var n int
-	s.must(s.fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
-	return n
+	s.fixture.Exec(`update account.users set password_hash = null where id = $1`, who.ID)
 }
 
-// events counts audit events of a user.
-func (s *site) events(user uuid.UUID, action string) int {
+// read returns the only value of a query, as the owner of the database.
+func read[T any](s *site, query string, args ...any) (value T) {
 	s.t.Helper()
-	return s.count(`select count(*) from account.audit_events where user_id = $1 and action = $2`, user, action)
+	s.must(s.fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&value))
+	return value
 }
 
-// stale makes the last authentication of every session too old.
+// rows requires that a table has n rows with the condition.
+func (s *site) rows(n int, table, condition string, args ...any) {
+	s.t.Helper()
+	query := "select count(*) from account." + table + " where " + condition
+	if got := read[int](s, query, args...); got != n {
+		s.t.Errorf("%s where %s %v: %d rows, want %d", table, condition, args, got, n)
+	}
+}
+
+// recorded requires that the audit log has n events of an action that concern the user.
+func (s *site) recorded(n int, action audit.Action, user uuid.UUID) {
+	s.t.Helper()
+	s.rows(n, "audit_events", "user_id = $1 and action = $2", user, action)
+}
+
+// stale makes the last authentication of every session of the test's users too old.
 func (s *site) stale() {
 	s.t.Helper()
+	signIns := read[[]string](s, `select array_agg(id::text) from account.sign_ins where user_id = any($1)`, *s.people)
 	rows, err := s.fixture.Owner.Query(s.t.Context(), `select token, data from account.sessions`)
 	s.must(err)
+	var token string
+	var data []byte
 	sessions := map[string][]byte{}
-	for rows.Next() {
-		var token string
-		var data []byte
-		s.must(rows.Scan(&token, &data))
-		sessions[token] = data
-	}
-	s.must(rows.Err())
-	for token, data := range sessions {
+	_, err = pgx.ForEachRow(rows, []any{&token, &data}, func() error {
 		deadline, values, err := scs.GobCodec{}.Decode(data)
-		s.must(err)
+		if signIn, _ := values["sign_in"].(string); err != nil || !slices.Contains(signIns, signIn) {
+			return err
+		}
 		values["proved_at"] = time.Now().Add(-session.Freshness).Unix()
-		data, err = scs.GobCodec{}.Encode(deadline, values)
-		s.must(err)
+		sessions[token], err = scs.GobCodec{}.Encode(deadline, values)
+		return err
+	})
+	s.must(err)
+	for token, data := range sessions {
 		s.fixture.Exec(`update account.sessions set data = $2 where token = $1`, token, data)
 	}
 }
@@ -174,20 +278,12 @@ func (s *site) stale() {
 // inside reports whether a user is signed in in the browser.
 func inside(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
 
-// A log stores what the site has logged.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+// hasEnded requires that cookies from before a sign-in no longer count.
+func (s *site) hasEnded(before []*http.Cookie) {
+	s.t.Helper()
+	old := s.browser()
+	old.SetCookies(before)
+	if inside(old) {
+		s.t.Error("the session from before the sign-in still counts")
+	}
 }

@@ -3,8 +3,6 @@ package app_test
 import (
 	"testing"
 	"time"
-
-	"github.com/almonerhq/almoner/authserver/internal/app"
 )
 
 // The provider is at 127.0.0.1 and the server at localhost. These are two sites, so a real browser decides which
@@ -12,7 +10,7 @@ import (
 func TestChromium_UpstreamProvider(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	s := serve(t, func(c *app.Config) { p.of(c); c.Passkeys = true })
+	s := own(t, p.of)
 	ada := s.person()
 	p.vouching(map[string]any{"email": ada.Email, "auth_time": time.Now().Unix()})
 	c := openChromium(t, s)

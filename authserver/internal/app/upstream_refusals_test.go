@@ -10,14 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/net/html"
 
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -25,12 +22,31 @@ import (
 
 func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t)
-	s := serve(t, p.of)
-	ada := s.person()
+	s := shared(t)
+	p, ada := s.provider(), s.person()
 	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	s.must(err)
-	spoilt := map[string]map[string]any{
+	encode := base64.RawURLEncoding.EncodeToString // go-jose refuses to sign with a key of less than 32 bytes
+	signs := map[string]func([]byte) string{
+		"another key": p.signed(stranger),
+		"no ID token": func([]byte) string { return "" },
+		"rubbish":     func([]byte) string { return "a.b.c" },
+		"our secret as key": func(payload []byte) string {
+			signed := encode([]byte(`{"alg":"HS256"}`)) + "." + encode(payload)
+			mac := hmac.New(sha256.New, []byte(clientSecret))
+			_, _ = mac.Write([]byte(signed))
+			return signed + "." + encode(mac.Sum(nil))
+		},
+		"not signed": func(payload []byte) string {
+			return encode([]byte(`{"alg":"none"}`)) + "." + encode(payload) + "."
+		},
+	}
+	check := func(name string) {
+		b := s.browser()
+		s.wants(name, p.through(s, b), 400, "We could not sign you in")
+		equal(t, name+": signed in", inside(b), false)
+	}
+	for name, claims := range map[string]map[string]any{
 		"another issuer":              {"iss": "https://evil.example"},
 		"another audience":            {"aud": "another client"},
 		"no audience":                 {"aud": nil},
@@ -43,32 +59,7 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 		"an empty subject":            {"sub": ""},
 		"no subject":                  {"sub": nil},
 		"a long subject":              {"sub": strings.Repeat("a", 256)},
-	}
-	signs := map[string]func([]byte) string{
-		"another key": p.signed(stranger),
-		"no ID token": func([]byte) string { return "" },
-		"rubbish":     func([]byte) string { return "a.b.c" },
-		"our secret as key": func(payload []byte) string {
-			encode := base64.RawURLEncoding.EncodeToString // go-jose refuses to sign with a key of less than 32 bytes
-			signed := encode([]byte(`{"alg":"HS256"}`)) + "." + encode(payload)
-			mac := hmac.New(sha256.New, []byte(clientSecret))
-			_, _ = mac.Write([]byte(signed))
-			return signed + "." + encode(mac.Sum(nil))
-		},
-		"not signed": func(payload []byte) string {
-			encode := base64.RawURLEncoding.EncodeToString
-			return encode([]byte(`{"alg":"none"}`)) + "." + encode(payload) + "."
-		},
-	}
-	check := func(name string) {
-		b := s.browser()
-		if page := p.through(s, b); page.Status != http.StatusBadRequest ||
-			!page.HasText("We could not sign you in") ||
-			inside(b) {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-	}
-	for name, claims := range spoilt {
+	} {
 		claims["email"] = ada.Email
 		p.vouching(claims)
 		check(name)
@@ -81,60 +72,41 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	}
 	p.set(func() { p.sign = good })
 	p.vouching(map[string]any{"email": ada.Email, "aud": []string{clientID, "another client"}, "azp": clientID})
-	if page := p.through(s, s.browser()); page.Status != http.StatusSeeOther {
-		t.Errorf("several audiences with our azp: %d", page.Status)
-	}
+	s.wants("several audiences with our azp", p.through(s, s.browser()), 303)
 }
 
+// It has a provider of its own because it counts all requests to the token endpoint.
 func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	s := serve(t, p.of)
+	s := own(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
 	mine, thief := s.browser(), s.browser()
-	path := p.agree(s, start(t, mine, "/login/upstream"))
-	start(t, thief, "/login/upstream")
-	over := func(name string, page *browsertest.Page) {
-		t.Helper()
-		if page.Status != http.StatusBadRequest || !page.HasText("This sign-in is no longer valid") {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
+	path := p.agree(s, begin(s, mine, "/login/upstream"))
+	begin(s, thief, "/login/upstream")
+	const callback, over = "/login/upstream/callback", "This sign-in is no longer valid"
+	s.wants("a browser that began nothing", s.browser().Get(path), 400, over)
+	s.wants("another browser with its own attempt", thief.Get(path), 400, over)
+	for _, path := range []string{callback + "?code=x", callback, callback + "?code=x&state=y", path + "&state=y",
+		path + "&code=y"} {
+		s.wants(path, mine.Get(path), 400, over)
 	}
-	over("a browser that began nothing", s.browser().Get(path))
-	over("another browser with its own attempt", thief.Get(path))
-	over("no state", mine.Get("/login/upstream/callback?code=x"))
-	over("nothing", mine.Get("/login/upstream/callback"))
-	over("unknown state", mine.Get("/login/upstream/callback?code=x&state=y"))
-	over("twice the same parameter", mine.Get(path+"&state=y"))
-	over("twice the code", mine.Get(path+"&code=y"))
 	for _, once := range []string{path, "/login/upstream"} {
-		if page := mine.Do(http.MethodHead, once, "", nil); page.Status != http.StatusMethodNotAllowed ||
-			page.Header.Get("Allow") != "GET" {
-			t.Errorf("HEAD %s: %d %v", once, page.Status, page.Header)
-		}
+		page := mine.Do(http.MethodHead, once, "", nil)
+		s.wants("HEAD "+once, page, 405)
+		equal(t, "Allow", page.Header.Get("Allow"), "GET")
 	}
-	if n := p.requests("/token"); n != 0 {
-		t.Errorf("the token endpoint received %d requests, want 0", n)
-	}
-	statuses := make([]int, 4)
-	var all sync.WaitGroup
-	for i := range statuses {
-		all.Go(func() { statuses[i] = mine.Get(path).Status })
-	}
-	all.Wait()
-	slices.Sort(statuses)
-	if !slices.Equal(statuses, []int{303, 400, 400, 400}) {
-		t.Errorf("four at once: %v", statuses)
-	}
-	late := p.agree(s, start(t, thief, "/login/upstream"))
+	equal(t, "requests to the token endpoint", p.requests("/token"), 0)
+	statuses := atOnce(4, func(int) *browsertest.Page { return mine.Get(path) })
+	sameStatuses(t, "four at once", statuses, map[int]int{303: 1, 400: 3})
+	late := p.agree(s, begin(s, thief, "/login/upstream"))
 	s.fixture.Exec(`update account.ceremonies set expires_at = now()`)
-	over("late", thief.Get(late))
+	s.wants("late", thief.Get(late), 400, over)
 }
 
 func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t)
-	s := serve(t, p.of)
+	s := shared(t)
 	for code, want := range map[string]int{
 		"access_denied":           400,
 		"anything <b>":            400,
@@ -143,70 +115,52 @@ func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 		"temporarily_unavailable": 503,
 	} {
 		b := s.browser()
-		parsed, err := url.Parse(start(t, b, "/login/upstream?return=/settings/apps"))
+		parsed, err := url.Parse(begin(s, b, "/login/upstream?return=/settings/apps"))
 		s.must(err)
-		query := url.Values{
+		path := "/login/upstream/callback?" + url.Values{
 			"error":             {code},
 			"error_description": {"call this number"},
 			"state":             {parsed.Query().Get("state")},
 		}.Encode()
-		page := b.Get("/login/upstream/callback?" + query)
-		if page.Status != want || page.HasText("call this number") || page.HasText("anything") {
-			t.Errorf("%q: %d %s", code, page.Status, page.Text())
-		}
-		if page := b.Get("/login/upstream/callback?" + query); page.Status != 400 ||
-			!page.HasText("This sign-in is no longer valid") {
-			t.Errorf("%q again: %d", code, page.Status)
-		}
+		page := b.Get(path)
+		s.wants(code, page, want)
+		s.lacks(code, page, "call this number", "anything")
+		s.wants(code+" again", b.Get(path), 400, "This sign-in is no longer valid")
 	}
 }
 
 func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, announced := range []bool{false, true} {
-		p := newProvider(t)
-		p.metadata["authorization_response_iss_parameter_supported"] = announced
-		s := serve(t, p.of)
-		p.vouching(map[string]any{"email": s.person().Email})
-		for iss, want := range map[string]int{"https://evil.example": 400, p.server.URL: 303} {
-			b := s.browser()
-			path := p.agree(s, start(t, b, "/login/upstream"))
-			if page := b.Get(path + "&iss=" + url.QueryEscape(iss)); page.Status != want {
-				t.Errorf("announced %v, iss %s: %d", announced, iss, page.Status)
+	for name, announced := range map[string]bool{"announced": true, "not announced": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t)
+			p.metadata["authorization_response_iss_parameter_supported"] = announced
+			s := own(t, p.of)
+			p.vouching(map[string]any{"email": s.person().Email})
+			for iss, want := range map[string]int{"https://evil.example": 400, p.server.URL: 303} {
+				b := s.browser()
+				path := p.agree(s, begin(s, b, "/login/upstream"))
+				s.wants(iss, b.Get(path+"&iss="+url.QueryEscape(iss)), want)
 			}
-		}
-		want := map[bool]int{false: 303, true: 400}[announced]
-		if page := p.through(s, s.browser()); page.Status != want {
-			t.Errorf("announced %v, no iss: %d", announced, page.Status)
-		}
+			s.wants("no iss", p.through(s, s.browser()), map[bool]int{false: 303, true: 400}[announced])
+		})
 	}
 }
 
-// leadsTo reports whether the page has a link to the path.
-func leadsTo(page *browsertest.Page, path string) bool {
-	return slices.ContainsFunc(page.Elements("a"), func(a *html.Node) bool {
-		return slices.ContainsFunc(a.Attr, func(one html.Attribute) bool {
-			return one.Key == "href" && one.Val == path
-		})
-	})
-}
-
+// The requests that wait for a provider which does not respond have one time limit, and not one after the other.
 func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	s := serve(t, p.of)
+	s := own(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
-	next := "/settings/apps"
+	const next = "/settings/apps"
 	from := "/login/upstream?return=" + next
 	down := func(name string, page *browsertest.Page) {
 		t.Helper()
-		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" ||
-			!page.HasText("Riverside does not respond") {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-		if !leadsTo(page, "/login?return="+url.QueryEscape(next)) {
-			t.Errorf("%s: the page does not lead back to %s", name, next)
-		}
+		s.wants(name, page, 503, "Riverside does not respond")
+		equal(t, name+": says when to try again", page.Header.Get("Retry-After") != "", true)
+		contains(t, name+": the page", page.Body, `href="/login?return=`+url.QueryEscape(next)+`"`)
 	}
 	p.set(func() { p.failing["/.well-known/openid-configuration"] = 500 })
 	down("discovery", s.browser().Get(from))
@@ -215,54 +169,42 @@ func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 	p.set(func() { p.metadata = map[string]any{"token_endpoint": "http://evil.example/token"} })
 	down("an address without TLS", s.browser().Get(from))
 	p.set(func() { p.metadata, p.hanging = map[string]any{}, true })
-	began := time.Now()
+	asked := p.requests("/.well-known/openid-configuration")
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() { down("hanging", s.browser().Get(from)) })
 	}
 	all.Wait()
-	if took := time.Since(began); took < oidc.RequestTimeout || took >= 3*oidc.RequestTimeout {
-		t.Errorf("the requests took %s: one time limit is for all, not one after the other", took)
+	if n := p.requests("/.well-known/openid-configuration") - asked; n >= 3 { // one, unless a request was delayed
+		t.Errorf("%d requests to a provider that hangs, want one for all within %s", n, oidc.RequestTimeout)
 	}
-	if page := s.browser().Get("/login"); page.Status != http.StatusOK {
-		t.Error("the sign-in page is down with the provider")
-	}
+	s.wants("the sign-in page", s.browser().Get("/login"), 200)
 	p.set(func() { p.hanging, p.failing["/token"] = false, 502 })
 	down("token endpoint", p.through(s, s.browser()))
 	p.set(func() { p.failing = map[string]int{"/jwks": 500} })
 	down("keys", p.through(s, s.browser()))
 	p.set(func() { p.failing = map[string]int{} })
-	if page := p.through(s, s.browser()); page.Status != http.StatusSeeOther {
-		t.Errorf("after the outage: %d %s", page.Status, page.Text())
-	}
+	s.wants("after the outage", p.through(s, s.browser()), 303)
 }
 
 func TestUpstream_SecretIsSentOnlyToTokenEndpoint(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t)
-	s := serve(t, p.of)
+	s := shared(t)
+	p := s.provider()
 	var elsewhere atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	defer other.Close()
 	p.vouching(map[string]any{"email": s.person().Email})
 	p.set(func() { p.moved = other.URL })
 	b := s.browser()
-	path := p.agree(s, start(t, b, "/login/upstream"))
-	if page := b.Get(path); page.Status < 400 || inside(b) || elsewhere.Load() != 0 {
-		t.Errorf("%d, %d requests elsewhere", page.Status, elsewhere.Load())
+	if page := b.Get(p.agree(s, begin(s, b, "/login/upstream"))); page.Status < 400 || inside(b) {
+		t.Errorf("a redirect: %s", s.got(page))
 	}
+	equal(t, "requests elsewhere", elsewhere.Load(), 0)
 	p.set(func() { p.moved = "" })
-	callback, err := url.Parse(p.agree(s, start(t, b, "/login/upstream")))
+	callback, err := url.Parse(p.agree(s, begin(s, b, "/login/upstream")))
 	s.must(err)
 	b.Get(callback.String())
-	for name, secret := range map[string]string{
-		"client secret":  clientSecret,
-		"encoded secret": url.QueryEscape(clientSecret),
-		"code":           callback.Query().Get("code"),
-		"state":          callback.Query().Get("state"),
-	} {
-		if strings.Contains(s.log.String(), secret) {
-			t.Errorf("the %s is in the log", name)
-		}
-	}
+	q := callback.Query()
+	omits(t, "the log", s.log.String(), clientSecret, url.QueryEscape(clientSecret), q.Get("code"), q.Get("state"))
 }

@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,6 +128,7 @@ type WorkerDeps struct {
 	Prepare map[Kind]func(ctx context.Context, m *Message) (bool, error)
 	// Periodic queues the mails that depend on the time. One process calls it every few minutes.
 	Periodic func(ctx context.Context) error
+	Poll     time.Duration // between two looks for messages; 0: a second
 	Count    func(k Kind, outcome string)
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -167,9 +169,9 @@ func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx]
 			)},
 			Queues: map[string]river.QueueConfig{
 				river.QueueDefault: {MaxWorkers: atOnce},
-				periodicQueue:      {MaxWorkers: 1, FetchPollInterval: periodicPoll},
+				periodicQueue:      {MaxWorkers: 1, FetchPollInterval: cmp.Or(d.Poll, periodicPoll)},
 			},
-			FetchPollInterval:           pollEvery,
+			FetchPollInterval:           cmp.Or(d.Poll, pollEvery),
 			JobTimeout:                  longest,
 			RescueStuckJobsAfter:        abandoned,
 			CompletedJobRetentionPeriod: keepSent,
