@@ -108,9 +108,8 @@ func (c *crowded) fill(t *testing.T) {
 	c.copies(t, "account.grants", `jsonb_build_object('id', md5(n || 'm' || original.id)::uuid, 'user_id', '`+
 		c.member+`')`, c.sizes.grants)
 	made := c.api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title":          "Volunteer",
-		"allowedOrigins": []string{"https://www.crowded.example"},
-		"fields":         []map[string]any{{"name": "hello", "label": "Hello", "type": "text", "required": true}},
+		"title": "Volunteer", "allowedOrigins": []string{"https://www.crowded.example"},
+		"fields": []map[string]any{{"name": "hello", "label": "Hello", "type": "text", "required": true}},
 	}).Wants(t, http.StatusCreated).Object(t)
 	c.form, _ = made["id"].(string)
 	c.p.Database.Exec(t, `insert into resource.submissions
@@ -157,21 +156,16 @@ type others struct {
 
 func newOthers(t *testing.T, c *crowded) *others {
 	t.Helper()
-	h := &honestUsers{p: c.p, ws: c.p.NewWorkspace(t), took: map[string][]time.Duration{}}
-	h.connector = h.ws.Connector(t, harness.ReadProgrammes)
-	h.tokens = h.connector.Connect(t, c.p.Person(t, h.ws.Owner))
+	h := newHonest(t, c.p)
 	api := c.p.In(h.ws.Workspace, h.ws.Token)
 	api.JSON(t, http.MethodPost, webhooksPath, map[string]any{
 		"url": c.receiver.URL + "/others", "types": []string{"programme.created"},
 	}).Wants(t, http.StatusCreated)
-	get := func(path string) func(t *testing.T) (harness.Answer, error) {
-		return func(t *testing.T) (harness.Answer, error) { return api.Try(t, http.MethodGet, path, "", "") }
-	}
 	h.kinds = []honestKind{
 		{name: "refresh", want: http.StatusOK, ask: h.refresh},
-		{name: "list", want: http.StatusOK, ask: get(harness.ListPath)},
-		{name: "events", want: http.StatusOK, ask: get(eventsPath)},
-		{name: "webhooks", want: http.StatusOK, ask: get(webhooksPath)},
+		{name: "list", want: http.StatusOK, ask: h.get(harness.ListPath)},
+		{name: "events", want: http.StatusOK, ask: h.get(eventsPath)},
+		{name: "webhooks", want: http.StatusOK, ask: h.get(webhooksPath)},
 		{name: "delivery", want: http.StatusCreated, ask: func(t *testing.T) (harness.Answer, error) {
 			answer, err := api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
 			if err == nil && answer.Status == http.StatusCreated {

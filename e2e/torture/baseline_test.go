@@ -10,11 +10,7 @@ import (
 // A baseline is one credential of every kind and state, made before a store fails. After the failure no revoked or used
 // credential may work again, and no current one may be lost.
 type baseline struct {
-	*harness.Product
-	harness.TestWorkspace
-	connector harness.Connector
-	owner     *harness.Person
-
+	site
 	redeemed      harness.Attempt // its code is used
 	redeemedForm  string
 	ofRedeemed    harness.Tokens
@@ -28,23 +24,10 @@ type baseline struct {
 
 // newBaseline creates all credentials and calls middle in between. A copy of a store that is made in middle knows every
 // grant, but none in its final state.
-func newBaseline(
-	t *testing.T,
-	p *harness.Product,
-	ws harness.TestWorkspace,
-	connector harness.Connector,
-	app harness.ConfidentialApp,
-	middle func(),
-) *baseline {
+func newBaseline(t *testing.T, s site, middle func()) *baseline {
 	t.Helper()
-	d := &baseline{
-		Product:       p,
-		TestWorkspace: ws,
-		connector:     connector,
-		owner:         p.Person(t, ws.Owner),
-		redeemed:      connector.Begin(),
-		waiting:       connector.Begin(),
-	}
+	connector, app := s.connector, s.app
+	d := &baseline{site: s, redeemed: connector.Begin(), waiting: connector.Begin()}
 	d.redeemedForm = d.redeemed.Code(t, d.owner)
 	d.honest = connector.Connect(t, d.owner)
 	d.old = connector.Connect(t, d.owner)
@@ -72,8 +55,7 @@ func (d *baseline) wantsUnaffected(t *testing.T) {
 // same time, because each waits for the store, and returns their responses.
 func (d *baseline) wantsUnavailable(t *testing.T, others ...func() harness.Answer) []harness.Answer {
 	t.Helper()
-	requests := append(others,
-		func() harness.Answer { return d.connector.Refresh(t, d.honest.RefreshToken) },
+	requests := append(others, func() harness.Answer { return d.connector.Refresh(t, d.honest.RefreshToken) },
 		func() harness.Answer { return d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)) })
 	answers := harness.Concurrently(len(requests), func(i int) harness.Answer { return requests[i]() })
 	for _, answer := range answers[len(others):] {

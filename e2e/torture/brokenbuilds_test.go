@@ -53,42 +53,44 @@ func brokenBuilds() []brokenBuild {
 	}, slowBrokenBuilds(), lostResponseBuilds())
 }
 
+// slowBuild returns a build that one suite must detect, in the long form.
+func slowBuild(name string, faults []harness.Fault, suite, complaint string) brokenBuild {
+	return brokenBuild{faults: faults, detects: []detection{{name, suite, complaint}}, slow: true}
+}
+
 func slowBrokenBuilds() []brokenBuild {
-	slow := func(name string, faults []harness.Fault, suite, complaint string) brokenBuild {
-		return brokenBuild{faults: faults, detects: []detection{{name, suite, complaint}}, slow: true}
-	}
 	return []brokenBuild{
-		slow("replay does not revoke, on a Redis Cluster", []harness.Fault{replayUnrevoked},
+		slowBuild("replay does not revoke, on a Redis Cluster", []harness.Fault{replayUnrevoked},
 			"TestRedisCluster_FailoverAndReshardingLoseNoGrant", "want status 401"),
-		slow("repair off", []harness.Fault{repairOff}, "TestRedis_LostDataIsRepaired", "want status 200"),
-		slow("repair off, after failover to a lagging replica", []harness.Fault{repairOff},
+		slowBuild("repair off", []harness.Fault{repairOff}, "TestRedis_LostDataIsRepaired", "want status 200"),
+		slowBuild("repair off, after failover to a lagging replica", []harness.Fault{repairOff},
 			"TestRedisSentinel_FailoverLosesNoGrant", "want status 200"),
-		slow("Redis refusal blamed on the token", []harness.Fault{redisRefusalBlamesToken},
+		slowBuild("Redis refusal blamed on the token", []harness.Fault{redisRefusalBlamesToken},
 			"TestRedis_RefusalLosesNothing", "want status 503"),
-		slow("scripts assumed to be loaded", scriptsAssumedLoaded, "TestRedis_ScriptFlushIsUnnoticed",
+		slowBuild("scripts assumed to be loaded", scriptsAssumedLoaded, "TestRedis_ScriptFlushIsUnnoticed",
 			"want status 200"),
-		slow("undo off", undoOff, "TestPostgres_PoolExhaustionLosesNoToken", "want status 200"),
-		slow("undo of uncertain decisions off", undoUncertainOff, "TestStalls_OfRedisLoseNoGrant", "was lost"),
-		slow("deadlines off", []harness.Fault{deadlinesOff}, "TestStalls_OfOneCallLoseNoGrant", "want status 200"),
-		slow("update tried only once", []harness.Fault{triedOnce}, "TestPostgres_UnknownOutcomeIsResolved",
+		slowBuild("undo off", undoOff, "TestPostgres_PoolExhaustionLosesNoToken", "want status 200"),
+		slowBuild("undo of uncertain decisions off", undoUncertainOff, "TestStalls_OfRedisLoseNoGrant", "was lost"),
+		slowBuild("deadlines off", []harness.Fault{deadlinesOff}, "TestStalls_OfOneCallLoseNoGrant", "want status 200"),
+		slowBuild("update tried only once", []harness.Fault{triedOnce}, "TestPostgres_UnknownOutcomeIsResolved",
 			"want status 200"),
-		slow("revocation acknowledged before commit", []harness.Fault{acknowledgedBeforeCommit},
+		slowBuild("revocation acknowledged before commit", []harness.Fault{acknowledgedBeforeCommit},
 			"TestRevocation_EndsConcurrentRefresh", "an access token outlived the end"),
-		slow("grants outlive clients", []harness.Fault{grantsOutliveClients},
+		slowBuild("grants outlive clients", []harness.Fault{grantsOutliveClients},
 			"TestClientDeletion_EndsConcurrentRefresh", "an access token outlived the end"),
-		slow("no time limits for requests", []harness.Fault{timeoutsOff}, "TestFlood_LeavesOtherClientsWorking",
+		slowBuild("no time limits for requests", []harness.Fault{timeoutsOff}, "TestFlood_LeavesOtherClientsWorking",
 			"slow connections were held"),
-		slow("MAC off", []harness.Fault{macOff}, "TestFlood_LeavesOtherClientsWorking", "a guess got status 200"),
-		slow("Idempotency-Key stored in another transaction", keyInOtherTransaction,
+		slowBuild("MAC off", []harness.Fault{macOff}, "TestFlood_LeavesOtherClientsWorking", "a guess got status 200"),
+		slowBuild("Idempotency-Key stored in another transaction", keyInOtherTransaction,
 			"TestKill_AtRandomLosesNothingAcknowledged", "programmes of one request"),
-		slow("no draining", drainOff, "TestRestarts_FailNoRequest", "a request failed during a restart"),
-		slow("membership cached, detected by the model", membershipCached, "TestModel_MatchesSystem",
+		slowBuild("no draining", drainOff, "TestRestarts_FailNoRequest", "a request failed during a restart"),
+		slowBuild("membership cached, detected by the model", membershipCached, "TestModel_MatchesSystem",
 			"the model expects"),
-		slow("tenant comparison off", []harness.Fault{workspaceNotCompared}, "TestModel_MatchesSystem",
+		slowBuild("tenant comparison off", []harness.Fault{workspaceNotCompared}, "TestModel_MatchesSystem",
 			"the model expects 403 FORBIDDEN"),
-		slow("a token is logged", []harness.Fault{tokenLogged}, "TestRefreshRace_OfTwoHasOneWinner",
+		slowBuild("a token is logged", []harness.Fault{tokenLogged}, "TestRefreshRace_OfTwoHasOneWinner",
 			"secrets of this run are in the services' logs"),
-		slow("a token is stored in the clear", []harness.Fault{tokenStored}, "TestRefreshRace_OfTwoHasOneWinner",
+		slowBuild("a token is stored in the clear", []harness.Fault{tokenStored}, "TestRefreshRace_OfTwoHasOneWinner",
 			"secrets of this run are in Postgres"),
 	}
 }

@@ -16,8 +16,7 @@ import (
 // nothing revoked works again (G1, G2, G7, G8).
 
 type clusterStage struct {
-	crowd
-	app     harness.ConfidentialApp
+	site
 	cluster *localstore.RedisCluster
 }
 
@@ -26,9 +25,7 @@ func newClusterStage(t *testing.T) *clusterStage {
 	cluster := harness.Servers(t, localstore.StartRedisCluster)
 	running := harness.Private(t,
 		harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir, StopsStores: true})
-	p := harness.NewProduct(t, running, &seenSecrets)
-	c := newCrowd(t, p)
-	return &clusterStage{c, c.Confidential(t, "", harness.ReadProgrammes), cluster}
+	return &clusterStage{newSite(t, running), cluster}
 }
 
 func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
@@ -51,7 +48,7 @@ func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
 // keepsAll causes trouble while clients work, and checks that credentials made before are unchanged.
 func (s *clusterStage) keepsAll(t *testing.T, trouble func()) {
 	t.Helper()
-	d := newBaseline(t, s.Product, s.TestWorkspace, s.connector, s.app, func() {})
+	d := newBaseline(t, s.site, func() {})
 	s.during(t, trouble)
 	d.wantsKept(t)
 }

@@ -16,22 +16,9 @@ const (
 	racesOn       = 2
 )
 
-// A crowd is a set of clients that refresh or race while a multi-server Redis is in trouble.
-type crowd struct {
-	*harness.Product
-	harness.TestWorkspace
-	connector harness.Connector
-	owner     *harness.Person
-}
-
-func newCrowd(t *testing.T, p *harness.Product) crowd {
-	t.Helper()
-	ws := p.NewWorkspace(t)
-	return crowd{p, ws, ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)}
-}
-
-// during runs the clients while trouble runs, and then checks their results.
-func (c crowd) during(t *testing.T, trouble func()) {
+// during runs clients that refresh or race while a Redis of several servers is in trouble, and then checks their
+// results.
+func (s site) during(t *testing.T, trouble func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
@@ -39,15 +26,15 @@ func (c crowd) during(t *testing.T, trouble func()) {
 	defer stop()
 	var refreshed, unavailable atomic.Int64
 	for i := range honestClients + racesOn {
-		tokens := c.connector.Connect(t, c.owner)
+		tokens := s.connector.Connect(t, s.owner)
 		clients.Go(func() {
 			for ctx.Err() == nil {
 				if i >= honestClients {
-					c.race(t, tokens)
-					tokens = c.reconnect(t)
+					s.race(t, tokens)
+					tokens = s.reconnect(t)
 					continue
 				}
-				answer := c.connector.Refresh(t, tokens.RefreshToken)
+				answer := s.connector.Refresh(t, tokens.RefreshToken)
 				switch answer.Status {
 				case http.StatusOK:
 					tokens = answer.Tokens(t)
@@ -61,7 +48,7 @@ func (c crowd) during(t *testing.T, trouble func()) {
 				}
 			}
 			if i < honestClients {
-				c.wantsWorkingSoon(t, tokens)
+				s.wantsWorkingSoon(t, tokens)
 			}
 		})
 	}
@@ -75,11 +62,11 @@ func (c crowd) during(t *testing.T, trouble func()) {
 }
 
 // wantsWorkingSoon checks that the grant works. At first it allows 503 responses.
-func (c crowd) wantsWorkingSoon(t *testing.T, tokens harness.Tokens) {
+func (s site) wantsWorkingSoon(t *testing.T, tokens harness.Tokens) {
 	const inARow = 4 // so that each process has responded
 	end := time.Now().Add(atMost(normalWithin))
 	for good := 0; good < inARow; {
-		answer := c.connector.Refresh(t, tokens.RefreshToken)
+		answer := s.connector.Refresh(t, tokens.RefreshToken)
 		if answer.Status == http.StatusServiceUnavailable && time.Now().Before(end) {
 			good = 0
 			time.Sleep(retryAfter)
@@ -88,13 +75,13 @@ func (c crowd) wantsWorkingSoon(t *testing.T, tokens harness.Tokens) {
 		tokens = answer.Tokens(t)
 		good++
 	}
-	c.connector.WantsWorking(t, tokens)
+	s.connector.WantsWorking(t, tokens)
 }
 
 // race presents one token concurrently: at most one request gets the next token.
-func (c crowd) race(t *testing.T, tokens harness.Tokens) {
+func (s site) race(t *testing.T, tokens harness.Tokens) {
 	winners := 0
-	refresh := func(int) harness.Answer { return c.connector.Refresh(t, tokens.RefreshToken) }
+	refresh := func(int) harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) }
 	for _, answer := range harness.Concurrently(4, refresh) {
 		switch answer.Status {
 		case http.StatusOK:
@@ -110,10 +97,10 @@ func (c crowd) race(t *testing.T, tokens harness.Tokens) {
 }
 
 // reconnect makes a new connection as soon as the product allows it.
-func (c crowd) reconnect(t *testing.T) harness.Tokens {
+func (s site) reconnect(t *testing.T) harness.Tokens {
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		attempt := c.connector.Begin()
-		code := tryCode(t, attempt, c.owner)
+		attempt := s.connector.Begin()
+		code := tryCode(t, attempt, s.owner)
 		if code == "" {
 			continue
 		}

@@ -1,7 +1,7 @@
 package torture
 
 import (
-	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -30,11 +30,13 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	seconds, slowConnections := harness.Rounds(5, 300), harness.Rounds(500, 2_000)
 	lasts := time.Duration(seconds) * time.Second // slow connections are cut off after 15 s
 	running := harness.Private(t, harness.Options{})
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	good := &goodTraffic{p: p, ws: ws, connector: connector, tokens: connector.Connect(t, p.Person(t, ws.Owner))}
-	stranger := newGuesser(t, p.BaseURL, app, connector, connector.Connect(t, p.Person(t, ws.Owner)))
+	of := newSite(t, running)
+	good := newHonest(t, of.Product)
+	good.kinds = []honestKind{
+		{name: "refresh", want: http.StatusOK, ask: good.refresh},
+		{name: "list", want: http.StatusOK, ask: good.get(harness.ListPath)},
+	}
+	stranger := newGuesser(t, of.BaseURL, of.app, of.connector, of.connector.Connect(t, of.owner))
 	harness.Record(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
 		slowConnections, harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
 		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }), lasts)
@@ -58,13 +60,13 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 		strangers.Go(func() { stranger.guess(ctx, t) })
 		strangers.Go(func() { floodsWithBodies(ctx, addresses) })
 	}
-	good.flows(ctx, t)
+	summary := good.work(ctx, t, "the flood")
 	strangers.Wait()
 	if late.Load() > 0 {
 		t.Errorf("%d slow connections were held for more than %s", late.Load(), cutWithin)
 	}
-	good.wantsRecovery(t)
-	good.judge(t)
+	good.wantRecovery(t)
+	t.Log(summary)
 	stranger.wantsNothingFound(t)
 	for _, service := range append(slices.Clone(running.Authservers), running.Resourceapi) {
 		memory := harness.ProcessStatus(t, service.PID(), "VmHWM:")
@@ -75,66 +77,20 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	}
 }
 
-// goodTraffic is a client that lists programmes and refreshes.
-type goodTraffic struct {
-	p         *harness.Product
-	ws        harness.TestWorkspace
-	connector harness.Connector
-	tokens    harness.Tokens
-
-	took    []time.Duration
-	refused []harness.Answer
-}
-
-func (g *goodTraffic) flows(ctx context.Context, t *testing.T) {
-	for ctx.Err() == nil {
-		g.ask(t, func() (harness.Answer, error) {
-			return g.p.In(g.ws.Workspace, g.ws.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
-		})
-		answer := g.ask(t, func() (harness.Answer, error) {
-			return g.connector.TryPost(t, g.connector.RefreshForm(g.tokens.RefreshToken))
-		})
-		if answer.Status == http.StatusOK {
-			g.tokens = answer.Tokens(t)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func (g *goodTraffic) ask(t *testing.T, request func() (harness.Answer, error)) harness.Answer {
+// wantRecovery checks that requests succeed soon after a flood, and in the long form that they were fast during it.
+func (h *honestUsers) wantRecovery(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	answer, err := request()
-	g.took = append(g.took, time.Since(began))
-	if err != nil {
-		answer.Body = []byte(err.Error())
+	for _, kind := range h.kinds {
+		answer, err := kind.ask(t)
+		must(t, err)
+		answer.Wants(t, kind.want)
 	}
-	if answer.Status != http.StatusOK {
-		g.refused = append(g.refused, answer)
-	}
-	return answer
-}
-
-// judge checks that every request succeeded, and in the long form that responses were fast.
-func (g *goodTraffic) judge(t *testing.T) {
-	t.Helper()
-	slices.Sort(g.took)
-	p99 := g.took[len(g.took)*99/100]
-	t.Logf("%d good requests, p99 %s", len(g.took), p99)
-	if len(g.refused) > 0 {
-		t.Errorf("%d of %d good requests failed, the first with:\n%s", len(g.refused), len(g.took), g.refused[0])
-	}
-	if harness.Long() && p99 > goodAtMost {
-		t.Errorf("p99 of good requests is %s, want at most %s", p99, goodAtMost)
-	}
-}
-
-func (g *goodTraffic) wantsRecovery(t *testing.T) {
-	t.Helper()
-	began := time.Now()
-	g.p.In(g.ws.Workspace, g.ws.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
-	g.tokens = g.connector.Refresh(t, g.tokens.RefreshToken).Tokens(t)
 	if took := time.Since(began); took > atMost(recoveredWithin) {
 		t.Errorf("after the flood two responses took %s", took)
+	}
+	p99 := slowestOfAHundred(slices.Concat(slices.Collect(maps.Values(h.took))...))
+	if harness.Long() && p99 > goodAtMost {
+		t.Errorf("p99 of good requests is %s, want at most %s", p99, goodAtMost)
 	}
 }

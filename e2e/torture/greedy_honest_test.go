@@ -41,11 +41,25 @@ type honestKind struct {
 	mayWait bool
 }
 
+// newHonest returns users of a workspace who send nothing yet.
+func newHonest(t *testing.T, p *harness.Product) *honestUsers {
+	t.Helper()
+	s := siteOf(t, p)
+	tokens := s.connector.Connect(t, s.owner)
+	took := map[string][]time.Duration{}
+	return &honestUsers{p: p, ws: s.TestWorkspace, connector: s.connector, tokens: tokens, took: took}
+}
+
+// get returns a request for a path of the API.
+func (h *honestUsers) get(path string) func(t *testing.T) (harness.Answer, error) {
+	return func(t *testing.T) (harness.Answer, error) {
+		return h.p.In(h.ws.Workspace, h.ws.Token).Try(t, http.MethodGet, path, "", "")
+	}
+}
+
 func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
 	t.Helper()
-	h := &honestUsers{p: p, ws: p.NewWorkspace(t), took: map[string][]time.Duration{}}
-	h.connector = h.ws.Connector(t, harness.ReadProgrammes)
-	h.tokens = h.connector.Connect(t, p.Person(t, h.ws.Owner))
+	h := newHonest(t, p)
 	for range harness.Rounds(4, 40) {
 		h.known = append(h.known, p.Person(t, h.ws.Member(t, harness.ReadProgrammes)).SignedIn(t))
 	}
@@ -53,9 +67,7 @@ func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
 	form := url.Values{"token": {h.ws.Token}}.Encode()
 	h.kinds = []honestKind{
 		{name: "refresh", want: http.StatusOK, ask: h.refresh},
-		{name: "list", want: http.StatusOK, ask: func(t *testing.T) (harness.Answer, error) {
-			return api.Try(t, http.MethodGet, harness.ListPath, "", "")
-		}},
+		{name: "list", want: http.StatusOK, ask: h.get(harness.ListPath)},
 		{name: "write", want: http.StatusCreated, ask: func(t *testing.T) (harness.Answer, error) {
 			return api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
 		}},

@@ -32,31 +32,29 @@ func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(5, 360)
 	running := historiesStack.enter(t)
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	s := newSite(t, running)
 	trouble := newTrouble(running)
 	operations, grantsAtOnce := 0, harness.Rounds(20, 30)
 	harness.Record(t, "%d grants, %v calls, %v faults", batches*grantsAtOnce,
 		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
 	leastCalls, leastFaults := harness.Rounds(2_000, 240_000), harness.Rounds(8, 600)
 	for batch := 0; batch < batches || operations < leastCalls || trouble.faults() < leastFaults; batch++ {
-		p.Database.Reconnect()
+		s.Database.Reconnect()
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
-			histories[i] = newHistory(t, connector, owner)
+			histories[i] = newHistory(t, s)
 		}
 		var group sync.WaitGroup
-		for _, s := range histories {
+		for _, one := range histories {
 			for first := range callersEach {
-				group.Go(func() { s.play(t, first == 0) })
+				group.Go(func() { one.play(t, first == 0) })
 			}
 		}
 		group.Go(func() { trouble.makeSome(t) })
 		group.Wait()
-		for _, s := range histories {
-			operations += len(s.history)
-			s.check(t, trouble)
+		for _, one := range histories {
+			operations += len(one.history)
+			one.check(t, trouble)
 		}
 		if t.Failed() {
 			return
@@ -70,9 +68,7 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	parallelIfShort(t)
 	batches := harness.Rounds(2, 100)
 	running := historiesStack.enter(t)
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	s := newSite(t, running)
 	trouble := newTrouble(running)
 	operations, refused, grantsAtOnce := 0, 0, harness.Rounds(20, 30)
 	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
@@ -80,21 +76,21 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 	for batch := 0; batch < batches || refused == 0; batch++ { // until the stalls have met calls
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
-			histories[i] = newHistory(t, connector, owner)
+			histories[i] = newHistory(t, s)
 			histories[i].stalled = true
 		}
 		var group sync.WaitGroup
-		for _, s := range histories {
+		for _, one := range histories {
 			for first := range callersEach {
-				group.Go(func() { s.playOn(t, first == 0) })
+				group.Go(func() { one.playOn(t, first == 0) })
 			}
 		}
 		group.Go(func() { trouble.stall(t) })
 		group.Wait()
-		for _, s := range histories {
-			operations += len(s.history)
-			refused += s.count(unavailable)
-			s.check(t, trouble)
+		for _, one := range histories {
+			operations += len(one.history)
+			refused += one.count(unavailable)
+			one.check(t, trouble)
 		}
 		if t.Failed() {
 			return
@@ -132,12 +128,12 @@ type token struct {
 	generation int
 }
 
-func newHistory(t *testing.T, connector harness.Connector, owner *harness.Person) *grantHistory {
+func newHistory(t *testing.T, of site) *grantHistory {
 	t.Helper()
-	s := &grantHistory{connector: connector}
+	s := &grantHistory{connector: of.connector}
 	await.True(t, "a consent succeeds after the last fault", func() bool {
-		s.attempt, s.began = connector.Begin(), time.Now()
-		s.code = tryCode(t, s.attempt, owner)
+		s.attempt, s.began = s.connector.Begin(), time.Now()
+		s.code = tryCode(t, s.attempt, of.owner)
 		return s.code != ""
 	})
 	return s

@@ -20,40 +20,15 @@ func lostResponseBuilds() []brokenBuild {
 				},
 			},
 		},
-		{
-			slow:   true,
-			faults: anySenderRepeats,
-			detects: []detection{{
-				"a thief without a key gets the answer again", "TestLostAnswers_CostNoGrant",
-				"a thief without the key got a token",
-			}},
-		},
-		{
-			slow:   true,
-			faults: []harness.Fault{keyIgnored},
-			detects: []detection{{
-				"a thief with another key gets the answer again", "TestLostAnswers_CostNoGrant",
-				"a thief without the key got a token",
-			}},
-		},
-		{
-			slow:   true,
-			faults: repeatedForever,
-			detects: []detection{
-				{"answers are given again forever", refusals, "60 s over: a repeated request got a token"},
-			},
-		},
-		{
-			slow:    true,
-			faults:  []harness.Fault{repeatedBeforeStanding},
-			detects: []detection{{"standing is not checked again", refusals, "a repeated request got a token"}},
-		},
-		{
-			slow:   true,
-			faults: []harness.Fault{repeatedWithoutRedis},
-			detects: []detection{{
-				"an answer is given again although Redis has lost it", refusals, "a repeated request got a token",
-			}},
-		},
+		slowBuild("a thief without a key gets the answer again", anySenderRepeats, "TestLostAnswers_CostNoGrant",
+			"a thief without the key got a token"),
+		slowBuild("a thief with another key gets the answer again", []harness.Fault{keyIgnored},
+			"TestLostAnswers_CostNoGrant", "a thief without the key got a token"),
+		slowBuild("answers are given again forever", repeatedForever, refusals,
+			"60 s over: a repeated request got a token"),
+		slowBuild("standing is not checked again", []harness.Fault{repeatedBeforeStanding}, refusals,
+			"a repeated request got a token"),
+		slowBuild("an answer is given again although Redis has lost it", []harness.Fault{repeatedWithoutRedis},
+			refusals, "a repeated request got a token"),
 	}
 }

@@ -27,10 +27,7 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 	var replayed atomic.Int64
 	harness.Record(t, "%d connections cut, 0 grants lost; %v answers given again", cuts,
 		harness.Deferred[int64](replayed.Load))
-	running, err := pair()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
+	running := startedPair(t)
 	var workers atomic.Int64
 	p := enterPair(t)
 	spread(t, cuts, func(t *testing.T) func(*testing.T) {
@@ -205,16 +202,11 @@ func TestThiefRace_EndsGrant(t *testing.T) {
 	})
 }
 
-// TestRepeat_IsRefusedLikeFirstRequest removes a condition of a request after the lost response. The repeated request
-// is refused.
 func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "%d requests each repeated after the grant, the access or the time ended or Redis lost it", times)
 	p := enterPair(t)
-	running, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	running := startedPair(t)
 	for range times {
 		for name, c := range repeatEndings(p, running.RedisURL) {
 			ws := p.NewWorkspace(t)

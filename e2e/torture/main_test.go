@@ -101,7 +101,7 @@ func newTurnstile(options harness.Options) *turnstile {
 // enter returns a stack that no other test uses at the same time.
 func (x *turnstile) enter(t *testing.T) *stack.Stack {
 	t.Helper()
-	if harness.Long() {
+	if harness.Long() || len(citusNodes) > 0 { // the cluster ends with the test
 		return harness.Private(t, x.options)
 	}
 	x.mu.Lock()
@@ -113,11 +113,44 @@ func (x *turnstile) enter(t *testing.T) *stack.Stack {
 	return s
 }
 
-func enterPair(t *testing.T) *harness.Product {
+// A site is a workspace of one test, with its applications and its owner at a browser.
+type site struct {
+	*harness.Product
+	harness.TestWorkspace
+	connector harness.Connector
+	app       harness.ConfidentialApp
+	owner     *harness.Person
+}
+
+// newSite makes a workspace in a stack.
+func newSite(t *testing.T, running *stack.Stack) site {
+	t.Helper()
+	return siteOf(t, harness.NewProduct(t, running, &seenSecrets))
+}
+
+func siteOf(t *testing.T, p *harness.Product) site {
+	t.Helper()
+	ws := p.NewWorkspace(t)
+	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
+	return site{p, ws, connector, app, p.Person(t, ws.Owner)}
+}
+
+// list lists the programmes with the owner's token.
+func (s site) list(t *testing.T) harness.Answer {
+	t.Helper()
+	return s.In(s.Workspace, s.Token).Get(t, harness.ListPath)
+}
+
+func startedPair(t *testing.T) *stack.Stack {
 	t.Helper()
 	s, err := pair()
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	return harness.NewProduct(t, s, &seenSecrets)
+	return s
+}
+
+func enterPair(t *testing.T) *harness.Product {
+	t.Helper()
+	return harness.NewProduct(t, startedPair(t), &seenSecrets)
 }

@@ -10,17 +10,14 @@ func (m *model) opensWorkspace(*rapid.T) {
 	if len(m.workspaces) == 4 {
 		return
 	}
-	m.workspaces = append(
-		m.workspaces,
-		&workspace{
-			Workspace:   m.p.Database.Workspace(m.t),
-			llm:         true,
-			enabled:     true,
-			provisioned: true,
-			members:     map[*user][]string{},
-			programmes:  map[string]string{},
-		},
-	)
+	m.workspaces = append(m.workspaces, &workspace{
+		Workspace:   m.p.Database.Workspace(m.t),
+		llm:         true,
+		enabled:     true,
+		provisioned: true,
+		members:     map[*user][]string{},
+		programmes:  map[string]string{},
+	})
 }
 
 func (m *model) hasUser(*rapid.T) {

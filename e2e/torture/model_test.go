@@ -35,10 +35,7 @@ func TestModel_MatchesSystem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	running, err := pair()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
+	running := startedPair(t)
 	spread(t, models/batch, func(*testing.T) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Run("batch", func(t *testing.T) { // a subtest, which releases its resources

@@ -21,14 +21,12 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "%d times the rows of %d grants held while their clients refresh", times, heldGrants)
 	s := newPostgresStage(t)
-	owner := s.Person(t, s.ws.Owner)
 	held := make([]harness.Tokens, heldGrants)
 	for i := range held {
-		held[i] = s.connector.Connect(t, owner)
+		held[i] = s.connector.Connect(t, s.owner)
 	}
 	for range times {
-		release := s.Database.Hold(t, `select id from account.grants where tenant_id = $1 for update`,
-			s.ws.Workspace.ID)
+		release := s.Database.Hold(t, `select id from account.grants where tenant_id = $1 for update`, s.Workspace.ID)
 		answers := harness.Concurrently(heldGrants+2, func(racer int) harness.Answer {
 			began := time.Now()
 			defer func() {
@@ -39,10 +37,10 @@ func TestPostgres_PoolExhaustionLosesNoToken(t *testing.T) {
 			switch racer {
 			case heldGrants:
 				time.Sleep(time.Second) // all others wait by now
-				return s.As(s.ws.Token).Get(t, s.ws.Clients())
+				return s.As(s.Token).Get(t, s.Clients())
 			case heldGrants + 1:
 				time.Sleep(time.Second)
-				return s.In(s.ws.Workspace, s.ws.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+				return s.list(t).Wants(t, http.StatusOK)
 			}
 			return s.connector.Refresh(t, held[racer].RefreshToken)
 		})

@@ -19,12 +19,9 @@ const normalWithin = 5 * time.Second
 
 // A postgresStage is a product of two processes that connect to Postgres through a relay.
 type postgresStage struct {
-	*harness.Product
-	running   *stack.Stack
-	relay     *Relay
-	ws        harness.TestWorkspace
-	connector harness.Connector
-	app       harness.ConfidentialApp
+	site
+	running *stack.Stack
+	relay   *Relay
 }
 
 // storesStack is shared by the tests that stop its stores or hold what requests need.
@@ -47,21 +44,12 @@ func newPostgresStage(t *testing.T) *postgresStage {
 	}
 	running := stacks.enter(t)
 	t.Cleanup(relay.reset)
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	return &postgresStage{
-		p,
-		running,
-		relay,
-		ws,
-		ws.Connector(t, harness.ReadProgrammes),
-		ws.Confidential(t, "", harness.ReadProgrammes),
-	}
+	return &postgresStage{newSite(t, running), running, relay}
 }
 
 func (s *postgresStage) baseline(t *testing.T) *baseline {
 	t.Helper()
-	return newBaseline(t, s.Product, s.ws, s.connector, s.app, func() {})
+	return newBaseline(t, s.site, func() {})
 }
 
 func TestPostgres_OutageLosesNothing(t *testing.T) {
@@ -78,8 +66,7 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 				d := s.baseline(t)
 				busy := s.refreshing(t, 4)
 				away.end()
-				list := func() harness.Answer { return d.In(d.Workspace, d.Token).Get(t, harness.ListPath) }
-				d.wantsUnavailable(t, list)[0].WantsRetryAfter(t).
+				d.wantsUnavailable(t, func() harness.Answer { return d.list(t) })[0].WantsRetryAfter(t).
 					WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 				must(t, s.running.Postgres.Restart(context.WithoutCancel(t.Context())))
 				s.wantsNormalSoon(t)
@@ -95,11 +82,10 @@ func TestPostgres_OutageLosesNothing(t *testing.T) {
 // half refused: a client whose token was refused had lost a response, and its whole grant is dead.
 func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()) {
 	t.Helper()
-	owner := s.Person(t, s.ws.Owner)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan func(), clients)
 	for range clients {
-		tokens := s.connector.Connect(t, owner)
+		tokens := s.connector.Connect(t, s.owner)
 		go func() {
 			// settled means that the last request got a response, so the state of its token is known.
 			lost, settled := false, true
@@ -141,8 +127,7 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 	s.Database.Reconnect()
 	began, good := time.Now(), 0
 	for good < 4 {
-		list := s.In(s.ws.Workspace, s.ws.Token).Get(t, harness.ListPath)
-		clients := s.As(s.ws.Token).Get(t, s.ws.Clients())
+		list, clients := s.list(t), s.As(s.Token).Get(t, s.Clients())
 		if good++; list.Status != http.StatusOK || clients.Status != http.StatusOK {
 			good = 0
 			if took := time.Since(began); took > atMost(normalWithin) {
@@ -156,7 +141,6 @@ func (s *postgresStage) wantsNormalSoon(t *testing.T) {
 // slowdown is shorter than the time after which package pg treats Postgres as silent.
 const slowdown = 150 * time.Millisecond
 
-// TestPostgres_SlowQueriesStillSucceed checks that a slow Postgres causes slow responses but no wrong ones.
 func TestPostgres_SlowQueriesStillSucceed(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 100)

@@ -26,7 +26,7 @@ func TestRecovery_SecondRegionTakesOver(t *testing.T) {
 	s := newRecoveryStage(t)
 	s.replicate(t, modes()[0])
 	w := newWorkload(t, s.Product)
-	d := newBaseline(t, s.Product, w.TestWorkspace, w.connector, w.app, func() {})
+	d := newBaseline(t, w.site, func() {})
 	s.waitForStandby(t)
 	redis := newRedis(t)
 	services := append([]*stack.Service{s.running.Resourceapi, s.running.Worker}, s.running.Authservers...)

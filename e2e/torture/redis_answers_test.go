@@ -15,9 +15,8 @@ func TestReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
 	relay := NewRedisRelay(t)
 	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir, StopsStores: true})
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	s := newSite(t, running)
+	connector, owner := s.connector, s.owner
 	connector.Connect(t, owner) // so that there is an "ok" reply
 
 	t.Run("one is lost", func(t *testing.T) {

@@ -16,33 +16,14 @@ import (
 
 // A redisStage is a product of two processes whose Redis is made to fail.
 type redisStage struct {
-	*harness.Product
-	trouble   *trouble
-	ws        harness.TestWorkspace
-	connector harness.Connector
-	app       harness.ConfidentialApp
+	site
+	trouble *trouble
 }
 
 func newRedisStage(t *testing.T) *redisStage {
 	t.Helper()
-	running, err := pair()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	return &redisStage{
-		p,
-		newTrouble(running),
-		ws,
-		ws.Connector(t, harness.ReadProgrammes),
-		ws.Confidential(t, "", harness.ReadProgrammes),
-	}
-}
-
-func (s *redisStage) baseline(t *testing.T, middle func()) *baseline {
-	t.Helper()
-	return newBaseline(t, s.Product, s.ws, s.connector, s.app, middle)
+	running := startedPair(t)
+	return &redisStage{newSite(t, running), newTrouble(running)}
 }
 
 // A loss is a way for Redis to lose what it stored after middle ran in newBaseline, or everything.
@@ -76,7 +57,7 @@ func TestRedis_LostDataIsRepaired(t *testing.T) {
 	for _, l := range losses() {
 		t.Run(l.name, func(t *testing.T) {
 			for range times {
-				d := s.baseline(t, func() { must(t, l.middle(s.trouble)) })
+				d := newBaseline(t, s.site, func() { must(t, l.middle(s.trouble)) })
 				must(t, l.lose(context.WithoutCancel(t.Context()), s.trouble))
 				d.wantsKept(t)
 			}

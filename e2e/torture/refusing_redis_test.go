@@ -36,7 +36,7 @@ func TestRedis_RefusalLosesNothing(t *testing.T) {
 	for _, r := range refusals() {
 		t.Run(r.name, func(t *testing.T) {
 			for range times {
-				d := s.baseline(t, func() {})
+				d := newBaseline(t, s.site, func() {})
 				s.tell(t, r.begin...)
 				d.wantsUnavailable(t)
 				d.wantsUnaffected(t)
@@ -53,7 +53,7 @@ func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 	times := harness.Rounds(4, 2_000)
 	harness.Record(t, "SCRIPT FLUSH %d times", times)
 	s := newRedisStage(t)
-	tokens := s.connector.Connect(t, s.Person(t, s.ws.Owner))
+	tokens := s.connector.Connect(t, s.owner)
 	for range times {
 		s.tell(t, "SCRIPT FLUSH SYNC")
 		tokens = s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)

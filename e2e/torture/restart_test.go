@@ -20,8 +20,6 @@ const (
 	pause  = 1500 * time.Millisecond
 )
 
-// TestRestarts_FailNoRequest restarts one of two processes of each service in turn while clients work. No request may
-// fail.
 func TestRestarts_FailNoRequest(t *testing.T) {
 	onlyLong(t, "restart", "e2e/gateway has a short form, behind Caddy and nginx, of the same name")
 	times := harness.Rounds(2, 100)
@@ -29,9 +27,8 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 		"%d restarts of one of two processes under load, half of them of authserver and half of resourceapi", times)
 	running := harness.Private(t,
 		harness.Options{Authservers: 2, Resources: 2, Settings: map[string]string{"ALMONER_NOTICE": notice.String()}})
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	s := newSite(t, running)
+	connector, owner := s.connector, s.owner
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var clients sync.WaitGroup
@@ -63,8 +60,8 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 			}
 			return answer
 		})
-		work(func() harness.Answer { return wanted(p.As(ws.Token).Try(t, http.MethodGet, ws.Clients(), "", "")) })
-		api := p.In(ws.Workspace, ws.Token)
+		work(func() harness.Answer { return wanted(s.As(s.Token).Try(t, http.MethodGet, s.Clients(), "", "")) })
+		api := s.In(s.Workspace, s.Token)
 		work(func() harness.Answer { return wanted(api.Try(t, http.MethodGet, harness.ListPath, "", "")) })
 		work(func() harness.Answer {
 			return wanted(api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`))

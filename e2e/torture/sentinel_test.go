@@ -16,7 +16,7 @@ import (
 // is a restored older copy.
 
 type sentinelStage struct {
-	crowd
+	site
 	redis *localstore.RedisSentinel
 }
 
@@ -32,8 +32,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 	redis := harness.Servers(t, localstore.StartRedisSentinel)
 	running := harness.Private(t,
 		harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir, StopsStores: true})
-	s := &sentinelStage{newCrowd(t, harness.NewProduct(t, running, &seenSecrets)), redis}
-	app := s.Confidential(t, "", harness.ReadProgrammes)
+	s := &sentinelStage{newSite(t, running), redis}
 	for range times {
 		s.restartTheDead(t)
 		t.Run("while clients refresh", func(t *testing.T) {
@@ -42,7 +41,7 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 		})
 		t.Run("to a replica that lagged", func(t *testing.T) {
 			s.waitForReplicas(t)
-			d := newBaseline(t, s.Product, s.TestWorkspace, s.connector, app, func() { s.stopFollowing(t) })
+			d := newBaseline(t, s.site, func() { s.stopFollowing(t) })
 			s.failOver(t, func() { s.mayFollow(t) })
 			d.wantsKept(t)
 		})

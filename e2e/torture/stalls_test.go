@@ -48,13 +48,11 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 	relay := NewRedisRelay(t)
 	running := harness.Private(t,
 		harness.Options{Authservers: 2, RedisURL: relay.URL, RedisDir: relay.Dir, Settings: harness.AsInProduction()})
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	s := &stalling{site: newSite(t, running)}
+	connector, owner := s.connector, s.owner
 	for range 4 { // so that both processes know the time of Redis, and do not ask for it before a script
 		connector.WantsWorking(t, connector.Connect(t, owner))
 	}
-	s := &stalling{Product: p, connector: connector, owner: owner}
 	overtaken := func(call int, send func() harness.Answer) harness.Tokens {
 		relay.Delay(call)
 		send().WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
@@ -82,9 +80,7 @@ func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resu
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
 	}
 	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	s := &stalling{Product: p, connector: ws.Connector(t, harness.ReadProgrammes), owner: p.Person(t, ws.Owner)}
+	s := &stalling{site: newSite(t, running)}
 	s.pause, s.resume = store(running)
 	t.Cleanup(s.resume)
 	for _, duration := range durations {
@@ -117,11 +113,9 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 }
 
 type stalling struct {
-	*harness.Product
-	connector harness.Connector
-	owner     *harness.Person
-	pause     func() error
-	resume    func()
+	site
+	pause  func() error
+	resume func()
 
 	mu      sync.Mutex
 	refused []time.Duration // duration of each 503

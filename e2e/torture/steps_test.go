@@ -73,12 +73,9 @@ func deaths() []harness.Fault {
 
 // A stage is a product whose processes are killed at marked steps.
 type stage struct {
-	*harness.Product
-	running   *stack.Stack
-	steps     string
-	ws        harness.TestWorkspace
-	owner     *harness.Person
-	connector harness.Connector
+	site
+	running *stack.Stack
+	steps   string
 }
 
 func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
@@ -86,17 +83,12 @@ func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
 	times := harness.Rounds(1, 50)
 	harness.Record(t, "%d kills at each of 14 steps: 8 of authserver, 3 of the worker, 3 of resourceapi", times)
 	steps := t.TempDir()
-	running := harness.Private(
-		t,
-		harness.Options{
-			Worker:   true,
-			Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...),
-			Settings: map[string]string{stepsVariable: steps},
-		},
-	)
-	p := harness.NewProduct(t, running, &seenSecrets)
-	ws := p.NewWorkspace(t)
-	s := stage{p, running, steps, ws, p.Person(t, ws.Owner), ws.Connector(t, harness.ReadProgrammes)}
+	running := harness.Private(t, harness.Options{
+		Worker:   true,
+		Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...),
+		Settings: map[string]string{stepsVariable: steps},
+	})
+	s := stage{newSite(t, running), running, steps}
 	for range times {
 		t.Run("approval", s.diesApproving)
 		t.Run("exchange", s.diesExchanging)

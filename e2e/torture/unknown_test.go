@@ -27,14 +27,13 @@ func TestPostgres_UnknownOutcomeIsResolved(t *testing.T) {
 		"%d times each the connection cut before and after Postgres ran: activation, advance, revocation, consent",
 		times)
 	s := newPostgresStage(t)
-	owner := s.Person(t, s.ws.Owner)
 	for _, done := range []bool{false, true} {
 		for range times {
-			s.asksAgain(t, owner, done)
-			s.asksAgainTogether(t, owner, done)
-			s.givesUp(t, owner, done)
-			s.revokesUnknowing(t, owner, done)
-			s.consentsUnknowing(t, owner, done)
+			s.asksAgain(t, done)
+			s.asksAgainTogether(t, done)
+			s.givesUp(t, done)
+			s.revokesUnknowing(t, done)
+			s.consentsUnknowing(t, done)
 		}
 	}
 }
@@ -48,10 +47,10 @@ func (s *postgresStage) wantsCut(t *testing.T, at string) {
 }
 
 // asksAgain checks that one lost response is retried within the request, without effect for the client.
-func (s *postgresStage) asksAgain(t *testing.T, owner *harness.Person, done bool) {
+func (s *postgresStage) asksAgain(t *testing.T, done bool) {
 	t.Helper()
 	attempt := s.connector.Begin()
-	form := attempt.CodeForm(attempt.Code(t, owner))
+	form := attempt.CodeForm(attempt.Code(t, s.owner))
 	s.relay.CutAt(Cut{At: ofActivation, Done: done, Times: 1})
 	tokens := attempt.Post(t, form).Tokens(t)
 	s.wantsCut(t, ofActivation)
@@ -66,11 +65,11 @@ func (s *postgresStage) asksAgain(t *testing.T, owner *harness.Person, done bool
 const atOnce = 6 // more than run singly: the rest go in one statement
 
 // asksAgainTogether loses the response to an update of several grants.
-func (s *postgresStage) asksAgainTogether(t *testing.T, owner *harness.Person, done bool) {
+func (s *postgresStage) asksAgainTogether(t *testing.T, done bool) {
 	t.Helper()
 	tokens := make([]harness.Tokens, atOnce)
 	for i := range tokens {
-		tokens[i] = s.connector.Connect(t, owner)
+		tokens[i] = s.connector.Connect(t, s.owner)
 	}
 	s.relay.CutAt(Cut{At: ofAdvance, Done: done, Times: 2})
 	answers := harness.Concurrently(atOnce,
@@ -84,9 +83,9 @@ func (s *postgresStage) asksAgainTogether(t *testing.T, owner *harness.Person, d
 
 // givesUp checks that without any response the request gets 503 and the decision is undone: the next presentation
 // succeeds.
-func (s *postgresStage) givesUp(t *testing.T, owner *harness.Person, done bool) {
+func (s *postgresStage) givesUp(t *testing.T, done bool) {
 	t.Helper()
-	tokens := s.connector.Connect(t, owner)
+	tokens := s.connector.Connect(t, s.owner)
 	s.relay.CutAt(Cut{At: ofAdvance, Done: done, Times: always})
 	answer := s.connector.Refresh(t, tokens.RefreshToken)
 	s.wantsCut(t, ofAdvance)
@@ -99,9 +98,9 @@ func (s *postgresStage) givesUp(t *testing.T, owner *harness.Person, done bool) 
 }
 
 // revokesUnknowing repeats a revocation that was not acknowledged. An acknowledged one holds.
-func (s *postgresStage) revokesUnknowing(t *testing.T, owner *harness.Person, done bool) {
+func (s *postgresStage) revokesUnknowing(t *testing.T, done bool) {
 	t.Helper()
-	tokens := s.connector.Connect(t, owner)
+	tokens := s.connector.Connect(t, s.owner)
 	s.relay.CutAt(Cut{At: ofRevocation, Done: done, Times: 1})
 	answer := s.connector.Revoke(t, tokens.RefreshToken)
 	s.wantsCut(t, ofRevocation)
@@ -113,17 +112,17 @@ func (s *postgresStage) revokesUnknowing(t *testing.T, owner *harness.Person, do
 }
 
 // consentsUnknowing approves again on the page that is still open: both approvals make one grant.
-func (s *postgresStage) consentsUnknowing(t *testing.T, owner *harness.Person, done bool) {
+func (s *postgresStage) consentsUnknowing(t *testing.T, done bool) {
 	t.Helper()
 	var before int
 	var attempt harness.Attempt
 	var page, refused harness.Page
 	for range consentsTried {
 		before, attempt = s.grants(t), s.connector.Begin()
-		page = owner.Consent(t, attempt.Query)
+		page = s.owner.Consent(t, attempt.Query)
 		s.relay.CutAt(Cut{At: ofConsent, Done: done, Times: 1})
 		var err error
-		if refused, err = trySubmit(t, owner, page.DecisionForm(t, "approve")); err != nil {
+		if refused, err = trySubmit(t, s.owner, page.DecisionForm(t, "approve")); err != nil {
 			t.Fatal(err)
 		}
 		s.wantsCut(t, ofConsent)

@@ -23,12 +23,8 @@ import (
 
 // A workload is the workspace of one round's clients and the work that was acknowledged there.
 type workload struct {
-	*harness.Product
-	harness.TestWorkspace
-	owner     *harness.Person
-	connector harness.Connector
-	app       harness.ConfidentialApp
-	form      string // path of a public form
+	site
+	form string // path of a public form
 
 	mu           sync.Mutex
 	current      []harness.Tokens // newest tokens of connections that lost no response
@@ -45,19 +41,14 @@ const submissionsOrigin = "https://www.canal-lane.example"
 
 func newWorkload(t *testing.T, p *harness.Product) *workload {
 	t.Helper()
-	ws := p.NewWorkspace(t)
 	w := &workload{
-		Product:       p,
-		TestWorkspace: ws,
-		owner:         p.Person(t, ws.Owner),
-		connector:     ws.Connector(t, harness.ReadProgrammes),
-		app:           ws.Confidential(t, "", harness.ReadProgrammes),
-		personal:      map[string]string{},
-		programmes:    map[string]string{},
-		submissions:   map[string]string{},
-		imports:       map[string]string{},
+		site:        siteOf(t, p),
+		personal:    map[string]string{},
+		programmes:  map[string]string{},
+		submissions: map[string]string{},
+		imports:     map[string]string{},
 	}
-	form := p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+	form := p.In(w.Workspace, w.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Lend a hand", "allowedOrigins": []string{submissionsOrigin},
 		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
 	}).Wants(t, http.StatusCreated).Object(t)
