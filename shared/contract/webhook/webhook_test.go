@@ -24,12 +24,11 @@ func TestCheckURL(t *testing.T) {
 	}
 	refused := []string{
 		"", "hooks.example.org", "http://hooks.example.invalid/", "//hooks.example.invalid/",
-		"https:hooks.example.invalid", "https:///x", "https://user@hooks.example.org/",
-		"https://:@hooks.example.org/", "https://@hooks.example.org/", "https://hooks.example.org/#part",
-		"https://hooks.example.org/#", "https://hooks.example.org:0/", "https://hooks.example.org:65536/",
-		"https://hooks.example.org:/", "https://hooks.example.org\\@a.b/", "https://hooks.example.org/a b",
-		"https://hooks..example.org/", "https://.example.org/", "https://a.example.invalid../",
-		"https://" + strings.Repeat("a", 64) + ".example.org/",
+		"https:hooks.example.invalid", "https:///x", "https://user@hooks.example.org/", "https://:@hooks.example.org/",
+		"https://@hooks.example.org/", "https://hooks.example.org/#part", "https://hooks.example.org/#",
+		"https://hooks.example.org:0/", "https://hooks.example.org:65536/", "https://hooks.example.org:/",
+		"https://hooks.example.org\\@a.b/", "https://hooks.example.org/a b", "https://hooks..example.org/",
+		"https://.example.org/", "https://a.example.invalid../", "https://" + strings.Repeat("a", 64) + ".example.org/",
 		"https://a.example.invalid/" + strings.Repeat("a", MaxURL), "https://hooks/", "https://resourceapi.:8443/",
 		"https://localhost/", "https://LOCALHOST/", "https://localhost./", "https://api.localhost/",
 		"https://localhost.localdomain/", "https://ⓛocalhost/", "https://%6cocalhost/", "https://127.0.0.1/",
@@ -40,10 +39,10 @@ func TestCheckURL(t *testing.T) {
 		"https://172.16.0.1/", "https://192.168.1.1/", "https://169.254.169.254/latest", "https://100.64.0.1/",
 		"https://224.0.0.1/", "https://255.255.255.255/", "https://192.0.2.1/", "https://[::1]/", "https://[::]/",
 		"https://[0:0:0:0:0:0:0:1]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/",
-		"https://[::ffff:8.8.8.8]/", "https://[::127.0.0.1]/", "https://[64:ff9b::7f00:1]/",
-		"https://[2002:7f00:1::]/", "https://[fe80::1%25lo]/", "https://[fc00::1]/", "https://[ff02::1]/",
-		"https://example.1/", "https://example.0x10/", "https://exam\u200bple.localhost/",
-		"https://hooks.example.org\t/", "https://hooks.example.org\r\n.x/", "https://127.0.0.1%00.example.invalid/",
+		"https://[::ffff:8.8.8.8]/", "https://[::127.0.0.1]/", "https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/",
+		"https://[fe80::1%25lo]/", "https://[fc00::1]/", "https://[ff02::1]/", "https://example.1/",
+		"https://example.0x10/", "https://exam\u200bple.localhost/", "https://hooks.example.org\t/",
+		"https://hooks.example.org\r\n.x/", "https://127.0.0.1%00.example.invalid/",
 	}
 	for _, text := range slices.Concat(accepted, refused) {
 		want := slices.Contains(accepted, text)

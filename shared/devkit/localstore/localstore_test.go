@@ -47,6 +47,14 @@ func startPostgres(t *testing.T, dir string) *Postgres {
 	return server
 }
 
+func startRedis(t *testing.T, options Options) *Redis {
+	t.Helper()
+	server, err := StartRedis(t.Context(), options)
+	must(t, err)
+	t.Cleanup(server.Stop)
+	return server
+}
+
 func query(t *testing.T, url, sql string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Long)
@@ -120,9 +128,7 @@ func TestPostgres_RequiresPassword(t *testing.T) {
 func TestPostgres_PauseAndResume(t *testing.T) {
 	t.Parallel()
 	server := startPostgres(t, tempDir(t))
-	connection, err := pgx.Connect(t.Context(), server.URL)
-	must(t, err)
-	defer func() { _ = connection.Close(context.Background()) }()
+	connection := connect(t, server.URL)
 	must(t, server.Pause())
 	answered := make(chan error, 1)
 	go func() { _, err := connection.Exec(context.Background(), "select 1"); answered <- err }()
@@ -228,9 +234,7 @@ func TestStartPostgres_RootNeedsReachableDirectory(t *testing.T) {
 
 func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
 	t.Parallel()
-	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
-	must(t, err)
-	t.Cleanup(server.Stop)
+	server := startRedis(t, Options{Dir: tempDir(t)})
 	ask := func(command, want string) {
 		t.Helper()
 		if got := redisAsk(t, server, command); got != want {
@@ -251,9 +255,7 @@ func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
 
 func TestRedis_VolatileWritesFileBeforeEachReply(t *testing.T) {
 	t.Parallel()
-	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t), Volatile: true})
-	must(t, err)
-	t.Cleanup(server.Stop)
+	server := startRedis(t, Options{Dir: tempDir(t), Volatile: true})
 	if got := redisAsk(t, server, "CONFIG GET appendfsync"); got != "*2|$11|appendfsync|$2|no" {
 		t.Errorf("appendfsync is %q, want no", got)
 	}
@@ -261,9 +263,7 @@ func TestRedis_VolatileWritesFileBeforeEachReply(t *testing.T) {
 
 func TestRedis_RequiresPassword(t *testing.T) {
 	t.Parallel()
-	server, err := StartRedis(t.Context(), Options{Dir: tempDir(t)})
-	must(t, err)
-	t.Cleanup(server.Stop)
+	server := startRedis(t, Options{Dir: tempDir(t)})
 	server.password = "another"
 	if server.ping() == nil {
 		t.Error("a wrong password was accepted")

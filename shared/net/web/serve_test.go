@@ -85,23 +85,17 @@ func anyListener(t *testing.T) listener {
 // would reuse it.
 func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	address, served := make(chan net.Addr, 1), make(chan error, 1)
 	begun := make(chan context.Context, 1)
-	log := slog.New(slog.DiscardHandler)
 	handler := Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun <- r.Context()
 		await.True(t, "the process is about to stop", func() bool { return Leaving(r.Context()) })
-	}), log, http.NotFoundHandler())
-	go func() {
-		config := Server{Address: "127.0.0.1:0", Notice: 100 * time.Millisecond}
-		served <- Serve(ctx, config, handler, log, func(a net.Addr) { address <- a })
-	}()
+	}), slog.New(slog.DiscardHandler), http.NotFoundHandler())
+	address, stop, served := serving(t, Server{Notice: 100 * time.Millisecond}, handler.ServeHTTP)
 	go func() {
 		<-begun
 		stop()
 	}()
-	response, err := http.Get("http://" + (<-address).String())
+	response, err := http.Get("http://" + address)
 	must(t, err)
 	_ = response.Body.Close()
 	if !response.Close {

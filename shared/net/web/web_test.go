@@ -99,24 +99,28 @@ func accepts(address string) bool {
 	return true
 }
 
-func TestServe_FinishesRequestsInFlight(t *testing.T) {
+// serving runs Serve with a handler until stop is called. served receives its error.
+func serving(t *testing.T, config Server, handler http.HandlerFunc) (address string, stop func(), served chan error) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
+	listens, served := make(chan net.Addr, 1), make(chan error, 1)
+	config.Address = "127.0.0.1:0"
+	log := slog.New(slog.DiscardHandler)
+	go func() { served <- Serve(ctx, config, handler, log, func(a net.Addr) { listens <- a }) }()
+	return (<-listens).String(), stop, served
+}
+
+func TestServe_FinishesRequestsInFlight(t *testing.T) {
 	entered := make(chan struct{})
-	address := make(chan net.Addr, 1)
-	served := make(chan error, 1)
-	go func() {
-		served <- Serve(ctx, Server{
-			Address: "127.0.0.1:0",
-		}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			close(entered)
-			for accepts(r.Host) { // until the shutdown has begun
-			}
-			_, _ = io.WriteString(w, "done")
-		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
-	}()
+	address, stop, served := serving(t, Server{}, func(w http.ResponseWriter, r *http.Request) {
+		close(entered)
+		for accepts(r.Host) { // until the shutdown has begun
+		}
+		_, _ = io.WriteString(w, "done")
+	})
 	answer := make(chan string, 1)
 	go func() {
-		response, err := http.Get("http://" + (<-address).String())
+		response, err := http.Get("http://" + address)
 		if err != nil {
 			answer <- err.Error()
 			return
@@ -130,24 +134,14 @@ func TestServe_FinishesRequestsInFlight(t *testing.T) {
 	if got := <-answer; got != "done" {
 		t.Errorf("request in flight: %s", got)
 	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	must(t, <-served)
 }
 
 // A request with both a length and chunks is the last of its connection: a proxy may take the following bytes
 // for part of it.
 func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	address, served := make(chan net.Addr, 1), make(chan error, 1)
 	var asked atomic.Int64
-	go func() {
-		served <- Serve(ctx, Server{
-			Address: "127.0.0.1:0",
-		}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }),
-			slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
-	}()
-	at := (<-address).String()
+	at, stop, served := serving(t, Server{}, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
 	second := "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 	length := fmt.Sprintf("Content-Length: %d\r\n", len("0\r\n\r\n"+second))
 	for first, want := range map[string]int64{
@@ -167,27 +161,17 @@ func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 		}
 	}
 	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	must(t, <-served)
 }
 
 func TestServe_GivesNotice(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	address := make(chan net.Addr, 1)
-	served, noticeOver := make(chan error, 1), make(chan time.Time)
-	config := Server{
-		Address: "127.0.0.1:0",
-		Notice:  time.Hour,
-		after:   func(time.Duration) <-chan time.Time { return noticeOver },
-	}
-	go func() {
-		served <- Serve(ctx, config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = fmt.Fprint(w, Leaving(r.Context()))
-		}), slog.New(slog.DiscardHandler), func(a net.Addr) { address <- a })
-	}()
-	url := "http://" + (<-address).String()
+	noticeOver := make(chan time.Time)
+	config := Server{Notice: time.Hour, after: func(time.Duration) <-chan time.Time { return noticeOver }}
+	address, stop, served := serving(t, config, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, Leaving(r.Context()))
+	})
+	url := "http://" + address
 	ask := func() (body string, closes bool) {
 		t.Helper()
 		response, err := http.Get(url)
@@ -208,9 +192,7 @@ func TestServe_GivesNotice(t *testing.T) {
 		t.Errorf("during the notice: leaving %s, closing %t", body, closes)
 	}
 	close(noticeOver)
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	must(t, <-served)
 	if response, err := http.Get(url); err == nil {
 		_ = response.Body.Close()
 		t.Error("response after the notice")

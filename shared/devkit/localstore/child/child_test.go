@@ -29,39 +29,31 @@ func shell(t *testing.T, script string) Spec {
 
 func TestStop_SendsPoliteSignalFirst(t *testing.T) {
 	t.Parallel()
-	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
-	c, err := Start(spec)
-	must(t, err)
-	waitForLog(t, spec.Log, "ready")
-	c.Stop(syscall.SIGTERM, await.Long)
-	if got := c.Outcome(); got != "script ended: bye" {
-		t.Errorf("outcome: %s", got)
-	}
-}
-
-func TestStop_ReachesPausedChild(t *testing.T) {
-	t.Parallel()
-	spec := shell(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
-	c, err := Start(spec)
-	must(t, err)
-	waitForLog(t, spec.Log, "ready")
-	must(t, c.Pause())
-	c.Stop(syscall.SIGTERM, await.Long)
-	if got := c.Outcome(); got != "script ended: bye" {
-		t.Errorf("outcome: %s", got)
-	}
-}
-
-func TestStop_KillsPausedChildThatIgnoresSignal(t *testing.T) {
-	t.Parallel()
-	spec := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.05; done`)
-	c, err := Start(spec)
-	must(t, err)
-	waitForLog(t, spec.Log, "ready")
-	must(t, c.Pause())
-	c.Stop(syscall.SIGTERM, 100*time.Millisecond)
-	if got := c.Outcome(); !strings.Contains(got, "killed") {
-		t.Errorf("outcome: %s", got)
+	const polite, deaf = `trap 'echo bye; exit 0' TERM`, `trap '' TERM`
+	for name, c := range map[string]struct {
+		trap   string
+		pause  bool
+		within time.Duration
+		want   string
+	}{
+		"running":                  {polite, false, await.Long, "script ended: bye"},
+		"paused":                   {polite, true, await.Long, "script ended: bye"},
+		"paused, ignores a signal": {deaf, true, 100 * time.Millisecond, "killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := shell(t, c.trap+`; echo ready; while :; do sleep 0.05; done`)
+			child, err := Start(spec)
+			must(t, err)
+			waitForLog(t, spec.Log, "ready")
+			if c.pause {
+				must(t, child.Pause())
+			}
+			child.Stop(syscall.SIGTERM, c.within)
+			if got := child.Outcome(); !strings.Contains(got, c.want) {
+				t.Errorf("outcome: %s, want %s", got, c.want)
+			}
+		})
 	}
 }
 
