@@ -54,8 +54,7 @@ func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers
 
 // A wrong password during a flood gets a 429 with Retry-After at once. It is not reported as an error of the server.
 func TestSignIn_FloodGets429(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	ada := site.Member()
 	for range 5 {
 		site.Passwords.Wrong(session.Caller{Email: ada.Email, Address: netip.MustParseAddr("192.0.2.1")})
@@ -71,8 +70,7 @@ func TestSignIn_FloodGets429(t *testing.T) {
 // A browser that has signed in to the account before gets the next slot, whatever the length of the queue and its
 // address.
 func TestSignIn_KnownBrowserGetsNextSlot(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	device := ""
@@ -94,9 +92,7 @@ func TestSignIn_KnownBrowserGetsNextSlot(t *testing.T) {
 	}()
 	<-refused // the browser replaced a queued caller
 	release()
-	if page := <-answer; page.Status != http.StatusSeeOther {
-		t.Errorf("%d", page.Status)
-	}
+	(<-answer).Wants(http.StatusSeeOther)
 	if n := strangers(); n > 1 { // the slot that the browser frees goes to a queued caller
 		t.Errorf("%d strangers were served first", n)
 	}

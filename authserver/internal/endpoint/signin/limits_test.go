@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
@@ -17,14 +18,11 @@ func attempt(site *browsertest.Server, from, email, password string) *browsertes
 }
 
 func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, bob := site.Member(), site.Member()
-	const thief, home, office = "192.0.2.1", "192.0.2.2", "2001:db8:1:2::1"
+	thief, home, office := apitest.NewAddress(), apitest.NewAddress(), "2001:db8:1:2::1"
 	for i := range 10 {
-		if page := attempt(site, thief, ada.Email, "wrong "+strconv.Itoa(i)); page.Status != http.StatusBadRequest {
-			t.Fatalf("attempt %d: %d", i+1, page.Status)
-		}
+		attempt(site, thief, ada.Email, "wrong "+strconv.Itoa(i)).As(i).Wants(http.StatusBadRequest)
 	}
 	for name, password := range map[string]string{"wrong": "wrong 11", "right": browsertest.Password} {
 		page := attempt(site, thief, ada.Email, password)
@@ -46,49 +44,30 @@ func TestSignIn_EleventhWrongPasswordPerAccountAndAddressIsRefused(t *testing.T)
 		"the owner with IPv6":           attempt(site, office, ada.Email, browsertest.Password),
 		"another account, same address": attempt(site, thief, bob.Email, browsertest.Password),
 	} {
-		if page.Status != http.StatusSeeOther {
-			t.Errorf("%s: %d", name, page.Status)
-		}
+		page.As(name).Wants(http.StatusSeeOther)
 	}
 }
 
 func TestSignIn_HundredAndFirstWrongPasswordPerAddressIsRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
-	const thief = "192.0.2.1"
+	thief := apitest.NewAddress()
 	for i := range 100 {
-		page := attempt(site, thief, fmt.Sprintf("guess-%d@example.org", i/5), "wrong")
-		if page.Status != http.StatusBadRequest {
-			t.Fatalf("attempt %d: %d", i+1, page.Status)
-		}
+		attempt(site, thief, fmt.Sprintf("guess-%d@example.org", i/5), "wrong").As(i).Wants(http.StatusBadRequest)
 	}
-	if page := attempt(site, thief, ada.Email, browsertest.Password); page.Status != http.StatusTooManyRequests {
-		t.Errorf("from the address: %d", page.Status)
-	}
-	if page := attempt(site, "192.0.2.2", ada.Email, browsertest.Password); page.Status != http.StatusSeeOther {
-		t.Errorf("from elsewhere: %d", page.Status)
-	}
+	attempt(site, thief, ada.Email, browsertest.Password).Wants(http.StatusTooManyRequests)
+	attempt(site, apitest.NewAddress(), ada.Email, browsertest.Password).Wants(http.StatusSeeOther)
 }
 
 func TestSignIn_WithoutRedisWrongPasswordsStillCount(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	ada := site.Member()
 	site.Redis.Stop()
 	for i := range 10 {
-		if page := attempt(site, "192.0.2.1", ada.Email, "wrong"); page.Status != http.StatusBadRequest {
-			t.Fatalf("attempt %d: %d", i+1, page.Status)
-		}
+		attempt(site, "192.0.2.1", ada.Email, "wrong").As(i).Wants(http.StatusBadRequest)
 	}
-	if page := attempt(site, "192.0.2.1", ada.Email, "wrong"); page.Status != http.StatusTooManyRequests {
-		t.Errorf("attempt 11: %d", page.Status)
-	}
-	if page := attempt(site, "192.0.2.2", ada.Email, browsertest.Password); page.Status != http.StatusSeeOther {
-		t.Errorf("the right password elsewhere: %d", page.Status)
-	}
+	attempt(site, "192.0.2.1", ada.Email, "wrong").Wants(http.StatusTooManyRequests)
+	attempt(site, apitest.NewAddress(), ada.Email, browsertest.Password).Wants(http.StatusSeeOther)
 	site.Wait(15*time.Minute + time.Second)
-	if page := attempt(site, "192.0.2.1", ada.Email, browsertest.Password); page.Status != http.StatusSeeOther {
-		t.Errorf("after 15 minutes: %d", page.Status)
-	}
+	attempt(site, "192.0.2.1", ada.Email, browsertest.Password).Wants(http.StatusSeeOther)
 }

@@ -14,15 +14,12 @@ import (
 )
 
 func TestSignIn_SetsProtectedCookie(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
 	browser := site.Browser()
 	answer := browser.Get("/login").
 		Send("/login", browsertest.Fields{"email": strings.ToUpper(ada.Email) + " ", "password": browsertest.Password})
-	if answer.Status != http.StatusSeeOther || answer.Location() != "/settings/user" {
-		t.Fatalf("%d to %q: %s", answer.Status, answer.Location(), answer.Text())
-	}
+	answer.Wants(http.StatusSeeOther).LeadsTo("/settings/user")
 	cookie := answer.Header.Get("Set-Cookie")
 	for _, want := range []string{"almoner=", "Path=/", "HttpOnly", "SameSite=Lax"} {
 		if !strings.Contains(cookie, want) {
@@ -32,22 +29,16 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	value := browser.Session()
 	sum := sha256.Sum256([]byte(value))
 	hash := base64.RawURLEncoding.EncodeToString(sum[:])
-	if n := site.Count(`select count(*) from account.sessions where token = $1`, value); n != 0 {
-		t.Error("the cookie itself is in the database")
-	}
-	if n := site.Count(`select count(*) from account.sessions where token = $1`, hash); n != 1 {
-		t.Errorf("%d rows with the cookie's hash", n)
-	}
-	if n := site.Count(`select count(*) from account.audit_events
-		where action = '`+audit.SignInSucceeded+`' and user_id = $1`, ada.ID); n != 1 {
-		t.Errorf("%d audit events", n)
-	}
+	site.CountIs(0, `select count(*) from account.sessions where token = $1`, value)
+	site.CountIs(1, `select count(*) from account.sessions where token = $1`, hash)
+	site.CountIs(1,
+		"select count(*) from account.audit_events where "+`action = '`+audit.SignInSucceeded+`' and user_id = $1`,
+		ada.ID)
 }
 
 // A browser that blocks cookies would come back to the sign-in page without a reason.
 func TestSignIn_WithoutCookiesSaysSo(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
 	form := site.Browser().Get("/login?return=/settings/apps").Form("/login")
 	form.Set("email", ada.Email)
@@ -57,18 +48,13 @@ func TestSignIn_WithoutCookiesSaysSo(t *testing.T) {
 		answer.Form("/login").Get("return") != "/settings/apps" {
 		t.Errorf("%d: %s", answer.Status, answer.Text())
 	}
-	if n := site.Count(`select count(*) from account.sign_ins`); n != 0 {
-		t.Errorf("%d sign-ins", n)
-	}
+	site.CountIs(0, `select count(*) from account.sign_ins where user_id = $1`, ada.ID)
 	form.Del("cookies") // not a page of this server
-	if answer := site.Browser().Post("/login", form); answer.Status != http.StatusSeeOther {
-		t.Errorf("a form that no page offered: %d", answer.Status)
-	}
+	site.Browser().Post("/login", form).Wants(http.StatusSeeOther)
 }
 
 func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
 	const home = "/settings/user"
 	for asked, want := range map[string]string{
@@ -90,31 +76,24 @@ func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
 		"/settings\r\nSet-Cookie: a=b":   home,
 		"/" + strings.Repeat("a", 20000): home,
 	} {
-		answer := site.Browser().
-			Post("/login", url.Values{"email": {ada.Email}, "password": {browsertest.Password}, "return": {asked}})
-		if answer.Status != http.StatusSeeOther || answer.Location() != want {
-			t.Errorf("return=%.40q: %d to %q, want %q", asked, answer.Status, answer.Location(), want)
-		}
+		site.Browser().Post("/login", url.Values{"email": {
+			ada.Email,
+		}, "password": {browsertest.Password}, "return": {asked}}).As(asked).Wants(http.StatusSeeOther).LeadsTo(want)
 	}
 	form := site.Browser().Get("/login?return=" + url.QueryEscape("//evil.example")).Form("/login")
 	if form.Get("return") != "" {
 		t.Errorf("the form carries %q", form.Get("return"))
 	}
-	if to := site.SignedIn(ada).Get("/login?return=//evil.example").Location(); to != home {
-		t.Errorf("a signed-in user is sent to %q", to)
-	}
+	site.SignedIn(ada).Get("/login?return=//evil.example").LeadsTo(home)
 }
 
 func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, gone := site.Member(), site.Member()
 	site.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
 	attempt := func(email, password string) (int, string) {
 		page := site.Browser().Get("/login").Send("/login", browsertest.Fields{"email": email, "password": password})
-		if strings.Contains(page.Body, password) {
-			t.Errorf("the password is on the page")
-		}
+		page.Omits(password)
 		if page.Form("/login").Get("email") != email {
 			t.Errorf("what was typed is lost: %q", page.Form("/login").Get("email"))
 		}
@@ -134,8 +113,7 @@ func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
 }
 
 func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	request := "/oauth/authorize?" + url.Values{
 		"client_id":    {app.ID.String()},
@@ -143,10 +121,8 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 	}.Encode()
 	for name, page := range map[string]*browsertest.Page{
 		"at first": site.Browser().Get(request),
-		"a wrong password": site.Browser().Get(request).Send("/login", browsertest.Fields{
-			"email":    "ada@example.org",
-			"password": "wrong",
-		}),
+		"a wrong password": site.Browser().Get(request).Send("/login",
+			browsertest.Fields{"email": "ada@example.org", "password": "wrong"}),
 		"a bad form":        site.Browser().Get(request).Send("/login", nil),
 		"another way to it": site.Browser().Get("/login?return=" + url.QueryEscape(request)),
 	} {
@@ -155,20 +131,15 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/oauth/authorize?client_id=x",
-		"/oauth/authorize?" + strings.Repeat("%", 9),
-		"/settings/apps",
+		"/oauth/authorize?client_id=x", "/oauth/authorize?" + strings.Repeat("%", 9), "/settings/apps",
 	} {
-		if page := site.Browser().Get("/login?return=" + url.QueryEscape(path)); page.Status != http.StatusOK ||
-			page.HasText("to continue to ") {
-			t.Errorf("%s: %d %s", path, page.Status, page.Text())
-		}
+		site.Browser().Get("/login?return=" + url.QueryEscape(path)).As(path).Wants(http.StatusOK).
+			Lacks("to continue to ")
 	}
 }
 
 func TestSignIn_BadFormIsShownAgain(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	for name, form := range map[string]url.Values{
 		"nothing":        {},
 		"no password":    {"email": {"ada@example.org"}},
@@ -181,20 +152,14 @@ func TestSignIn_BadFormIsShownAgain(t *testing.T) {
 		if page.Status != http.StatusBadRequest || len(page.Elements("form")) == 0 {
 			t.Errorf("%s: %d %s", name, page.Status, page.Text())
 		}
-		if strings.Contains(page.Body, "secret words") {
-			t.Errorf("%s: the password is on the page", name)
-		}
+		page.As(name).Omits("secret words")
 	}
-	if page := site.Browser().Post("/login", url.Values{
-		"email": {strings.Repeat("a", 70<<10)},
-	}); page.Status != http.StatusRequestEntityTooLarge {
-		t.Errorf("70 KiB: %d", page.Status)
-	}
+	site.Browser().Post("/login", url.Values{"email": {strings.Repeat("a", 70<<10)}}).
+		Wants(http.StatusRequestEntityTooLarge)
 }
 
 func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
 	good := url.Values{"email": {ada.Email}, "password": {browsertest.Password}}
 	for name, header := range map[string]http.Header{
@@ -206,14 +171,10 @@ func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
 		browser := site.SignedIn(ada)
 		browser.Headers = header
 		for _, path := range []string{"/login", "/logout"} {
-			if page := browser.Post(path, good); page.Status != http.StatusForbidden {
-				t.Errorf("%s: POST %s: %d", name, path, page.Status)
-			}
+			browser.Post(path, good).As(name, path).Wants(http.StatusForbidden)
 		}
 		browser.Headers = http.Header{}
-		if page := browser.Get("/login"); page.Status != http.StatusSeeOther {
-			t.Errorf("%s: the browser was signed out", name)
-		}
+		browser.Get("/login").As(name).Wants(http.StatusSeeOther)
 	}
 	for name, header := range map[string]http.Header{
 		"no headers":  {},
@@ -222,33 +183,22 @@ func TestSignIn_CrossOriginRequestsAreRefused(t *testing.T) {
 	} {
 		browser := site.Browser()
 		browser.Headers = header
-		if page := browser.Post("/login", good); page.Status != http.StatusSeeOther {
-			t.Errorf("%s: %d", name, page.Status)
-		}
+		browser.Post("/login", good).As(name).Wants(http.StatusSeeOther)
 	}
 }
 
 func TestSignOut_EndsCopiesOfTheCookie(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	stolen := site.Browser()
 	stolen.SetCookies(browser.Cookies())
-	if page := stolen.Get("/login"); page.Status != http.StatusSeeOther {
-		t.Fatal("the copy of the cookie does not work before the sign-out")
-	}
-	answer := browser.Post("/logout", url.Values{"return": {"/oauth/authorize?x=1"}})
-	if answer.Status != http.StatusSeeOther || answer.Location() != "/oauth/authorize?x=1" {
-		t.Fatalf("%d %q", answer.Status, answer.Location())
-	}
+	stolen.Get("/login").Wants(http.StatusSeeOther)
+	browser.Post("/logout", url.Values{"return": {"/oauth/authorize?x=1"}}).Wants(http.StatusSeeOther).
+		LeadsTo("/oauth/authorize?x=1")
 	for name, b := range map[string]*browsertest.Browser{"this browser": browser, "the copy": stolen} {
-		if page := b.Get("/login"); page.Status != http.StatusOK {
-			t.Errorf("%s is still signed in", name)
-		}
+		b.Get("/login").As(name).Wants(http.StatusOK)
 	}
-	if n := site.Count(`select count(*) from account.sign_ins
-		where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
-		t.Errorf("%d sign-ins ended", n)
-	}
+	site.CountIs(1, `select count(*) from account.sign_ins
+		where user_id = $1 and ended_at is not null`, ada.ID)
 }

@@ -8,8 +8,7 @@ import (
 )
 
 func TestSession_OutageIsNotSignedOut(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	ada := site.Member()
 	browser, stranger := site.SignedIn(ada), site.Browser()
 	restore := site.CutPostgres()
@@ -20,22 +19,15 @@ func TestSession_OutageIsNotSignedOut(t *testing.T) {
 		"a wrong one": stranger.Post("/login", map[string][]string{"email": {ada.Email}, "password": {"wrong"}}),
 		"a sign-out":  browser.Post("/logout", nil),
 	} {
-		if page.Status != http.StatusServiceUnavailable || page.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-		if !page.HasText("you were not signed out") || page.HasText("signed in") {
-			t.Errorf("%s: claims to know who is signed in: %s", name, page.Text())
-		}
+		page.As(name).Wants(http.StatusServiceUnavailable).HasHeader("Retry-After")
+		page.As(name).Says("you were not signed out").Lacks("signed in")
 	}
 	restore()
-	if page := browser.Get("/login"); page.Status != http.StatusSeeOther {
-		t.Errorf("the session is gone after the outage: %d", page.Status)
-	}
+	browser.Get("/login").Wants(http.StatusSeeOther)
 }
 
 func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	for name, sql := range map[string]string{
 		"ended elsewhere": `update account.sign_ins set ended_at = now() where user_id = $1`,
 		"expired":         `update account.sign_ins set expires_at = now() where user_id = $1`,
@@ -45,35 +37,25 @@ func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
 	} {
 		ada := site.Member()
 		browser := site.SignedIn(ada)
-		if page := browser.Get("/login"); page.Status != http.StatusSeeOther {
-			t.Fatalf("%s: not signed in at first", name)
-		}
+		browser.Get("/login").As(name).Wants(http.StatusSeeOther)
 		site.Fixture.Exec(sql, ada.ID)
-		if page := browser.Get("/login"); page.Status != http.StatusOK {
-			t.Errorf("%s: still signed in", name)
-		}
+		browser.Get("/login").As(name).Wants(http.StatusOK)
 	}
 }
 
 func TestSession_UseResetsIdleTime(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member()
 	browser := site.SignedIn(ada)
 	site.Fixture.Exec(
-		`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`,
-		ada.ID,
-	)
+		`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`, ada.ID)
 	browser.Get("/login")
-	if n := site.Count(`select count(*) from account.sign_ins
-		where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID); n != 1 {
-		t.Error("the use of the sign-in was not recorded")
-	}
+	site.CountIs(1, `select count(*) from account.sign_ins
+		where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID)
 }
 
 func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, bob := site.Member(), site.Member()
 	browser := site.SignedIn(ada)
 	before, session := browser.Cookies(), browser.Session()
@@ -81,13 +63,9 @@ func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
 	if after := browser.Session(); after == "" || after == session {
 		t.Error("the session's identifier is the same after the sign-in")
 	}
-	if n := site.Count(`select count(*) from account.sign_ins
-		where user_id = $1 and ended_at is not null`, ada.ID); n != 1 {
-		t.Error("the previous sign-in is still active")
-	}
+	site.CountIs(1, `select count(*) from account.sign_ins
+		where user_id = $1 and ended_at is not null`, ada.ID)
 	fixed := site.Browser()
 	fixed.SetCookies(before)
-	if page := fixed.Get("/login"); page.Status != http.StatusOK {
-		t.Error("the previous session is still active")
-	}
+	fixed.Get("/login").Wants(http.StatusOK)
 }
