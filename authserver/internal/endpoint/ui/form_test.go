@@ -33,20 +33,16 @@ func posted(site, path, body string) *http.Request {
 func TestUnavailable_KeepsWhatWasTyped(t *testing.T) {
 	page := unavailable(t, posted("same-origin", "/settings/user/name", "key=k&name=%3CAda%3E&boxes=1&boxes=2"))
 	for _, want := range []string{
-		`<form method="post" action="/settings/user/name"`,
-		`<input type="hidden" name="key" value="k">`,
-		`<input type="hidden" name="name" value="&lt;Ada&gt;">`,
-		`<input type="hidden" name="boxes" value="1">`,
-		`<input type="hidden" name="boxes" value="2">`,
-		"Try again",
+		`<form method="post" action="/settings/user/name"`, `<input type="hidden" name="key" value="k">`,
+		`<input type="hidden" name="name" value="&lt;Ada&gt;">`, `<input type="hidden" name="boxes" value="1">`,
+		`<input type="hidden" name="boxes" value="2">`, "Try again",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s in %s", want, page)
 		}
 	}
-	if page := unavailable(t, httptest.NewRequest("GET", "/settings/apps?a=1&b=2", nil)); !strings.Contains(
-		page, `href="/settings/apps?a=1&amp;b=2">Try again</a>`,
-	) {
+	if page := unavailable(t, httptest.NewRequest("GET", "/settings/apps?a=1&b=2", nil)); !strings.Contains(page,
+		`href="/settings/apps?a=1&amp;b=2">Try again</a>`) {
 		t.Error(page)
 	}
 }
@@ -76,9 +72,8 @@ func TestUnavailable_RepeatsNoSecret(t *testing.T) {
 			t.Error(page)
 		}
 	}
-	if page := unavailable(t, posted("same-origin", "/login/passkey", "answer=s3cret&x=1")); strings.Contains(
-		page, "Try again",
-	) {
+	if page := unavailable(t, posted("same-origin", "/login/passkey", "answer=s3cret&x=1")); strings.Contains(page,
+		"Try again") {
 		t.Error(page)
 	}
 }

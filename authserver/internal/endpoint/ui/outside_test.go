@@ -52,9 +52,7 @@ const ofClient = "/oauth/authorize?client_id=c&state=s"
 // Contract, section 4: no page whose form may end outside sends form-action, and the others keep it.
 func TestFormAction_IsAbsentWhereFormsMayEndOutside(t *testing.T) {
 	for _, to := range []string{
-		ofClient,
-		"/oauth//authorize?client_id=c",
-		"/settings/../oauth/authorize?client_id=c",
+		ofClient, "/oauth//authorize?client_id=c", "/settings/../oauth/authorize?client_id=c",
 		"/login?return=%2Foauth%2Fauthorize%3Fclient_id%3Dc",
 		"/login/again?return=%2Fsettings%2Fpasskeys%3Freturn%3D%252Foauth%252Fauthorize%253Fclient_id%253Dc",
 		"/login/upstream?return=/settings/user",

@@ -23,9 +23,7 @@ func approve(page *browsertest.Page) *browsertest.Page {
 // callback returns the query that the response sends to the callback.
 func callback(t *testing.T, page *browsertest.Page) url.Values {
 	t.Helper()
-	if page.Status != http.StatusSeeOther {
-		t.Fatalf("%d: %s", page.Status, page.Text())
-	}
+	page.Wants(http.StatusSeeOther)
 	to, err := url.Parse(page.Location())
 	if err != nil {
 		t.Fatal(err)
@@ -44,15 +42,13 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 }
 
 func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	answer := approve(site.SignedIn(ada).Get(request(connector(assistant), nil)))
+	answer := approve(site.SignedIn(ada).Get(request(connector(assistant))))
 	query := callback(t, answer)
 	if !strings.HasPrefix(answer.Location(), fixture.Callback+"?code=") || query.Get("state") != state ||
-		query.Get("iss") != browsertest.Issuer ||
-		len(query) != 3 {
+		query.Get("iss") != browsertest.Issuer || len(query) != 3 {
 		t.Errorf("sent to %s with %d parameters", fixture.Callback, len(query))
 	}
 	if strings.Contains(answer.Location(), "+") {
@@ -67,8 +63,7 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	}
 	g := issued.Grant
 	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID ||
-		g.WorkspaceID != site.Fixture.WorkspaceID ||
-		g.Resource != browsertest.Resource {
+		g.WorkspaceID != site.Fixture.WorkspaceID || g.Resource != browsertest.Resource {
 		t.Errorf("grant: %+v", g)
 	}
 	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {
@@ -77,27 +72,23 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 }
 
 func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
 	site.Fixture.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`, app.ID, []string{uri})
 	app.Redirects = []string{uri}
-	answer := approve(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil)))
+	answer := approve(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app))))
 	if !strings.HasPrefix(answer.Location(), uri+"&code=") {
 		t.Errorf("%d %.80s", answer.Status, answer.Location())
 	}
 }
 
 func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
 	first, second := callback(t, approve(page)), callback(t, approve(page))
-	if n := site.Count(`select count(*) from account.grants`); n != 1 {
-		t.Fatalf("%d grants", n)
-	}
+	site.Rows(1, "grants", "")
 	var refused *grant.Refusal
 	if _, err := redeem(site, app, first.Get("code"), ""); !errors.As(err, &refused) {
 		t.Errorf("the replaced code: %v", err)
@@ -106,27 +97,19 @@ func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 		t.Fatalf("the latest code: %v", err)
 	}
 	for name, answer := range map[string]*browsertest.Page{"approve": approve(page), "deny": deny(page)} {
-		if answer.Status != http.StatusConflict || answer.Location() != "" {
-			t.Errorf("%s after redemption: %d to %q", name, answer.Status, answer.Location())
-		}
+		answer.As(name).Wants(http.StatusConflict).LeadsTo("")
 	}
-	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
-		t.Error("the grant changed")
-	}
+	site.Rows(1, "grants", `state = 'active'`)
 }
 
 func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	requestPath := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	assistant := site.Fixture.Connector(browsertest.Resource, requestPath...)
-	page := site.SignedIn(ada).Get(request(connector(assistant), nil))
-	site.Fixture.Exec(
-		`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}'
-			where user_id = $1`,
-		ada.ID,
-	)
+	page := site.SignedIn(ada).Get(request(connector(assistant)))
+	site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}'
+			where user_id = $1`, ada.ID)
 	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
 	if err != nil {
 		t.Fatal(err)
@@ -137,17 +120,12 @@ func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 }
 
 func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
-	assistant := site.Fixture.Connector(
-		browsertest.Resource,
-		perm.ProgrammesRead,
-		perm.ProgrammesWrite,
-		perm.EngageReadForms,
-	)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite,
+		perm.EngageReadForms)
 	browser := site.SignedIn(ada)
-	page := browser.Get(request(connector(assistant), nil))
+	page := browser.Get(request(connector(assistant)))
 	if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != "all" {
 		t.Fatalf("preselected access: %v", access)
 	}
@@ -159,34 +137,26 @@ func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 	if issued.Grant.Permissions.Scope() != "programmes:read:programmes engage:read:forms" {
 		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
 	}
-	reading := browser.Get(request(connector(assistant), map[string]string{
-		"scope": "programmes:read:programmes",
-		"state": "another",
-	}))
+	reading := browser.Get(request(connector(assistant), "scope", "programmes:read:programmes", "state", "another"))
 	if reading.Form("/oauth/authorize").Has("access") {
 		t.Error("a choice is offered although the grant is read-only")
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	whole := browser.Get(request(confidential(app), nil))
+	whole := browser.Get(request(confidential(app)))
 	if whole.Form("/oauth/authorize").Has("access") {
 		t.Error("a choice is offered for a confidential client, which needs every required permission")
 	}
 	for name, p := range map[string]*browsertest.Page{"reading": reading, "confidential": whole} {
-		if answer := p.Send("/oauth/authorize", browsertest.Fields{
-			"decision": "approve",
-			"access":   "read",
-		}); answer.Status != http.StatusBadRequest {
-			t.Errorf("%s: a choice that was not on the page: %d", name, answer.Status)
-		}
+		p.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"}).As(name).
+			Wants(http.StatusBadRequest)
 	}
 }
 
 func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	page := browser.Get(request(confidential(app), nil))
+	page := browser.Get(request(confidential(app)))
 	code := callback(t, approve(page)).Get("code")
 	for name, secret := range map[string]string{
 		"code":     code,
@@ -202,33 +172,28 @@ func TestAuthorize_SecretsAreNotLogged(t *testing.T) {
 
 // The clock of the approving process does not move the grant's end (package grant, G4).
 func TestApproval_ProcessClockDoesNotMoveGrantEnd(t *testing.T) {
-	t.Parallel()
-	for what, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
-		site := browsertest.Own(t)
+	site := own(t)
+	for _, off := range []time.Duration{time.Hour, -2 * time.Hour} { // an hour ahead, then an hour behind
 		ada := site.Member(perm.ProgrammesRead)
 		assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 		person := site.SignedIn(ada)
 		site.Wait(off)
-		callback(t, approve(person.Get(request(connector(assistant), nil))))
+		callback(t, approve(person.Get(request(connector(assistant)))))
 		life := int(assistant.Kind.Traits().GrantLife.Seconds())
-		if n := site.Count(`select count(*) from account.grants
-			where ends_at between now() + make_interval(secs => $1 - 60)
-			and now() + make_interval(secs => $1)`, life); n != 1 {
-			t.Errorf("a clock that is an hour %s: %d grants end in 30 days by the store's clock, want 1", what, n)
-		}
+		site.Rows(1, "grants", `user_id = $2 and ends_at between now() + make_interval(secs => $1 - 60)
+			and now() + make_interval(secs => $1)`, life, ada.ID)
 	}
 }
 
 // After a revocation for reuse, the consent page preselects the user's former choice.
 func TestConsentPage_ProposesFormerChoice(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	browser := site.SignedIn(ada)
 	proposed := func(what, want string) {
 		t.Helper()
-		page := browser.Get(request(connector(app), nil))
+		page := browser.Get(request(connector(app)))
 		if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != want {
 			t.Errorf("%s: the page proposes %v, want %s", what, access, want)
 		}

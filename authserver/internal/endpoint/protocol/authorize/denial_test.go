@@ -15,24 +15,20 @@ func deny(page *browsertest.Page) *browsertest.Page {
 }
 
 func TestDenial_SendsAccessDenied(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))))
+	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))))
 	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer ||
 		query.Has("code") {
 		t.Errorf("%v", query)
 	}
-	if n := site.Count(`select count(*) from account.grants`); n != 0 {
-		t.Errorf("%d grants", n)
-	}
+	site.Rows(0, "grants", "")
 }
 
 func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
 	code := callback(t, approve(page)).Get("code")
 	if callback(t, deny(page)).Get("error") != "access_denied" {
 		t.Error("the denial was not sent")
@@ -45,10 +41,9 @@ func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 // The code is redeemed while a denial of the same page waits for the grant: the denial gets a 409 and does not end the
 // grant.
 func TestDenial_RacingRedemptionConflicts(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
 	approve(page)
 	redemption, err := site.Fixture.Owner.Begin(t.Context())
 	if err != nil {
@@ -56,7 +51,7 @@ func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	}
 	defer func() { _ = redemption.Rollback(context.WithoutCancel(t.Context())) }()
 	if _, err := redemption.Exec(t.Context(), `update account.grants
-		set state = 'active', generation = 1`); err != nil {
+		set state = 'active', generation = 1 where tenant_id = $1`, site.Fixture.WorkspaceID); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan *browsertest.Page)
@@ -68,10 +63,6 @@ func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	if err := redemption.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if denied := <-answer; denied.Status != http.StatusConflict || denied.Location() != "" {
-		t.Errorf("%d to %q", denied.Status, denied.Location())
-	}
-	if n := site.Count(`select count(*) from account.grants where state = 'active'`); n != 1 {
-		t.Error("the denial ended the grant")
-	}
+	(<-answer).Wants(http.StatusConflict).LeadsTo("")
+	site.Rows(1, "grants", `state = 'active'`)
 }

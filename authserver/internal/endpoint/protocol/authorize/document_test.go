@@ -17,30 +17,16 @@ import (
 )
 
 func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	second := site.Fixture.Workspace("Harbour Advice")
 	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	address := site.Clients.Client("/oauth/client", nil, web)
-	page := site.SignedIn(ada).Get(request(requestOf(address, web), nil))
-	if page.Status != http.StatusOK || !page.HasText("Riverside Food Bank") ||
-		!page.HasText("Harbour Advice Trust") ||
-		!page.HasText("From "+site.Clients.Name()) {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
+	page := site.SignedIn(ada).Get(request(requestOf(address, web)))
+	page.Wants(http.StatusOK, "Riverside Food Bank", "Harbour Advice Trust", "From "+site.Clients.Name())
 	consentPage := choose(page, second)
-	for _, words := range []string{
-		"Claude asks for access to Harbour Advice",
-		"From " + site.Clients.Name(),
-		"claude.ai",
-		"Add and change programmes",
-		"Choose another workspace",
-	} {
-		if !consentPage.HasText(words) {
-			t.Errorf("the consent page does not say %q: %d %s", words, consentPage.Status, consentPage.Text())
-		}
-	}
+	consentPage.Says("Claude asks for access to Harbour Advice", "From "+site.Clients.Name(), "claude.ai",
+		"Add and change programmes", "Choose another workspace")
 	query := callback(t, approve(consentPage))
 	if query.Get("state") != state || query.Get("iss") != browsertest.Issuer || query.Get("code") == "" {
 		t.Fatal(query)
@@ -54,14 +40,13 @@ func TestDocumentClient_GetsChosenWorkspace(t *testing.T) {
 
 func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectURI, resource string) grant.Grant {
 	t.Helper()
-	id, err := accesstoken.ClientID(address)
-	if err != nil {
-		t.Fatal(err)
+	terms := grant.CodeTerms{
+		ClientID:    clientOf(t, address, redirectURI).ID,
+		RedirectURI: redirectURI,
+		Resource:    resource,
+		Challenge:   challenge,
 	}
-	issued, err := site.Redeem(
-		credential.Secret(code),
-		grant.CodeTerms{ClientID: id, RedirectURI: redirectURI, Resource: resource, Challenge: challenge},
-	)
+	issued, err := site.Redeem(credential.Secret(code), terms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,24 +54,15 @@ func redeemedBy(t *testing.T, site *browsertest.Server, address, code, redirectU
 }
 
 func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
-	address := site.Clients.Client(
-		"/oauth/native",
-		map[string]any{"client_name": "Claude Code"},
-		"http://localhost/callback",
-		"http://127.0.0.1/callback",
-	)
+	site := shared(t)
+	address := site.Clients.Client("/oauth/native", map[string]any{"client_name": "Claude Code"},
+		"http://localhost/callback", "http://127.0.0.1/callback")
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for _, uri := range []string{
-		"http://localhost:54321/callback",
-		"http://127.0.0.1:1/callback",
-		"http://localhost/callback",
+		"http://localhost:54321/callback", "http://127.0.0.1:1/callback", "http://localhost/callback",
 	} {
-		page := choose(b.Get(request(requestOf(address, uri), nil)), site.Fixture.WorkspaceID)
-		if page.Status != http.StatusOK || !page.HasText("to an app on this computer") {
-			t.Fatalf("%s: %d %s", uri, page.Status, page.Text())
-		}
+		page := choose(b.Get(request(requestOf(address, uri))), site.Fixture.WorkspaceID)
+		page.Wants(http.StatusOK, "to an app on this computer")
 		answer := approve(page)
 		if code := callback(t, answer).Get("code"); !strings.HasPrefix(answer.Location(), uri+"?") ||
 			redeemedBy(t, site, address, code, uri, browsertest.Resource).ID == uuid.Nil {
@@ -94,53 +70,31 @@ func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 		}
 	}
 	for _, uri := range []string{
-		"http://localhost:54321/other",
-		"http://localhost:54321/callback?x=1",
-		"http://[::1]:1/callback",
-		"https://localhost:1/callback",
-		"http://localhost:1@evil.example/callback",
+		"http://localhost:54321/other", "http://localhost:54321/callback?x=1", "http://[::1]:1/callback",
+		"https://localhost:1/callback", "http://localhost:1@evil.example/callback",
 	} {
-		if page := b.Get(request(requestOf(address, uri), nil)); page.Status != http.StatusBadRequest ||
-			page.Location() != "" {
-			t.Errorf("%s: %d %s", uri, page.Status, page.Location())
-		}
+		b.Get(request(requestOf(address, uri))).Wants(http.StatusBadRequest).LeadsTo("")
 	}
 	registered := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	moved := request(
-		connector(registered),
-		map[string]string{"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1)},
-	)
-	if page := b.Get(moved); page.Status != http.StatusBadRequest {
-		t.Errorf("a registered client has any port: %d", page.Status)
-	}
+	moved := request(connector(registered), "redirect_uri", strings.Replace(fixture.Callback, "8090", "8091", 1))
+	b.Get(moved).Wants(http.StatusBadRequest)
 }
 
 func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
-		page := choose(
-			b.Get(
-				request(
-					requestOf(address, web),
-					map[string]string{
-						"resource": resource,
-						"state":    resource,
-						"scope":    " offline_access account:api:access programmes:read:programmes",
-					},
-				),
-			),
-			site.Fixture.WorkspaceID,
-		)
+		path := request(requestOf(address, web), "resource", resource, "state", resource,
+			"scope", " offline_access account:api:access programmes:read:programmes")
+		page := choose(b.Get(path), site.Fixture.WorkspaceID)
 		g := redeemedBy(t, site, address, callback(t, approve(page)).Get("code"), web, resource)
 		if g.Resource != resource || g.Permissions.Scope() != "programmes:read:programmes" {
 			t.Errorf("%s: %+v", resource, g)
 		}
 	}
 	for _, resource := range []string{"", browsertest.Issuer, browsertest.Issuer + "/mcp/", "https://evil.example/v1"} {
-		page := b.Get(request(requestOf(address, web), map[string]string{"resource": resource}))
+		page := b.Get(request(requestOf(address, web), "resource", resource))
 		if code := callback(t, page).Get("error"); code != "invalid_target" &&
 			(resource != "" || code != "invalid_request" && code != "invalid_target") {
 			t.Errorf("%q: %s", resource, code)
@@ -149,22 +103,17 @@ func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
 }
 
 func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	good := site.Clients.Client("/good", nil, web)
 	for name, c := range map[string]struct {
 		address, words string
 		status         int
 	}{
 		"secret": {
-			site.Clients.Client("/secret", map[string]any{"client_secret": "x"}, web),
-			"contains a client_secret",
-			400,
+			site.Clients.Client("/secret", map[string]any{"client_secret": "x"}, web), "contains a client_secret", 400,
 		},
 		"another address": {
-			site.Clients.Client("/other", map[string]any{"client_id": good}, web),
-			"does not exactly match",
-			400,
+			site.Clients.Client("/other", map[string]any{"client_id": good}, web), "does not exactly match", 400,
 		},
 		"not there":    {good + "/nothing", "404", 400},
 		"not served":   {"https://claude.example/oauth/client", "not on the list of allowed domains", 400},
@@ -175,26 +124,19 @@ func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 			"stranger": site.Browser(),
 			"member":   site.SignedIn(site.Member(perm.ProgrammesRead)),
 		} {
-			page := b.Get(request(requestOf(c.address, web), nil))
-			if page.Status != c.status || page.Location() != "" || !page.HasText(c.words) {
-				t.Errorf("%s, %s: %d %s", name, who, page.Status, page.Text())
-			}
+			b.Get(request(requestOf(c.address, web))).As(name, who).Wants(c.status, c.words).LeadsTo("")
 		}
 	}
 	site.Clients.Fail(http.StatusBadGateway)
-	page := site.Browser().Get(request(requestOf(good, web), nil))
-	if page.Status != http.StatusServiceUnavailable || page.Location() != "" || page.Header.Get("Retry-After") == "" ||
-		!page.HasText("does not respond") {
-		t.Errorf("metadata host fails: %d %s", page.Status, page.Text())
-	}
+	site.Browser().Get(request(requestOf(good, web))).Wants(http.StatusServiceUnavailable,
+		"does not respond").HasHeader("Retry-After").LeadsTo("")
 	if !strings.Contains(site.Log.String(), "status 502") {
 		t.Error("the log does not say why")
 	}
 }
 
 func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for path, c := range map[string]struct{ name, says string }{
 		"/plain":  {"Claude", "Choose a workspace for Claude"},
@@ -203,52 +145,36 @@ func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 		"/none":   {"", "Choose a workspace for " + site.Clients.Name()},
 	} {
 		address := site.Clients.Client(path, map[string]any{"client_name": c.name}, web)
-		if page := b.Get(request(requestOf(address, web), nil)); !page.HasText(c.says) ||
-			!page.HasText("From "+site.Clients.Name()) {
-			t.Errorf("%s: %s", path, page.Text())
-		}
+		b.Get(request(requestOf(address, web))).As(path).Says(c.says, "From "+site.Clients.Name())
 	}
 	address := site.Clients.Client("/plain", nil, web)
-	if page := site.Browser().Get(request(requestOf(address, web), nil)); !page.HasText(
-		"to continue to Claude (" + site.Clients.Name() + ")",
-	) {
-		t.Errorf("sign-in page: %s", page.Text())
-	}
+	site.Browser().Get(request(requestOf(address, web))).
+		Says("to continue to Claude (" + site.Clients.Name() + ")")
 }
 
 func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
-	b.Get(request(requestOf(address, web), nil))
+	b.Get(request(requestOf(address, web)))
 	id, err := accesstoken.ClientID(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := site.Count(`select count(*) from account.oauth_clients where id = $1`, id); n != 1 {
-		t.Fatalf("%d clients are stored", n)
-	}
-	if page := b.Get(request(requestOf(id.String(), web), nil)); page.Status != http.StatusBadRequest {
-		t.Errorf("%d %s", page.Status, page.Text())
-	}
+	site.CountIs(1, `select count(*) from account.oauth_clients where id = $1`, id)
+	b.Get(request(requestOf(id.String(), web))).Wants(http.StatusBadRequest)
 }
 
 func TestDocumentClient_DeletedWhilePageIsOpenIsRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	b := site.SignedIn(site.Member(perm.ProgrammesRead))
-	page := b.Get(request(requestOf(address, web), nil))
+	page := b.Get(request(requestOf(address, web)))
 	last := choose(page, site.Fixture.WorkspaceID)
 	site.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, address)
 	for _, answer := range []*browsertest.Page{
-		choose(page, site.Fixture.WorkspaceID),
-		approve(last),
-		b.Get(request(requestOf(address, web), nil)),
+		choose(page, site.Fixture.WorkspaceID), approve(last), b.Get(request(requestOf(address, web))),
 	} {
-		if answer.Status != http.StatusBadRequest || answer.Location() != "" {
-			t.Errorf("%d %s", answer.Status, answer.Text())
-		}
+		answer.Wants(http.StatusBadRequest).LeadsTo("")
 	}
 }

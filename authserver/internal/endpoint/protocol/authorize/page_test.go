@@ -1,7 +1,6 @@
 package authorize_test
 
 import (
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -18,13 +17,15 @@ const (
 	challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 )
 
-func request(fields map[string]string, changes map[string]string) string {
-	merged := maps.Clone(fields)
-	maps.Copy(merged, changes)
+// request returns the path of a request with changes, pairs of name and value: "" removes a parameter.
+func request(fields map[string]string, changes ...string) string {
 	query := url.Values{}
-	for name, value := range merged {
-		if value != "" {
-			query.Set(name, value)
+	for name, value := range fields {
+		query.Set(name, value)
+	}
+	for i := 0; i+1 < len(changes); i += 2 {
+		if query.Set(changes[i], changes[i+1]); changes[i+1] == "" {
+			query.Del(changes[i])
 		}
 	}
 	return "/oauth/authorize?" + query.Encode()
@@ -42,62 +43,48 @@ func connector(c client.Client) map[string]string {
 }
 
 func TestPage_UnknownClientOrAddressIsNeverRedirected(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	good := confidential(app)
 	for name, path := range map[string]string{
-		"no client":         request(good, map[string]string{"client_id": ""}),
-		"unknown client":    request(good, map[string]string{"client_id": "018f0000-0000-7000-8000-000000000000"}),
-		"not an identifier": request(good, map[string]string{"client_id": "\x00"}),
-		"no address":        request(good, map[string]string{"redirect_uri": ""}),
-		"another port": request(good, map[string]string{
-			"redirect_uri": strings.Replace(fixture.Callback, "8090", "8091", 1),
-		}),
-		"longer address":       request(good, map[string]string{"redirect_uri": fixture.Callback + "/x"}),
-		"upper case":           request(good, map[string]string{"redirect_uri": strings.ToUpper(fixture.Callback)}),
-		"a parameter twice":    request(good, nil) + "&state=again",
-		"an unknown one twice": request(good, nil) + "&x=1&x=2",
+		"no client":            request(good, "client_id", ""),
+		"unknown client":       request(good, "client_id", "018f0000-0000-7000-8000-000000000000"),
+		"not an identifier":    request(good, "client_id", "\x00"),
+		"no address":           request(good, "redirect_uri", ""),
+		"another port":         request(good, "redirect_uri", strings.Replace(fixture.Callback, "8090", "8091", 1)),
+		"longer address":       request(good, "redirect_uri", fixture.Callback+"/x"),
+		"upper case":           request(good, "redirect_uri", strings.ToUpper(fixture.Callback)),
+		"a parameter twice":    request(good) + "&state=again",
+		"an unknown one twice": request(good) + "&x=1&x=2",
 	} {
 		for who, browser := range map[string]*browsertest.Browser{
 			"stranger": site.Browser(), "member": site.SignedIn(site.Member(perm.ProgrammesRead)),
 		} {
-			page := browser.Get(path)
-			if page.Status != http.StatusBadRequest || page.Location() != "" {
-				t.Errorf("%s, %s: %d to %q", name, who, page.Status, page.Location())
-			}
+			browser.Get(path).As(name, who).Wants(http.StatusBadRequest).LeadsTo("")
 		}
 	}
 }
 
 func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	good := request(confidential(app), nil)
+	good := request(confidential(app))
 	for name, path := range map[string]string{
 		"good":     good,
-		"no state": request(confidential(app), map[string]string{"state": ""}),
-		"longest":  request(confidential(app), map[string]string{"state": strings.Repeat("ü", 1024)}),
+		"no state": request(confidential(app), "state", ""),
+		"longest":  request(confidential(app), "state", strings.Repeat("ü", 1024)),
 	} {
-		browser := site.Browser()
-		page := browser.Get(path)
-		if page.Status != http.StatusOK || page.Location() != "" || !page.HasText("Sign in") ||
-			!page.HasText(app.Name) {
-			t.Fatalf("%s: %d to %q: %s", name, page.Status, page.Location(), page.Text())
-		}
+		page := site.Browser().Get(path)
+		page.As(name).Wants(http.StatusOK, "Sign in", app.Name).LeadsTo("")
 		wrong := page.Send("/login", browsertest.Fields{"email": ada.Email, "password": "wrong"})
-		answer := wrong.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
-		if answer.Status != http.StatusSeeOther || answer.Location() != path {
-			t.Errorf("%s: %d to %q", name, answer.Status, answer.Location())
-		}
+		wrong.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password}).As(name).
+			Wants(http.StatusSeeOther).LeadsTo(path)
 	}
 }
 
 func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -105,50 +92,20 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 		path, code string
 		stateless  bool
 	}{
-		"no state": {request(confidential(app), map[string]string{"state": ""}), "invalid_request", true},
-		"state too long": {
-			request(confidential(app), map[string]string{"state": strings.Repeat("s", 2049)}),
-			"invalid_request",
-			true,
-		},
-		"response type": {
-			request(confidential(app), map[string]string{"response_type": "token"}),
-			"unsupported_response_type",
-			false,
-		},
+		"no state":       {request(confidential(app), "state", ""), "invalid_request", true},
+		"state too long": {request(confidential(app), "state", strings.Repeat("s", 2049)), "invalid_request", true},
+		"response type":  {request(confidential(app), "response_type", "token"), "unsupported_response_type", false},
 		"plain challenge": {
-			request(confidential(app), map[string]string{
-				"code_challenge":        challenge,
-				"code_challenge_method": "plain",
-			}),
-			"invalid_request",
-			false,
+			request(confidential(app), "code_challenge", challenge, "code_challenge_method", "plain"),
+			"invalid_request", false,
 		},
-		"no challenge": {
-			request(connector(assistant), map[string]string{"code_challenge": ""}),
-			"invalid_request",
-			false,
-		},
-		"no resource": {
-			request(connector(assistant), map[string]string{"resource": ""}),
-			"invalid_target",
-			false,
-		},
+		"no challenge": {request(connector(assistant), "code_challenge", ""), "invalid_request", false},
+		"no resource":  {request(connector(assistant), "resource", ""), "invalid_target", false},
 		"another resource": {
-			request(connector(assistant), map[string]string{"resource": browsertest.Issuer + "/mcp"}),
-			"invalid_target",
-			false,
+			request(connector(assistant), "resource", browsertest.Issuer+"/mcp"), "invalid_target", false,
 		},
-		"no permission at all": {
-			request(connector(assistant), map[string]string{"scope": "sudo"}),
-			"invalid_scope",
-			false,
-		},
-		"nothing left": {
-			request(connector(assistant), map[string]string{"scope": "engage:read:forms"}),
-			"invalid_scope",
-			false,
-		},
+		"no permission at all": {request(connector(assistant), "scope", "sudo"), "invalid_scope", false},
+		"nothing left":         {request(connector(assistant), "scope", "engage:read:forms"), "invalid_scope", false},
 	} {
 		page := browser.Get(c.path)
 		to, err := url.Parse(page.Location())
@@ -172,74 +129,42 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 }
 
 func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	page := browser.Get(request(connector(assistant), nil))
-	if page.Status != http.StatusOK {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
-	for _, words := range []string{
-		"Claude",
-		"Riverside Food Bank",
-		"Riverside Food Bank Trust",
-		ada.Email,
-		"See programmes",
-		"Read the names, summaries",
-		"Not included",
-		"Add and change programmes",
-		"An administrator of Riverside Food Bank",
-		"30 days",
-		"127.0.0.1:8090",
-		"You will be sent back to an app on this computer.",
-	} {
-		if !page.HasText(words) {
-			t.Errorf("the page does not say %q", words)
-		}
-	}
+	browser.Get(request(connector(assistant))).Wants(http.StatusOK, "Claude", "Riverside Food Bank",
+		"Riverside Food Bank Trust", ada.Email, "See programmes", "Read the names, summaries", "Not included",
+		"Add and change programmes", "An administrator of Riverside Food Bank", "30 days", "127.0.0.1:8090",
+		"You will be sent back to an app on this computer.")
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	if page := browser.Get(request(confidential(app), nil)); !page.HasText("90 days") ||
-		page.HasText("Not included") {
-		t.Errorf("confidential: %s", page.Text())
-	}
+	browser.Get(request(confidential(app))).Says("90 days").Lacks("Not included")
 }
 
 func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	browser := site.SignedIn(ada)
-	consent, settings := request(confidential(app), nil), "/settings/developers"
+	consent, settings := request(confidential(app)), "/settings/developers"
 	for _, path := range []string{consent, settings} {
-		if page := browser.Get(path); !page.HasText("workspace of Riverside Food Bank Trust") {
-			t.Errorf("%s: %s", path, page.Text())
-		}
+		browser.Get(path).As(path).Says("workspace of Riverside Food Bank Trust")
 	}
-	site.Fixture.Exec(`update account.organisations set name = 'Riverside Food Bank'`)
+	site.Fixture.Exec(`update account.organisations set name = 'Riverside Food Bank'
+		where id = (select organisation_id from account.tenants where id = $1)`, site.Fixture.WorkspaceID)
 	for _, path := range []string{consent, settings} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.HasText("workspace of Riverside") {
-			t.Errorf("%s: %s", path, page.Text())
-		}
+		browser.Get(path).As(path).Wants(http.StatusOK).Lacks("workspace of Riverside")
 	}
 	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	if page := browser.Get(settings); !page.HasText("Elsewhere Riverside Food Bank Switch workspace") {
-		t.Errorf("the choice: %s", page.Text())
-	}
-	site.Fixture.Exec(`update account.tenants set name = 'Elsewhere'`)
-	if page := browser.Get(settings); !page.HasText("Elsewhere (Elsewhere Trust)") ||
-		!page.HasText("Elsewhere (Riverside Food Bank)") {
-		t.Errorf("the choice of two workspaces with one name: %s", page.Text())
-	}
+	browser.Get(settings).Says("Elsewhere Riverside Food Bank Switch workspace")
+	site.Fixture.Exec(`update account.tenants set name = 'Elsewhere' where id = $1`, site.Fixture.WorkspaceID)
+	browser.Get(settings).Says("Elsewhere (Elsewhere Trust)", "Elsewhere (Riverside Food Bank)")
 }
 
 func TestConsentPage_SecurityHeaders(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app), nil))
+	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
 	for name, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; " +
 			"frame-ancestors 'none'; base-uri 'none'",
@@ -261,15 +186,13 @@ func TestConsentPage_SecurityHeaders(t *testing.T) {
 }
 
 func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	form := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize")
+	form := browser.Get(request(confidential(app))).Form("/oauth/authorize")
 	form.Set("decision", "approve")
 	for _, path := range []string{
-		request(confidential(app), nil),
-		request(confidential(app), nil) + "&" + form.Encode(),
+		request(confidential(app)), request(confidential(app)) + "&" + form.Encode(),
 		"/oauth/authorize?" + form.Encode(),
 	} {
 		if page := browser.Do(http.MethodHead, path, "", nil); page.Location() != "" || page.Body != "" {
@@ -277,71 +200,46 @@ func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 		}
 		browser.Get(path)
 	}
-	if n := site.Count(`select count(*) from account.grants`); n != 0 {
-		t.Errorf("%d grants", n)
-	}
+	site.Rows(0, "grants", "")
 }
 
 func TestConsentPage_RefusalNamesReason(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	reader, outsider, writer := site.Member(perm.ProgrammesRead), site.Stranger(), site.Member(perm.EngageReadForms)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	check := func(name string, who browsertest.Person, path string, words ...string) {
 		t.Helper()
 		page := site.SignedIn(who).Get(path)
-		if page.Status != http.StatusForbidden || page.Location() != "" {
-			t.Errorf("%s: %d to %q", name, page.Status, page.Location())
-		}
+		page.Wants(http.StatusForbidden).LeadsTo("")
 		for _, w := range append(words, who.Email) {
-			if !page.HasText(w) {
-				t.Errorf("%s: does not say %q: %s", name, w, page.Text())
-			}
+			page.Says(w)
 		}
 		if again := page.Form("/logout").Get("return"); again != path {
 			t.Errorf("%s: signing in as another user leads to %q", name, again)
 		}
 	}
-	check("not a member", outsider, request(confidential(app), nil), "not a member")
-	check("not a member, connector", outsider, request(connector(assistant), nil), "not a member")
-	check(
-		"a required permission missing",
-		reader,
-		request(confidential(app), nil),
-		"Add and change programmes",
-		"administrator",
-	)
-	check(
-		"nothing left for a connector",
-		writer,
-		request(connector(assistant), nil),
-		"See programmes",
-		"Add and change programmes",
-	)
+	check("not a member", outsider, request(confidential(app)), "not a member")
+	check("not a member, connector", outsider, request(connector(assistant)), "not a member")
+	check("a required permission missing", reader, request(confidential(app)), "Add and change programmes",
+		"administrator")
+	check("nothing left for a connector", writer, request(connector(assistant)), "See programmes",
+		"Add and change programmes")
 	site.Fixture.SetLLM(false)
-	check("connectors switched off", reader, request(connector(assistant), nil), "switched off", "administrator")
+	check("connectors switched off", reader, request(connector(assistant)), "switched off", "administrator")
 	lone, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	if page := site.SignedIn(reader).Get(request(confidential(lone), nil)); page.Status != http.StatusOK {
-		t.Errorf("confidential while connectors are off: %d", page.Status)
-	}
+	site.SignedIn(reader).Get(request(confidential(lone))).Wants(http.StatusOK)
 }
 
 func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	outsider, reader := site.Stranger(), site.Member(perm.ProgrammesRead)
 	for _, person := range []browsertest.Person{outsider, reader} {
 		site.Fixture.Join(elsewhere, person.ID, perm.ProgrammesRead, perm.ProgrammesWrite)
 	}
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := site.SignedIn(outsider).Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
-		!page.HasText("not a member") {
-		t.Errorf("a member of another workspace: %d", page.Status)
-	}
-	page := site.SignedIn(reader).Get(request(connector(assistant), nil))
-	if page.Status != http.StatusOK || !page.HasText("Not included") || page.HasText("Hillside Youth Club") {
-		t.Errorf("a member of both: %d %s", page.Status, page.Text())
-	}
+	site.SignedIn(outsider).Get(request(connector(assistant))).Wants(http.StatusForbidden, "not a member")
+	site.SignedIn(reader).Get(request(connector(assistant))).Wants(http.StatusOK, "Not included").
+		Lacks("Hillside Youth Club")
 }

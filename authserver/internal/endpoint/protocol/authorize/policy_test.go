@@ -13,8 +13,7 @@ import (
 )
 
 func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	site.LimitConnectors(
@@ -24,22 +23,11 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 			Days:        7,
 		},
 	)
-	page := ada.Get(request(connector(assistant), nil))
-	for _, words := range []string{
-		"7 days",
-		"Not allowed by the workspace's connector policy",
-		"Add and change programmes",
-		"in Settings, under Connectors",
-	} {
-		if page.Status != http.StatusOK || !page.HasText(words) {
-			t.Errorf("%d, without %q: %s", page.Status, words, page.Text())
-		}
-	}
-	if page.HasText("All permissions above") {
-		t.Error("two presets for one permission")
-	}
-	code := callback(t, approve(page)).Get("code")
-	issued, err := redeem(site, assistant, code, challenge)
+	page := ada.Get(request(connector(assistant)))
+	page.Wants(http.StatusOK, "7 days", "Not allowed by the workspace's connector policy", "Add and change programmes",
+		"in Settings, under Connectors")
+	page.Lacks("All permissions above")
+	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,15 +36,11 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 		t.Errorf("%v for %s", issued.Grant.Permissions, life)
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	if page := ada.Get(request(confidential(app), nil)); page.Status != http.StatusOK || page.HasText("policy") ||
-		!page.HasText("90 days") {
-		t.Errorf("the policy applies to a confidential client: %s", page.Text())
-	}
+	ada.Get(request(confidential(app))).Wants(http.StatusOK, "90 days").Lacks("policy")
 }
 
 func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
@@ -79,43 +63,29 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 		},
 	} {
 		site.LimitConnectors(workspace.DefaultConnectorPolicy())
-		open := ada.Get(request(connector(assistant), nil))
-		if open.Status != http.StatusOK {
-			t.Fatalf("%s: %d %s", name, open.Status, open.Text())
-		}
+		open := ada.Get(request(connector(assistant)))
+		open.As(name).Wants(http.StatusOK)
 		site.LimitConnectors(c.policy)
 		for when, page := range map[string]*browsertest.Page{
-			"before the page": ada.Get(request(connector(assistant), nil)),
+			"before the page": ada.Get(request(connector(assistant))),
 			"after the page":  approve(open),
 		} {
-			if page.Status != http.StatusForbidden || page.Location() != "" || !page.HasText(c.words) ||
-				!page.HasText("People who can manage API access") {
-				t.Errorf("%s, %s: %d %s", name, when, page.Status, page.Text())
-			}
+			page.As(name, when).Wants(http.StatusForbidden, c.words, "People who can manage API access").LeadsTo("")
 		}
-		if page := manager.Get(request(connector(assistant), nil)); page.Status != http.StatusForbidden ||
-			!page.HasText("Open the policy") {
-			t.Errorf("%s: page of a user who may change it: %s", name, page.Text())
-		}
+		manager.Get(request(connector(assistant))).As(name).Wants(http.StatusForbidden, "Open the policy")
 	}
-	if n := site.Count(`select count(*) from account.grants`); n != 0 {
-		t.Errorf("%d grants", n)
-	}
-	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt'`)
+	site.Rows(0, "grants", "")
+	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt' where id = $1`, assistant.ID)
 	site.LimitConnectors(workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30})
-	if page := ada.Get(request(connector(assistant), nil)); page.Status != http.StatusOK {
-		t.Errorf("allowed platform: %d %s", page.Status, page.Text())
-	}
+	ada.Get(request(connector(assistant))).Wants(http.StatusOK)
 }
 
 func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	code := callback(t, approve(ada.Get(request(connector(assistant), nil)))).Get("code")
-	another := map[string]string{"state": "another"}
-	second := callback(t, approve(ada.Get(request(connector(assistant), another)))).Get("code")
+	code := callback(t, approve(ada.Get(request(connector(assistant))))).Get("code")
+	second := callback(t, approve(ada.Get(request(connector(assistant), "state", "another")))).Get("code")
 	site.LimitConnectors(
 		workspace.ConnectorPolicy{
 			Platforms:   workspace.Platforms(),
@@ -129,8 +99,8 @@ func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 		t.Errorf("%+v %v", issued.Grant, err)
 	}
 	site.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
-	if _, err := redeem(site, assistant, second, challenge); err == nil || err.Error() == "" ||
-		site.Count(`select count(*) from account.grants where revoke_reason = $1`, grant.ByPolicy) != 2 {
-		t.Errorf("the code works although its platform is not allowed: %v", err)
+	if _, err := redeem(site, assistant, second, challenge); err == nil {
+		t.Error("the code works although its platform is not allowed")
 	}
+	site.Rows(2, "grants", "revoke_reason = $1", grant.ByPolicy)
 }

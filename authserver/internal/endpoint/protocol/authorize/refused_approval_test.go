@@ -9,18 +9,19 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestApproval_OnlyFromItsOwnSession(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	path := request(confidential(app), nil)
+	path := request(confidential(app))
 	browser := site.SignedIn(ada)
 	form := browser.Get(path).Form("/oauth/authorize")
 	form.Set("decision", "approve")
@@ -34,9 +35,7 @@ func TestApproval_OnlyFromItsOwnSession(t *testing.T) {
 		"no ticket":                browser.Post("/oauth/authorize", url.Values{"decision": {"approve"}}),
 		"the request alone":        browser.Post(path, url.Values{"decision": {"approve"}}),
 	} {
-		if answer.Status != http.StatusForbidden || answer.Location() != "" {
-			t.Errorf("%s: %d to %q", name, answer.Status, answer.Location())
-		}
+		answer.As(name).Wants(http.StatusForbidden).LeadsTo("")
 	}
 	for name, header := range map[string]http.Header{
 		"foreign origin": {"Origin": {"https://evil.example"}},
@@ -44,17 +43,11 @@ func TestApproval_OnlyFromItsOwnSession(t *testing.T) {
 		"null":           {"Origin": {"null"}},
 	} {
 		browser.Headers = header
-		if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusForbidden {
-			t.Errorf("%s: %d", name, answer.Status)
-		}
+		browser.Post("/oauth/authorize", form).As(name).Wants(http.StatusForbidden)
 	}
-	if n := site.Count(`select count(*) from account.grants`); n != 0 {
-		t.Fatalf("%d grants", n)
-	}
+	site.Rows(0, "grants", "")
 	browser.Headers = http.Header{}
-	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther {
-		t.Errorf("the session that opened the page: %d", answer.Status)
-	}
+	browser.Post("/oauth/authorize", form).Wants(http.StatusSeeOther)
 }
 
 func flip(text string) string {
@@ -64,11 +57,10 @@ func flip(text string) string {
 }
 
 func TestApproval_BadFormIsRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	ticket := browser.Get(request(confidential(app), nil)).Form("/oauth/authorize").Get("ticket")
+	ticket := browser.Get(request(confidential(app))).Form("/oauth/authorize").Get("ticket")
 	for name, form := range map[string]url.Values{
 		"no decision":       {"ticket": {ticket}},
 		"another decision":  {"ticket": {ticket}, "decision": {"Approve"}},
@@ -82,63 +74,40 @@ func TestApproval_BadFormIsRefused(t *testing.T) {
 		if name == "decision by query" {
 			path += "?decision=approve"
 		}
-		if answer := browser.Post(path, form); answer.Status != http.StatusBadRequest {
-			t.Errorf("%s: %d", name, answer.Status)
-		}
+		browser.Post(path, form).As(name).Wants(http.StatusBadRequest)
 	}
-	if answer := browser.Post("/oauth/authorize", url.Values{
-		"ticket": {strings.Repeat("a", 70<<10)},
-	}); answer.Status != http.StatusRequestEntityTooLarge {
-		t.Errorf("70 KiB: %d", answer.Status)
-	}
+	browser.Post("/oauth/authorize", url.Values{"ticket": {strings.Repeat("a", 70<<10)}}).
+		Wants(http.StatusRequestEntityTooLarge)
 	site.Wait(consent.TicketLife + time.Second)
-	if answer := browser.Post("/oauth/authorize", url.Values{
-		"ticket":   {ticket},
-		"decision": {"approve"},
-	}); answer.Status != http.StatusBadRequest {
-		t.Errorf("after an hour: %d", answer.Status)
-	}
-	if n := site.Count(`select count(*) from account.grants`); n != 0 {
-		t.Errorf("%d grants", n)
-	}
+	browser.Post("/oauth/authorize", url.Values{"ticket": {ticket}, "decision": {"approve"}}).
+		Wants(http.StatusBadRequest)
+	site.Rows(0, "grants", "")
 }
 
 // A user who was signed out or waited too long can open the request again from the error page.
 func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	user := site.Member(perm.ProgrammesRead)
-	requestPath := request(confidential(app), nil)
+	requestPath := request(confidential(app))
 	browser := site.SignedIn(user)
 	form := browser.Get(requestPath).Form("/oauth/authorize")
 	form.Set("decision", "approve")
-	again := func(answer *browsertest.Page) string {
-		t.Helper()
-		for _, link := range answer.Elements("a") {
-			if to := browsertest.Attribute(link, "href"); strings.HasPrefix(to, "/oauth/authorize?") {
-				return to
-			}
-		}
-		t.Fatalf("no link to the request: %d %s", answer.Status, answer.Text())
-		return ""
-	}
+	const again = "/oauth/authorize?"
 	signedOut := site.Browser()
 	if answer := signedOut.Post("/oauth/authorize", form); !answer.HasText("You are signed out") ||
-		!signedOut.Get(again(answer)).HasText("Sign in") {
+		!signedOut.Get(answer.Link(again)).HasText("Sign in") {
 		t.Errorf("signed out: %s", answer.Text())
 	}
 	elsewhere := site.SignedIn(user)
 	if answer := elsewhere.Post("/oauth/authorize", form); !answer.HasText("another session") ||
-		!elsewhere.Get(again(answer)).HasText(app.Name) {
+		!elsewhere.Get(answer.Link(again)).HasText(app.Name) {
 		t.Errorf("another session: %s", answer.Text())
 	}
 	site.Wait(consent.TicketLife + time.Second)
 	late := browser.Post("/oauth/authorize", form)
-	if !late.HasText("has expired") {
-		t.Errorf("late: %s", late.Text())
-	}
-	form = browser.Get(again(late)).Form("/oauth/authorize")
+	late.Says("has expired")
+	form = browser.Get(late.Link(again)).Form("/oauth/authorize")
 	form.Set("decision", "approve")
 	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther ||
 		!strings.Contains(answer.Location(), "state=") {
@@ -147,9 +116,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	long := browser.Get(requestPath + strings.Repeat("&", 9_000)) // longer than what the ticket stores
 	form = long.Form("/oauth/authorize")
 	form.Set("decision", "approve")
-	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther {
-		t.Errorf("a long request: %d", answer.Status)
-	}
+	browser.Post("/oauth/authorize", form).Wants(http.StatusSeeOther)
 	stranger := site.SignedIn(site.Member(perm.ProgrammesRead))
 	if answer := stranger.Post("/oauth/authorize", url.Values{
 		"ticket":   {flip(form.Get("ticket"))},
@@ -160,8 +127,7 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 }
 
 func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
 	for name, c := range map[string]struct {
 		kind   client.Kind
@@ -190,45 +156,37 @@ func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
 	} {
 		ada := site.Member(both...)
 		app, _ := site.Fixture.Confidential(both...)
-		path := request(confidential(app), nil)
+		path := request(confidential(app))
 		if c.kind == client.Connector {
 			app = site.Fixture.Connector(browsertest.Resource, both...)
-			path = request(connector(app), nil)
+			path = request(connector(app))
 		}
 		page := site.SignedIn(ada).Get(path)
 		c.change(ada.ID, app.ID)
-		answer := approve(page)
-		if answer.Status != c.status || answer.Location() != "" {
-			t.Errorf("%s lost: %d to %q", name, answer.Status, answer.Location())
-		}
-		if n := site.Count(`select count(*) from account.grants where client_id = $1`, app.ID); n != 0 {
-			t.Errorf("%s lost: %d grants", name, n)
-		}
+		approve(page).As(name).Wants(c.status).LeadsTo("")
+		site.Rows(0, "grants", `client_id = $1`, app.ID)
 		site.Fixture.SetLLM(true)
 	}
 }
 
 func TestConsent_UnavailableDuringStoreOutage(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	site := own(t, func(c *app.Config, _ string) { c.StoreWait = testkit.SilentStoreWait })
+	program, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	path := request(confidential(app), nil)
-	page := browser.Get(path)
-	site.Redis.Pause()
-	if answer := approve(page); answer.Status != http.StatusServiceUnavailable ||
-		answer.Header.Get("Retry-After") == "" {
-		t.Errorf("without Redis: %d", answer.Status)
+	path := request(confidential(program))
+	page := browser.Arranged(func() *browsertest.Page { return browser.Get(path) })
+	if err := site.Redis.Pause(); err != nil {
+		t.Fatal(err)
 	}
+	approve(page).As("without Redis").Wants(http.StatusServiceUnavailable).HasHeader("Retry-After")
 	site.Redis.Resume()
 	restore := site.CutPostgres()
 	for name, answer := range map[string]*browsertest.Page{"page": browser.Get(path), "approval": approve(page)} {
-		if answer.Status != http.StatusServiceUnavailable || answer.Location() != "" {
-			t.Errorf("%s without Postgres: %d", name, answer.Status)
-		}
+		answer.As(name).Wants(http.StatusServiceUnavailable).LeadsTo("")
 	}
 	restore()
-	if _, err := redeem(site, app, callback(t, approve(page)).Get("code"), ""); err != nil {
+	approved := browser.Arranged(func() *browsertest.Page { return approve(page) })
+	if _, err := redeem(site, program, callback(t, approved).Get("code"), ""); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
