@@ -35,6 +35,7 @@ func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 		"update":      `update account.audit_events set at = now() - interval '1 day'`,
 		"delete":      `delete from account.audit_events`,
 		"truncate":    `truncate account.audit_events`,
+		"drop":        `drop table account.grants`,
 		"new default": `alter table account.audit_events alter column at set default '2020-01-01'`,
 	} {
 		var refused *pgconn.PgError

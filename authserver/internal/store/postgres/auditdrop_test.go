@@ -54,25 +54,37 @@ func TestAuditMonths_OneMonthIsDroppedPerCall(t *testing.T) {
 	}
 }
 
+// notDroppedInUse checks that no month of a table is dropped while another session reads the table, that the drop waits
+// only a moment, and that a month is dropped afterwards.
+func (l *storeTest) notDroppedInUse(table, months, drop string) {
+	l.Helper()
+	before := l.count(months)
+	reader, err := pgx.Connect(l.Context(), l.fixture.Database.Owner)
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer func() { _ = reader.Close(context.WithoutCancel(l.Context())) }()
+	if _, err := reader.Exec(l.Context(), "begin; select count(*) from "+table); err != nil {
+		l.Fatal(err)
+	}
+	testkit.Quick(l, 900*time.Millisecond, func() { // the time for which it is locked
+		l.wantCount(-1, "records were dropped", drop)
+		l.wantCount(before, "months are left", months)
+	})
+	if _, err := reader.Exec(l.Context(), "rollback"); err != nil {
+		l.Fatal(err)
+	}
+	if n := l.count(drop); n < 0 || l.count(months) != before-1 {
+		l.Errorf("%d of %d months are left later", l.count(months), before)
+	}
+}
+
 // While another session reads the audit log, no month is dropped, and an insert waits only a moment.
 func TestAuditMonths_LogInUseIsNotDropped(t *testing.T) {
 	t.Parallel()
 	l := ownStoreTest(t)
 	l.pastMonths()
-	before := l.count(auditMonths)
-	reader, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := reader.Exec(t.Context(), "begin; select count(*) from account.audit_events"); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Quick(t, 900*time.Millisecond, func() { // the time for which it is locked
-		if n := l.count(dropMonth); n != -1 || l.count(auditMonths) != before {
-			t.Errorf("%d events were dropped, and %d of %d months are left", n, l.count(auditMonths), before)
-		}
-	})
+	l.notDroppedInUse("account.audit_events", auditMonths, dropMonth)
 }
 
 // Refusals that the default partition has more than once move to their month once.

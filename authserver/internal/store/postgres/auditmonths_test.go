@@ -100,9 +100,7 @@ func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
 	}
 	const here = `select count(*) from account.audit_events where action = 'grant.' || 'refused'
 		and tableoid::regclass::text like 'account.audit_events_2%'`
-	if n := l.count(here); n != 1 {
-		t.Errorf("%d refusals in this month's partition", n)
-	}
+	l.wantCount(1, "refusals in this month's partition", here)
 }
 
 // Events in the default partition move to their month when it is made.

@@ -127,9 +127,7 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Query{
 		GrantID: grants[0].ID,
 		GrantIn: grants[0].WorkspaceID,
-	}); err != nil ||
-		caller != nil ||
-		known == nil {
+	}); err != nil || caller != nil || known == nil {
 		t.Errorf("unknown caller: %+v %+v %v", caller, known, err)
 	}
 }

@@ -30,11 +30,7 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 			questions = append(
 				questions,
 				standing.Query{PATHash: token, WorkspaceID: workspaceID, Module: module},
-				standing.Query{
-					GrantID:     uuid.New(),
-					GrantIn:     g.WorkspaceID,
-					WorkspaceID: workspaceID,
-				},
+				standing.Query{GrantID: uuid.New(), GrantIn: g.WorkspaceID, WorkspaceID: workspaceID},
 				granted(g, "", workspaceID, module),
 				granted(g, "signing", workspaceID, module),
 				standing.Query{GrantID: g.ID, GrantIn: uuid.New(), WorkspaceID: workspaceID},

@@ -20,17 +20,14 @@ func (l *storeTest) recordStopped(
 	c client.Client, user *uuid.UUID, outcome connectionlog.Outcome, reason, request string,
 ) {
 	l.Helper()
-	err := l.RecordStopped(
-		l.Context(),
-		connectionlog.StoppedAttempt{
-			WorkspaceID: l.fixture.WorkspaceID,
-			ClientID:    c.ID,
-			UserID:      user,
-			Outcome:     outcome,
-			Reason:      reason,
-			RequestID:   request,
-		},
-	)
+	err := l.RecordStopped(l.Context(), connectionlog.StoppedAttempt{
+		WorkspaceID: l.fixture.WorkspaceID,
+		ClientID:    c.ID,
+		UserID:      user,
+		Outcome:     outcome,
+		Reason:      reason,
+		RequestID:   request,
+	})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -53,15 +50,6 @@ func (l *storeTest) attempts(c client.Client, limit int) []connectionlog.Attempt
 	return out
 }
 
-func (l *storeTest) count(query string, args ...any) int {
-	l.Helper()
-	var n int
-	if err := l.fixture.Owner.QueryRow(l.Context(), query, args...).Scan(&n); err != nil {
-		l.Fatal(err)
-	}
-	return n
-}
-
 // stops counts the stopped attempts of the workspace for which the condition is true.
 func (l *storeTest) stops(condition string) int {
 	l.Helper()
@@ -72,11 +60,8 @@ func (l *storeTest) stops(condition string) int {
 func TestConnectionLog_ListsGrantsAndStoppedAttempts(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
-	app, other := l.fixture.Connector(
-		"https://api.example.org/v1",
-		both...), l.fixture.Connector(
-		"https://api.example.org/v1",
-		both...)
+	app := l.fixture.Connector("https://api.example.org/v1", both...)
+	other := l.fixture.Connector("https://api.example.org/v1", both...)
 	l.recordStopped(app, nil, connectionlog.Refused, "a wrong address", "r-1")
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-2")
 	g := l.consented(app, 0)
@@ -90,17 +75,13 @@ func TestConnectionLog_ListsGrantsAndStoppedAttempts(t *testing.T) {
 	)
 	attempts := l.attempts(app, 10)
 	if len(attempts) != 2 || attempts[0].ID != g.ID || attempts[0].Outcome != connectionlog.Refused ||
-		attempts[0].Reason != "It is off." ||
-		attempts[0].RequestID != "r-3" ||
-		attempts[0].Person != "Ada Okafor" ||
-		!attempts[0].Taken[connectionlog.Exchanged] ||
+		attempts[0].Reason != "It is off." || attempts[0].RequestID != "r-3" ||
+		attempts[0].Person != "Ada Okafor" || !attempts[0].Taken[connectionlog.Exchanged] ||
 		attempts[0].Taken[connectionlog.Called] {
 		t.Errorf("%+v", attempts)
 	}
 	if last := attempts[len(attempts)-1]; last.Outcome != connectionlog.Refused || last.Reason != "a wrong address" ||
-		last.RequestID != "r-1" ||
-		last.Person != "" ||
-		last.Taken[connectionlog.Consented] {
+		last.RequestID != "r-1" || last.Person != "" || last.Taken[connectionlog.Consented] {
 		t.Errorf("%+v", last)
 	}
 	if none := l.attempts(other, 10); len(none) != 0 {
@@ -151,8 +132,7 @@ func TestRecordStopped_AnswerRemovesWaitingEntry(t *testing.T) {
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Denied, "no", "r-3")
 	l.recordStopped(app, &l.grant.UserID, connectionlog.Waiting, "waits", "r-4")
 	l.consented(app, 0)
-	if l.stops(`outcome = 'waiting'`) != 0 ||
-		len(l.attempts(app, 10)) != 3 {
+	if l.stops(`outcome = 'waiting'`) != 0 || len(l.attempts(app, 10)) != 3 {
 		t.Errorf("%+v", l.attempts(app, 10))
 	}
 }
@@ -168,8 +148,7 @@ func TestRecordStopped_AnonymousEntriesDoNotEvictMembers(t *testing.T) {
 	if n := l.stops(`user_id is null`); n != 50 {
 		t.Errorf("%d anonymous entries are stored", n)
 	}
-	if l.stops(`reason = 'anonymous 69'`) != 1 ||
-		l.stops(`user_id is not null`) != 1 {
+	if l.stops(`reason = 'anonymous 69'`) != 1 || l.stops(`user_id is not null`) != 1 {
 		t.Error("the latest anonymous entry or the member's entry is missing")
 	}
 }
@@ -231,13 +210,7 @@ func TestAskable_ExcludesPermissionsWithheldByPolicy(t *testing.T) {
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	g := l.consented(app, 0)
-	askable := func() (out []string) {
-		t.Helper()
-		if err := l.fixture.Owner.QueryRow(t.Context(), `select account.askable($1)`, g.ID).Scan(&out); err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
+	askable := func() []string { return l.texts(`select unnest(account.askable($1))`, g.ID) }
 	if got := askable(); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
@@ -257,13 +230,10 @@ func TestRecordStopped_NonMembersDoNotEvictMembers(t *testing.T) {
 	for i := range 70 {
 		l.recordStopped(app, &stranger, connectionlog.Refused, fmt.Sprint("reason ", i), "s")
 	}
-	if !slices.ContainsFunc(
-		l.attempts(app, 200),
-		func(w connectionlog.Attempt) bool { return w.Reason == "of a member" },
-	) {
+	ofMember := func(w connectionlog.Attempt) bool { return w.Reason == "of a member" }
+	if !slices.ContainsFunc(l.attempts(app, 200), ofMember) {
 		t.Error("a non-member's entries evicted a member's entry")
 	}
-	if n := l.count(`select count(*) from account.connection_stops where user_id = $1`, stranger); n != 0 {
-		t.Errorf("%d entries name the non-member", n)
-	}
+	l.wantCount(0, "entries name the non-member",
+		`select count(*) from account.connection_stops where user_id = $1`, stranger)
 }

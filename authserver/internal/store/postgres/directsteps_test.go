@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -87,16 +86,10 @@ func (l *storeTest) agrees(sql string) {
 	}
 	allowed := snapshot.Blocked() == grant.NotBlocked
 	for generation := range uint32(2) {
-		step := grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     l.grant.ID,
-			Nonce:       uuid.NewString(),
-			Generation:  generation + 1,
-			Hash:        hash(20),
-		}
 		if generation == 1 {
 			l.fixture.Exec(`update account.grants set state = 'active', generation = 1`)
 		}
+		step := l.step(uuid.NewString(), generation+1, hash(20))
 		result, err := l.directly(step)
 		if err != nil || (result == grant.Updated) != allowed {
 			l.Errorf("generation %d, Blocked %q: %v %v, after %s", generation+1, snapshot.Blocked(), result, err, sql)
@@ -113,15 +106,7 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 	l := newStoreTest(t)
 	ctx, own := t.Context(), l.grant
 	l.wantState(grant.Pending)(l.approve(ctx, own))
-	step := func(generation uint32) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     own.ID,
-			Nonce:       uuid.NewString(),
-			Generation:  generation,
-			Hash:        hash(30),
-		}
-	}
+	step := func(generation uint32) grant.Step { return l.step(uuid.NewString(), generation, hash(30)) }
 	for generation := uint32(1); generation <= 2; generation++ {
 		for _, sql := range [][2]string{
 			{
@@ -157,13 +142,7 @@ func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	for generation := uint32(1); generation <= 2; generation++ {
-		own := grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     l.grant.ID,
-			Nonce:       uuid.NewString(),
-			Generation:  generation,
-			Hash:        hash(40),
-		}
+		own := l.step(uuid.NewString(), generation, hash(40))
 		l.wantResult(grant.Updated)(l.directly(own))
 		l.wantResult(grant.Updated)(l.directly(own)) // G8
 		other := own
@@ -184,13 +163,8 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 	}
 	steps := make([]grant.Step, len(grants))
 	for i, g := range grants {
-		steps[i] = grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     g.ID,
-			Nonce:       uuid.NewString(),
-			Generation:  1,
-			Hash:        hash(byte(50 + i)),
-		}
+		steps[i] = l.step(uuid.NewString(), 1, hash(byte(50+i)))
+		steps[i].GrantID = g.ID
 	}
 	steps[1].GrantID = uuid.New()
 	taken, err := l.TakeDirectly(t.Context(), steps, l.grant.CodeBinding, l.grant.ClientID, l.grant.Resource)
@@ -213,14 +187,7 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	step := grant.Step{
-		WorkspaceID: l.fixture.WorkspaceID,
-		GrantID:     l.grant.ID,
-		Nonce:       uuid.NewString(),
-		Generation:  1,
-		Hash:        hash(60),
-		Began:       time.Now(),
-	}
+	step := l.fresh(1, hash(60))
 	if err := l.Revoke(t.Context(), l.grant.Key(), grant.CodeReused, "client:x", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -239,25 +206,15 @@ func TestDirectSteps_RaceAfterLostAdvanceHasWinner(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	step := func(generation uint32, nth byte) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     l.grant.ID,
-			Nonce:       uuid.NewString(),
-			Generation:  generation,
-			Hash:        hash(nth),
-			Began:       time.Now(),
-		}
-	}
-	l.wantResult(grant.Updated)(l.directly(step(1, 80)))
-	winner := step(3, 82) // generation 2 is lost
+	l.wantResult(grant.Updated)(l.directly(l.fresh(1, hash(80))))
+	winner := l.fresh(3, hash(82)) // generation 2 is lost
 	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {
 		t.Fatal(err)
 	}
 	l.wantResult(grant.Overtaken)(l.directly(winner))
 	winner.Nonce, winner.Hash = uuid.NewString(), hash(83)
 	l.wantResult(grant.Refused)(l.directly(winner))  // a second success of the generation
-	earlier := step(2, 81)                           // Redis was restored from an older copy
+	earlier := l.fresh(2, hash(81))                  // Redis was restored from an older copy
 	earlier.Began = winner.Began                     // it began before the revocation
 	l.wantResult(grant.Refused)(l.directly(earlier)) // a later generation succeeded
 }
@@ -268,7 +225,7 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	l := ownStoreTest(t)
 	l.Store = l.open(await.Long)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	began := time.Now()
+	racing := l.fresh(1, nil)
 	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -284,14 +241,8 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	var succeeded atomic.Int32
 	var group sync.WaitGroup
 	for i := range steps {
-		step := grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     l.grant.ID,
-			Nonce:       uuid.NewString(),
-			Generation:  1,
-			Hash:        hash(byte(70 + i)),
-			Began:       began,
-		}
+		step := racing
+		step.Nonce, step.Hash = uuid.NewString(), hash(byte(70+i))
 		group.Go(func() {
 			result, err := l.directly(step)
 			if err != nil {

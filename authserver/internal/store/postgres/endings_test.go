@@ -316,9 +316,8 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 	again := l.consented(l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead), 0)
 	fresh := standing.Query{PATHash: credential.Hash(l.fixture.Token(user, perm.ProgrammesRead).Reveal())}
 	l.endAll(all, grant.MembershipOver)
-	if n := l.count(`select count(*) from account.personal_access_tokens where revoked_at is null`); n != 1 {
-		t.Errorf("%d tokens are not revoked, want the one of the new membership", n)
-	}
+	l.wantCount(1, "tokens are not revoked, want the one of the new membership",
+		`select count(*) from account.personal_access_tokens where revoked_at is null`)
 	if s, err := l.Standing(t.Context(), fresh); err != nil || s.State != standing.Active ||
 		l.standingOf(again).State != standing.Active {
 		t.Error("a grant or token of the new membership was revoked", s.State, err)

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // pastEventMonths replaces events_earlier by the partitions of this month and the 3 before it, with an event for each
@@ -55,9 +53,8 @@ func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 	if n := l.count(eventMonths); n >= months {
 		t.Errorf("%d months are left of %d", n, months)
 	}
-	if n := l.count(dropEventMonth); n != -1 || l.count(keptEvents) != kept {
-		t.Errorf("%d events of a month were dropped that is not due", n)
-	}
+	l.wantCount(-1, "events of a month that is not due were dropped", dropEventMonth)
+	l.wantCount(kept, "events are kept", keptEvents)
 }
 
 // While another session reads events, no month is dropped, and an insert waits only a moment.
@@ -65,26 +62,7 @@ func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
 	t.Parallel()
 	l := ownStoreTest(t)
 	l.pastEventMonths()
-	before := l.count(eventMonths)
-	reader, err := pgx.Connect(t.Context(), l.fixture.Database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := reader.Exec(t.Context(), "begin; select count(*) from account.events"); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Quick(t, 900*time.Millisecond, func() { // the time for which it is locked
-		if n := l.count(dropEventMonth); n != -1 || l.count(eventMonths) != before {
-			t.Errorf("%d events were dropped, and %d of %d months are left", n, l.count(eventMonths), before)
-		}
-	})
-	if _, err := reader.Exec(t.Context(), "rollback"); err != nil {
-		t.Fatal(err)
-	}
-	if n := l.count(dropEventMonth); n < 0 || l.count(eventMonths) != before-1 {
-		t.Errorf("%d of %d months are left later", l.count(eventMonths), before)
-	}
+	l.notDroppedInUse("account.events", eventMonths, dropEventMonth)
 }
 
 // Events of two months are numbered in one order by concurrent readers, and a month refuses a sequence that it has.
@@ -116,14 +94,10 @@ func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
 	})
 	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence)
 		from account.events where tenant_id = $1`
-	if n := l.count(holes, l.grant.WorkspaceID); n != 0 {
-		t.Errorf("%d sequences are missing or were given twice", n)
-	}
+	l.wantCount(0, "sequences are missing or were given twice", holes, l.grant.WorkspaceID)
 	const numbered = `select count(*) from account.events
 		where tenant_id = $1 and created_at > now() - interval '30 days' and sequence is null`
-	if n := l.count(numbered, l.grant.WorkspaceID); n != 0 {
-		t.Errorf("%d events have no sequence", n)
-	}
+	l.wantCount(0, "events have no sequence", numbered, l.grant.WorkspaceID)
 	_, err := l.fixture.Owner.Exec(t.Context(), `insert into account.events (tenant_id, type, data, sequence)
 		select $1, 'x.y', '{}', 1000 from generate_series(1, 2)`, l.grant.WorkspaceID)
 	if err == nil {
@@ -160,8 +134,7 @@ func TestEventMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
 	if n, all := l.count(left), l.count(ahead); n != 6 || all != 7 {
 		t.Errorf("%d events in the last partition, %d in all", n, all)
 	}
-	if n := l.count(`select count(*) from account.months_of('account.events') p
-		where p.starts <= now() + interval '3 months' and p.ends > now() + interval '3 months'`); n != 1 {
-		t.Errorf("%d partitions of the third month after this one", n)
-	}
+	l.wantCount(1, "partitions of the third month after this one",
+		`select count(*) from account.months_of('account.events') p
+		where p.starts <= now() + interval '3 months' and p.ends > now() + interval '3 months'`)
 }

@@ -27,18 +27,10 @@ func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte
 func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
-	ctx, id := t.Context(), l.grant.ID
+	ctx := t.Context()
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
-	exchange := func(nonce string, b byte) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     id,
-			Nonce:       nonce,
-			Generation:  1,
-			Hash:        hash(b),
-		}
-	}
+	exchange := func(nonce string, b byte) grant.Step { return l.step(nonce, 1, hash(b)) }
 	l.cancel(exchange("not taken", 10))
 	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
@@ -48,14 +40,9 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
 
 	refresh := func(nonce string, b byte) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     id,
-			Nonce:       nonce,
-			Generation:  2,
-			Hash:        hash(b),
-			Former:      hash(12),
-		}
+		step := l.step(nonce, 2, hash(b))
+		step.Former = hash(12)
+		return step
 	}
 	l.cancel(refresh("not taken 2", 20))
 	l.wantResult(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
@@ -72,15 +59,7 @@ func TestG10_NonceIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	step := func(nonce string) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     l.grant.ID,
-			Nonce:       nonce,
-			Generation:  1,
-			Hash:        hash(10),
-		}
-	}
+	step := func(nonce string) grant.Step { return l.step(nonce, 1, hash(10)) }
 	l.cancel(step("first"))
 	for range 9 {
 		l.cancel(step("second"))
@@ -99,13 +78,8 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
 	}
-	step := grant.Step{
-		WorkspaceID: l.fixture.WorkspaceID,
-		GrantID:     l.grant.ID,
-		Generation:  2,
-		Hash:        hash(20),
-		Former:      hash(11),
-	}
+	step := l.step("", 2, hash(20))
+	step.Former = hash(11)
 	for i := range 10 {
 		step.Nonce = fmt.Sprint(i)
 		l.cancel(step)
@@ -125,18 +99,10 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
-	ctx, id := t.Context(), l.grant.ID
+	ctx := t.Context()
 	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
-	exchange := func(nonce string) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     id,
-			Nonce:       nonce,
-			Generation:  1,
-			Hash:        hash(11),
-		}
-	}
+	exchange := func(nonce string) grant.Step { return l.step(nonce, 1, hash(11)) }
 	for _, nonce := range []string{"a", "b"} {
 		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
 		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
@@ -151,14 +117,9 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("c"), binding))
 
 	refresh := func(nonce string) grant.Step {
-		return grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     id,
-			Nonce:       nonce,
-			Generation:  2,
-			Hash:        hash(12),
-			Former:      hash(11),
-		}
+		step := l.step(nonce, 2, hash(12))
+		step.Former = hash(11)
+		return step
 	}
 	for _, nonce := range []string{"d", "e"} {
 		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))

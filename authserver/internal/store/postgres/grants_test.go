@@ -112,28 +112,77 @@ func (l *storeTest) Activate(ctx context.Context, step grant.Step, binding []byt
 // activate and advance take a step whose nonce is derived from its hash: the same step has the same nonce.
 // activate redeems the code of l.grant.
 func (l *storeTest) activate(ctx context.Context, id uuid.UUID, b byte) (grant.UpdateResult, error) {
-	return l.Activate(ctx, grant.Step{
-		WorkspaceID: l.fixture.WorkspaceID,
-		GrantID:     id,
-		Nonce:       nonce(hash(b)),
-		Generation:  1,
-		Hash:        hash(b),
-	}, hash(1))
+	step := l.step(nonce(hash(b)), 1, hash(b))
+	step.GrantID = id
+	return l.Activate(ctx, step, hash(1))
 }
 
 func (l *storeTest) advance(
-	ctx context.Context,
-	id uuid.UUID,
-	generation uint32,
-	hash []byte,
+	ctx context.Context, id uuid.UUID, generation uint32, hash []byte,
 ) (grant.UpdateResult, error) {
-	return l.Advance(ctx, grant.Step{
+	step := l.step(nonce(hash), generation, hash)
+	step.GrantID = id
+	return l.Advance(ctx, step)
+}
+
+// step returns a step of l.grant to a generation whose token has this hash.
+func (l *storeTest) step(nonce string, generation uint32, token []byte) grant.Step {
+	return grant.Step{
 		WorkspaceID: l.fixture.WorkspaceID,
-		GrantID:     id,
-		Nonce:       nonce(hash),
+		GrantID:     l.grant.ID,
+		Nonce:       nonce,
 		Generation:  generation,
-		Hash:        hash,
-	})
+		Hash:        token,
+	}
+}
+
+// fresh is step with a new nonce, of a request that begins now.
+func (l *storeTest) fresh(generation uint32, token []byte) grant.Step {
+	step := l.step(uuid.NewString(), generation, token)
+	step.Began = time.Now()
+	return step
+}
+
+// count returns the number that a query yields, as the owner of the database.
+func (l *storeTest) count(query string, args ...any) int {
+	l.Helper()
+	var n int
+	if err := l.fixture.Owner.QueryRow(l.Context(), query, args...).Scan(&n); err != nil {
+		l.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// wantCount checks the number that a query yields. what says what it counts.
+func (l *storeTest) wantCount(want int, what, query string, args ...any) {
+	l.Helper()
+	if got := l.count(query, args...); got != want {
+		l.Errorf("got %d %s, want %d: %s %v", got, what, want, query, args)
+	}
+}
+
+// read returns the text that a query yields.
+func (l *storeTest) read(query string, args ...any) string {
+	l.Helper()
+	all := l.texts(query, args...)
+	if len(all) != 1 {
+		l.Fatalf("%d rows: %s", len(all), query)
+	}
+	return all[0]
+}
+
+// texts returns the rows of a query that yields one text each.
+func (l *storeTest) texts(query string, args ...any) []string {
+	l.Helper()
+	rows, err := l.fixture.Owner.Query(l.Context(), query, args...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		l.Fatal(err)
+	}
+	return all
 }
 
 func nonce(hash []byte) string { return hex.EncodeToString(hash[:4]) }
@@ -180,15 +229,7 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 		t.Errorf("%+v %v", stored, err)
 	}
 	l.wantResult(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the previous approval
-	l.wantResult(grant.Updated)(
-		l.Activate(t.Context(), grant.Step{
-			WorkspaceID: l.fixture.WorkspaceID,
-			GrantID:     l.grant.ID,
-			Nonce:       "n",
-			Generation:  1,
-			Hash:        hash(11),
-		}, hash(2)),
-	)
+	l.wantResult(grant.Updated)(l.Activate(t.Context(), l.step("n", 1, hash(11)), hash(2)))
 	l.wantState(grant.Active)(l.approve(t.Context(), second))
 	l.events(audit.GrantConsented, 2)
 }
@@ -262,11 +303,8 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	l := newStoreTest(t)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key())
-	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member ||
-		!snapshot.LLMEnabled ||
-		snapshot.UserDisabled ||
-		!snapshot.Held.Has(perm.ProgrammesRead) ||
-		snapshot.Now.IsZero() {
+	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member || !snapshot.LLMEnabled ||
+		snapshot.UserDisabled || !snapshot.Held.Has(perm.ProgrammesRead) || snapshot.Now.IsZero() {
 		t.Errorf("%+v %v", snapshot, err)
 	}
 	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, grant.Key{})
@@ -276,22 +314,6 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.Key())
 	if err != nil || snapshot.Client != nil || snapshot.Grant == nil {
 		t.Errorf("%+v %v", snapshot, err)
-	}
-}
-
-func TestAudit_RoleCannotRewriteLog(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	for _, sql := range []string{
-		`update account.audit_events set action = 'nothing'`,
-		`delete from account.audit_events`,
-		`truncate account.audit_events`,
-		`drop table account.grants`,
-	} {
-		if err := l.Try(t.Context(), sql); err == nil {
-			t.Errorf("the service's role can run: %s", sql)
-		}
 	}
 }
 

@@ -106,10 +106,8 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 	for range 4 {
 		_ = m.invites(sam, fmt.Sprintf("%s@example.org", uuid.NewString()))
 	}
-	if n := m.count(`select count(*) from account.invitation_messages
-		where sent_at < now() - interval '1 day'`); n != 0 {
-		t.Errorf("%d old messages are stored", n)
-	}
+	m.wantCount(0, "old messages are stored", `select count(*) from account.invitation_messages
+		where sent_at < now() - interval '1 day'`)
 }
 
 // open returns the open invitation of an address, and when it expires.

@@ -299,12 +299,8 @@ func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
 	for i := range 5 {
-		sam := m.fixture.User("sam-" + uuid.NewString() + "@example.org")
-		var email string
-		if err := m.fixture.Owner.QueryRow(m.Context(), `select email from account.users where id = $1`, sam).
-			Scan(&email); err != nil {
-			t.Fatal(err)
-		}
+		email := anAddress("sam")
+		sam := m.fixture.User(email)
 		o := m.offer(m.invited(inviter, email))
 		races := map[int]func() error{
 			0: func() error { return m.accept(o, sam) },
@@ -370,8 +366,7 @@ func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
 		func() error { _, err := m.Remove(m.Context(), admin, inviter.UserID); return err },
 	)
 	joined := m.count(`select count(*) from account.memberships where user_id = $1`, sam) == 1
-	if errs[1] != nil || joined != (errs[0] == nil) ||
-		(!joined && !errors.Is(errs[0], membership.ErrNoInvitation)) {
+	if errs[1] != nil || joined != (errs[0] == nil) || (!joined && !errors.Is(errs[0], membership.ErrNoInvitation)) {
 		t.Errorf("joined %v: %v", joined, errs)
 	}
 }
@@ -429,10 +424,9 @@ func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
 		err, membership.ErrMember) {
 		t.Errorf("a member is invited: %v", err)
 	}
-	if n := m.count(`select count(*) from account.audit_events where user_id = $1 and action = $2
-		and detail ->> 'invited_by' = $3`, sam, audit.MemberAdded, inviter.UserID.String()); n != 1 {
-		t.Errorf("%d events of the acceptance", n)
-	}
+	m.wantCount(1, "events of the acceptance",
+		`select count(*) from account.audit_events where user_id = $1 and action = $2
+		and detail ->> 'invited_by' = $3`, sam, audit.MemberAdded, inviter.UserID.String())
 	if text := m.count(`select count(*) from account.invitations where token_hash::text like '%alm_inv%'`); text != 0 {
 		t.Error("a token is stored")
 	}

@@ -120,13 +120,8 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 
 func (l *storeTest) events(action string, want int) {
 	l.Helper()
-	var n int
-	err := l.fixture.Owner.QueryRow(l.Context(), `select count(*) from account.audit_events where action = $1
-		and tenant_id = $2`, action, l.fixture.WorkspaceID).
-		Scan(&n)
-	if err != nil || n != want {
-		l.Errorf("%s: %d events %v, want %d", action, n, err, want)
-	}
+	l.wantCount(want, "events", `select count(*) from account.audit_events where action = $1 and tenant_id = $2`,
+		action, l.fixture.WorkspaceID)
 }
 
 func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
@@ -199,13 +194,8 @@ func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
 func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
 	t.Parallel()
 	l := newStoreTest(t)
-	first, second := policyOf(
-		3,
-		[]workspace.Platform{workspace.Claude},
-		both...), policyOf(
-		5,
-		[]workspace.Platform{workspace.Claude},
-		both...)
+	claude := []workspace.Platform{workspace.Claude}
+	first, second := policyOf(3, claude, both...), policyOf(5, claude, both...)
 	replace := func(seen, wanted workspace.ConnectorPolicy) error {
 		_, err := l.ReplaceConnectorPolicy(t.Context(), l.fixture.WorkspaceID, seen.Digest(), wanted, audit.Event{
 			WorkspaceID: &l.fixture.WorkspaceID,
@@ -250,13 +240,9 @@ func TestP2_ConcurrentApprovalDoesNotExceedStricterPolicy(t *testing.T) {
 		}
 		group.Go(func() { l.limit(narrow) })
 		group.Wait()
-		var wider int
-		err := l.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.grants
+		l.wantCount(0, "grants exceed the policy", `select count(*) from account.grants
 			where tenant_id = $1 and state <> 'revoked' and (permissions <> '{programmes:read:programmes}'
-			or ends_at > now() + interval '1 day')`, l.fixture.WorkspaceID).Scan(&wider)
-		if err != nil || wider > 0 {
-			t.Fatalf("%d grants exceed the policy, %v", wider, err)
-		}
+			or ends_at > now() + interval '1 day')`, l.fixture.WorkspaceID)
 		l.limit(wide)
 	}
 }

@@ -20,20 +20,11 @@ func (l *storeTest) proving() map[string]session.Proof {
 	l.Helper()
 	key, user := uuid.New(), l.grant.UserID
 	l.fixture.Exec(`update account.users set password_hash = 'hash' where id = $1`, user)
-	l.fixture.Exec(
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
-			backup_eligible,
-		backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
-		key,
-		user,
-		key[:],
-	)
-	l.fixture.Exec(
-		`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`,
-		issuer,
-		user.String(),
-		user,
-	)
+	l.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+			transports, backup_eligible, backed_up)
+		values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`, key, user, key[:])
+	l.fixture.Exec(`insert into account.identities (issuer, subject, user_id) values ($1, $2, $3)`, issuer,
+		user.String(), user)
 	return map[string]session.Proof{
 		"password": {Method: session.Password, PasswordHash: "hash"},
 		"passkey":  {Method: session.Passkey, PasskeyID: key},
@@ -180,13 +171,10 @@ func TestAllowed_EndedSignInCannotWrite(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	var left int
-	err = l.fixture.Owner.QueryRow(ctx, `select (select count(*) from account.passkeys where user_id = $1) +
+	l.wantCount(3, "of passkey, account and other sign-in are left",
+		`select (select count(*) from account.passkeys where user_id = $1) +
 		(select count(*) from account.identities where user_id = $1) +
-		(select count(*) from account.sign_ins where user_id = $1 and ended_at is null)`, user).Scan(&left)
-	if err != nil || left != 3 {
-		t.Errorf("%d of passkey, account and other sign-in are left, %v, want 3", left, err)
-	}
+		(select count(*) from account.sign_ins where user_id = $1 and ended_at is null)`, user)
 }
 
 // No authorization, the zero one and that of the zero actor allow nothing.

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -57,13 +58,11 @@ func (l *storeTest) reopen(refreshes credential.Secret) {
 	l.Cleanup(l.Store.Close)
 }
 
-// Only refreshes use the role for refreshes. The use of a code must be durable (G1), so it uses the other role.
-func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
-	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
-	t.Parallel()
-	l := ownStoreTest(t)
-	l.reopen(l.refreshRole("almoner_test_refreshes"))
-	l.asOwner(
+// notesCommits notes each commit of a change of a grant. The settings are read at the commit itself: a deferred trigger
+// runs after the statement, just before the transaction ends.
+func (l *storeTest) notesCommits() {
+	l.Helper()
+	for _, sql := range []string{
 		`create table account.commits (generation integer, state text, by name, waits text)`,
 		`create function account.note_commit() returns trigger language plpgsql security definer as $$
 		begin
@@ -73,39 +72,48 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 		end $$`,
 		`create constraint trigger note_commit after insert or update on account.grants deferrable initially deferred
 			for each row execute function account.note_commit()`,
-	)
-	if err := l.PingRefreshes(t.Context()); err != nil || !l.HasRefreshPool() {
-		t.Fatalf("%v, own pool: %t", err, l.HasRefreshPool())
+	} {
+		l.fixture.Exec(sql)
 	}
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
-	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
-	step := grant.Step{WorkspaceID: l.fixture.WorkspaceID, GrantID: l.grant.ID, Generation: 3, Hash: hash(3)}
-	step.Nonce = nonce(step.Hash)
-	l.wantResult(grant.Updated)(l.directly(step))
-	if snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); err != nil ||
-		snapshot.Grant.Generation != 3 {
-		t.Errorf("%+v %v", snapshot.Grant, err)
-	}
-	if err := l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := l.fixture.Owner.Query(t.Context(), `
-		select state || ' ' || generation || ' ' || (by = 'almoner_test_refreshes') || ' ' || waits
-		from account.commits`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	want := []string{
-		"pending 0 false on",
-		"active 1 false on",
-		"active 2 true off",
-		"active 3 true off",
-		"revoked 3 false on",
-	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q %v, want %q", got, err, want)
+}
+
+// Only refreshes use the role for refreshes, if there is one. The use of a code must be durable (G1), so it uses the
+// other role. Only the commits of refreshes do not wait for the disk.
+func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
+	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		l := ownStoreTest(t)
+		if own {
+			l.reopen(l.refreshRole("almoner_test_refreshes"))
+		}
+		l.notesCommits()
+		if err := l.PingRefreshes(t.Context()); err != nil || l.HasRefreshPool() != own {
+			t.Fatalf("%v, own pool: %t, want %t", err, l.HasRefreshPool(), own)
+		}
+		l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+		l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+		l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
+		l.wantResult(grant.Updated)(l.directly(l.step("direct", 3, hash(3))))
+		if snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); err != nil ||
+			snapshot.Grant.Generation != 3 {
+			t.Errorf("%+v %v", snapshot.Grant, err)
+		}
+		if err := l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil); err != nil {
+			t.Fatal(err)
+		}
+		got := l.texts(`select state || ' ' || generation || ' ' || (by = 'almoner_test_refreshes') || ' ' || waits
+			from account.commits`)
+		want := []string{
+			"pending 0 false on",
+			"active 1 false on",
+			fmt.Sprintf("active 2 %t off", own),
+			fmt.Sprintf("active 3 %t off", own),
+			"revoked 3 false on",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("own pool %t: got %q, want %q", own, got, want)
+		}
 	}
 }
 

@@ -259,9 +259,7 @@ func TestRetention_ZeroKeepsForEver(t *testing.T) {
 	r := l.Retention(postgres.RetentionPeriods{})
 	l.grantEnding("active", time.Now().Add(-9999*day))
 	deletes(t, r, "ended grants", 0)
-	if n := l.count(`select count(*) from account.grants`); n != 1 {
-		t.Errorf("%d grants", n)
-	}
+	l.wantCount(1, "grants", `select count(*) from account.grants`)
 }
 
 // R1: a process whose clock is fast deletes nothing early.

@@ -15,15 +15,10 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 )
 
-const liveSecrets = `select count(*) from account.client_secrets where client_id = $1 and (expires_at is null
-	or expires_at > now())`
-
-func (l *storeTest) liveSecrets(id uuid.UUID) (n int) {
+func (l *storeTest) liveSecrets(id uuid.UUID) int {
 	l.Helper()
-	if err := l.fixture.Owner.QueryRow(l.Context(), liveSecrets, id).Scan(&n); err != nil {
-		l.Fatal(err)
-	}
-	return n
+	return l.count(`select count(*) from account.client_secrets where client_id = $1
+		and (expires_at is null or expires_at > now())`, id)
 }
 
 // secretHash returns the n-th of distinct hashes.

@@ -107,7 +107,5 @@ func TestTokenUses_AreThoseOfWorkspace(t *testing.T) {
 		t.Errorf("a use an hour later was not recorded: %s", at)
 	}
 	l.fixture.Exec(`delete from account.personal_access_tokens where id = $1`, id)
-	if n := l.count(`select count(*) from account.token_uses where token_id = $1`, id); n != 0 {
-		t.Errorf("%d uses of a deleted token", n)
-	}
+	l.wantCount(0, "uses of a deleted token", `select count(*) from account.token_uses where token_id = $1`, id)
 }
