@@ -121,11 +121,10 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 	if _, err := store.ProcessImport(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := acceptImport(t.Context(), store, greedy); err != nil &&
-		w.Count(
-			"select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'",
-			greedy,
-		) < maxWaiting {
+	if _, err := acceptImport(t.Context(), store, greedy); err != nil && w.Count(
+		"select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'",
+		greedy,
+	) < maxWaiting {
 		t.Errorf("after one was processed: %v", err)
 	}
 }

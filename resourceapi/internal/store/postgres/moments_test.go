@@ -199,8 +199,7 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 					t.Errorf("%d: %+v", i, p)
 				}
 			}
-			if p := listed(page)[149-7]; p.StartsOn != day || p.EndsOn != "" ||
-				p.Summary != "Summary" {
+			if p := listed(page)[149-7]; p.StartsOn != day || p.EndsOn != "" || p.Summary != "Summary" {
 				t.Errorf("%+v", p)
 			}
 		})

@@ -81,11 +81,10 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 					programme.Query{WorkspaceID: workspaceID, Limit: 2, Into: newList},
 				)
 				own("a page", s, err)
-				if len(listed(page)) != min(count, 2) || page.More != (count > 2) ||
-					slices.ContainsFunc(
-						listed(page),
-						func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) },
-					) {
+				if len(listed(page)) != min(count, 2) || page.More != (count > 2) || slices.ContainsFunc(
+					listed(page),
+					func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) },
+				) {
 					t.Errorf("of %v: %+v", ids, page)
 				}
 				s, found, err := store.StandingAndProgramme(t.Context(), question, workspaceID, ids[0])
@@ -171,10 +170,7 @@ func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 				WorkspaceID: workspaceID,
 				Limit:       5,
 				Into:        newList,
-			}); err != nil ||
-				s.UserID != user ||
-				len(listed(page)) != 1 ||
-				!met.Load() {
+			}); err != nil || s.UserID != user || len(listed(page)) != 1 || !met.Load() {
 				t.Errorf("in a batch with one that %s: %+v %+v %v", name, s, page, err)
 			}
 			await.True(t, "the pool releases the cancelled connection", func() bool {

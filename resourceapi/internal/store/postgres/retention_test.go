@@ -87,12 +87,8 @@ func TestRetention_SubmissionsByTheirForm(t *testing.T) {
 	}
 	r.deletes("submissions", 1400)
 	r.deletes("submissions", 0)
-	if n := r.Count("select count(*) from resource.submissions"); n != 6 {
-		t.Errorf("%d submissions are left", n)
-	}
-	if n := r.Count("select count(*) from account.events where type = 'submission.deleted'"); n != 1400 {
-		t.Errorf("%d events", n)
-	}
+	wantCount(t, r.Fixture, 6, "submissions are left", "select count(*) from resource.submissions")
+	wantCount(t, r.Fixture, 1400, "events", "select count(*) from account.events where type = 'submission.deleted'")
 }
 
 func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
@@ -111,13 +107,9 @@ func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
 	r.Exec("update resource.supporters_left set since = now() - interval '21 days'")
 	r.deletes("supporters without submissions", 1)
 	r.deletes("supporters without submissions", 0)
-	if n := r.Count("select count(*) from resource.supporters where id = any ($1)",
-		[]uuid.UUID{returned, stayed, fresh}); n != 3 {
-		t.Errorf("%d supporters are left", n)
-	}
-	if n := r.Count("select count(*) from resource.supporters_left"); n != 0 {
-		t.Errorf("%d supporters are still noted", n)
-	}
+	wantCount(t, r.Fixture, 3, "supporters are left", "select count(*) from resource.supporters where id = any ($1)",
+		[]uuid.UUID{returned, stayed, fresh})
+	wantCount(t, r.Fixture, 0, "supporters are still noted", "select count(*) from resource.supporters_left")
 }
 
 func TestRetention_ImportsKeysAndJobs(t *testing.T) {
@@ -191,10 +183,8 @@ func TestRetention_FailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "refused by the test") != 3 || deleted != 9 || complete {
 		t.Errorf("%d deleted, complete %v: %v", deleted, complete, err)
 	}
-	if n := r.Count(`select count(*) from resource.submissions s
-		where not exists (select from resource.kept k where k.tenant_id = s.tenant_id)`); n != 0 {
-		t.Errorf("%d submissions of other workspaces are left", n)
-	}
+	wantCount(t, r.Fixture, 0, "submissions of other workspaces are left", `select count(*) from resource.submissions s
+		where not exists (select from resource.kept k where k.tenant_id = s.tenant_id)`)
 }
 
 // A replaced webhook secret is cleared once events are no longer signed with it.
@@ -210,10 +200,8 @@ func TestRetention_ReplacedWebhookSecrets(t *testing.T) {
 	r.Exec(insert, r.workspace, user, "1 hour", 2)
 	r.deletes("replaced webhook secrets", 3)
 	r.deletes("replaced webhook secrets", 0)
-	if n := r.Count(`select count(*) from account.webhooks where secret = 'new' and secret_key = 'key'`); n != 5 {
-		t.Errorf("%d endpoints have their secret", n)
-	}
-	if n := r.Count(`select count(*) from account.webhooks where former_secret is not null`); n != 2 {
-		t.Errorf("%d replaced secrets are stored", n)
-	}
+	wantCount(t, r.Fixture, 5, "endpoints have their secret",
+		`select count(*) from account.webhooks where secret = 'new' and secret_key = 'key'`)
+	wantCount(t, r.Fixture, 2, "replaced secrets are stored",
+		`select count(*) from account.webhooks where former_secret is not null`)
 }

@@ -28,6 +28,14 @@ func ownStore(t *testing.T) (*postgrestest.Fixture, *Store) {
 	return w, open(t, w)
 }
 
+// wantCount checks the number that a query yields. what says what it counts.
+func wantCount(t *testing.T, w *postgrestest.Fixture, want int, what, query string, args ...any) {
+	t.Helper()
+	if got := w.Count(query, args...); got != want {
+		t.Errorf("got %d %s, want %d: %s %v", got, what, want, query, args)
+	}
+}
+
 func open(t *testing.T, w *postgrestest.Fixture) *Store {
 	t.Helper()
 	return openWith(t, w, Limits{Connections: 4, Wait: testkit.SilentStoreWait})

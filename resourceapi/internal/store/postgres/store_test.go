@@ -71,9 +71,7 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	if !found || err == nil {
 		t.Fatalf("%v, %v", found, err)
 	}
-	if n := w.Count("select count(*) from resource.programmes"); n != 0 {
-		t.Errorf("%d programmes of a failed import", n)
-	}
+	wantCount(t, w, 0, "programmes of a failed import", "select count(*) from resource.programmes")
 	if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status != programme.ImportAccepted {
 		t.Errorf("%+v, %v", i, err)
 	}
@@ -101,8 +99,7 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	}
 	i, err := store.Import(t.Context(), workspaceID, id)
 	if n := w.Count("select count(*) from resource.programmes"); times != 1 || n != 500 || err != nil ||
-		i.Imported != 500 ||
-		i.Status != programme.ImportProcessed {
+		i.Imported != 500 || i.Status != programme.ImportProcessed {
 		t.Errorf("%d workers did it, %d programmes, %+v, %v", times, n, i, err)
 	}
 }

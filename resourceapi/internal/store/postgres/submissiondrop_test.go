@@ -46,9 +46,7 @@ func TestSubmissionMonths_EmptyMonthIsDropped(t *testing.T) {
 	if n := r.Count(submissionMonths); n != before-dropped-1 {
 		t.Errorf("%d months are left of %d", n, before-dropped)
 	}
-	if n := r.Count("select count(*) from resource.submissions"); n != 4 {
-		t.Errorf("%d submissions are left", n)
-	}
+	wantCount(t, r.Fixture, 4, "submissions are left", "select count(*) from resource.submissions")
 }
 
 // Due submissions are deleted by their ids in their months, without reading the others.
@@ -72,9 +70,7 @@ func TestSubmissionMonths_OnlyDueSubmissionsAreRead(t *testing.T) {
 	if len(read) > 0 || !strings.Contains(plan, "Index Cond: ((tenant_id = ") {
 		t.Errorf("%d partitions are read as a whole: %s", len(read), plan)
 	}
-	if n := r.Count("select count(*) from resource.submissions"); n != 6000 {
-		t.Errorf("%d submissions are left", n)
-	}
+	wantCount(t, r.Fixture, 6000, "submissions are left", "select count(*) from resource.submissions")
 }
 
 // While another session reads submissions, no month is dropped, and a request waits only a moment.

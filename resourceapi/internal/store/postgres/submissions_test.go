@@ -75,8 +75,7 @@ func TestReject_DoesNotReadAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := w.Count(`select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
-		and reasons = '["It cannot be read."]'`, workspaceID); n != 1 {
-		t.Errorf("%d submissions are rejected", n)
-	}
+	wantCount(t, w, 1, "submissions are rejected",
+		`select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
+		and reasons = '["It cannot be read."]'`, workspaceID)
 }
