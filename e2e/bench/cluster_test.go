@@ -29,20 +29,12 @@ func TestCluster(t *testing.T) {
 			cluster,
 		)...)
 	all, order := measureAll(t, inTurn(loads), []int{8, 32})
-	r.line(
-		"Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked "+
-			"through the gateway, which runs in",
-		*rounds,
-		*each,
-	)
-	r.line(
-		"the process of the generator. On as few processors as here the second cannot be faster: what is to be seen " +
-			"is what it costs to be",
-	)
-	r.line(
-		"divided. CPU is in microseconds a request: of all processes of the service, of Postgres, of all Redis " +
-			"nodes.\n",
-	)
+	r.line("Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked "+
+		"through the gateway, which runs in", *rounds, *each)
+	r.line("the process of the generator. On as few processors as here the second cannot be faster: what is to be " +
+		"seen is what it costs to be")
+	r.line("divided. CPU is in microseconds a request: of all processes of the service, of Postgres, of all Redis " +
+		"nodes.\n")
 	r.table(all, order)
 	r.line("\n| 32 connections | divided, of undivided |\n|---|---|")
 	for _, what := range []string{refreshing, introspection, listConnector} {

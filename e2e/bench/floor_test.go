@@ -237,16 +237,10 @@ func TestFloor(t *testing.T) {
 		},
 	}
 	all, order := measureAll(t, loads, []int{connections})
-	r.line(
-		"%d rounds of %s each, in which everything takes its turn; generator and stores included. The second floor "+
-			"reads a row of Postgres by its key",
-		*rounds,
-		*each,
-	)
-	r.line(
-		"before the script and writes it afterwards, without waiting for the disk: the least that a refresh takes " +
-			"where Redis may lose everything",
-	)
+	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. The second floor "+
+		"reads a row of Postgres by its key", *rounds, *each)
+	r.line("before the script and writes it afterwards, without waiting for the disk: the least that a refresh takes " +
+		"where Redis may lose everything")
 	r.line("and no token may be good twice (shared/grants.md).\n")
 	r.table(all, order)
 	share := func(what string) float64 {

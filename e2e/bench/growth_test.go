@@ -98,12 +98,8 @@ func (e *seededStack) walOfARefresh(t *testing.T) float64 {
 }
 
 func (r *report) growth(t *testing.T, all results, order []key, little, much *seededStack) {
-	r.line(
-		"Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores "+
-			"included. Postgres has 128 MB of",
-		*rounds,
-		*each,
-	)
+	r.line("Two installations, which take turns, %d rounds of %s each at 32 connections; generator and stores "+
+		"included. Postgres has 128 MB of", *rounds, *each)
 	r.line("shared buffers in both, as it has by itself. A refresh is of any grant, by chance.\n")
 	r.line("- little: %s\n- much: %s\n", little.scale, much.scale)
 	r.table(all, order)
@@ -114,17 +110,10 @@ func (r *report) growth(t *testing.T, all results, order []key, little, much *se
 	r.wants("Redis, a live grant", "at most 450 bytes", much.grantBytesRedis, " bytes", much.grantBytesRedis <= 450)
 	r.wants("Postgres, a live grant with its indexes", "at most 700 bytes", much.grantBytesPostgres, " bytes",
 		much.grantBytesPostgres <= 700)
-	r.line(
-		"\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included. A "+
-			"refresh writes %.0f bytes of its log",
-		much.auditBytes,
-		much.walOfARefresh(t),
-	)
-	r.line(
-		"(WAL) right after a checkpoint, where every page is touched for the first time and written whole, and %.0f "+
-			"bytes where it is not.",
-		little.walOfARefresh(t),
-	)
+	r.line("\nIn Postgres an event of the audit log, such as a consent, takes %.0f bytes more, indexes included. A "+
+		"refresh writes %.0f bytes of its log", much.auditBytes, much.walOfARefresh(t))
+	r.line("(WAL) right after a checkpoint, where every page is touched for the first time and written whole, and "+
+		"%.0f bytes where it is not.", little.walOfARefresh(t))
 	for _, service := range []struct {
 		name string
 		at   target

@@ -41,11 +41,8 @@ func newReport(part string) *report {
 	r.line("## %s\n", part)
 	r.line("%s.\n", machine())
 	if load := loadAverage(); load > 0.5 {
-		r.line(
-			"**The machine was busy with other work** (load average %.1f before the start): what needs several "+
-				"processes suffers more from that than",
-			load,
-		)
+		r.line("**The machine was busy with other work** (load average %.1f before the start): what needs several "+
+			"processes suffers more from that than", load)
 		r.line("what needs one, so even the ratios are worse than on a quiet machine. Run it again there.\n")
 	}
 	return r

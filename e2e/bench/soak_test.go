@@ -115,11 +115,8 @@ func (r *report) soak(loads []load, asked []sample, prints map[string][]footprin
 	for i, l := range loads {
 		r.line("| %s | %d | %.0f |", l.what, len(asked[i].latencies), asked[i].perSecond())
 	}
-	r.line(
-		"\nMemory in MiB: resident (VmRSS), and after %d collections that were asked for, the least of live objects "+
-			"and of the spans that they are in.\n",
-		collections,
-	)
+	r.line("\nMemory in MiB: resident (VmRSS), and after %d collections that were asked for, the least of live "+
+		"objects and of the spans that they are in.\n", collections)
 	r.line("| service | after | resident | live | in use | goroutines |\n|---|---|---|---|---|---|")
 	for _, service := range []string{"authserver", "resourceapi"} {
 		all := prints[service]

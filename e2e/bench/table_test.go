@@ -9,16 +9,10 @@ import (
 
 // speed writes the table of all results, and the goals.
 func (r *report) speed(all results, order []key) {
-	r.line(
-		"%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are "+
-			"medians of the rounds, and ratios",
-		*rounds,
-		*each,
-	)
-	r.line(
-		"medians of the rounds' ratios. The floor runs one Redis script and signs one ES256 token; a list's floor " +
-			"is the same handler and query",
-	)
+	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. Figures are "+
+		"medians of the rounds, and ratios", *rounds, *each)
+	r.line("medians of the rounds' ratios. The floor runs one Redis script and signs one ES256 token; a list's floor " +
+		"is the same handler and query")
 	r.line(
 		"without the gate. CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
 	r.table(all, order)
@@ -52,10 +46,8 @@ func (r *report) speedGoals(all results) {
 func (r *report) capacity(all results) {
 	const perSecond = 1e6 / 60
 	refresh := key{refreshing, ourselves, 32}
-	r.line(
-		"\nA million refreshes a minute (16,667 a second), from what one costs at 32 connections:\n\n| process | µs " +
-			"a refresh | processors busy |\n|---|---|---|",
-	)
+	r.line("\nA million refreshes a minute (16,667 a second), from what one costs at 32 connections:\n\n| process | " +
+		"µs a refresh | processors busy |\n|---|---|---|")
 	for i, process := range []string{"authserver", "Postgres", "Redis"} {
 		cost := all.median(refresh, func(s sample) float64 { return s.cost(i) })
 		r.line("| %s | %.0f | %.1f |", process, cost, perSecond*cost/1e6)

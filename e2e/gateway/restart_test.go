@@ -25,13 +25,8 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	t.Parallel()
 	restarts := harness.Rounds(1, 100) // of each service
 	var answered atomic.Int64
-	harness.Record(
-		t,
-		"%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at once; %s "+
-			"requests succeeded",
-		restarts,
-		harness.Deferred[int64](answered.Load),
-	)
+	harness.Record(t, "%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at "+
+		"once; %s requests succeeded", restarts, harness.Deferred[int64](answered.Load))
 	s := ownSite(t, harness.Options{Resources: 2})
 	running := s.stack
 	stop := s.underLoad(t, 10*time.Millisecond, &answered)

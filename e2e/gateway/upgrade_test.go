@@ -29,14 +29,9 @@ func TestUpgrades_FailNoRequest(t *testing.T) {
 	earlier := harness.Earlier(t, commit)
 	upgrades := harness.Rounds(0, 20)
 	var answered atomic.Int64
-	harness.Record(
-		t,
-		"%d upgrades of an installation from commit %.10s, behind Caddy and nginx at once: schema, then two processes "+
-			"of each service one after the other; %s requests succeeded",
-		upgrades,
-		commit,
-		harness.Deferred[int64](answered.Load),
-	)
+	harness.Record(t, "%d upgrades of an installation from commit %.10s, behind Caddy and nginx at once: schema, then "+
+		"two processes of each service one after the other; %s requests succeeded", upgrades, commit,
+		harness.Deferred[int64](answered.Load))
 	for range upgrades {
 		if !t.Run("upgrade", func(t *testing.T) { upgrade(t, earlier, &answered) }) {
 			return

@@ -104,13 +104,10 @@ func (o *operator) address(t *testing.T, text string) *url.URL {
 // writeFiles writes the files that the README lists, with their owners.
 func (o *operator) writeFiles(t *testing.T) {
 	t.Helper()
-	o.writeServices(
-		t,
-		map[string]*url.URL{
-			"almoner":       o.address(t, o.running.DatabaseURL),
-			"almoner_admin": o.address(t, o.running.Postgres.URL),
-		},
-	)
+	o.writeServices(t, map[string]*url.URL{
+		"almoner":       o.address(t, o.running.DatabaseURL),
+		"almoner_admin": o.address(t, o.running.Postgres.URL),
+	})
 	redisPassword, _ := o.address(t, o.running.RedisURL).User.Password()
 	files := map[string]string{
 		"secrets/redis-password": redisPassword + "\n", "secrets/owner-database-url": o.running.DatabaseURL + "\n",

@@ -188,11 +188,8 @@ func TestRecovery_LagOfAsynchronousStandbyIsLost(t *testing.T) {
 // Commits wait for the standby: only refreshes are acknowledged, because only their commits do not wait (G9).
 func TestRecovery_LagOfSynchronousStandbyIsNotAcknowledged(t *testing.T) {
 	onlyLong(t, "recovery", takesMinutes)
-	harness.Record(
-		t,
-		"the standby cut off, one change of each kind refused, a refresh acknowledged, the standby promoted, "+
-			"with Redis kept and lost",
-	)
+	harness.Record(t, "the standby cut off, one change of each kind refused, a refresh acknowledged, the standby "+
+		"promoted, with Redis kept and lost")
 	s := newRecoveryStage(t)
 	s.eachLoss(t, modes()[1], func(t *testing.T, l *lag, redisLost bool) {
 		const unavailable = http.StatusServiceUnavailable

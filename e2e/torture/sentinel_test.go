@@ -23,12 +23,8 @@ type sentinelStage struct {
 func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 20)
-	harness.Record(
-		t,
-		"%d times each: a master killed while clients refresh and race, a master killed whose replicas had stopped "+
-			"following",
-		times,
-	)
+	harness.Record(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas "+
+		"had stopped following", times)
 	redis := harness.Servers(t, localstore.StartRedisSentinel)
 	running := harness.Private(t,
 		harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir, StopsStores: true})
