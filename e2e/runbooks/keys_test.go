@@ -43,29 +43,29 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		alive("signing-remove")
 	})
 	t.Run("ALMONER_KEYS", func(t *testing.T) {
-		for _, service := range []string{"authserver", "resourceapi"} {
-			which := "SERVICE=" + service
-			for _, name := range []string{"keys-new", "keys-front"} {
-				o.run(t, "keys.md", name, which)
-				// The processes read the file one after the other, and each accepts the tokens of the
-				// other.
-				for range 4 {
-					alive(name)
-				}
+		services := []string{"authserver", "resourceapi"}
+		replace := func(name string, meanwhile func()) {
+			for _, service := range services {
+				o.run(t, "keys.md", name, "SERVICE="+service)
+			}
+			meanwhile()
+			for _, service := range services {
 				o.wantsChanged(t, service, "ALMONER_KEYS")
-				for range 4 {
-					alive(name)
-				}
 			}
-			if service == "authserver" {
-				output := o.run(t, "keys.md", "keys-reseal")
-				if !strings.Contains(output, "Resealed:") {
-					t.Errorf("reseal: %s", output)
-				}
-			}
-			o.run(t, "keys.md", "keys-old-out", which)
-			o.wantsChanged(t, service, "ALMONER_KEYS")
 		}
+		for _, name := range []string{"keys-new", "keys-front"} {
+			bothAlive := func() { // at either process
+				alive(name)
+				alive(name)
+			}
+			// The processes read the file one after the other, and each accepts the tokens of the other.
+			replace(name, bothAlive)
+			bothAlive()
+		}
+		if output := o.run(t, "keys.md", "keys-reseal"); !strings.Contains(output, "Resealed:") {
+			t.Errorf("reseal: %s", output)
+		}
+		replace("keys-old-out", func() {})
 		alive("keys-old-out") // the current refresh token is sealed with the new key
 	})
 	t.Run("a client's secret", func(t *testing.T) {
