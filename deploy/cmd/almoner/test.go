@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -52,10 +53,10 @@ func patterns(except ...string) []string {
 // A testRun is one run of `make test`. A failed step does not prevent later steps.
 type testRun struct {
 	root   string
-	tools  string   // privately installed packages
-	bin    string   // built services and checkers
-	env    []string // environment of every step
-	failed []string
+	tools  string    // privately installed packages
+	bin    string    // built services and checkers
+	env    []string  // environment of every step
+	failed []string  // each failed step, with the command that repeats it
 	out    io.Writer // output of the steps
 	// tempDir makes the directory of the servers' data. Measurements need a disk.
 	tempDir func(pattern string) (string, error)
@@ -87,11 +88,13 @@ func begin(ctx context.Context, root string) (t *testRun, race bool, err error) 
 // result returns err, or an error that names the failed steps.
 func (t *testRun) result(err error) error {
 	if err == nil && len(t.failed) > 0 {
-		return fmt.Errorf("failed: %s", strings.Join(t.failed, "; "))
+		return fmt.Errorf("failed: %s", strings.Join(t.failed, "\nalmoner: failed: "))
 	}
 	return err
 }
 
+// test runs everything. Most tests wait for a store or a browser, so the lanes together keep two processors at work.
+// The first lane takes longest.
 func test(ctx context.Context, root string) error {
 	t, race, err := begin(ctx, root)
 	if err != nil {
@@ -101,12 +104,52 @@ func test(ctx context.Context, root string) error {
 	if err := os.MkdirAll(t.bin, 0o755); err != nil {
 		return err
 	}
-	t.check(ctx)
-	if err := t.result(t.withServers(ctx, func() { t.testPackages(ctx, race) })); err != nil {
+	err = t.withServers(ctx, func() {
+		plain, concurrent, err := t.packages(ctx, race)
+		if err != nil {
+			t.failed = append(t.failed, err.Error())
+			return
+		}
+		t.sideBySide(ctx,
+			lane{testEndToEnd},
+			lane{testPlain(plain)},
+			lane{testConcurrent(concurrent), checkStatically, testOutside, scanForVulnerabilities},
+		)
+	})
+	if err := t.result(err); err != nil {
 		return err
 	}
 	t.say("all checks and tests passed")
 	return nil
+}
+
+// A lane is a sequence of steps.
+type lane []func(ctx context.Context, t *testRun)
+
+// sideBySide runs lanes at once, or one after the other if there is one processor. The output of each step follows when
+// the step ends.
+func (t *testRun) sideBySide(ctx context.Context, lanes ...lane) {
+	t.say("the steps run side by side; the output of each follows when it ends")
+	var ends sync.WaitGroup
+	var ended sync.Mutex
+	for _, steps := range lanes {
+		ends.Go(func() {
+			for _, step := range steps {
+				var out bytes.Buffer
+				own := *t
+				own.out, own.failed = &out, nil
+				step(ctx, &own)
+				ended.Lock()
+				_, _ = out.WriteTo(t.out)
+				t.failed = append(t.failed, own.failed...)
+				ended.Unlock()
+			}
+		})
+		if runtime.NumCPU() == 1 {
+			ends.Wait()
+		}
+	}
+	ends.Wait()
 }
 
 // withServers builds the services, starts a PostgreSQL server, prepares the home that e2e copies for its stacks, and
@@ -130,8 +173,10 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 		return err
 	}
 	defer server.Stop()
-	if err := stack.Build(ctx, t.root, t.bin, stack.Services()); err != nil {
-		return err
+	for _, service := range stack.Services() { // as `make run` builds them, whose tests then find them built
+		if err := stack.BuildModule(ctx, t.root, t.bin, service); err != nil {
+			return err
+		}
 	}
 	home := filepath.Join(dir, "home")
 	prepared := stack.Options{
@@ -156,35 +201,25 @@ func (t *testRun) withServers(ctx context.Context, run func()) error {
 	return ctx.Err()
 }
 
-// testPackages runs the tests of every package once.
-func (t *testRun) testPackages(ctx context.Context, race bool) {
-	plain, concurrent, err := t.packages(ctx)
-	if err != nil {
-		t.failed = append(t.failed, err.Error())
-		return
+// testPlain runs the tests of packages without the race detector.
+func testPlain(packages []string) func(context.Context, *testRun) {
+	return func(ctx context.Context, t *testRun) {
+		t.goTest(ctx, "of the packages", ".", nil, append(testsAtOnce(), packages...)...)
 	}
-	if !race {
-		plain, concurrent = append(plain, concurrent...), nil
+}
+
+// testConcurrent runs the tests of packages with the race detector, one package at a time.
+func testConcurrent(packages []string) func(context.Context, *testRun) {
+	return func(ctx context.Context, t *testRun) {
+		if len(packages) > 0 {
+			t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"},
+				append([]string{"-race", "-p=1"}, packages...)...)
+		}
 	}
-	if len(concurrent) > 0 {
-		arguments := slices.Concat([]string{"-race"}, testsAtOnce(), concurrent)
-		t.goTest(ctx, "with the race detector", ".", []string{"CGO_ENABLED=1"}, arguments...)
-	}
-	t.say("tests of the modules outside go.work begin; their output follows after the next step")
-	var out bytes.Buffer
-	background := *t
-	background.out, background.failed = &out, nil
-	var ends sync.WaitGroup
-	ends.Go(func() { background.testOutside(ctx) })
-	t.goTest(ctx, "of the other packages", ".", nil, append(testsAtOnce(), plain...)...)
-	ends.Wait()
-	_, _ = out.WriteTo(t.out)
-	t.failed = append(t.failed, background.failed...)
-	t.testEndToEnd(ctx)
 }
 
 // testOutside runs the tests of the modules that are not in go.work. They mostly wait for containers and for the disk.
-func (t *testRun) testOutside(ctx context.Context) {
+func testOutside(ctx context.Context, t *testRun) {
 	for _, name := range outside() {
 		t.goTest(ctx, "in "+name, name, ownDependencies(), "./...")
 	}
@@ -193,7 +228,7 @@ func (t *testRun) testOutside(ctx context.Context) {
 // testEndToEnd runs the tests of e2e, two packages at once, or one if there is one processor. More would slow down the
 // services and browsers of a test until its requests time out. The packages that take longest start first, then
 // runbooks, which mostly waits.
-func (t *testRun) testEndToEnd(ctx context.Context) {
+func testEndToEnd(ctx context.Context, t *testRun) {
 	packages := []string{".", "./torture", "./runbooks", "./..."}
 	atOnce := fmt.Sprintf("-p=%d", min(2, runtime.NumCPU()))
 	// Without the build tags: browsers and gateways use HTTP/2, which the services' tags exclude.
@@ -201,10 +236,10 @@ func (t *testRun) testEndToEnd(ctx context.Context) {
 	t.goTest(ctx, "in "+endToEnd, endToEnd, []string{flags}, append([]string{atOnce}, packages...)...)
 }
 
-// goTest runs tests in a folder. Their packages were vetted before. Test programs have no debugging information (-w),
-// so that linking them is quicker.
+// goTest runs tests in a folder, and go vet on their packages. Test programs have no debugging information (-w), so
+// that linking them is quicker.
 func (t *testRun) goTest(ctx context.Context, which, folder string, extra []string, arguments ...string) {
-	arguments = append([]string{"test", "-vet=off", "-ldflags=-w", "-timeout=" + testsWithin}, arguments...)
+	arguments = append([]string{"test", "-vet=all", "-ldflags=-w", "-timeout=" + testsWithin}, arguments...)
 	t.step(ctx, "tests "+which, folder, extra, "go", arguments...)
 }
 
@@ -214,7 +249,7 @@ func testsAtOnce() []string {
 	if runtime.NumCPU() == 1 {
 		return []string{"-p=2", "-parallel=2"}
 	}
-	return []string{"-p=3", "-parallel=4"}
+	return []string{"-p=2", "-parallel=4"} // besides the other lanes
 }
 
 // testsWithin is the time limit of one package. The longest take 4 minutes on two processors, and ten times as long on
@@ -228,18 +263,56 @@ func (t *testRun) step(ctx context.Context, name, module string, extra []string,
 	}
 	t.say(name)
 	began := time.Now()
-	command := t.command(ctx, module, extra, t.out, program, arguments...)
+	var printed bytes.Buffer
+	command := t.command(ctx, module, extra, io.MultiWriter(t.out, &printed), program, arguments...)
 	err := command.Run()
 	took := time.Since(began).Round(time.Second)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		t.failed = append(t.failed, name)
+		commands := repeat(module, extra, program, arguments, printed.String())
+		t.failed = append(t.failed, name+"; to repeat it:\n  "+strings.Join(commands, "\n  "))
 		t.say(fmt.Sprintf("%s FAILED after %s: %v", name, took, err))
 	case took > 0:
 		processors := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
 		t.say(fmt.Sprintf("%s: %s, with %s of processor time", name, took, processors.Round(time.Second)))
 	}
+}
+
+// outcome matches the lines of go test that say which tests and packages failed or passed. The lines of a package's
+// tests precede its own.
+var outcome = regexp.MustCompile(`(?m)^(--- FAIL: |FAIL\t|ok  \t)(\S+)`)
+
+// repeat returns the shell commands that repeat a failed step. Those of go test run only the failed tests.
+func repeat(module string, extra []string, program string, arguments []string, printed string) []string {
+	begin := "cd " + module + " && "
+	for _, variable := range extra {
+		name, value, _ := strings.Cut(variable, "=")
+		begin += name + "='" + value + "' "
+	}
+	begin += program
+	var commands, tests []string
+	for _, line := range outcome.FindAllStringSubmatch(printed, -1) {
+		switch line[1] {
+		case "--- FAIL: ":
+			tests = append(tests, line[2])
+			continue
+		case "FAIL\t":
+			command := begin + " test"
+			if slices.Contains(arguments, "-race") {
+				command += " -race"
+			}
+			if len(tests) > 0 {
+				command += " -run '^(" + strings.Join(tests, "|") + ")$'"
+			}
+			commands = append(commands, command+" "+line[2])
+		}
+		tests = nil
+	}
+	if len(commands) == 0 {
+		commands = []string{begin + " " + strings.Join(arguments, " ")}
+	}
+	return commands
 }
 
 func (t *testRun) say(line string) { _, _ = fmt.Fprintln(t.out, "almoner: "+line) }
@@ -250,12 +323,8 @@ const (
 	scanWithin            = 3 * time.Minute
 )
 
-// check runs the static checks that are not tests of e2e.
-func (t *testRun) check(ctx context.Context) {
-	t.step(ctx, "go vet", ".", nil, "go", append([]string{"vet"}, patterns()...)...)
-	for _, name := range outside() {
-		t.step(ctx, "go vet, "+name, name, ownDependencies(), "go", "vet", "./...")
-	}
+// checkStatically runs staticcheck on all modules. The tests of e2e are further checks.
+func checkStatically(ctx context.Context, t *testRun) {
 	t.step(ctx, "build the checkers", "deploy/tools", ownDependencies(), "go", "build", "-o",
 		t.bin+string(filepath.Separator), "honnef.co/go/tools/cmd/staticcheck", "golang.org/x/vuln/cmd/govulncheck")
 	staticcheck := filepath.Join(t.bin, "staticcheck")
@@ -263,12 +332,11 @@ func (t *testRun) check(ctx context.Context) {
 	for _, name := range outside() {
 		t.step(ctx, "staticcheck, "+name, name, ownDependencies(), staticcheck, "./...")
 	}
-	t.scanForVulnerabilities(ctx)
 }
 
 // scanForVulnerabilities reports known vulnerabilities in dependencies. It never fails the run, since its database
 // changes without the code and is not reachable from everywhere.
-func (t *testRun) scanForVulnerabilities(ctx context.Context) {
+func scanForVulnerabilities(ctx context.Context, t *testRun) {
 	response, err := (&http.Client{Timeout: databaseAnswersWithin}).Head(vulnerabilityDatabase)
 	if err == nil {
 		_ = response.Body.Close()
@@ -281,7 +349,7 @@ func (t *testRun) scanForVulnerabilities(ctx context.Context) {
 	defer cancel()
 	for _, service := range stack.Services() { // only these are deployed
 		t.say("govulncheck, " + service)
-		scan := t.command(ctx, service, nil, os.Stdout, filepath.Join(t.bin, "govulncheck"), "./...")
+		scan := t.command(ctx, service, nil, t.out, filepath.Join(t.bin, "govulncheck"), "./...")
 		if err := scan.Run(); err != nil {
 			t.say(fmt.Sprintf("WARNING: govulncheck, %s: %v", service, err))
 		}
@@ -310,47 +378,52 @@ func (t *testRun) command(
 	return command
 }
 
-// packages returns the packages with tests of the modules in go.work except e2e. concurrent are those that share memory
-// between goroutines. plain includes the services and their pages, whose tests take three times as long with the race
-// detector; the data that they share is in other packages. It also includes the tools of developers. `make torture
-// PART=detector` tests all packages.
-func (t *testRun) packages(ctx context.Context) (plain, concurrent []string, err error) {
+// packages returns the packages of the modules in go.work except e2e, those first whose tests take longest. concurrent
+// are those with quick tests that share memory between goroutines, if race. `make torture PART=detector` tests all
+// packages with the race detector.
+func (t *testRun) packages(ctx context.Context, race bool) (plain, concurrent []string, err error) {
 	var out bytes.Buffer
 	list := t.command(ctx, ".", nil, &out, "go", append([]string{
 		"list",
-		"-f={{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Imports \" \"}}{{end}}",
+		"-f={{.ImportPath}} {{if or .TestGoFiles .XTestGoFiles}}{{join .Imports \" \"}}{{end}}",
 	}, patterns(endToEnd)...)...)
 	if err := list.Run(); err != nil {
 		return nil, nil, fmt.Errorf("list the packages: %w\n%s", err, out.String())
 	}
 	for line := range strings.Lines(out.String()) {
 		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if isTool(path) || isPages(path) || !sharesMemory(strings.Fields(imports)) {
-			plain = append(plain, path)
-		} else {
+		if race && sharesMemory(strings.Fields(imports)) && !isTool(path) && rank(path) == quick {
 			concurrent = append(concurrent, path)
+		} else {
+			plain = append(plain, path)
 		}
 	}
 	// go test starts the packages in this order.
-	byRank := func(a, b string) int { return cmp.Compare(rank(a), rank(b)) }
-	slices.SortStableFunc(concurrent, byRank)
-	slices.SortStableFunc(plain, byRank)
+	slices.SortStableFunc(plain, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	return plain, concurrent, nil
 }
 
-// rank is lower for packages whose tests start first, because they take longest.
-func rank(path string) int {
-	for i, name := range []string{"/internal/app", "/internal/store/postgres", "/internal/oauth/grant"} {
-		if strings.HasSuffix(path, name) {
-			return i
-		}
+// slowest returns the ends of the paths of packages whose tests take longest, those that take longest first. Most run a
+// whole service, and would take three times as long with the race detector.
+func slowest() []string {
+	return []string{
+		"/internal/app", "/internal/store/postgres", "/internal/oauth/grant", "/internal/endpoint/settings",
+		"/internal/endpoint/protocol/token", "/devkit/localstore", "/internal/endpoint/api", "/internal/admin",
+		"/internal/endpoint/protocol/authorize", "/cmd/almoner", "/internal/endpoint/signin",
+		"/internal/signin/session", "/local/stack", "/config/redisurl", "/internal/endpoint/apidoc",
 	}
-	return math.MaxInt
 }
 
-// isPages reports whether a package has a whole service or builds its pages.
-func isPages(path string) bool {
-	return strings.HasSuffix(path, "/internal/app") || strings.HasSuffix(path, "/internal/endpoint/apidoc")
+// quick is the rank of packages whose tests do not take long.
+const quick = math.MaxInt
+
+// rank is lower for packages whose tests start first.
+func rank(path string) int {
+	i := slices.IndexFunc(slowest(), func(name string) bool { return strings.HasSuffix(path, name) })
+	if i < 0 {
+		return quick
+	}
+	return i
 }
 
 // isTool reports whether a package is not part of the services.
