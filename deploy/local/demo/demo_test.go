@@ -19,21 +19,20 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-func newSeed(t *testing.T) Seed {
+func newSeed(t testing.TB) Seed {
 	t.Helper()
-	s, err := LoadSeed(filepath.Join(t.TempDir(), "seed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, err := os.MkdirTemp("", "almoner-seed-")
+	must(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	s, err := LoadSeed(filepath.Join(dir, "seed"))
+	must(t, err)
 	return s
 }
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	db, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	return db
 }
@@ -42,25 +41,35 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func marked(t *testing.T, s Seed) *pgx.Conn {
 	t.Helper()
 	db := connect(t, testkit.NewDatabase(t).Owner)
-	if err := mark(t.Context(), db, s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, mark(t.Context(), db, s))
 	return db
 }
 
-func seedDemo(t *testing.T, db *pgx.Conn, s Seed, base string, now time.Time) Demo {
+func seedDemo(t testing.TB, db *pgx.Conn, s Seed, base string, now time.Time) Demo {
 	t.Helper()
 	d, err := Describe(s, base, "http://localhost:8081")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Insert(t.Context(), db, s, &d, now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, Insert(t.Context(), db, s, &d, now))
 	return d
 }
 
 const base = "http://localhost:8080"
+
+// A planted is a demo in its database.
+type planted struct {
+	Demo
+	url string
+}
+
+// shared returns the demo of the tests that change nothing.
+var shared = testkit.Once(func(t testing.TB) planted {
+	s, url := newSeed(t), testkit.NewDatabase(t).Owner
+	db, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	defer func() { _ = db.Close(t.Context()) }()
+	must(t, mark(t.Context(), db, s))
+	return planted{seedDemo(t, db, s, base, time.Now()), url}
+})
 
 func value[T any](t *testing.T, db *pgx.Conn, sql string, args ...any) T {
 	t.Helper()
@@ -79,9 +88,8 @@ func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
 }
 
 func TestPlant_TokensHaveContractPermissions(t *testing.T) {
-	s := newSeed(t)
-	db := marked(t, s)
-	d := seedDemo(t, db, s, base, time.Now())
+	t.Parallel()
+	d, db := shared(t).Demo, connect(t, shared(t).url)
 	for _, c := range []struct {
 		name, token, workspace      string
 		may                         perm.Set
@@ -90,49 +98,23 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
 		{"reader", d.Tokens.Reader, d.Workspaces.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
 		{
-			"registrar",
-			d.Tokens.Registrar,
-			d.Workspaces.Main.ID,
-			perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead),
-			true,
-			true,
-			true,
+			"registrar", d.Tokens.Registrar, d.Workspaces.Main.ID,
+			perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead), true, true, true,
 		},
 		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
 		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, perm.FullSet(), true, true, true},
 		{
-			"programmesDisabled",
-			d.Tokens.OwnerIn.ProgrammesDisabled,
-			d.Workspaces.ProgrammesDisabled.ID,
-			perm.FullSet(),
-			false,
-			true,
-			true,
+			"programmesDisabled", d.Tokens.OwnerIn.ProgrammesDisabled, d.Workspaces.ProgrammesDisabled.ID,
+			perm.FullSet(), false, true, true,
 		},
 		{
-			"unprovisioned",
-			d.Tokens.OwnerIn.Unprovisioned,
-			d.Workspaces.Unprovisioned.ID,
-			perm.FullSet(),
-			true,
-			false,
+			"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Workspaces.Unprovisioned.ID, perm.FullSet(), true, false,
 			true,
 		},
-		{
-			"llmDisabled",
-			d.Tokens.OwnerIn.LLMDisabled,
-			d.Workspaces.LLMDisabled.ID,
-			perm.FullSet(),
-			true,
-			true,
-			false,
-		},
+		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Workspaces.LLMDisabled.ID, perm.FullSet(), true, true, false},
 	} {
-		got, err := standing.Read(
-			t.Context(),
-			db,
-			standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"},
-		)
+		query := standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"}
+		got, err := standing.Read(t.Context(), db, query)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -150,46 +132,34 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 }
 
 func TestPlant_UsersCanSignIn(t *testing.T) {
-	s := newSeed(t)
-	db := marked(t, s)
-	d := seedDemo(t, db, s, base, time.Now())
+	t.Parallel()
+	d, db := shared(t).Demo, connect(t, shared(t).url)
 	for _, user := range []User{d.Users.Owner, d.Users.Reader, d.Users.Registrar, d.Users.Outsider} {
-		hash := value[string](
-			t,
-			db,
-			"select password_hash from account.users where email = $1 and id = $2",
-			user.Email,
-			user.ID,
-		)
+		hash := value[string](t, db, "select password_hash from account.users where email = $1 and id = $2", user.Email,
+			user.ID)
 		if match, params, err := argon2id.CheckHash(user.Password, hash); !match || err != nil ||
 			params.Memory != 19*1024 {
 			t.Errorf("%s: %v, %v", user.Email, match, err)
 		}
 	}
-	workspaces := value[[]uuid.UUID](
-		t,
-		db,
-		"select array_agg(tenant_id) from account.memberships where user_id = $1",
-		d.Users.Outsider.ID,
-	)
+	workspaces := value[[]uuid.UUID](t, db, "select array_agg(tenant_id) from account.memberships where user_id = $1",
+		d.Users.Outsider.ID)
 	if len(workspaces) != 1 || workspaces[0].String() != d.Workspaces.Empty.ID {
 		t.Errorf("the outsider is a member of %v", workspaces)
 	}
 }
 
 func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
+	t.Parallel()
 	s := newSeed(t)
 	db := marked(t, s)
 	first := seedDemo(t, db, s, base, time.Now())
 	execute(t, db, "update account.users set name = 'Changed' where id = $1", first.Users.Owner.ID)
 	execute(t, db, "delete from account.memberships where user_id = $1", first.Users.Reader.ID)
 	execute(t, db, "delete from resource.programmes where id = $1", s.UUID("programme 7"))
-	execute(
-		t,
-		db,
+	execute(t, db,
 		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'Mine', 'draft')",
-		first.Workspaces.Main.ID,
-	)
+		first.Workspaces.Main.ID)
 
 	second := seedDemo(t, db, s, base, time.Now())
 	if first != second {
@@ -212,27 +182,20 @@ func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
 }
 
 func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
+	t.Parallel()
 	s := newSeed(t)
 	db := marked(t, s)
 	now := time.Now()
 	first := seedDemo(t, db, s, base, now)
-	execute(
-		t,
-		db,
-		"update account.personal_access_tokens set revoked_at = now() where hash = $1",
-		credential.Hash(first.Tokens.Reader),
-	)
+	execute(t, db, "update account.personal_access_tokens set revoked_at = now() where hash = $1",
+		credential.Hash(first.Tokens.Reader))
 
 	second := seedDemo(t, db, s, base, now)
 	if second.Tokens.Reader == first.Tokens.Reader || second.Tokens.Owner != first.Tokens.Owner {
 		t.Error("only the revoked token should have a successor")
 	}
-	revoked := value[bool](
-		t,
-		db,
-		"select revoked_at is not null from account.personal_access_tokens where hash = $1",
-		credential.Hash(first.Tokens.Reader),
-	)
+	revoked := value[bool](t, db, "select revoked_at is not null from account.personal_access_tokens where hash = $1",
+		credential.Hash(first.Tokens.Reader))
 	if !revoked {
 		t.Error("a revoked token is valid again")
 	}
@@ -246,6 +209,7 @@ func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 }
 
 func TestPlant_ConnectorsFollowThePort(t *testing.T) {
+	t.Parallel()
 	s := newSeed(t)
 	db := marked(t, s)
 	seedDemo(t, db, s, base, time.Now())
@@ -259,6 +223,7 @@ func TestPlant_ConnectorsFollowThePort(t *testing.T) {
 }
 
 func TestClaim_RefusesForeignDatabase(t *testing.T) {
+	t.Parallel()
 	s := newSeed(t)
 	foreign := testkit.NewDatabase(t) // migrated, perhaps in use, and not ours
 	if err := Claim(t.Context(), connect(t, foreign.Owner), s); !errors.Is(err, ErrForeign) {
@@ -271,9 +236,7 @@ func TestClaim_RefusesForeignDatabase(t *testing.T) {
 
 	empty := emptyDatabase(t, foreign)
 	for range 2 { // the second time it is recognised
-		if err := Claim(t.Context(), connect(t, empty), s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Claim(t.Context(), connect(t, empty), s))
 	}
 	if err := Claim(t.Context(), connect(t, empty), newSeed(t)); !errors.Is(err, ErrForeign) {
 		t.Errorf("the demo of another seed: %v", err)
@@ -293,6 +256,7 @@ func emptyDatabase(t *testing.T, db testkit.Database) string {
 }
 
 func TestImagine_ProgrammesAreVaried(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	names, moments, states := map[string]bool{}, map[time.Time]int{}, map[string]int{}
 	for _, p := range imagine(newSeed(t), now) {
@@ -323,20 +287,16 @@ func TestImagine_ProgrammesAreVaried(t *testing.T) {
 }
 
 func TestWriteFile_HasContractKeys(t *testing.T) {
-	s := newSeed(t)
-	d := seedDemo(t, marked(t, s), s, base, time.Now())
+	t.Parallel()
+	d := shared(t).Demo
 	d.Mailbox = &Mailbox{URL: "http://127.0.0.1:1/"} // as the stack of make run sets it
 	path := filepath.Join(t.TempDir(), "demo.json")
-	if err := d.WriteFile(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.WriteFile(path))
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var keys struct {
 		BaseURL, AppURL, Resource string
 		Workspaces                map[string]map[string]string `json:"tenants"`
@@ -349,9 +309,7 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 		Engage  map[string]string
 		Mailbox map[string]string
 	}
-	if err := json.Unmarshal(content, &keys); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(content, &keys))
 	check := func(what string, got map[string]string, want ...string) {
 		t.Helper()
 		for _, key := range want {
@@ -371,15 +329,8 @@ func TestWriteFile_HasContractKeys(t *testing.T) {
 	}
 	check("mailbox", keys.Mailbox, "url")
 	check("engage", keys.Engage, "embedKey", "allowedOrigin")
-	check(
-		"ownerIn",
-		keys.PersonalAccessTokens.OwnerIn,
-		"main",
-		"empty",
-		"programmesDisabled",
-		"unprovisioned",
-		"llmDisabled",
-	)
+	check("ownerIn", keys.PersonalAccessTokens.OwnerIn, "main", "empty", "programmesDisabled", "unprovisioned",
+		"llmDisabled")
 	check("confidential", keys.Clients["confidential"], "clientId", "clientSecret", "redirectUri", "tenantId")
 	check("connector", keys.Clients["connector"], "clientId", "redirectUri", "tenantId", "resource", "scope")
 	check("mcp", keys.Clients["mcp"], "clientId", "redirectUri", "tenantId", "resource", "scope")
@@ -402,5 +353,12 @@ func TestImagine_SameAtAllTimesOfDay(t *testing.T) {
 					want[i].Name, want[i].Status)
 			}
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

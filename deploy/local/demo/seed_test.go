@@ -11,9 +11,7 @@ func TestLoadSeed_SecretsDependOnTheFile(t *testing.T) {
 	dir := t.TempDir()
 	load := func(name string) Seed {
 		s, err := LoadSeed(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s
 	}
 	values := func(s Seed) map[string]string {
@@ -26,12 +24,8 @@ func TestLoadSeed_SecretsDependOnTheFile(t *testing.T) {
 	seen := map[string]string{}
 	for name, value := range first {
 		if second[name] != value || other[name] == value {
-			t.Errorf(
-				"%s: the same at the second load: %v, different in another file: %v",
-				name,
-				second[name] == value,
-				other[name] != value,
-			)
+			t.Errorf("%s: the same at the second load: %v, different in another file: %v", name, second[name] == value,
+				other[name] != value)
 		}
 		if before, ok := seen[value]; ok {
 			t.Errorf("%s equals %s", name, before)
@@ -49,9 +43,7 @@ func TestLoadSeed_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if err := os.WriteFile(path, []byte("short\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("short\n"), 0o600))
 	if _, err := LoadSeed(path); err == nil {
 		t.Error("a damaged seed is accepted")
 	}
@@ -59,9 +51,7 @@ func TestLoadSeed_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
 
 func TestPassword_HasReadableForm(t *testing.T) {
 	s, err := LoadSeed(filepath.Join(t.TempDir(), "seed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if password := s.Password("x"); !regexp.MustCompile(`^[a-z0-9]{5}(-[a-z0-9]{5}){3}$`).MatchString(password) {
 		t.Error("the password has another form")
 	}

@@ -53,57 +53,39 @@ type echoed struct {
 func ask(t *testing.T, request *http.Request) (echoed, *http.Response) {
 	t.Helper()
 	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	var out echoed
-	if err := json.NewDecoder(response.Body).Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewDecoder(response.Body).Decode(&out))
 	return out, response
 }
 
 func get(t *testing.T, address string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return request
 }
 
 func TestGateway_RoutesPathsByContract(t *testing.T) {
 	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
-	for path, want := range map[string]string{
-		"/v1/account/oauth/token":                     "account",
-		"/v1/account":                                 "account",
-		"/.well-known/oauth-authorization-server":     "account",
-		"/.well-known/oauth-authorization-server/v1":  "account",
-		"/.well-known/openid-configuration":           "account",
-		"/.well-known/openid-configuration/mcp":       "account",
-		"/mcp/.well-known/oauth-authorization-server": "account",
-		"/mcp/.well-known/openid-configuration":       "account",
-		"/authorize":                                  "account",
-		"/token":                                      "account",
-		"/register":                                   "account",
-		"/.well-known/jwks.json":                      "account",
-		"/.well-known/jwks.json/x":                    "resource",
-		"/":                                           "resource",
-		"/v1/programmes/programmes":                   "resource",
-		"/v1/accounts":                                "resource",
-		"/v1/engage/public/forms/x":                   "resource",
-		"/mcp":                                        "resource",
-		"/mcp/.well-known/oauth-protected-resource":   "resource",
-		"/.well-known/oauth-protected-resource/mcp":   "resource",
-		"/token/x":                                    "resource",
-		"/oauth/authorize":                            "resource",
-		"/healthz":                                    "resource",
-		"/tok%65n":                                    "resource",
-		"/v1%2Faccount/oauth/token":                   "resource",
+	for want, paths := range map[string][]string{
+		"account": {
+			"/v1/account/oauth/token", "/v1/account", "/.well-known/oauth-authorization-server",
+			"/.well-known/oauth-authorization-server/v1", "/.well-known/openid-configuration",
+			"/.well-known/openid-configuration/mcp", "/mcp/.well-known/oauth-authorization-server",
+			"/mcp/.well-known/openid-configuration", "/authorize", "/token", "/register", "/.well-known/jwks.json",
+		},
+		"resource": {
+			"/.well-known/jwks.json/x", "/", "/v1/programmes/programmes", "/v1/accounts", "/v1/engage/public/forms/x",
+			"/mcp", "/mcp/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",
+			"/token/x", "/oauth/authorize", "/healthz", "/tok%65n", "/v1%2Faccount/oauth/token",
+		},
 	} {
-		if got, _ := ask(t, get(t, base+path)); got.Name != want {
-			t.Errorf("%s went to %s, want %s", path, got.Name, want)
+		for _, path := range paths {
+			if got, _ := ask(t, get(t, base+path)); got.Name != want {
+				t.Errorf("%s went to %s, want %s", path, got.Name, want)
+			}
 		}
 	}
 }
@@ -124,33 +106,36 @@ func TestGateway_RemovesCallerClaims(t *testing.T) {
 			t.Errorf("%s: %v", name, values)
 		}
 	}
-	if want := strings.TrimPrefix(base, "http://"); got.Host != want || got.Header.Get("X-Forwarded-Host") != want {
+	if want := address(base); got.Host != want || got.Header.Get("X-Forwarded-Host") != want {
 		t.Errorf("host %s, X-Forwarded-Host %s, want %s", got.Host, got.Header.Get("X-Forwarded-Host"), want)
 	}
 }
 
 func TestGateway_PassesPathAndQueryUnchanged(t *testing.T) {
 	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
-	host := strings.TrimPrefix(base, "http://")
+	host := address(base)
 	for _, uri := range []string{"/v1/a%2Fb/?q=a+b&q=%zz;x=1&limit=", "/v1/x?a=1;b=2", "/v1/%7Ehome?%20"} {
-		connection, err := net.Dial("tcp", host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(connection, "GET "+uri+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
-		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, body := raw(t, base, "GET "+uri+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
 		var got echoed
-		if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
-			t.Fatal(err)
-		}
-		_ = connection.Close()
+		must(t, json.Unmarshal(body, &got))
 		if got.URI != uri {
 			t.Errorf("%s arrived as %s", uri, got.URI)
 		}
 	}
+}
+
+// raw sends bytes to the gateway and returns the response to them.
+func raw(t *testing.T, base, request string) (status int, body []byte) {
+	t.Helper()
+	connection, err := net.Dial("tcp", address(base))
+	must(t, err)
+	defer func() { _ = connection.Close() }()
+	_, _ = io.WriteString(connection, request)
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	must(t, err)
+	body, err = io.ReadAll(response.Body)
+	must(t, err)
+	return response.StatusCode, body
 }
 
 func TestGateway_KeepsOneRequestID(t *testing.T) {
@@ -164,8 +149,7 @@ func TestGateway_KeepsOneRequestID(t *testing.T) {
 	patient.Header.Set("Expect", "100-continue")
 	leaves := 0
 	patient = patient.WithContext(
-		httptrace.WithClientTrace(patient.Context(), &httptrace.ClientTrace{Got100Continue: func() { leaves++ }}),
-	)
+		httptrace.WithClientTrace(patient.Context(), &httptrace.ClientTrace{Got100Continue: func() { leaves++ }}))
 	got, response = ask(t, patient)
 	if oneID(t, got, response); leaves != 1 {
 		t.Errorf("100 Continue %d times", leaves)
@@ -202,9 +186,7 @@ func TestGateway_DownServiceIs503InRouteShape(t *testing.T) {
 		"/v1/account/oauth/token":   `{"error":"temporarily_unavailable","error_description":`,
 	} {
 		response, err := http.Get(base + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusServiceUnavailable || !strings.HasPrefix(string(body), want) ||
@@ -218,9 +200,7 @@ func TestGateway_EndlessBodyIs413(t *testing.T) {
 	base := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")})
 	body := io.LimitReader(endless{}, maxBody+1)
 	response, err := http.Post(base+"/v1/programmes/programmes/imports", "text/csv", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d", response.StatusCode)
@@ -236,22 +216,10 @@ func TestGateway_UnreadableBodyIs400(t *testing.T) {
 		"/v1/programmes/programmes": "VALIDATION_ERROR",
 	} {
 		for _, chunks := range []string{"1\r\nAA\r\n0\r\n\r\n", "0x0\r\n\r\n", "+0\r\n\r\n"} {
-			connection, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.WriteString(
-				connection,
-				"POST "+path+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks,
-			)
-			response, err := http.ReadResponse(bufio.NewReader(connection), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(response.Body)
-			_ = connection.Close()
-			if response.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), code) {
-				t.Errorf("%s %q: %d %s", path, chunks, response.StatusCode, body)
+			status, body := raw(t, base,
+				"POST "+path+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks)
+			if status != http.StatusBadRequest || !strings.Contains(string(body), code) {
+				t.Errorf("%s %q: %d %s", path, chunks, status, body)
 			}
 		}
 	}
@@ -283,4 +251,11 @@ func TestGateway_CallerDisconnectEndsRequest(t *testing.T) {
 		t.Error("got a response although the caller had disconnected")
 	}
 	<-left
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -16,9 +16,7 @@ import (
 func post(t *testing.T, base string) string {
 	t.Helper()
 	response, err := http.Post(base+"/token", "text/plain", strings.NewReader("a body"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {

@@ -34,9 +34,7 @@ func givenDatabase(t *testing.T, mayCreateRoles bool) string {
 		execute(t, db.Superuser, "drop role "+name)
 	})
 	url, err := withLogin(db.Superuser, name, "given", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return url
 }
 
@@ -44,9 +42,7 @@ func execute(t *testing.T, url, sql string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	db, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close(ctx) }()
 	if _, err := db.Exec(ctx, sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -54,6 +50,7 @@ func execute(t *testing.T, url, sql string) {
 }
 
 func TestStart_UsesGivenStores(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = givenDatabase(t, true), testkit.NewRedis(t).URL
 	s := start(t, options)
@@ -86,6 +83,7 @@ func dropLogins(t *testing.T, s *Stack) {
 }
 
 func TestStart_RefusesForeignDatabase(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = testkit.NewDatabase(t).Owner, testkit.NewRedis(t).URL
 	_, err := Start(t.Context(), options)
@@ -95,6 +93,7 @@ func TestStart_RefusesForeignDatabase(t *testing.T) {
 }
 
 func TestStart_NamesMissingDatabaseRight(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = givenDatabase(t, false), testkit.NewRedis(t).URL
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "may not create roles") {
@@ -103,6 +102,7 @@ func TestStart_NamesMissingDatabaseRight(t *testing.T) {
 }
 
 func TestStart_UnreachableDatabaseHidesPassword(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.DatabaseURL, options.RedisURL = "postgres://u:verysecret@127.0.0.1:1/x", "redis://127.0.0.1:1/0"
 	_, err := Start(t.Context(), options)

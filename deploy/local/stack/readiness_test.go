@@ -12,6 +12,7 @@ import (
 )
 
 func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		status     int
 		body, want string
@@ -19,14 +20,12 @@ func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
 		{200, `{"postgres":"ok","redis":"ok"}`, ""},
 		{200, `{"postgres":"ok","redis":"does not answer"}`, "redis does not answer"},
 		{
-			503,
-			`{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`,
+			503, `{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`,
 			"keys does not answer, postgres does not answer",
 		},
 		{503, `{"status":"leaving"}`, "status leaving"},
 		{
-			503,
-			`{"error":{"code":"UNAVAILABLE","message":"The database does not answer."}}`,
+			503, `{"error":{"code":"UNAVAILABLE","message":"The database does not answer."}}`,
 			"The database does not answer.",
 		},
 		{502, `<html>`, "it returns status 502"},
@@ -41,10 +40,10 @@ func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
 // TestLook_SaysEachChangeOnce (F22) checks that a store that does not respond is reported as soon as a service reports
 // it, with the setting that names it.
 func TestLook_SaysEachChangeOnce(t *testing.T) {
+	t.Parallel()
 	body := `{"postgres":"ok","redis":"ok"}`
 	server := httptest.NewServer(
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }),
-	)
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 	t.Cleanup(server.Close)
 	var lines []string
 	s := &Stack{
@@ -56,10 +55,7 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, Spec: child.Spec{Log: "/x/authserver.log"}}}
 	reported := map[*Service]string{}
 	for _, next := range []string{
-		body,
-		`{"postgres":"ok","redis":"does not answer"}`,
-		`{"postgres":"ok","redis":"does not answer"}`,
-		body,
+		body, `{"postgres":"ok","redis":"does not answer"}`, `{"postgres":"ok","redis":"does not answer"}`, body,
 	} {
 		body = next
 		s.look(t.Context(), reported)
@@ -75,6 +71,7 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 // TestStart_DeadStoreIsNamed checks that nothing starts with a store that does not respond. The message names the
 // setting and contains no password.
 func TestStart_DeadStoreIsNamed(t *testing.T) {
+	t.Parallel()
 	for setting, options := range map[string]Options{
 		"ALMONER_REDIS_URL":    {RedisURL: "redis://:hidden@127.0.0.1:1/0"},
 		"ALMONER_DATABASE_URL": {DatabaseURL: "postgres://almoner:hidden@127.0.0.1:1/almoner"},
@@ -89,8 +86,7 @@ func TestStart_DeadStoreIsNamed(t *testing.T) {
 		}
 		message := err.Error()
 		if !strings.Contains(message, setting) || !strings.Contains(message, "127.0.0.1:1") ||
-			!strings.Contains(message, "refused") ||
-			!strings.Contains(message, "unset") ||
+			!strings.Contains(message, "refused") || !strings.Contains(message, "unset") ||
 			strings.Contains(message, "hidden") {
 			t.Errorf("%s", message)
 		}

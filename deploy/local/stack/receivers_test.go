@@ -18,9 +18,7 @@ import (
 func blocks(t *testing.T, page string) []string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("../../..", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []string
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
 		all = append(all, block[1])
@@ -30,6 +28,7 @@ func blocks(t *testing.T, page string) []string {
 
 // The lines of webhooks.md work as they are when pasted: the receiver gets a test event and an event.
 func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
+	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("the lines need python3")
@@ -38,13 +37,9 @@ func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
 	options.LocalReceivers = true
 	s := start(t, options)
 	port, err := localstore.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(options.Home, filepath.Join(dir, ".almoner")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(options.Home, filepath.Join(dir, ".almoner")))
 	variables, receive := blocks(t, "README.md")[0], blocks(t, "deploy/docs/webhooks.md")[0]
 	const event = `"type":"programme.created"`
 	const arrived = "n=0; until grep -q '" + event + "' printed || [ $n = 60 ]; do sleep 1; n=$((n+1)); done"
@@ -54,9 +49,7 @@ func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
 	command.Dir = dir
 	command.Env = append(os.Environ(), "PATH="+filepath.Dir(python)+":"+os.Getenv("PATH"))
 	printed, err := os.Create(filepath.Join(dir, "printed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command.Stdout, command.Stderr = printed, printed
 	err = errors.Join(command.Run(), printed.Close())
 	out, readErr := os.ReadFile(printed.Name())
@@ -80,16 +73,12 @@ func addReceiver(t *testing.T, s *Stack) int {
 	t.Helper()
 	body := strings.NewReader(`{"url":"https://localhost:8443/","types":["programme.created"]}`)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL+"/v1/webhooks", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Owner)
 	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = response.Body.Close()
 	return response.StatusCode
 }
@@ -97,6 +86,7 @@ func addReceiver(t *testing.T, s *Stack) int {
 // Without the option, as in a deployment, this machine is refused. The commands of both programs work with the settings
 // that the start writes, and say what to do if the database refuses the role.
 func TestStart_WritesSettingsForCommands(t *testing.T) {
+	t.Parallel()
 	s := start(t, optionsFor(t, usedHome(t)))
 	if status := addReceiver(t, s); status != http.StatusBadRequest {
 		t.Errorf("a receiver on this machine: status %d, want 400", status)

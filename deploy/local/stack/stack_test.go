@@ -36,9 +36,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 func newHome(t *testing.T) string {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-stack-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -67,9 +65,7 @@ var prepared = sync.OnceValues(func() (string, error) {
 func usedHome(t *testing.T) string {
 	t.Helper()
 	from, err := prepared()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := newHome(t)
 	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from+"/.", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -77,35 +73,27 @@ func usedHome(t *testing.T) string {
 	return dir
 }
 
+// threePorts finds three consecutive free ports.
+func threePorts(t *testing.T) int {
+	t.Helper()
+	first, err := localstore.FreePorts(3)
+	must(t, err)
+	return first
+}
+
 func optionsFor(t *testing.T, home string) Options {
 	t.Helper()
 	programs, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return Options{Home: home, Binaries: programs, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true}
 }
 
 func start(t *testing.T, options Options) *Stack {
 	t.Helper()
 	s, err := Start(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(s.Stop)
 	return s
-}
-
-// threePorts finds three consecutive free ports.
-func threePorts(t *testing.T) int {
-	t.Helper()
-	for first := 21000 + os.Getpid()%5000*3; first < 60000; first += 3 {
-		if _, err := choosePorts(first); err == nil {
-			return first
-		}
-	}
-	t.Fatal("no three free ports in a row")
-	return 0
 }
 
 // leftIn returns the processes that work in a directory or were started from it.
@@ -124,30 +112,21 @@ func leftIn(dir string) []string {
 
 func listProgrammes(t *testing.T, s *Stack) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(
-		t.Context(),
-		http.MethodGet,
-		s.BaseURL+"/v1/programmes/programmes?limit=200",
-		nil,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		s.BaseURL+"/v1/programmes/programmes?limit=200", nil)
+	must(t, err)
 	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Reader)
 	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return response.StatusCode, string(body)
 }
 
 func TestStart_SecondStartFindsStoredData(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.Port = threePorts(t)
 	first := start(t, options)
@@ -155,9 +134,7 @@ func TestStart_SecondStartFindsStoredData(t *testing.T) {
 		t.Fatalf("%d %.200s", status, body)
 	}
 	before, err := os.ReadFile(filepath.Join(options.Home, "demo.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	execute(t, first.DatabaseURL, fmt.Sprintf(
 		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in "+
 			"between', 'draft')",
@@ -190,6 +167,7 @@ func TestStart_SecondStartFindsStoredData(t *testing.T) {
 }
 
 func TestStart_AddressesServeTheContract(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, usedHome(t))
 	options.Authservers = 2
 	s := start(t, options)
@@ -201,9 +179,7 @@ func TestStart_AddressesServeTheContract(t *testing.T) {
 		s.Authservers[1].URL + "/healthz":                     "",
 	} {
 		response, err := http.Get(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
@@ -222,6 +198,7 @@ func TestStart_AddressesServeTheContract(t *testing.T) {
 }
 
 func TestWait_NamesDeadService(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, usedHome(t))
 	s := start(t, options)
 	quiet, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -241,6 +218,7 @@ func TestWait_NamesDeadService(t *testing.T) {
 
 // A private store that is killed starts again, with its data, and the services work again.
 func TestWait_StartsKilledStoresAgain(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, usedHome(t))
 	said := make(chan string, 100)
 	options.Progress = func(line string) { said <- line }
@@ -272,6 +250,7 @@ func TestWait_StartsKilledStoresAgain(t *testing.T) {
 
 // A store that cannot be started again, or ends again and again, ends Wait, which says why.
 func TestKeep_GivesUp(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		failures int
 		failure  error
@@ -317,6 +296,7 @@ func (e *endedStore) Restart(context.Context) error {
 
 // Check reports a store that does not respond before anything is built.
 func TestCheck_AsksGivenStores(t *testing.T) {
+	t.Parallel()
 	options := Options{Home: newHome(t)}
 	for setting, given := range map[string]Options{
 		"ALMONER_REDIS_URL":    {RedisURL: "redis://:hidden@127.0.0.1:1/0"},
@@ -331,13 +311,12 @@ func TestCheck_AsksGivenStores(t *testing.T) {
 }
 
 func TestStart_PortInUseIsNamedFirst(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.Port = threePorts(t)
 	for _, taken := range []string{"127.0.0.1", "0.0.0.0"} {
 		listener, err := net.Listen("tcp", net.JoinHostPort(taken, strconv.Itoa(options.Port+2)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = Start(t.Context(), options)
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is in use", options.Port+2)) ||
 			!strings.Contains(err.Error(), "PORT=") {
@@ -351,6 +330,7 @@ func TestStart_PortInUseIsNamedFirst(t *testing.T) {
 }
 
 func TestStart_HomeIsExclusive(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, usedHome(t))
 	start(t, options)
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running in") {
@@ -359,6 +339,7 @@ func TestStart_HomeIsExclusive(t *testing.T) {
 }
 
 func TestStart_FailureLeavesNothing(t *testing.T) {
+	t.Parallel()
 	options := optionsFor(t, newHome(t))
 	options.Binaries = t.TempDir()
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "authserver") {
@@ -379,10 +360,9 @@ func TestStart_FailureLeavesNothing(t *testing.T) {
 }
 
 func TestStart_StoresMoveOutOfPrivateHome(t *testing.T) {
+	t.Parallel()
 	closed := t.TempDir()
-	if err := os.Chmod(closed, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(closed, 0o700))
 	options := optionsFor(t, filepath.Join(closed, ".almoner"))
 	s := start(t, options)
 	place := s.StoreDir()
@@ -401,5 +381,12 @@ func TestStart_StoresMoveOutOfPrivateHome(t *testing.T) {
 		t.Errorf("at the second start they are in %s", again.StoreDir())
 	} else {
 		again.Stop()
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
