@@ -73,6 +73,24 @@ func (d *doubler) statements() [][]int {
 	return slices.Clone(d.asked)
 }
 
+// wantIdle checks that nothing runs or waits after all answers.
+func (d *doubler) wantIdle(t *testing.T) {
+	t.Helper()
+	if synctest.Wait(); d.underWay != 0 || d.alone != 0 || len(d.waiting) != 0 {
+		t.Errorf("%d running, %d alone and %d waiting after all answers", d.underWay, d.alone, len(d.waiting))
+	}
+}
+
+// wantDoubles checks the answers for the numbers from first on.
+func wantDoubles(t *testing.T, all []chan outcome, first int) {
+	t.Helper()
+	for i, one := range all {
+		if got := <-one; got.err != nil || got.answer != 2*(first+i) {
+			t.Errorf("%d: %+v", first+i, got)
+		}
+	}
+}
+
 func (d *doubler) last() []int {
 	all := d.statements()
 	return all[len(all)-1]
@@ -91,15 +109,8 @@ func TestDo_CombinesWaitingQueries(t *testing.T) {
 			t.Errorf("sent %v", d.statements())
 		}
 		d.let <- nil
-		for i, one := range all {
-			if got := <-one; got.err != nil || got.answer != 2*i {
-				t.Errorf("%d: %+v", i, got)
-			}
-		}
-		synctest.Wait()
-		if d.underWay != 0 || len(d.waiting) != 0 {
-			t.Errorf("%d running and %d waiting after all answers", d.underWay, len(d.waiting))
-		}
+		wantDoubles(t, all, 0)
+		d.wantIdle(t)
 		last := d.begin(t.Context(), 5)[0] // at once again
 		d.let <- nil
 		if got := <-last; got.answer != 10 {
@@ -156,10 +167,7 @@ func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 		if got := <-late; got.err != nil || got.answer != 14 {
 			t.Errorf("%+v", got)
 		}
-		synctest.Wait()
-		if d.underWay != 0 || len(d.waiting) != 0 {
-			t.Errorf("%d running and %d waiting after all answers", d.underWay, len(d.waiting))
-		}
+		d.wantIdle(t)
 	})
 }
 
@@ -262,10 +270,7 @@ func TestDo_QueryInHangingStatementIsAlsoSentAlone(t *testing.T) {
 			}
 		}
 		close(d.let)
-		synctest.Wait()
-		if d.underWay != 0 || d.alone != 0 || len(d.waiting) != 0 {
-			t.Errorf("%d running, %d alone and %d waiting after all answers", d.underWay, d.alone, len(d.waiting))
-		}
+		d.wantIdle(t)
 	})
 }
 
@@ -283,10 +288,6 @@ func TestDo_MostAloneBoundsQueriesSentAlone(t *testing.T) {
 			t.Errorf("sent %v, want the first, the shared statement and two alone", sent)
 		}
 		close(d.let)
-		for i, one := range all {
-			if got := <-one; got.err != nil || got.answer != 2*(i+1) {
-				t.Errorf("%+v", got)
-			}
-		}
+		wantDoubles(t, all, 1)
 	})
 }

@@ -19,6 +19,12 @@ type server struct {
 	probes atomic.Int32
 }
 
+func silentServer() *server {
+	s := &server{}
+	s.silent.Store(true)
+	return s
+}
+
 func (s *server) probe(ctx context.Context) error {
 	s.probes.Add(1)
 	if !s.silent.Load() {
@@ -71,8 +77,7 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{}
-				s.silent.Store(true)
+				s := silentServer()
 				w := NewWatch(s.probe, 0)
 				first := start(w, t.Context())
 				wantsEnded(t, first)
@@ -96,8 +101,7 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 // The probe may have its own time limit, like the ping of the stores.
 func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		s.silent.Store(true)
+		s := silentServer()
 		w := NewWatch(func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, laterWithin/2)
 			defer cancel()
@@ -180,8 +184,7 @@ func TestWatch_SlowServerIsNotSilent(t *testing.T) {
 // While the server is silent, the pool returns idle connections and callers cancel their operations.
 func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		s.silent.Store(true)
+		s := silentServer()
 		w := NewWatch(s.probe, 0)
 		ended := startQuery(t.Context(), w)
 		var callers sync.WaitGroup
@@ -221,8 +224,7 @@ func TestWatch_CallerThatLeavesIsCanceled(t *testing.T) {
 func TestWatch_WaitsAsLongAsConfigured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait = 2 * time.Second
-		s := &server{}
-		s.silent.Store(true)
+		s := silentServer()
 		w := NewWatch(s.probe, wait)
 		operation := startQuery(t.Context(), w)
 		time.Sleep(wait - 2*step)
@@ -243,8 +245,7 @@ func TestWatch_WaitsAsLongAsConfigured(t *testing.T) {
 func TestWatch_RepeatsProbeThatTimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = laterWithin / 4
-		s := &server{}
-		s.silent.Store(true)
+		s := silentServer()
 		w := NewWatch(func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()

@@ -184,13 +184,10 @@ func TestServe_GivesNotice(t *testing.T) {
 		t.Errorf("before: leaving %s, closing %t", body, closes)
 	}
 	stop()
-	body, closes := "false", false
-	for body == "false" {
-		body, closes = ask()
-	}
-	if body != "true" || !closes {
-		t.Errorf("during the notice: leaving %s, closing %t", body, closes)
-	}
+	await.True(t, "a response during the notice closes its connection", func() bool {
+		body, closes := ask()
+		return body == "true" && closes
+	})
 	close(noticeOver)
 	must(t, <-served)
 	if response, err := http.Get(url); err == nil {
