@@ -17,7 +17,6 @@ func apply(t *testing.T, s *service, c ApplyCommand, file string) (string, error
 }
 
 func TestApply_CreatesAndChangesForms(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, id := s.Workspace(), uuid.NewString()
 	file := `clients: [{id: x, kind: service}]
@@ -59,7 +58,6 @@ forms:
 
 // A file with a mistake changes nothing, and the error names the mistake.
 func TestApply_InvalidFileChangesNothing(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, id := s.Workspace().String(), uuid.NewString()
 	entry := func(id, title, name string) string {
@@ -88,7 +86,6 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 
 // A file that names an unknown workspace changes nothing, not even the forms before it.
 func TestApply_UnknownWorkspaceChangesNothing(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	unknown := uuid.NewString()
 	entry := func(workspace, title string) string {

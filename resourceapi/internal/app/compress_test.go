@@ -34,7 +34,6 @@ func (a answer) plain(t *testing.T) string {
 }
 
 func TestCompress_ListsAndRecords(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	long := s.create(h, `{"name":"Warm Homes","summary":"`+strings.Repeat("advice ", 300)+`"}`)
@@ -68,7 +67,6 @@ func TestCompress_ListsAndRecords(t *testing.T) {
 }
 
 func TestCompress_ToolResults(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 20)

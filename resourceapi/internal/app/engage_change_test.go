@@ -39,22 +39,17 @@ func (s *service) patch(f formRecord, h header, body string) answer {
 }
 
 func TestForms_ReadAndChange(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	made := s.do("POST", formsPath, h, allTypes)
 	var f formRecord
 	made.decode(t, &f)
-	if made.Header.Get("ETag") != `"1"` || made.Header.Get("Location") != base+formsPath+"/"+f.ID.String() {
-		t.Errorf("%v", made.Header)
-	}
+	made.header(t, "ETag", `"1"`).header(t, "Location", base+formsPath+"/"+f.ID.String())
 	if now, tag := s.formNow(f, h); tag != `"1"` || !now.Enabled || now.Title != "Volunteer with us" {
 		t.Errorf("%s %+v", tag, now)
 	}
 	a := s.patch(f, h, `{"title":"Lend a hand","allowedOrigins":["`+otherOrigin+`"]}`)
-	if a.Status != 200 || a.Header.Get("ETag") != `"2"` {
-		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
-	}
+	a.wants(t, 200).header(t, "ETag", `"2"`)
 	read := s.get(formsPath+"/"+f.ID.String(), h)
 	if strings.TrimSpace(read.Body) != strings.TrimSpace(a.Body) {
 		t.Errorf("answered %s, reads %s", a.Body, read.Body)
@@ -68,28 +63,20 @@ func TestForms_ReadAndChange(t *testing.T) {
 	for _, same := range []string{
 		`{}`, `{"title":"Lend a hand"}`, `{"enabled":true,"allowedOrigins":["` + otherOrigin + `"]}`,
 	} {
-		if a := s.patch(f, h, same); a.Status != 200 || a.Header.Get("ETag") != `"2"` {
-			t.Errorf("%s: %d %v", same, a.Status, a.Header)
-		}
+		s.patch(f, h, same).wants(t, 200).header(t, "ETag", `"2"`)
 	}
 	merge := h.with("Content-Type", "application/merge-patch+json")
-	if a := s.patch(f, merge, `{"allowedOrigins":[]}`); a.Status != 200 || a.Header.Get("ETag") != `"3"` {
-		t.Errorf("%d %v", a.Status, a.Header)
-	}
+	s.patch(f, merge, `{"allowedOrigins":[]}`).wants(t, 200).header(t, "ETag", `"3"`)
 }
 
 // A closed form is hidden from the public at once, its submissions remain, and it can be reopened. A page that was
 // opened before can be submitted after that.
 func TestForms_CloseAndReopen(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	first := s.accepted(f)
 	open := submissionOf(s.submissionToken(f), goodAnswers())
-	if a := s.patch(f, h, `{"enabled":false}`); a.Status != 200 || !strings.Contains(a.Body, `"enabled":false`) {
-		t.Fatalf("%d %s", a.Status, a.Body)
-	}
+	s.patch(f, h, `{"enabled":false}`).wants(t, 200, `"enabled":false`)
 	for _, a := range []answer{s.get(f.path(), nil), s.submit(f, nil, open), s.get(f.path()+"/embed", nil)} {
 		a.wants(t, 404)
 	}
@@ -104,14 +91,11 @@ func TestForms_CloseAndReopen(t *testing.T) {
 	if since := s.Count(closedAt, f.ID); since != closed-3600 {
 		t.Errorf("the time of closing changed to %d, was %d", since, closed-3600)
 	}
-	if a := s.patch(f, h, `{"enabled":true}`); a.Status != 200 {
-		t.Fatalf("%d %s", a.Status, a.Body)
-	}
+	s.patch(f, h, `{"enabled":true}`).wants(t, 200)
 	s.acceptedAs(s.submit(f, nil, open))
 }
 
 func TestForms_CreateClosed(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, strings.Replace(allTypes, "{", `{"enabled":false,`, 1))
@@ -130,8 +114,7 @@ func TestForms_CreateClosed(t *testing.T) {
 func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	s.patch(f, h, `{"title":"Second"}`)
 	for _, stale := range []string{`"1"`, `W/"1"`, `"1", "3"`} {
 		s.patch(f, h.with("If-Match", stale), `{"title":"Third"}`).expect(t, 412, "PRECONDITION_FAILED", "")
@@ -174,7 +157,6 @@ func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 }
 
 func TestForms_RefusesInvalidChange(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)

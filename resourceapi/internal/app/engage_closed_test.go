@@ -13,7 +13,6 @@ import (
 // A closed form cannot be distinguished from one that never existed: the responses are byte-identical for every
 // request, headers included. The exception is an Idempotency-Key that was used while the form was open.
 func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	closed := s.makeForm(h, allTypes)
@@ -118,10 +117,8 @@ func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 // The answer to a submission has the token of its status. It is stored sealed, and an answer that the former release
 // stored is repeated.
 func TestSubmit_AnswerIsStoredSealed(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	body, keyed := submissionOf(s.submissionToken(f), goodAnswers()), header{"Idempotency-Key": "sealed"}
 	first := s.submit(f, keyed, body)
 	s.acceptedAs(first)

@@ -64,8 +64,7 @@ func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 // A caller with IPv6 has a whole /64, which counts as one address.
 func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	if counts := s.flood(f, "2001:db8:1:2::1", 60); counts[400] != 60 {
 		t.Fatalf("%v", counts)
 	}
@@ -80,8 +79,7 @@ func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
 func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 	redis := testkit.NewRedis(t)
 	s := ownService(t, func(c *Config) { c.RedisURL = credential.Secret(redis.URL) })
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	s.accepted(f)
 	if a := s.get("/readyz", nil); a.Status != 200 || a.Body != `{"keys":"ok","postgres":"ok","redis":"ok"}`+"\n" {
 		t.Errorf("%d %q", a.Status, a.Body)
@@ -114,8 +112,7 @@ func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
 func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
 	redis := testkit.NewRedis(t)
 	s := ownService(t, func(c *Config) { c.RedisURL = credential.Secret(redis.URL) }, silently)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	s.accepted(f)
 	if err := redis.Pause(); err != nil {
 		t.Fatal(err)

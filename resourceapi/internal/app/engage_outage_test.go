@@ -10,8 +10,7 @@ import (
 func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	t.Parallel()
 	s := ownService(t, silently)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	first := s.accepted(f)
 	var w *wire
 	worker := s.build(through(t, &w)) // the API connects to Postgres directly
@@ -36,8 +35,7 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	body, path := submissionOf(s.submissionToken(f), goodAnswers()), s.accepted(f).StatusURL[len(base):]
 	var w *wire
 	s.serve(s.build(silently, through(t, &w)))
@@ -59,8 +57,7 @@ func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
 func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	var w *wire
 	s.serve(s.build(silently, through(t, &w), func(c *Config) {
 		c.BaseURL = local(s.server) // so that the browser's Origin is the page's own
@@ -101,26 +98,16 @@ func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 		&opened: "We cannot show this form at the moment",
 		&sent:   "We cannot accept your answers at the moment",
 	} {
-		if page.Status != 503 || page.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
-			page.Header.Get("Retry-After") == "" || !strings.Contains(page.Body, "<h1>"+heading+"</h1>") {
-			t.Errorf("%d %v %s", page.Status, page.Header, page.Body)
-		}
+		page.wants(t, 503, "<h1>"+heading+"</h1>").
+			header(t, "Content-Type", "text/html; charset=utf-8").
+			header(t, "Retry-After", "*")
 	}
 	if !strings.Contains(s.log.String(), `"msg":"request failed","status":503,"cause"`) {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
-	if elsewhere := pages["elsewhere"]; elsewhere.Status != 503 || strings.Contains(elsewhere.Body, "<form") {
-		t.Errorf("answers from another website are on the page: %d %s", elsewhere.Status, elsewhere.Body)
-	}
-	if empty := pages["empty"]; empty.Status != 503 || strings.Contains(empty.Body, "<form") ||
-		strings.Contains(empty.Body, "still on this page") {
-		t.Errorf("the page claims to keep an empty form: %d %s", empty.Status, empty.Body)
-	}
-	if accepted := pages["accepted"]; accepted.Status != 503 ||
-		!strings.Contains(accepted.Body, "We received your answers") ||
-		strings.Contains(accepted.Body, "Open the form again") {
-		t.Errorf("the page suggests sending accepted answers again: %d %s", accepted.Status, accepted.Body)
-	}
+	pages["elsewhere"].wants(t, 503).lacks(t, "<form")
+	pages["empty"].wants(t, 503).lacks(t, "<form", "still on this page")
+	pages["accepted"].wants(t, 503, "We received your answers").lacks(t, "Open the form again")
 	if strings.Contains(opened.Body, "<form") || !strings.Contains(opened.Body, "Open the form again") {
 		t.Errorf("%s", opened.Body)
 	}

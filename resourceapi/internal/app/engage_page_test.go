@@ -49,10 +49,8 @@ func problems(a answer) map[string]string {
 }
 
 func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
-	t.Parallel()
 	s := newWorker(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	a := s.get(f.path()+"/embed?frame=1", nil)
 	for _, piece := range []string{
 		`<form method="post" action="` + f.path() + `/embed?frame=1"`, `name="submissionToken" value="`,
@@ -109,10 +107,8 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 }
 
 func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	fields := goodFields(s.filled(f))
 	fields.Set("a.name", `<b>"Ada"</b>`)
 	fields.Set("a.email", "ada at example")
@@ -145,10 +141,8 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 }
 
 func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	for _, origin := range []string{otherOrigin, "null"} {
 		s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))).wants(t, 403, "cannot be sent from here")
 	}
@@ -163,10 +157,8 @@ func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 }
 
 func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
-	t.Parallel()
 	s := newWorker(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	quick := s.sendPage(f, nil, goodFields(s.submissionToken(f)))
 	if quick.Status != 400 || !strings.Contains(quick.Body, "very quick") || s.submissions() != 0 {
 		t.Errorf("%d, %d stored", quick.Status, s.submissions())
@@ -175,9 +167,7 @@ func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 	fields := goodFields(s.filled(f))
 	fields.Set("website", "https://buy.example")
 	trapped := s.sendPage(f, nil, fields)
-	if trapped.Status != 303 {
-		t.Fatalf("%d", trapped.Status)
-	}
+	trapped.wants(t, 303)
 	s.until("rejected", func() bool {
 		return s.rows("resource.submissions", "status = 'rejected'") == 1
 	})
@@ -195,7 +185,6 @@ func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 }
 
 func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	for name, kind := range map[string]string{
 		"embed.js":  "text/javascript",

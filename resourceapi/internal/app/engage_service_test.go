@@ -30,6 +30,13 @@ func (s *service) workspace() (uuid.UUID, header) {
 	return workspaceID, as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
 }
 
+// form creates a workspace, and returns the headers of workspace and a form with fields of all types.
+func (s *service) form() (header, formRecord) {
+	s.t.Helper()
+	_, h := s.workspace()
+	return h, s.makeForm(h, allTypes)
+}
+
 const allTypes = `{"title":"Volunteer with us","allowedOrigins":["` + goodOrigin + `"],"fields":[
 	{"name":"name","label":"Your name","type":"text","required":true},
 	{"name":"email","label":"E-mail","type":"email","required":true},

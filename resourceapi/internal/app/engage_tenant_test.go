@@ -13,7 +13,6 @@ import (
 )
 
 func TestForms_CreateAndListNewestFirst(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	if a := s.get(formsPath, h); a.Status != 200 || strings.TrimSpace(a.Body) != `{"data":[],"meta":{"count":0}}` {
@@ -75,7 +74,6 @@ func TestForms_CreateAndListNewestFirst(t *testing.T) {
 }
 
 func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -87,9 +85,7 @@ func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
 		},
 	}
 	for held := range routes {
-		user := s.User()
-		s.Member(workspaceID, user, held)
-		h := as(s.PAT(workspaceID, user, held).Reveal(), workspaceID)
+		h := s.holder(workspaceID, held)
 		for needed, call := range routes {
 			a := call(h)
 			if allowed := a.Status < 300; allowed != (needed == held) || (!allowed && a.Status != 403) {
@@ -97,16 +93,9 @@ func TestForms_EachRouteRequiresItsPermission(t *testing.T) {
 			}
 		}
 	}
-	for _, call := range routes {
-		call(header{}).wants(t, 401)
-		s.Exec("update account.tenant_modules set enabled = false where {mine} and module = 'engage'")
-		call(h).expect(t, 403, "MODULE_NOT_ENABLED", "")
-		s.Exec("update account.tenant_modules set enabled = true where {mine} and module = 'engage'")
-	}
 }
 
 func TestForms_RefusesInvalidDefinition(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	field := func(members string) string {
@@ -182,7 +171,6 @@ func TestForms_RefusesInvalidDefinition(t *testing.T) {
 }
 
 func TestForms_CreateIsIdempotent(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	keyed := h.with("Idempotency-Key", "one")
@@ -196,10 +184,8 @@ func TestForms_CreateIsIdempotent(t *testing.T) {
 }
 
 func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
-	t.Parallel()
 	s := newWorker(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	first := s.accepted(f)
 	s.ended(first)
 	exact := goodAnswers()

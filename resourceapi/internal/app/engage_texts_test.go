@@ -15,7 +15,6 @@ var withTexts = strings.Replace(allTypes, "{", `{"introduction":"Come <b>and</b>
 	`"thankYou":"See you on Saturday.","lang":"cy",`, 1)
 
 func TestForms_TextsAreStoredAndChanged(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, withTexts)
@@ -30,20 +29,16 @@ func TestForms_TextsAreStoredAndChanged(t *testing.T) {
 			t.Errorf("%s lacks %s", body, want)
 		}
 	}
-	if a := s.get(f.path(), nil); strings.Contains(a.Body, "Bring gloves") {
-		t.Errorf("the public endpoint has more than the contract says: %s", a.Body)
-	}
+	s.get(f.path(), nil).lacks(t, "Bring gloves")
 	plain := s.makeForm(h, allTypes)
 	if a := s.get(formsPath+"/"+plain.ID.String(), h); !strings.Contains(a.Body, `"introduction":"","thankYou":"",`+
 		`"lang":"en"`) {
 		t.Errorf("%s", a.Body)
 	}
 	before := s.events(h, "")
-	if a := s.patch(f, h, `{"introduction":"","thankYou":"Thank you.","lang":"en"}`); a.Status != 200 ||
-		a.Header.Get("ETag") != `"2"` ||
-		!strings.Contains(a.Body, `"introduction":"","thankYou":"Thank you.","lang":"en"`) {
-		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
-	}
+	s.patch(f, h, `{"introduction":"","thankYou":"Thank you.","lang":"en"}`).
+		wants(t, 200, `"introduction":"","thankYou":"Thank you.","lang":"en"`).
+		header(t, "ETag", `"2"`)
 	for i, change := range []string{
 		`{"lang":"cy"}`, `{"lang":"en"}`, `{"thankYou":"Thanks."}`, `{"introduction":"Hello."}`,
 	} {
@@ -51,9 +46,7 @@ func TestForms_TextsAreStoredAndChanged(t *testing.T) {
 			t.Errorf("%s: version %s", change, a.Header.Get("ETag"))
 		}
 	}
-	if a := s.patch(f, h, `{"thankYou":"Thanks."}`); a.Header.Get("ETag") != `"6"` {
-		t.Errorf("a change without a change makes a version: %v", a.Header)
-	}
+	s.patch(f, h, `{"thankYou":"Thanks."}`).header(t, "ETag", `"6"`)
 	after := s.events(h, fmt.Sprintf("?after=%d", before.Data[len(before.Data)-1].Sequence))
 	if got := texts(after.Data); !slices.Equal(got, []string{
 		"form.updated introduction lang thankYou", "form.updated lang", "form.updated lang", "form.updated thankYou",
@@ -69,10 +62,8 @@ func TestForms_TextsAreStoredAndChanged(t *testing.T) {
 }
 
 func TestForms_TextsHaveRules(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	for member, values := range map[string][]string{
 		"introduction": {
 			`null`, `7`, `"a\u202eb"`, `"a\tb"`, `"a\rb"`, `"a\u200bb"`, `"\u2800"`,
@@ -95,7 +86,6 @@ func TestForms_TextsHaveRules(t *testing.T) {
 }
 
 func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, withTexts)
@@ -126,15 +116,13 @@ func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 	script := s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"name": "Ada"}))
 	script.wants(t, 400, "Cytunwch i hyn er mwyn anfon y ffurflen.")
 	done := s.sendPage(f, nil, goodFields(s.filled(f)))
-	if thanks := s.get(done.Header.Get("Location"), nil); !strings.Contains(thanks.Body, "See you on Saturday.") ||
-		!strings.Contains(thanks.Body, "Rydym yn eu prosesu nawr.") || strings.Contains(thanks.Body, "Bring gloves") {
-		t.Errorf("%s", thanks.Body)
-	}
+	s.get(done.Header.Get("Location"), nil).
+		has(t, "See you on Saturday.", "Rydym yn eu prosesu nawr.").
+		lacks(t, "Bring gloves")
 }
 
 // A closed form looks like one that does not exist, in any language.
 func TestPublicPage_ClosedFormDoesNotShowItsLanguage(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.workspace()
 	f := s.makeForm(h, withTexts)
@@ -153,10 +141,8 @@ func TestPublicPage_ClosedFormDoesNotShowItsLanguage(t *testing.T) {
 }
 
 func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	for query, want := range map[string]string{
 		"":                        `<html lang="en-GB" dir="ltr">`,
 		"?frame=1":                `<html lang="en-GB" dir="ltr" data-theme="light">`,
@@ -166,9 +152,7 @@ func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
 		"?frame=1&theme=%22onx=1": `<html lang="en-GB" dir="ltr" data-theme="light">`,
 	} {
 		a := s.get(f.path()+"/embed"+query, nil)
-		if a.Status != 200 || !strings.Contains(a.Body, want) || strings.Contains(a.Body, "<style>") {
-			t.Errorf("%q: %d %s", query, a.Status, a.Body[:300])
-		}
+		a.wants(t, 200, want).lacks(t, "<style>")
 	}
 	pale, err := brand.Parse("ffe08a")
 	if err != nil {
@@ -191,15 +175,10 @@ func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
 }
 
 func TestPublicPage_ShowsBrandOfDeployment(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	for _, query := range []string{"", "?frame=1"} {
-		if a := s.get(f.path()+"/embed"+query, nil); !strings.Contains(a.Body, `src="`+publicPath+`/logo" alt=""`) ||
-			!strings.Contains(a.Body, "<span>Almoner</span>") {
-			t.Errorf("%s", a.Body)
-		}
+		s.get(f.path()+"/embed"+query, nil).has(t, `src="`+publicPath+`/logo" alt=""`, "<span>Almoner</span>")
 	}
 	if a := s.get(publicPath+"/logo", nil); !strings.HasSuffix(a.Header.Get("Content-Security-Policy"), "; sandbox") ||
 		a.Header.Get("X-Content-Type-Options") != "nosniff" {

@@ -26,10 +26,8 @@ func (s *service) supporters() int {
 }
 
 func TestWorker_CreatesSupporter(t *testing.T) {
-	t.Parallel()
 	s := newWorker(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	one := s.accepted(f)
 	if state := s.ended(one); state.Status != "processed" || len(state.Reasons) != 0 {
 		t.Fatalf("%+v", state)
@@ -47,10 +45,8 @@ func TestWorker_CreatesSupporter(t *testing.T) {
 }
 
 func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
-	t.Parallel()
 	s := newWorker(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	s.ended(s.accepted(f))
 	answers := goodAnswers()
 	answers["name"], answers["phone"], answers["email"] = "Mallory", "00000", "ADA@example.ORG"
@@ -156,8 +152,7 @@ func (s *service) until(what string, happened func() bool) {
 func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
 	s.run()
@@ -224,8 +219,7 @@ func work(database string) {
 func TestWorker_ServesProbes(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	var w *wire
 	at, stop := s.work(s.build(through(t, &w), func(c *Config) { c.WorkerListen = "127.0.0.1:0" }))
 	address := <-at
@@ -320,8 +314,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	_, f := s.form()
 	s.Exec("revoke insert on river.river_job from almoner_resourceapi")
 	token := s.submissionToken(f)
 	s.submit(f, nil, submissionOf(token, goodAnswers())).expect(t, 500, "INTERNAL", "")

@@ -24,7 +24,6 @@ func (s *service) erasures(action string) int {
 }
 
 func TestErase_Draft(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	_, elsewhere := s.editor()
@@ -46,7 +45,6 @@ func TestErase_Draft(t *testing.T) {
 }
 
 func TestErase_SubmissionFormAndSupporter(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	_, elsewhere := s.workspace()
@@ -71,9 +69,7 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 	for _, p := range []string{path, person, formsPath + "/" + f.ID.String()} {
 		s.do("DELETE", p, elsewhere, "").expect(t, 404, "NOT_FOUND", "")
 	}
-	colleague := s.User()
-	s.Member(workspaceID, colleague, perm.EngageReadForms, perm.EngageWriteForms)
-	formsOnly := as(s.PAT(workspaceID, colleague, perm.EngageReadForms, perm.EngageWriteForms).Reveal(), workspaceID)
+	formsOnly := s.holder(workspaceID, perm.EngageReadForms, perm.EngageWriteForms)
 	s.do("DELETE", formsPath+"/"+f.ID.String(), formsOnly, "").expect(t, 403, "FORBIDDEN", "")
 	s.do("DELETE", path, formsOnly, "").expect(t, 403, "FORBIDDEN", "")
 

@@ -88,14 +88,10 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 		{"PATCH", path, `{"name":"Summer pantry"}`}, // changes nothing
 		{"POST", path + "/transitions", `{"to":"active"}`},
 	} {
-		if a := s.do(change.method, change.path, h, change.body); a.Status != http.StatusOK {
-			t.Fatalf("%s %s: %d %s", change.method, change.path, a.Status, a.Body)
-		}
+		s.do(change.method, change.path, h, change.body).wants(t, http.StatusOK)
 	}
 	draft := s.create(h, `{"name":"Draft"}`)
-	if a := s.do("DELETE", listPath+"/"+draft.ID.String(), h, ""); a.Status != http.StatusNoContent {
-		t.Fatalf("%d %s", a.Status, a.Body)
-	}
+	s.do("DELETE", listPath+"/"+draft.ID.String(), h, "").wants(t, http.StatusNoContent)
 	after := fmt.Sprint("?after=", from)
 	got := s.events(h, after)
 	if want := []string{
@@ -137,7 +133,6 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 }
 
 func TestEvents_RefusesInvalidParameters(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()
 	elsewhere, other := s.editor()
@@ -162,7 +157,6 @@ func TestEvents_RefusesInvalidParameters(t *testing.T) {
 }
 
 func TestEvents_LeaveOutWhatCallerMayNotRead(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()
 	s.create(h, `{"name":"A"}`)
@@ -187,7 +181,6 @@ func TestEvents_LeaveOutWhatCallerMayNotRead(t *testing.T) {
 
 // TestEvents_LateCommitGetsLaterSequence commits a change after a later one was read.
 func TestEvents_LateCommitGetsLaterSequence(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()
 	insert := `insert into resource.programmes (id, tenant_id, name, status) values ($1, $2, 'Late', 'draft')`
@@ -221,7 +214,6 @@ func TestEvents_LateCommitGetsLaterSequence(t *testing.T) {
 
 // TestEvents_ConcurrentReadersAgree reads while programmes are made.
 func TestEvents_ConcurrentReadersAgree(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	const writers, each = 4, 10

@@ -45,10 +45,8 @@ func (s *service) pages(f formRecord, h header, filter string) (all []sentRecord
 }
 
 func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	kept := s.app.store.Engage(nil)
 	sent := make([]sentSubmission, 6)
 	for i := range sent {
@@ -115,7 +113,6 @@ func (s *service) export(f formRecord, h header, query string) answer {
 }
 
 func TestExport_HasEverySubmissionOnce(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -155,10 +152,9 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 	}
 
 	table := s.export(f, h, "?format=csv")
-	if table.Status != 200 || table.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" ||
-		table.Header.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%d %v", table.Status, table.Header)
-	}
+	table.wants(t, 200).
+		header(t, "Content-Type", "text/csv; charset=utf-8; header=present").
+		header(t, "X-Content-Type-Options", "nosniff")
 	content, marked := strings.CutPrefix(table.Body, "\ufeff")
 	if !marked {
 		t.Errorf("no byte order mark: %.40q", table.Body)
@@ -188,7 +184,6 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 }
 
 func TestExport_Refusals(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	_, elsewhere := s.workspace()
@@ -217,7 +212,6 @@ func TestExport_Refusals(t *testing.T) {
 
 // A third export of one credential is refused while two are being read.
 func TestExport_TwoInFlightOfOneCredential(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)

@@ -22,7 +22,6 @@ func membersOf(t *testing.T, a answer) []string {
 }
 
 func TestFields_SelectMembersOfRecords(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, ofForms := s.workspace()
 	workspaceID, ofProgrammes := s.editor()

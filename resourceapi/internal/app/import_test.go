@@ -98,7 +98,6 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 
 // Spreadsheets write semicolons or tabs in place of commas, a byte order mark, and empty columns at the end.
 func TestImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	for name, content := range map[string]string{
 		"commas":          "name,externalId,summary\r\nx,7,\"a;b,c\td\"\r\n",
@@ -122,7 +121,6 @@ func TestImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
 }
 
 func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	for name, c := range map[string]struct {
@@ -165,7 +163,6 @@ func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 }
 
 func TestImport_RefusesInvalidFile(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	asCSV := h.with("Content-Type", "text/csv")
@@ -194,7 +191,6 @@ func TestImport_RefusesInvalidFile(t *testing.T) {
 }
 
 func TestImport_IsIdempotent(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	keyed := h.with("Idempotency-Key", uuid.NewString())
@@ -226,7 +222,6 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 
 // F11: the memory that an import needs depends on its size only, whatever its cells are.
 func TestImport_RefusesHostileHeader(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	h = h.with("Content-Type", "text/csv")
@@ -240,7 +235,6 @@ func TestImport_RefusesHostileHeader(t *testing.T) {
 }
 
 func TestImport_RejectsHostileRow(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	path := s.importCSV(h, "name\nGood\n"+strings.Repeat(",", 1<<20)+"\n")
@@ -258,7 +252,5 @@ func TestImport_TooManyWaitingIs429(t *testing.T) {
 	s.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
 		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, 100)`, workspaceID)
 	a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), "name\nx\n")
-	if a.Status != 429 || a.code(t) != "RATE_LIMITED" || a.Header.Get("Retry-After") == "" {
-		t.Errorf("%d %s %v", a.Status, a.Body, a.Header)
-	}
+	a.expect(t, 429, "RATE_LIMITED", "").header(t, "Retry-After", "*")
 }

@@ -57,7 +57,6 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 
 // Long answers of anonymous senders must not make pages too long (F12).
 func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
@@ -103,7 +102,6 @@ func (s *service) list(h header, path, cursor string) string {
 }
 
 func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	s.Programmes(workspaceID, 210)
@@ -120,7 +118,6 @@ func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
 
 // A tool result contains a page twice, once as text.
 func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 210)

@@ -13,7 +13,6 @@ import (
 
 // The newest revision has no handshake: each request names its version.
 func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 2)
@@ -38,15 +37,6 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 	})); a.Status != 200 || !strings.Contains(a.Body, version) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	// A subscription would be an endless stream.
-	a = s.post(
-		h.with("Mcp-Method", "subscriptions/listen"),
-		request(
-			"subscriptions/listen",
-			map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}},
-		),
-	)
-	a.wants(t, 404, "-32601")
 }
 
 func TestMessages_RefusesInvalidMessages(t *testing.T) {
@@ -99,7 +89,6 @@ func TestMessages_RefusesInvalidMessages(t *testing.T) {
 
 // A valid message that is refused gets an error with its id.
 func TestMessages_ErrorHasIDAndReason(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	newest := assistant(token).with("Mcp-Protocol-Version", "2026-07-28")
@@ -157,7 +146,6 @@ func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 }
 
 func TestMessages_NotificationIsAccepted(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, method := range []string{
@@ -169,17 +157,6 @@ func TestMessages_NotificationIsAccepted(t *testing.T) {
 		}
 	}
 	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // a request without its id
-	for _, h := range map[string]header{
-		"1999-01-01": assistant(token).with("Mcp-Protocol-Version", "1999-01-01"),
-		"zzz":        assistant(token).with("Mcp-Protocol-Version", "zzz"),
-	} {
-		for _, body := range []string{
-			`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil), request("ping", nil),
-			calling("whoami", map[string]any{}),
-		} {
-			s.post(h, body).wants(t, 400, "2026-07-28")
-		}
-	}
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil),
 		calling("whoami", map[string]any{}),
@@ -191,7 +168,6 @@ func TestMessages_NotificationIsAccepted(t *testing.T) {
 }
 
 func TestMCP_AcceptsClientsThatAcceptOnlyJSON(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, accept := range []string{
@@ -203,34 +179,26 @@ func TestMCP_AcceptsClientsThatAcceptOnlyJSON(t *testing.T) {
 
 // A batch is accepted if its protocol version has batches, and each of its calls is admitted.
 func TestBatch_EachCallIsAdmitted(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 2)
 	list := strings.Replace(calling("list_programmes", map[string]any{"limit": 1}), `"id":7`, `"id":8`, 1)
 	batch := "[" + request("ping", nil) + "," + list + "]"
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
-	if a := s.post(old, batch); a.Status != 200 || !strings.Contains(a.Body, "Programme 2") ||
-		strings.Contains(a.Body, "Programme 1") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.post(old, batch).wants(t, 200, "Programme 2").lacks(t, "Programme 1")
 	s.post(assistant(token), batch).refusedByProtocol(t, 400) // a version without batches
 	many := "[" + strings.TrimSuffix(strings.Repeat(request("ping", nil)+",", 11), ",") + "]"
 	s.post(old, many).wants(t, 400, "-32600")
 	// No part of the batch may count as answered.
 	s.post(old, "["+request("no/such", nil)+","+batch[1:]).refusedByProtocol(t, 400)
 	who := s.post(old, "["+strings.Replace(calling("whoami", map[string]any{}), `"id":7`, `"id":9`, 1)+","+batch[1:])
-	if who.Status != 200 || !strings.Contains(who.Body, workspaceID.String()) ||
-		strings.Contains(who.Body, "isError") || !strings.Contains(who.Body, "Programme 2") {
-		t.Errorf("%d %s", who.Status, who.Body)
-	}
+	who.wants(t, 200, workspaceID.String(), "Programme 2").lacks(t, "isError")
 	s.Member(workspaceID, user)
 	s.post(old, batch).expect(t, 403, "FORBIDDEN", "")
 }
 
 // Ten calls with the longest pages in one request would need hundreds of megabytes of memory.
 func TestBatch_AnswersAreBounded(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 200)
@@ -268,7 +236,6 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 }
 
 func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, origin := range []string{
@@ -315,9 +282,7 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 		} {
 			a := s.do(method, mcpPath, h.with("Origin", origin), initialize)
 			a.expect(t, 403, "FORBIDDEN", "")
-			if a.Header.Get("Access-Control-Allow-Origin") != "" {
-				t.Errorf("%s may read the response", origin)
-			}
+			a.header(t, "Access-Control-Allow-Origin", "")
 		}
 	}
 	a := s.send(

@@ -35,7 +35,6 @@ func inRevision(revision, id, method string) string {
 // connectors.md, Protocol revisions: -32022 with the supported and the requested revisions, under the id of the
 // request.
 func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	want := []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestRevision}
@@ -85,7 +84,6 @@ func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
 
 // A client that supports several revisions may set the header before it knows the server's revision.
 func TestRevision_HandshakeIgnoresHeader(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, header := range []string{"", newestRevision, "2027-01-01", "1999-01-01", "v999.0.0", "2025-03-26"} {
@@ -114,7 +112,6 @@ func TestRevision_HandshakeIgnoresHeader(t *testing.T) {
 
 // A method without a declared capability does not exist, in any revision.
 func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for _, method := range []string{
@@ -143,7 +140,6 @@ func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
 }
 
 func TestRefusal_EchoesReadableID(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	for body, id := range map[string]string{
@@ -168,7 +164,6 @@ func TestRefusal_EchoesReadableID(t *testing.T) {
 
 // F19: the answers to two requests with one id would be indistinguishable; the SDK sends only one.
 func TestBatch_RefusesDuplicateIDs(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")

@@ -11,7 +11,6 @@ import (
 
 // F19: a result contains user-written text as a person sees it, with a notice that it is data.
 func TestResult_RemovesInvisibleCharacters(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	id := s.Programmes(workspaceID, 1)[0].String()

@@ -39,7 +39,6 @@ func (s *service) me(token string) meRecord {
 }
 
 func TestMe_PersonalAccessToken(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
 	elsewhere := s.Workspace()
@@ -67,7 +66,6 @@ func TestMe_PersonalAccessToken(t *testing.T) {
 }
 
 func TestMe_AccessToken(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	g := s.Grant(standing.Connector, workspaceID, user, base+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -92,7 +90,6 @@ func TestMe_AccessToken(t *testing.T) {
 }
 
 func TestMe_Refusals(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, token := s.reader()
 	s.get(mePath, nil).expect(t, 401, "UNAUTHENTICATED", "none")

@@ -50,7 +50,6 @@ func forWorkspace(t *testing.T) []openapi.Operation {
 
 // Every route of every module makes the checks of the contract's table (section 6) in their order.
 func TestModules_GateEveryRoute(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	var all []perm.Permission
 	for _, entry := range perm.All() {

@@ -10,7 +10,6 @@ import (
 )
 
 func TestTransitions_ReturnResultForEachItem(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	_, h := s.editor()
 	_, elsewhere := s.editor()

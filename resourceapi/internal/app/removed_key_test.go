@@ -18,9 +18,7 @@ func TestRemovedKey_IsRefusedWhileCached(t *testing.T) {
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	wants := func(what string, status int, a answer) {
 		t.Helper()
-		if a.Status != status {
-			t.Errorf("%s: %d %s, want %d", what, a.Status, a.Body, status)
-		}
+		a.wants(t, status)
 	}
 	wants("REST", 200, s.get(listPath, as(rest, workspaceID)))
 	wants("MCP", 200, s.post(assistant(assisted), initialize))

@@ -11,10 +11,8 @@ import (
 )
 
 func TestForms_RetentionMonths(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
-	_, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	h, f := s.form()
 	path := formsPath + "/" + f.ID.String()
 	s.get(path, h).has(t, `"retentionMonths":24`)
 	a := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", `{"retentionMonths":6,`, 1))

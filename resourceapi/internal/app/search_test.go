@@ -105,10 +105,8 @@ func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
 	credential := func() header { return as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID) }
 	h, searcher := credential(), credential()
 	a := s.get(listPath, h)
-	if a.Header.Get("RateLimit-Policy") != `"requests-in-flight";q=64;qu="concurrent-requests"` ||
-		a.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
-		t.Errorf("%v", a.Header)
-	}
+	a.header(t, "RateLimit-Policy", `"requests-in-flight";q=64;qu="concurrent-requests"`).
+		header(t, "RateLimit", `"requests-in-flight";r=63`)
 
 	for name, c := range map[string]struct {
 		path            string

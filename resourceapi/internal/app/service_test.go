@@ -61,11 +61,20 @@ var (
 	sharedRedis = testkit.Once(func(t testing.TB) *localstore.Redis { return testkit.NewRedis(t) })
 )
 
-// newService returns an organisation of the shared service. It only serves: nothing is processed in the background.
-func newService(t testing.TB) *service { t.Helper(); return sharedService(t).forTest(t) }
+// newService makes the test a parallel one with an organisation of the shared service. It only serves: nothing is
+// processed in the background.
+func newService(t *testing.T) *service {
+	t.Helper()
+	t.Parallel()
+	return sharedService(t).forTest(t)
+}
 
-// newWorker returns an organisation of the shared service that processes submissions, imports, erasures and webhooks.
-func newWorker(t testing.TB) *service { t.Helper(); return sharedWorker(t).forTest(t) }
+// newWorker is newService for the shared service that processes submissions, imports, erasures and webhooks.
+func newWorker(t *testing.T) *service {
+	t.Helper()
+	t.Parallel()
+	return sharedWorker(t).forTest(t)
+}
 
 func (s *service) forTest(t testing.TB) *service {
 	t.Helper()
@@ -229,6 +238,14 @@ func (s *service) member(held ...perm.Permission) (workspaceID, user uuid.UUID) 
 	return workspaceID, user
 }
 
+// holder returns the headers of a new member of a workspace with the permissions.
+func (s *service) holder(workspaceID uuid.UUID, held ...perm.Permission) header {
+	s.t.Helper()
+	user := s.User()
+	s.Member(workspaceID, user, held...)
+	return as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
+}
+
 // reader creates a workspace, a member who may read its programmes, and the member's personal access token.
 func (s *service) reader() (workspaceID uuid.UUID, token string) {
 	s.t.Helper()
@@ -262,6 +279,26 @@ func (a answer) has(t testing.TB, pieces ...string) answer {
 		if !strings.Contains(a.Body, piece) {
 			a.fail(t, "a body with "+piece)
 		}
+	}
+	return a
+}
+
+// lacks checks that the body has none of the pieces.
+func (a answer) lacks(t testing.TB, pieces ...string) answer {
+	t.Helper()
+	for _, piece := range pieces {
+		if strings.Contains(a.Body, piece) {
+			a.fail(t, "a body without "+piece)
+		}
+	}
+	return a
+}
+
+// header checks the value of a header; * stands for any.
+func (a answer) header(t testing.TB, name, value string) answer {
+	t.Helper()
+	if got := a.Header.Get(name); got != value && (value != "*" || got == "") {
+		a.fail(t, name+": "+value)
 	}
 	return a
 }

@@ -12,7 +12,6 @@ import (
 
 // The client stops in the middle of the file. The server's own time limit is longer.
 func TestImport_SlowUploadTimesOut(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.editor()
 	connection, err := net.Dial("tcp", s.server.Listener.Addr().String())

@@ -31,7 +31,6 @@ func (w *slowReader) Write(b []byte) (int, error) {
 // Two searches have responses that are not read. Another search of the same credential, and one of another credential
 // of the workspace, can run meanwhile (F13, F14).
 func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, _, _ := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 3)

@@ -46,20 +46,14 @@ func TestRead_TakesOneRoundTrip(t *testing.T) {
 		{"an unknown personal access token", listPath, stranger.Reveal(), workspaceID, 401, 1},
 		{"an access token of an unknown grant", listPath, s.token(unknown), workspaceID, 401, 1},
 		{
-			"a personal access token with a typing error",
-			listPath,
-			personal[:len(personal)-1] + "_",
-			workspaceID,
-			401,
+			"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", workspaceID, 401,
 			0,
 		},
 		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", workspaceID, 401, 0},
 		{"a word", listPath, "word", workspaceID, 401, 0},
 	} {
 		send := func() {
-			if got := s.get(c.path, as(c.token, c.workspaceID)); got.Status != c.status {
-				t.Fatalf("%s: %d %s", c.what, got.Status, got.Body)
-			}
+			s.get(c.path, as(c.token, c.workspaceID)).wants(t, c.status)
 		}
 		send()
 		n := trips.Of(func() {

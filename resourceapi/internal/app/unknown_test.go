@@ -9,7 +9,6 @@ import (
 
 // Unknown parameters and members are refused by name, not ignored (contract, section 6).
 func TestUnknownNames_AreRefused(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)

@@ -24,7 +24,6 @@ func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
 		"an active token":  {token, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			r := newReceiver(t, nil)
 			s := newWorker(t)
 			workspaceID, h := s.developer()
@@ -81,7 +80,6 @@ func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
 
 // An endpoint that is enabled with a credential ends with that credential, unless the same user added it on the page.
 func TestW9_EnablingBindsToCredential(t *testing.T) {
-	t.Parallel()
 	s := newService(t)
 	workspaceID, h := s.developer()
 	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
@@ -96,9 +94,7 @@ func TestW9_EnablingBindsToCredential(t *testing.T) {
 	if s.Count(bound) != 0 {
 		t.Error("a token took over an endpoint of the page")
 	}
-	other := s.User()
-	s.Member(workspaceID, other, perm.AccountAPIAccess, perm.ProgrammesRead)
-	others := as(s.PAT(workspaceID, other, perm.AccountAPIAccess, perm.ProgrammesRead).Reveal(), workspaceID).json()
+	others := s.holder(workspaceID, perm.AccountAPIAccess, perm.ProgrammesRead)
 	s.do("PATCH", path, others, `{"enabled":true}`).wants(t, 200)
 	if s.Count(bound) != 1 {
 		t.Error("another user's token does not end the endpoint")

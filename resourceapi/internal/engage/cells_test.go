@@ -56,9 +56,7 @@ func TestCellsOf_OneForEachField(t *testing.T) {
 	stored := `{"phone":"+44 20 7946 0958","fax":"=1+1","mobile":"+44 20 7946 0958","name":"=A1",` +
 		`"hours":-3.50,"days":["=Monday","Friday"],"privacy":true,"left":"x"}`
 	got, err := CellsOf(fields, json.RawMessage(stored))
-	want := []string{
-		"'=A1", "-3.50", "'=Monday; Friday", "true", "", "+44 20 7946 0958", "'=1+1", "'+44 20 7946 0958",
-	}
+	want := []string{"'=A1", "-3.50", "'=Monday; Friday", "true", "", "+44 20 7946 0958", "'=1+1", "'+44 20 7946 0958"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -157,10 +157,7 @@ func TestVerify_FetchesForUnknownKeysRarely(t *testing.T) {
 	}
 	before := a.requests()
 	for range 50 {
-		if err := verify(t, keys, a.token(newKey(t, uuid.NewString()))); !errors.Is(
-			err,
-			accesstoken.ErrUnknownKey,
-		) {
+		if err := verify(t, keys, a.token(newKey(t, uuid.NewString()))); !errors.Is(err, accesstoken.ErrUnknownKey) {
 			t.Errorf("%v", err)
 		}
 	}

@@ -77,13 +77,7 @@ func allocated(do func()) uint64 {
 // FuzzImport_MeasuredRowsMatchCSV checks that, within the bounds, the measured rows are those of encoding/csv.
 func FuzzImport_MeasuredRowsMatchCSV(f *testing.F) {
 	for _, text := range []string{
-		"a,b\n\"c\nd\",e\n",
-		"a\"b\n\"c\n",
-		"\"a\"b,\n",
-		"\"a\"\"\n\",\r\n\r\nx",
-		"\n\n\"",
-		"a,\"\r\n\"\n",
-		"",
+		"a,b\n\"c\nd\",e\n", "a\"b\n\"c\n", "\"a\"b,\n", "\"a\"\"\n\",\r\n\r\nx", "\n\n\"", "a,\"\r\n\"\n", "",
 	} {
 		for _, comma := range []byte(",;\t") {
 			f.Add(comma, strings.ReplaceAll(text, ",", string(comma)))

@@ -65,17 +65,8 @@ func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
 		t.Error(policy)
 	}
 	for _, loading := range []string{
-		"<iframe",
-		`<link rel="stylesheet`,
-		"@import",
-		`url\(`,
-		`<[^>]* src="[^/]`,
-		`<[^>]* src="//`,
-		`\{\{`,
-		"ZgotmplZ",
-		"innerHTML",
-		"localStorage",
-		"document.cookie",
+		"<iframe", `<link rel="stylesheet`, "@import", `url\(`, `<[^>]* src="[^/]`, `<[^>]* src="//`, `\{\{`,
+		"ZgotmplZ", "innerHTML", "localStorage", "document.cookie",
 	} {
 		if regexp.MustCompile(loading).MatchString(page) {
 			t.Errorf("the page contains %s", loading)
@@ -223,16 +214,11 @@ func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 		return openapi.Object{{Name: "$ref", Value: "#/components/schemas/" + name}}
 	}
 	for schema, want := range map[string][]string{
-		"NewProgramme": {
-			"name string, up to 200 characters",
-			"status draft | active | completed | archived",
-		},
-		"NewForm": {"allowedOrigins array of string, up to 20 items", "retentionMonths integer, default 24"},
+		"NewProgramme": {"name string, up to 200 characters", "status draft | active | completed | archived"},
+		"NewForm":      {"allowedOrigins array of string, up to 20 items", "retentionMonths integer, default 24"},
 		"ProgrammePage": {
-			"data array of object, up to 200 items",
-			"data[].status draft | active | completed | archived",
-			"data[].endsOn date | null",
-			"meta.nextCursor string",
+			"data array of object, up to 200 items", "data[].status draft | active | completed | archived",
+			"data[].endsOn date | null", "meta.nextCursor string",
 		},
 		"RegisteredApplication": {"clientId UUID", "clientSecret string"},
 		"Forbidden":             {"error.code FORBIDDEN | MODULE_NOT_ENABLED", "error.fields object"},

@@ -66,15 +66,8 @@ func FuzzMessages(f *testing.F) {
 // FuzzOrigins checks that only listed origins and, with loopback, addresses of this machine are allowed.
 func FuzzOrigins(f *testing.F) {
 	for _, seed := range []string{
-		"https://claude.ai",
-		"http://localhost:1",
-		"http://127.0.0.1",
-		"http://[::1]",
-		"null",
-		"",
-		"http://localhost.evil.example",
-		"http://localhost@evil.example",
-		"http://[::ffff:127.0.0.1]:80",
+		"https://claude.ai", "http://localhost:1", "http://127.0.0.1", "http://[::1]", "null", "",
+		"http://localhost.evil.example", "http://localhost@evil.example", "http://[::ffff:127.0.0.1]:80",
 	} {
 		f.Add(seed)
 	}

@@ -31,10 +31,8 @@ func TestPage_LanguageFromRightToLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, piece := range []string{
-		`<html lang="ar" dir="rtl">`,
-		`<button type="submit">إرسال</button>`,
-		`type="text" autocomplete="name" dir="auto"`,
-		`type="email" autocomplete="email" dir="ltr"`,
+		`<html lang="ar" dir="rtl">`, `<button type="submit">إرسال</button>`,
+		`type="text" autocomplete="name" dir="auto"`, `type="email" autocomplete="email" dir="ltr"`,
 	} {
 		if !strings.Contains(w.Body.String(), piece) {
 			t.Errorf("the page lacks %s: %s", piece, w.Body)
