@@ -153,7 +153,7 @@ func (s *service) ended(of sentSubmission) submissionState {
 	var state submissionState
 	await.NoError(s.t, func() error {
 		if state = s.state(of); state.Status == "accepted" {
-			return fmt.Errorf("still %s\n%s", state.Status, s.log)
+			return fmt.Errorf("%s is still %s", of.ID, state.Status)
 		}
 		return nil
 	})

@@ -143,7 +143,8 @@ func (s *service) until(what string, happened func() bool) {
 	s.t.Helper()
 	defer func() {
 		if s.t.Failed() {
-			s.t.Log(s.log)
+			log := s.log.String() // of other tests too
+			s.t.Log(log[max(0, len(log)-4000):])
 		}
 	}()
 	await.True(s.t, what, happened)
