@@ -36,34 +36,21 @@ const (
 var posts = []string{
 	tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
 	"/settings/apps/disconnect", "/settings/apps/disconnect-all", "/settings/security/sign-out",
-	"/settings/security/sign-out-others",
-	"/settings/security/tokens/revoke", connectors + "/policy", connectors + "/disconnect", connectors + "/llm",
-	authenticatorPath, authenticatorPath + "/codes", authenticatorPath + "/remove",
-	members + "/invite", members + "/renew", members + "/withdraw", members + "/permissions", members + "/remove",
-	members + "/leave", members + "/second-factor", namePath, deletePath, "/settings/user/email",
-	"/settings/security/mails", "/settings/security/password", "/settings/security/password/remove",
-	"/settings/passkey-offer", "/settings/workspace",
-	webhooks, webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test",
-	webhooks + "/resend", webhooks + "/secret", webhooks + "/personal-data",
+	"/settings/security/sign-out-others", "/settings/security/tokens/revoke", connectors + "/policy",
+	connectors + "/disconnect", connectors + "/llm", authenticatorPath, authenticatorPath + "/codes",
+	authenticatorPath + "/remove", members + "/invite", members + "/renew", members + "/withdraw",
+	members + "/permissions", members + "/remove", members + "/leave", members + "/second-factor", namePath, deletePath,
+	"/settings/user/email", "/settings/security/mails", "/settings/security/password",
+	"/settings/security/password/remove", "/settings/passkey-offer", "/settings/workspace", webhooks,
+	webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
+	webhooks + "/secret", webhooks + "/personal-data",
 }
 
 // pages returns every page of the settings, and the export.
 func pages() []string {
-	return append(
-		links(perm.AccountAPIAccess, perm.AccountReadMembers),
-		"/settings/audit.jsonl",
-		"/settings/audit.csv",
-		connectionLog,
-		connectionLog+".jsonl",
-		connectionLog+".csv",
-		members+"/member",
-		members+"/invite",
-		newToken,
-		applications,
-		newApp,
-		hooks,
-		newHook,
-	)
+	return append(links(perm.AccountAPIAccess, perm.AccountReadMembers), "/settings/audit.jsonl", "/settings/audit.csv",
+		connectionLog, connectionLog+".jsonl", connectionLog+".csv", members+"/member", members+"/invite", newToken,
+		applications, newApp, hooks, newHook)
 }
 
 // links returns the targets of the navigation, for a user with these permissions in a workspace.
@@ -120,12 +107,9 @@ func developer(site *browsertest.Server, more ...perm.Permission) browsertest.Pe
 }
 
 func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	for _, path := range append(pages(), developers+"?tenant=x") {
-		if to := site.Browser().Get(path).Location(); to != "/login?return="+url.QueryEscape(path) {
-			t.Errorf("GET %s: to %q", path, to)
-		}
+		site.Browser().Get(path).As(path).LeadsTo("/login?return=" + url.QueryEscape(path))
 	}
 	for _, path := range posts {
 		if page := site.Browser().Post(path, url.Values{}); page.Status != http.StatusSeeOther ||
@@ -133,71 +117,49 @@ func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 			t.Errorf("POST %s: %d to %q", path, page.Status, page.Location())
 		}
 	}
-	if to := site.SignedIn(site.Stranger()).Get("/settings").Location(); to != "/settings/user" {
-		t.Errorf("/settings leads to %q", to)
-	}
+	site.SignedIn(site.Stranger()).Get("/settings").LeadsTo("/settings/user")
 }
 
 func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site)
 	browser := site.SignedIn(ada)
 	own := browser.Get(newToken).Form(tokens).Get("key")
 	foreign := site.SignedIn(ada).Get(newToken).Form(tokens).Get("key")
+	here := []string{site.Fixture.WorkspaceID.String()}
 	for _, path := range posts {
 		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
-			if page := browser.Post(path, url.Values{
-				"key":    {key},
-				"tenant": {site.Fixture.WorkspaceID.String()},
-			}); page.Status != http.StatusForbidden {
-				t.Errorf("POST %s, %s: %d", path, name, page.Status)
-			}
+			browser.Post(path, url.Values{"key": {key}, "tenant": here}).As(path, name).Wants(http.StatusForbidden)
 		}
 		browser.Headers = http.Header{"Sec-Fetch-Site": {"cross-site"}}
-		if page := browser.Post(path, url.Values{
-			"key":    {own},
-			"tenant": {site.Fixture.WorkspaceID.String()},
-		}); page.Status != http.StatusForbidden {
-			t.Errorf("POST %s from another site: %d", path, page.Status)
-		}
+		browser.Post(path, url.Values{"key": {own}, "tenant": here}).As(path).Wants(http.StatusForbidden)
 		browser.Headers = http.Header{}
 	}
-	if n := site.Count(`select count(*) from account.sign_ins where ended_at is not null`); n != 0 {
-		t.Error("a sign-in was ended")
-	}
+	site.CountIs(0, `select count(*) from account.sign_ins where ended_at is not null and user_id = $1`, ada.ID)
 }
 
 // A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
 func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	const words = "You were signed out. Nothing was changed, and your input was not saved."
 	form := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
-	site.Fixture.Exec(`update account.sign_ins set ended_at = now()`)
-	if page := browser.Get(developers).Follow(); page.HasText(words) {
-		t.Error("the sign-in page reports a lost form although none was sent")
-	}
+	site.Fixture.Exec(`update account.sign_ins set ended_at = now() where user_id = $1`, ada.ID)
+	browser.Get(developers).Follow().Lacks(words)
 	signIn := browser.Post(tokens, form).Follow()
-	if signIn.Status != http.StatusOK || !signIn.HasText(words) {
-		t.Errorf("%d %s", signIn.Status, signIn.Text())
-	}
+	signIn.Wants(http.StatusOK, words)
 	back := signIn.Send("/login", browsertest.Fields{"email": ada.Email, "password": browsertest.Password})
 	if to := developers + "?tenant=" + site.Fixture.WorkspaceID.String(); back.Location() != to ||
 		back.Follow().HasText(words) {
 		t.Errorf("sign-in leads to %q, want %q", back.Location(), to)
 	}
-	if site.Count(`select count(*) from account.personal_access_tokens`) != 0 {
-		t.Error("something was changed")
-	}
+	site.Rows(0, "personal_access_tokens", "")
 }
 
 func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
-	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
+	site := shared(t)
+	here, elsewhere := site.Fixture.WorkspaceID.String(), site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{
@@ -210,7 +172,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 			status    int
 		}{
 			"no access anywhere":    {reader, "", 403},
-			"no access here":        {mixed, site.Fixture.WorkspaceID.String(), 403},
+			"no access here":        {mixed, here, 403},
 			"unknown workspace":     {mixed, uuid.NewString(), 403},
 			"no identifier":         {mixed, "x", 403},
 			"not a member":          {reader, elsewhere.String(), 403},
@@ -221,9 +183,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 			if c.workspace != "" {
 				to += "?tenant=" + url.QueryEscape(c.workspace)
 			}
-			if page := site.SignedIn(c.who).Get(to); page.Status != c.status {
-				t.Errorf("%s, %s: %d %s", path, name, page.Status, page.Text())
-			}
+			site.SignedIn(c.who).Get(to).As(path, name).Wants(c.status)
 		}
 	}
 	browser := site.SignedIn(mixed)
@@ -232,28 +192,18 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 		if !strings.HasPrefix(path, developers) && !strings.HasPrefix(path, connectors) {
 			continue
 		}
-		page := browser.Post(
-			path,
-			url.Values{"key": {key}, "tenant": {site.Fixture.WorkspaceID.String()}, "id": {uuid.NewString()}},
-		)
-		if page.Status != http.StatusForbidden {
-			t.Errorf("POST %s without access: %d", path, page.Status)
-		}
+		form := url.Values{"key": {key}, "tenant": {here}, "id": {uuid.NewString()}}
+		browser.Post(path, form).As(path).Wants(http.StatusForbidden)
 	}
 }
 
 func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	site.Fixture.Join(elsewhere, ada.ID, perm.ProgrammesRead)
 	page := site.SignedIn(ada).Get("/settings/user")
-	for _, words := range []string{"Ada Okafor", ada.Email, "Riverside Food Bank", "Hillside Youth Club"} {
-		if !page.HasText(words) {
-			t.Errorf("does not say %q", words)
-		}
-	}
+	page.Says("Ada Okafor", ada.Email, "Riverside Food Bank", "Hillside Youth Club")
 	shown := map[string]bool{}
 	for _, input := range page.Elements("input") {
 		shown[browsertest.Attribute(input, "value")] = true
@@ -261,27 +211,18 @@ func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {
 	if !shown[site.Fixture.WorkspaceID.String()] || !shown[elsewhere.String()] {
 		t.Errorf("identifiers shown: %v", shown)
 	}
-	if alone := site.SignedIn(site.Stranger()).Get("/settings/user"); !alone.HasText(
-		"not a member of any workspace",
-	) {
-		t.Errorf("a user without a workspace reads: %s", alone.Text())
-	}
+	site.SignedIn(site.Stranger()).Get("/settings/user").Says("not a member of any workspace")
 }
 
 func TestPages_OutageIs503(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	browser := site.SignedIn(developer(site))
 	restore := site.CutPostgres()
 	defer restore()
 	for _, path := range pages() {
-		if page := browser.Get(path); page.Status != http.StatusServiceUnavailable {
-			t.Errorf("GET %s: %d", path, page.Status)
-		}
+		browser.Get(path).As(path).Wants(http.StatusServiceUnavailable)
 	}
 	for _, path := range posts {
-		if page := browser.Post(path, url.Values{}); page.Status != http.StatusServiceUnavailable {
-			t.Errorf("POST %s: %d", path, page.Status)
-		}
+		browser.Post(path, url.Values{}).As(path).Wants(http.StatusServiceUnavailable)
 	}
 }

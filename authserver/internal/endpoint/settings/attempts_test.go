@@ -29,83 +29,55 @@ func openConsent(browser *browsertest.Browser, c client.Client, changes ...strin
 }
 
 func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	log := func() *browsertest.Page { return browser.Get(connectionLog) }
-	if page := browser.Get(connectors); !page.HasText("No connection attempts yet.") {
-		t.Errorf("%s", page.Text())
-	}
+	browser.Get(connectors).Says("No connection attempts yet.")
 	for _, c := range []struct {
 		what  string
 		page  *browsertest.Page
 		words []string
 	}{
 		{
-			"wrong address",
-			openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb"),
+			"wrong address", openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb"),
 			[]string{"Refused", "Unknown user", "an address that is not registered"},
 		},
 		{
-			"no challenge",
-			openConsent(browser, app, "code_challenge", ""),
+			"no challenge", openConsent(browser, app, "code_challenge", ""),
 			[]string{"Refused", "Ada Okafor", "code_challenge is required"},
 		},
 		{
-			"nothing held",
-			openConsent(site.SignedIn(site.Member(perm.EngageReadForms)), app),
+			"nothing held", openConsent(site.SignedIn(site.Member(perm.EngageReadForms)), app),
 			[]string{"Refused", "does not have the requested permissions: See programmes"},
 		},
 		{
-			"not a member",
-			openConsent(site.SignedIn(site.Stranger()), app),
+			"not a member", openConsent(site.SignedIn(site.Stranger()), app),
 			[]string{"Refused", "not a member of the workspace"},
 		},
 		{"shown", openConsent(browser, app), []string{"Waiting", "The user has not answered yet"}},
 	} {
-		page := log()
-		wanted := append(c.words, c.page.Header.Get("X-Request-Id"), "Requested : done", "Approved : not reached")
-		for _, words := range wanted {
-			if words == "" || !strings.Contains(page.Text()+page.Body, words) {
-				t.Errorf("%s: the log does not say %q: %s", c.what, words, page.Text())
-			}
-		}
+		log().As(c.what).Says(append(c.words, "Requested : done", "Approved : not reached")...).
+			Contains(c.page.Header.Get("X-Request-Id"))
 	}
-	denied := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "deny"})
-	if page := log(); denied.Status != http.StatusSeeOther || !page.HasText("Denied") || page.HasText("Waiting") ||
-		!page.HasText("did not approve") {
-		t.Errorf("denied: %s", page.Text())
-	}
-	approved := openConsent(browser, app).Send("/oauth/authorize", browsertest.Fields{"decision": "approve"})
+	const answer = "/oauth/authorize"
+	openConsent(browser, app).Send(answer, browsertest.Fields{"decision": "deny"}).Wants(http.StatusSeeOther)
+	log().Says("Denied", "did not approve").Lacks("Waiting")
+	approved := openConsent(browser, app).Send(answer, browsertest.Fields{"decision": "approve"})
 	page := browser.Get(connectionLog + "?client=" + app.ID.String())
-	for _, words := range []string{
-		"Approved : done",
-		"Code exchanged : not reached",
-		"one minute to exchange the code",
-		approved.Header.Get("X-Request-Id"),
-		"Connection attempts of " + app.Name,
-	} {
-		if !strings.Contains(page.Text()+page.Body, words) {
-			t.Errorf("approved: the log does not say %q: %s", words, page.Text())
-		}
-	}
-	if strings.Contains(page.Body, "alm_") ||
-		site.Count(`select count(*) from account.connection_stops s where s::text like '%alm\_%'`) != 0 {
-		t.Error("a secret is in the log")
-	}
+	page.Says("Approved : done", "Code exchanged : not reached", "one minute to exchange the code",
+		"Connection attempts of "+app.Name)
+	page.Contains(approved.Header.Get("X-Request-Id")).Omits("alm_")
+	site.Rows(0, "connection_stops s", `s::text like '%alm\_%'`)
 	latest := browser.Get(connectors)
-	wantsWords(t, latest, http.StatusOK, "Waiting", "one minute to exchange the code", "Show attempts of "+app.Name)
-	if latest.HasText("Denied") {
-		t.Errorf("an attempt that is not the latest: %s", latest.Text())
-	}
+	latest.Wants(http.StatusOK, "Waiting", "one minute to exchange the code", "Show attempts of "+app.Name)
+	latest.Lacks("Denied")
 }
 
 // A page shows 25 connectors, and has less than 60 KB together with 25 connections.
 func TestConnectors_ArePagedAndLight(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	for range 60 {
 		app := site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...)
@@ -115,7 +87,8 @@ func TestConnectors_ArePagedAndLight(t *testing.T) {
 				now() + interval '9 days', 1 from generate_series(1, 8) n`,
 			app.ID, ada.ID, site.Fixture.WorkspaceID, perm.ForConnectors().Strings())
 	}
-	site.Fixture.Exec(`update account.oauth_clients set name = left(id || ' of the Riverside Food Bank', 60)`)
+	site.Fixture.Exec(`update account.oauth_clients set name = left(id || ' of the Riverside Food Bank', 60)
+		where tenant_id = $1`, site.Fixture.WorkspaceID)
 	browser := site.SignedIn(ada)
 	seen, pages := map[string]bool{}, 0
 	for path := connectors; path != ""; pages++ {
@@ -124,12 +97,9 @@ func TestConnectors_ArePagedAndLight(t *testing.T) {
 		if len(page.Body) > 60<<10 {
 			t.Errorf("%s: %d bytes", path, len(page.Body))
 		}
-		path = ""
-		for _, link := range page.Elements("a") {
-			if browsertest.Attribute(link, "rel") == "next" {
-				path = browsertest.Attribute(link, "href")
-			}
-			if href := browsertest.Attribute(link, "href"); strings.Contains(href, "&client=") {
+		path = page.Attribute("a[rel=next]", "href")
+		for _, href := range page.Links("") {
+			if strings.Contains(href, "&client=") {
 				seen[href] = true
 			}
 		}
@@ -137,13 +107,11 @@ func TestConnectors_ArePagedAndLight(t *testing.T) {
 	if len(seen) != 60 || pages != 3 {
 		t.Errorf("%d connectors on %d pages", len(seen), pages)
 	}
-	after := browser.Get(connectors + "?page=9")
-	wantsWords(t, after, http.StatusOK, "No more connectors", "Previous page")
+	browser.Get(connectors+"?page=9").Wants(http.StatusOK, "No more connectors", "Previous page")
 }
 
 func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	openConsent(site.Browser(), app, "redirect_uri", "https://evil.example/cb")
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
@@ -155,14 +123,9 @@ func TestConnectionLog_IsLimitedToItsWorkspace(t *testing.T) {
 		connectionLog: "No attempts yet",
 		connectionLog + "?client=" + app.ID.String(): "No attempt matches",
 	} {
-		if page := browser.Get(path); page.Status != http.StatusOK || page.HasText("Claude 127") ||
-			page.HasText("evil") || !page.HasText(empty) {
-			t.Errorf("%s: %s", path, page.Text())
-		}
+		browser.Get(path).As(path).Wants(http.StatusOK, empty).Lacks("Claude 127", "evil")
 	}
 	linked, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser.Get("/oauth/authorize?client_id=" + linked.ID.String() + "&state=s&redirect_uri=https://evil.example/cb")
-	if n := site.Count(`select count(*) from account.connection_stops where client_id = $1`, linked.ID); n != 0 {
-		t.Error("a confidential application is in the log of the connectors")
-	}
+	site.Rows(0, "connection_stops", `client_id = $1`, linked.ID)
 }

@@ -10,54 +10,28 @@ import (
 )
 
 func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first, second := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID)
 	hers := site.Redeemed(app, eve.ID)
 	browser := site.SignedIn(ada)
 	page := browser.Get("/settings/apps")
-	for _, words := range []string{
-		"Donor sync",
-		"Riverside Food Bank",
-		"See programmes",
-		"Connected",
-		"Last used",
-		"Expires",
-	} {
-		if !page.HasText(words) {
-			t.Errorf("does not say %q", words)
-		}
-	}
+	page.Says("Donor sync", "Riverside Food Bank", "See programmes", "Connected", "Last used", "Expires")
 	form := page.Form("/settings/apps/disconnect")
 	browser.Post("/settings/apps/disconnect", url.Values{"key": form["key"], "id": {hers.ID.String()}})
 	const active = `select count(*) from account.grants where id = $1 and state = 'active'`
-	if site.Count(active, hers.ID) != 1 {
-		t.Fatal("the grant of another user was revoked")
-	}
+	site.CountIs(1, active, hers.ID)
 	form.Set("id", first.ID.String())
-	if after := browser.Post("/settings/apps/disconnect", form).Follow(); !after.HasText("was disconnected") ||
-		!after.HasText("You disconnected Donor sync.") {
-		t.Errorf("%s", after.Text())
-	}
-	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
-		t.Error("want only the first grant revoked")
-	}
-	if site.Count(
-		`select count(*) from account.grants where id = $1 and revoke_reason = 'disconnected_by_user'`,
-		first.ID,
-	) != 1 {
-		t.Error("the reason is not stored")
-	}
-	if again := browser.Post("/settings/apps/disconnect", form).Follow(); !again.HasText("no longer connected") {
-		t.Errorf("twice: %s", again.Text())
-	}
+	browser.Post("/settings/apps/disconnect", form).Follow().Says("was disconnected", "You disconnected Donor sync.")
+	site.CountIs(0, active, first.ID)
+	site.CountIs(1, active, second.ID)
+	site.Rows(1, "grants", `id = $1 and revoke_reason = 'disconnected_by_user'`, first.ID)
+	browser.Post("/settings/apps/disconnect", form).Follow().Says("no longer connected")
 }
 
 func TestApps_ShowsReplayAsReason(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
@@ -67,19 +41,14 @@ func TestApps_ShowsReplayAsReason(t *testing.T) {
 	browser := site.SignedIn(ada)
 	const disconnected = "We disconnected Claude because an old access key of the application was used again. " +
 		"It may have been copied."
-	if page := browser.Get("/settings/apps"); !page.HasText(disconnected) || !page.HasText("No connected apps") {
-		t.Errorf("connected apps: %s", page.Text())
-	}
+	browser.Get("/settings/apps").Says(disconnected, "No connected apps")
 	const event = "Claude was disconnected because an old refresh token was used again. It may have been copied."
-	if page := browser.Get("/settings/security"); !page.HasText(event) {
-		t.Errorf("security: %s", page.Text())
-	}
+	browser.Get("/settings/security").Says(event)
 }
 
 // The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
 func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
@@ -96,22 +65,16 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 		"/settings/audit" + tenant:      "connect it again with the same choices",
 		"/settings/connectors" + tenant: "connects it again, with the same choices",
 	} {
-		if page := browser.Get(path); !page.HasText(words) || !page.HasText(way) {
-			t.Errorf("%s: %s", path, page.Text())
-		}
+		browser.Get(path).As(path).Says(words, way)
 	}
 }
 
 func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	g := site.Redeemed(app, ada.ID)
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
 	const expired = "The access that you gave to Donor sync has expired."
-	page := site.SignedIn(ada).Get("/settings/apps")
-	if !page.HasText(expired) || !page.HasText("No connected apps") {
-		t.Errorf("%s", page.Text())
-	}
+	site.SignedIn(ada).Get("/settings/apps").Says(expired, "No connected apps")
 }

@@ -10,8 +10,7 @@ import (
 )
 
 func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	const navigation = `<nav class="sections"`
 	for name, b := range map[string]*browsertest.Browser{"stranger": site.Browser(), "user": site.SignedIn(ada)} {
@@ -25,14 +24,11 @@ func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 
 // Pages about an error have the choice of the workspace: the one of the request is chosen, and its links keep it.
 func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
 	missing := browser.Get("/settings/nothing")
-	if to := missing.Send(switching, browsertest.Fields{"tenant": first}).Location(); to != "/settings/user" {
-		t.Errorf("404: the switcher leads to %q", to)
-	}
+	missing.Send(switching, browsertest.Fields{"tenant": first}).LeadsTo("/settings/user")
 	own := site.Fixture.WorkspaceID.String()
 	site.Fixture.Exec(`alter table account.oauth_clients rename to hidden`)
 	failed := browser.Get(applications + "?tenant=" + own)
@@ -43,8 +39,7 @@ func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
 }
 
 func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for path, status := range map[string]int{
 		"/settings/user":                http.StatusOK,
@@ -62,7 +57,7 @@ func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
 
 // While PostgreSQL does not respond, the error page keeps the navigation and can submit the same form again.
 func TestUnavailable_KeepsFormInsideSettings(t *testing.T) {
-	site := browsertest.Own(t)
+	site := own(t)
 	ada := site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	browser.Headers.Set("Sec-Fetch-Site", "same-origin")

@@ -8,13 +8,27 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// longLog adds 20,000 events of 2 kB to the workspace, more than the buffers of a connection hold.
-func longLog(site *browsertest.Server) {
+const longEvents = 6_000
+
+// longLog is a workspace with events of 2 kB, more than the buffers of a connection hold.
+var longLog = testkit.Once(func(t testing.TB) *browsertest.Server {
+	site := browsertest.Shared(t)
 	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, actor, action, subject, detail)
 		select gen_random_uuid(), now() - n * interval '1 second', $1, 'admin', 'test.event', 'x',
-			jsonb_build_object('name', repeat('x', 2000)) from generate_series(1, 20000) n`, site.Fixture.WorkspaceID)
+			jsonb_build_object('name', repeat('x', 2000)) from generate_series(1, $2::int) n`, site.Fixture.WorkspaceID,
+		longEvents)
+	return site
+})
+
+func inLongLog(t *testing.T) *browsertest.Server {
+	t.Helper()
+	t.Parallel()
+	site := browsertest.Shared(t)
+	site.Fixture.WorkspaceID = longLog(t).Fixture.WorkspaceID
+	return site
 }
 
 // begin requests an export and reads its first line. The server waits for the client to read the rest.
@@ -54,9 +68,7 @@ func TestExport_EndsWithPermission(t *testing.T) {
 		"no change": func(*browsertest.Server, browsertest.Person) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			site := browsertest.Own(t)
-			longLog(site)
+			site := inLongLog(t)
 			ada := developer(site, perm.ProgrammesRead)
 			rest, _ := begin(t, site, site.SignedIn(ada))
 			end(site, ada)
@@ -64,7 +76,7 @@ func TestExport_EndsWithPermission(t *testing.T) {
 			for rest.Scan() {
 				lines++
 			}
-			if complete := rest.Err() == nil && lines >= 20000; complete != (name == "no change") {
+			if complete := rest.Err() == nil && lines >= longEvents; complete != (name == "no change") {
 				t.Errorf("read %d lines, error %v", lines, rest.Err())
 			}
 		})
@@ -73,9 +85,7 @@ func TestExport_EndsWithPermission(t *testing.T) {
 
 // A user has at most 2 exports and searches at once. Those of other users go on.
 func TestExport_TwoAtOncePerUser(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
-	longLog(site)
+	site := inLongLog(t)
 	in := "?tenant=" + site.Fixture.WorkspaceID.String() + "&person=ada"
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	other := site.SignedIn(developer(site, perm.ProgrammesRead))
@@ -86,27 +96,19 @@ func TestExport_TwoAtOncePerUser(t *testing.T) {
 		"/settings/audit", "/settings/audit.csv", connectionLog, connectionLog + ".jsonl", connectors,
 	} {
 		requests.Go(func() { // each gets 429 after 3 s
-			page := browser.Get(path + in + "&q=ada")
-			if page.Status != http.StatusTooManyRequests || page.Header.Get("Retry-After") == "" ||
-				!page.HasText("Too many searches and exports are running") {
-				t.Errorf("%s: %d %s", path, page.Status, page.Text())
-			}
+			browser.Get(path+in+"&q=ada").As(path).Wants(http.StatusTooManyRequests,
+				"Too many searches and exports are running").HasHeader("Retry-After")
 		})
-		if page := other.Get(path + in); page.Status != http.StatusOK {
-			t.Errorf("%s of another user: %d %s", path, page.Status, page.Text())
-		}
+		other.Get(path + in).As(path).Wants(http.StatusOK)
 	}
 	requests.Wait()
 	end()
-	if page := browser.Get("/settings/audit" + in); page.Status != http.StatusOK {
-		t.Errorf("after an export has ended: %d %s", page.Status, page.Text())
-	}
+	browser.Get("/settings/audit" + in).Wants(http.StatusOK)
 }
 
 // A search finds members by parts of their names, and other users only by their whole e-mail address.
 func TestAudit_SearchByPersonIsBounded(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, eve := developer(site, perm.ProgrammesRead), site.Stranger()
 	site.Fixture.Exec(`update account.users set name = 'Eve Moss' where id = $1`, eve.ID)
 	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject)

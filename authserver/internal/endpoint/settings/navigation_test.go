@@ -26,8 +26,7 @@ func navigation(page *browsertest.Page) []string {
 }
 
 func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.ProgrammesRead, perm.AccountAPIAccess)
@@ -71,41 +70,33 @@ func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 }
 
 func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
 	reader, mixed := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Join(elsewhere, mixed.ID, perm.AccountAPIAccess)
 	for _, path := range []string{developers, connectors, "/settings/audit"} {
 		page := site.SignedIn(reader).Get(path)
-		if page.Status != http.StatusForbidden || !page.HasText("You cannot manage API access in this workspace") ||
-			!page.HasText("Manage API access") ||
-			len(page.Elements("h1")) != 1 ||
-			len(page.Elements("main")) != 1 {
-			t.Errorf("%s: %d %s", path, page.Status, page.Text())
-		}
+		page.Wants(http.StatusForbidden, "You cannot manage API access in this workspace", "Manage API access").
+			Times(1, "<h1").Times(1, "<main")
 		if got := navigation(page); !slices.Equal(got, links()) {
 			t.Errorf("%s: the navigation is %v", path, got)
 		}
-		other := site.SignedIn(mixed).Get(path + "?tenant=" + site.Fixture.WorkspaceID.String())
-		if other.Status != http.StatusForbidden || !other.HasText("Hillside Youth Club") ||
-			!slices.Contains(navigation(other), path+"?tenant="+site.Fixture.WorkspaceID.String()) {
-			t.Errorf("%s, with another workspace to go to: %d %s", path, other.Status, other.Text())
+		here := path + "?tenant=" + site.Fixture.WorkspaceID.String()
+		other := site.SignedIn(mixed).Get(here).Wants(http.StatusForbidden, "Hillside Youth Club")
+		if !slices.Contains(navigation(other), here) {
+			t.Errorf("%s is not in the navigation: %s", here, other.Text())
 		}
 		for _, unknown := range []string{uuid.NewString(), "x", site.Fixture.Workspace("Abbey Lane Larder").String()} {
 			page := site.SignedIn(mixed).Get(path + "?tenant=" + unknown)
-			wantsWords(t, page, http.StatusForbidden, "You are not a member of this workspace", "Hillside Youth Club")
-			if page.HasText("Abbey Lane Larder") || page.HasText("Ask an administrator") {
-				t.Errorf("%s tells about another workspace: %s", path, page.Text())
-			}
+			page.Wants(http.StatusForbidden, "You are not a member of this workspace", "Hillside Youth Club")
+			page.As(path).Lacks("Abbey Lane Larder", "Ask an administrator")
 		}
 	}
 }
 
 // The title of a page below a section is its heading.
 func TestPages_TitleOfSubpageIsItsHeading(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	for _, path := range append(pages(), memberPath(site, ada), "/settings/user/email", "/settings/user/delete",

@@ -3,9 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -17,22 +15,17 @@ const overtaken = "The policy was changed after you opened this page. Your chang
 
 // A change on an outdated page must not allow again what another user has just forbidden.
 func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, eve := site.SignedIn(developer(site)), site.SignedIn(developer(site))
 	old := eve.Get(connectors).Form(connectors + "/policy")
 	ada.Post(connectors+"/policy", policyForm(ada.Get(connectors), "30", claudeAlone, perm.ProgrammesRead)).Follow()
-	const unchanged = `select count(*) from account.connector_policies
-		where platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
+	const unchanged = `platforms = '{claude}' and permissions = '{programmes:read:programmes}' and days = 30`
 	old.Set("days", "7")
 	page := eve.Post(connectors+"/policy", old)
-	if page.Status != http.StatusConflict || !page.HasText(overtaken) || site.Count(unchanged) != 1 {
-		t.Errorf("%d %s", page.Status, page.Text())
-	}
+	page.Wants(http.StatusConflict, overtaken)
+	site.Rows(1, "connector_policies", unchanged)
+	page.Keeps(connectors+"/policy", "platforms", "claude", "permissions", string(perm.ProgrammesRead), "days", "30")
 	shown := page.Form(connectors + "/policy")
-	if !slices.Equal(shown["platforms"], claudeAlone) || len(shown["permissions"]) != 1 || shown.Get("days") != "30" {
-		t.Errorf("the form does not show the current policy: %v", shown)
-	}
 	old.Set("days", "31") // is refused with the input kept, for the policy that the page showed
 	again := eve.Post(connectors+"/policy", old).Form(connectors + "/policy")
 	again.Set("days", "7")
@@ -42,16 +35,12 @@ func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 		"without what was seen": with(old, "days", "7", "seen", ""),
 		"with rubbish":          with(old, "days", "7", "seen", "x"),
 	} {
-		if page := eve.Post(connectors+"/policy", form); page.Status != http.StatusConflict ||
-			site.Count(unchanged) != 1 {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
+		eve.Post(connectors+"/policy", form).As(name).Wants(http.StatusConflict)
+		site.Rows(1, "connector_policies", unchanged)
 	}
 	shown.Set("days", "7")
-	if page := eve.Post(connectors+"/policy", shown).Follow(); !page.HasText("was saved.") ||
-		site.Count(`select count(*) from account.connector_policies where platforms = '{claude}' and days = 7`) != 1 {
-		t.Errorf("over the current policy: %s", page.Text())
-	}
+	eve.Post(connectors+"/policy", shown).Follow().Says("was saved.")
+	site.Rows(1, "connector_policies", `platforms = '{claude}' and days = 7`)
 }
 
 func with(form url.Values, pairs ...string) url.Values {
@@ -68,47 +57,27 @@ func with(form url.Values, pairs ...string) url.Values {
 // A confirmation applies to the policy that the warning showed. If it was changed in between, the user must look at it
 // first.
 func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, readAndWrite...)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, readAndWrite...), ada.ID)
 	browser, other := site.SignedIn(ada), site.SignedIn(developer(site))
-	warning := browser.Post(
-		connectors+"/policy",
-		policyForm(browser.Get(connectors), "7", anyPlatform, readAndWrite...),
-	)
+	warning := browser.Post(connectors+"/policy",
+		policyForm(browser.Get(connectors), "7", anyPlatform, readAndWrite...))
 	confirm := warning.Form(connectors + "/policy")
-	if confirm.Get("confirm") != "yes" {
-		t.Fatalf("no confirmation requested: %s", warning.Text())
-	}
-	saved := other.Post(
-		connectors+"/policy",
-		policyForm(other.Get(connectors), "30", []string{"claude", "chatgpt"}, perm.ForConnectors()...),
-	)
-	if saved.Status != http.StatusSeeOther {
-		t.Fatalf("%d %s", saved.Status, saved.Text())
-	}
-	page := browser.Post(connectors+"/policy", confirm)
-	if page.Status != http.StatusConflict || !page.HasText(overtaken) || page.HasText("Apply the change") {
-		t.Errorf("%d %s", page.Status, page.Text())
-	}
-	if n := site.Count(`select count(*) from account.grants
-		where narrowed_at is not null or state <> 'active'`); n != 0 {
-		t.Error("a connection was changed")
-	}
+	warning.Keeps(connectors+"/policy", "confirm", "yes")
+	other.Post(connectors+"/policy", policyForm(other.Get(connectors), "30", []string{"claude", "chatgpt"},
+		perm.ForConnectors()...)).Wants(http.StatusSeeOther)
+	browser.Post(connectors+"/policy", confirm).Wants(http.StatusConflict, overtaken).Lacks("Apply the change")
+	site.Rows(0, "grants", `narrowed_at is not null or state <> 'active'`)
 }
 
 func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	browser := site.SignedIn(developer(site))
 	form := browser.Get(connectors).Form(connectors + "/policy")
-	answers := make([]*browsertest.Page, 8)
-	var all sync.WaitGroup
-	for i := range answers {
-		all.Go(func() { answers[i] = browser.Post(connectors+"/policy", with(form, "days", strconv.Itoa(i+1))) })
-	}
-	all.Wait()
+	answers := atOnce(8, func(i int) *browsertest.Page {
+		return browser.Post(connectors+"/policy", with(form, "days", strconv.Itoa(i+1)))
+	})
 	saved := 0
 	for i, page := range answers {
 		switch page.Status {
@@ -119,8 +88,6 @@ func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
 			t.Errorf("%d %s", page.Status, page.Text())
 		}
 	}
-	if site.Count(`select count(*) from account.connector_policies where days = $1`, saved) != 1 ||
-		site.Count(`select count(*) from account.audit_events where action = '`+audit.ConnectorPolicyChanged+`'`) != 1 {
-		t.Errorf("want exactly the policy of %d days saved", saved)
-	}
+	site.Rows(1, "connector_policies", `days = $1`, saved)
+	site.Rows(1, "audit_events", `action = '`+audit.ConnectorPolicyChanged+`'`)
 }

@@ -10,8 +10,7 @@ import (
 
 // A page that answers a form has the path of the form, which has no GET. Its search must lead elsewhere.
 func TestSearchForms_WorkOnPagesThatAnswerForms(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)

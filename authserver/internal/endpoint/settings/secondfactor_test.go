@@ -35,17 +35,15 @@ func consentPath(site *browsertest.Server) string {
 }
 
 func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := administrator(site)
 	site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	page := browser.Get(members)
-	wantsWords(t, page, http.StatusOK, "2 members have neither a passkey nor an authenticator app.", "Not required",
-		"To require it, sign in with a second factor yourself")
+	browser.Get(members).Wants(http.StatusOK, "2 members have neither a passkey nor an authenticator app.",
+		"Not required", "To require it, sign in with a second factor yourself")
 	form := browser.Get(members + "/invite").Form(members + "/invite")
 	form.Set("state", "on")
-	wantsWords(t, browser.Post(secondFactor, form), http.StatusForbidden, "Nothing was changed.",
+	browser.Post(secondFactor, form).Wants(http.StatusForbidden, "Nothing was changed.",
 		"sign in with a second factor yourself")
 	reader := site.SignedIn(site.Member(perm.AccountReadMembers))
 	readers := reader.Get(members)
@@ -57,20 +55,17 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	}
 	withApp(t, browser)
 	changed := browser.Get(members).Send(secondFactor, nil)
-	wantsWords(t, changed.Follow(), http.StatusOK, "need a second factor now", "Required",
+	changed.Follow().Wants(http.StatusOK, "need a second factor now", "Required",
 		"2 members have neither") // the reader and the other member
-	if n := site.Count(`select count(*) from account.audit_events where action = $1 and tenant_id = $2 and user_id = $3
-		and detail->>'state' = 'on'`, audit.SecondFactorChanged, site.Fixture.WorkspaceID, ada.ID); n != 1 {
-		t.Errorf("%d events", n)
-	}
-	wantsWords(t, browser.Get(members).Send(secondFactor, nil).Follow(), http.StatusOK, "no longer need")
+	site.CountIs(1, `select count(*) from account.audit_events where action = $1 and tenant_id = $2 and user_id = $3
+		and detail->>'state' = 'on'`, audit.SecondFactorChanged, site.Fixture.WorkspaceID, ada.ID)
+	browser.Get(members).Send(secondFactor, nil).Follow().Wants(http.StatusOK, "no longer need")
 }
 
 // Each page and form of a workspace that requires a second factor refuses a sign-in with the password alone, and has a
 // link to a second factor that returns to the page. Existing tokens keep working.
 func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := administrator(site)
 	browser := site.SignedIn(ada)
 	consent := consentPath(site)
@@ -89,31 +84,29 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	requireFactor(site)
 	for _, path := range []string{consent, members, developers, connectors, "/settings/audit"} {
 		page := browser.Get(path)
-		wantsWords(t, page, http.StatusForbidden, "Riverside Food Bank requires a second factor",
-			"You have neither yet.")
+		page.Wants(http.StatusForbidden, "Riverside Food Bank requires a second factor", "You have neither yet.")
 		link := authenticatorPath + "?return=" + url.QueryEscape(path)
-		if found := linksTo(page, authenticatorPath); len(found) != 1 || found[0] != link {
+		if found := page.Links(authenticatorPath); len(found) != 1 || found[0] != link {
 			t.Errorf("%s leads to %v, want %s", path, found, link)
 		}
 	}
 	for path, form := range map[string]url.Values{
 		"/oauth/authorize": approval, tokens: token, members + "/invite": invitation,
 	} {
-		wantsWords(t, browser.Post(path, form), http.StatusForbidden, "requires a second factor",
-			"Nothing was changed.")
+		browser.Post(path, form).Wants(http.StatusForbidden, "requires a second factor", "Nothing was changed.")
 	}
-	if n := site.Count(`select (select count(*) from account.grants) + (select count(*) from account.invitations)
-		+ (select count(*) from account.personal_access_tokens)`); n != 1 {
-		t.Errorf("%d grants, invitations and tokens, want the existing token alone", n)
-	}
+	site.Rows(0, "grants", "")
+	site.Rows(0, "invitations", "")
+	site.Rows(1, "personal_access_tokens", "") // the existing one
 	list := "/v1/account/tenants/" + site.Fixture.WorkspaceID.String() + "/members"
-	if answer := site.Send("GET", list, "", apitest.Bearer(existing)...); answer.Status != http.StatusOK {
-		t.Errorf("an existing token: %d %s", answer.Status, answer.Body)
+	answer := site.Send("GET", list, "", apitest.Bearer(existing)...)
+	if status := answer.Status; status != http.StatusOK {
+		t.Errorf("an existing token: %d %s", status, answer.Body)
 	}
-	wantsWords(t, browser.Get("/settings/user"), http.StatusOK, "Riverside Food Bank")
+	browser.Get("/settings/user").Wants(http.StatusOK, "Riverside Food Bank")
 	other := site.Fixture.Workspace("Zebra Crossing Club")
 	site.Fixture.Join(other, ada.ID, perm.AccountReadMembers)
-	elsewhere := linksTo(browser.Get(members), members+"?tenant="+other.String())
+	elsewhere := browser.Get(members).Links(members + "?tenant=" + other.String())
 	if len(elsewhere) != 1 || browser.Get(elsewhere[0]).Status != http.StatusOK {
 		t.Errorf("the workspace without the requirement cannot be reached: %v", elsewhere)
 	}
@@ -128,37 +121,25 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	}
 	long := consent + "&surplus=" + strings.Repeat("x", 2000) // too long for the URL of another page
 	waiting := browser.Get(long)
-	wantsWords(t, waiting, http.StatusForbidden, "come back to this page and continue")
-	if found := linksTo(waiting, authenticatorPath); len(found) != 1 || found[0] != authenticatorPath {
+	waiting.Wants(http.StatusForbidden, "come back to this page and continue")
+	if found := waiting.Links(authenticatorPath); len(found) != 1 || found[0] != authenticatorPath {
 		t.Errorf("a long request leads to %v", found)
 	}
 	withApp(t, browser)
-	resumed := linksTo(waiting, "/oauth/authorize")
+	resumed := waiting.Links("/oauth/authorize")
 	if len(resumed) != 1 || resumed[0] != long {
 		t.Fatalf("a long request is continued at %v", resumed)
 	}
-	wantsWords(t, browser.Get(resumed[0]), http.StatusOK, "asks for access")
-	wantsWords(t, browser.Get(consent), http.StatusOK, "asks for access")
-	if answer := browser.Post("/oauth/authorize", approval); answer.Status != http.StatusSeeOther {
-		t.Errorf("approved with a second factor: %d %s", answer.Status, answer.Text())
-	}
+	browser.Get(resumed[0]).Wants(http.StatusOK, "asks for access")
+	browser.Get(consent).Wants(http.StatusOK, "asks for access")
+	browser.Post("/oauth/authorize", approval).Wants(http.StatusSeeOther)
 	here := members + "?tenant=" + site.Fixture.WorkspaceID.String()
-	wantsWords(t, browser.Get(here), http.StatusOK, "Required")
-}
-
-func linksTo(page *browsertest.Page, path string) (found []string) {
-	for _, link := range page.Elements("a") {
-		if href := browsertest.Attribute(link, "href"); strings.HasPrefix(href, path) {
-			found = append(found, href)
-		}
-	}
-	return found
+	browser.Get(here).Wants(http.StatusOK, "Required")
 }
 
 // With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey.
 func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := administrator(site)
 	thief := site.SignedIn(ada)
 	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
@@ -168,30 +149,25 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 		key, ada.ID, key[:])
 	requireFactor(site)
 	page := thief.Get(members)
-	wantsWords(t, page, http.StatusForbidden, "You signed in with your password alone.")
-	if found := linksTo(page, "/login/again"); len(found) != 1 || len(linksTo(page, authenticatorPath)) != 0 {
+	page.Wants(http.StatusForbidden, "You signed in with your password alone.")
+	if found := page.Links("/login/again"); len(found) != 1 || len(page.Links(authenticatorPath)) != 0 {
 		t.Errorf("the page leads to %v", found)
 	}
-	if page := thief.Get(authenticatorPath); !page.HasText("confirm your identity first") {
-		t.Errorf("a second factor is offered: %s", page.Text())
-	}
+	thief.Get(authenticatorPath).Says("confirm your identity first")
 	setup.Set("code", "000000")
-	wantsWords(t, thief.Post(authenticatorPath, setup).Follow(), http.StatusOK, "Nothing was changed.")
+	thief.Post(authenticatorPath, setup).Follow().Wants(http.StatusOK, "Nothing was changed.")
 	again := thief.Get("/login/again?return=/settings/members")
-	if again.HasText("Enter your password again") {
-		t.Errorf("the password is asked for, which is not enough: %s", again.Text())
-	}
-	if len(linksTo(again, "/login/forgotten")) != 1 { // this deployment offers no passkeys
+	again.Lacks("Enter your password again")
+	if len(again.Links("/login/forgotten")) != 1 { // this deployment offers no passkeys
 		t.Errorf("the page does not lead on: %s", again.Text())
 	}
 	thief.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {members}})
-	wantsWords(t, thief.Get(members), http.StatusForbidden, "You signed in with your password alone.")
+	thief.Get(members).Wants(http.StatusForbidden, "You signed in with your password alone.")
 }
 
 // That holds for each change of how the user signs in, although no workspace requires a second factor.
 func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := administrator(site)
 	thief := site.SignedIn(ada)
 	const password = "/settings/security/password"
@@ -201,15 +177,15 @@ func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
 		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
 		key, ada.ID, key[:])
 	for _, path := range []string{password, authenticatorPath} {
-		if page := thief.Get(path); len(linksTo(page, "/login/again")) == 0 ||
+		if page := thief.Get(path); len(page.Links("/login/again")) == 0 ||
 			strings.Contains(page.Body, `name="code"`) || strings.Contains(page.Body, `name="new-password"`) {
 			t.Errorf("%s does not ask for the second factor: %s", path, page.Text())
 		}
 	}
 	changed.Set("password", browsertest.Password)
 	changed.Set("new-password", "another lengthy passphrase")
-	wantsWords(t, thief.Post(password, changed), http.StatusBadRequest, "confirm your identity first")
+	thief.Post(password, changed).Wants(http.StatusBadRequest, "confirm your identity first")
 	setup.Set("code", "000000")
-	wantsWords(t, thief.Post(authenticatorPath, setup).Follow(), http.StatusOK, "Nothing was changed.")
-	wantsWords(t, thief.Get("/login/again?return="+password), http.StatusOK, "You signed in with your password alone.")
+	thief.Post(authenticatorPath, setup).Follow().Wants(http.StatusOK, "Nothing was changed.")
+	thief.Get("/login/again?return="+password).Wants(http.StatusOK, "You signed in with your password alone.")
 }

@@ -43,19 +43,14 @@ func summarised(t *testing.T, name string, page *browsertest.Page, field string)
 		browsertest.Attribute(note, "class") != "note" {
 		t.Errorf("%s: the field is not associated with its note", name)
 	}
-	if !strings.Contains(page.Body, "<title>Error: ") {
-		t.Errorf("%s: the title does not report the problem", name)
-	}
+	page.Contains("<title>Error: ")
 }
 
 func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	page := browser.Get(newToken)
-	if strings.Contains(page.Body, "Error: ") || strings.Contains(page.Body, `id="problem"`) {
-		t.Error("there is a problem before anything was sent")
-	}
+	page.Omits("Error: ", `id="problem"`)
 	good := func() url.Values { return tokenForm(page, "export", "7", perm.ProgrammesRead) }
 	token := func(field, value string) *browsertest.Page {
 		form := good()
@@ -83,8 +78,7 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 
 // All errors are listed, and the first field gets the focus without a script.
 func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
 		page  *browsertest.Page
@@ -92,13 +86,11 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 		notes []string
 	}{
 		"token": {
-			browser.Post(tokens, tokenForm(browser.Get(newToken), "", "8")),
-			"token-name",
+			browser.Post(tokens, tokenForm(browser.Get(newToken), "", "8")), "token-name",
 			[]string{"token-name-note", "token-days-note", "token-permissions-note"},
 		},
 		"token with a name": {
-			browser.Post(tokens, tokenForm(browser.Get(newToken), "export", "8")),
-			"token-days",
+			browser.Post(tokens, tokenForm(browser.Get(newToken), "export", "8")), "token-days",
 			[]string{"token-days-note", "token-permissions-note"},
 		},
 		"application": {
@@ -122,8 +114,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 			[]string{"app-platform-note", "app-resource-note", "app-redirects-note"},
 		},
 		"webhook": {
-			browser.Post(webhooks, webhookForm(browser.Get(newHook), "")),
-			"webhook-url",
+			browser.Post(webhooks, webhookForm(browser.Get(newHook), "")), "webhook-url",
 			[]string{"webhook-url-note", "webhook-types-note"},
 		},
 	} {
@@ -144,8 +135,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 
 // A page with 62 tokens or 64 applications has 25 of them and less than 60 KB, and a search finds the others.
 func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	held := perm.All()
 	permissions := make([]perm.Permission, len(held))
 	for i, entry := range held {
@@ -186,10 +176,8 @@ func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 		if len(names) != 62 && len(names) != 64 {
 			t.Errorf("%s: %d rows on all pages", path, len(names))
 		}
-		found := browser.Get(path + "&q=+" + url.QueryEscape(strings.ToUpper(name)) + "61")
-		if !found.HasText(name+"61") || found.HasText(name+"60") {
-			t.Errorf("%s: the search finds %s", path, found.Text())
-		}
+		browser.Get(path + "&q=+" + url.QueryEscape(strings.ToUpper(name)) + "61").As(path).Says(name + "61").
+			Lacks(name + "60")
 		if none := browser.Get(path + "&q=%3Cb%3E"); !none.HasText("matches") || len(none.Elements("b")) != 0 {
 			t.Errorf("%s: a search without results: %s", path, none.Text())
 		}
@@ -210,24 +198,20 @@ func TestPages_TitleReportsRefusedForm(t *testing.T) {
 		"/settings/user":       {"/settings/user/name", browsertest.Fields{"name": ""}},
 		"/settings/user/email": {"/settings/user/email", browsertest.Fields{"email": "nowhere"}},
 	} {
-		refused := browser.Get(page).Send(c.action, c.fields)
-		if refused.Status != http.StatusBadRequest || !strings.Contains(refused.Body, "<title>Error: ") {
-			t.Errorf("%s: %d %s", page, refused.Status, refused.Text())
-		}
+		browser.Get(page).Send(c.action, c.fields).As(page).Wants(http.StatusBadRequest).Contains("<title>Error: ")
 	}
 }
 
 // All errors of a form are shown at once, the missing password too, and the first one has the focus.
 func TestDevelopers_MissingPasswordIsShownWithOtherErrors(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	site.Wait(session.Freshness)
 	for page, action := range map[string]string{newToken: tokens, newApp: apps, newHook: webhooks} {
 		form := browser.Get(page).Form(action)
 		form.Set("name", "")
 		refused := browser.Post(action, form)
-		wantsWords(t, refused, http.StatusBadRequest, "Enter your password to continue.")
+		refused.Wants(http.StatusBadRequest, "Enter your password to continue.")
 		if strings.Count(refused.Body, `<li><a href="#`) < 2 || strings.Count(refused.Body, " autofocus") != 1 ||
 			strings.Contains(refused.Body, `autocomplete="current-password" autofocus`) {
 			t.Errorf("%s: %s", page, refused.Body)

@@ -15,85 +15,61 @@ import (
 // A user asks for personal data when the endpoint is added, or later. Another user who enables the endpoint does not
 // get it.
 func TestWebhooks_PersonalData(t *testing.T) {
-	t.Parallel()
-	site, _ := hookSite(t)
+	site := hookSite(t)
 	ada, bob := developer(site, perm.EngageReadSubmissions), developer(site, perm.EngageReadSubmissions)
 	browser := site.SignedIn(ada)
-	wants := func(what string, user browsertest.Person, want bool) {
+	personal := func(want int, user browsertest.Person) {
 		t.Helper()
-		n := site.Count("select count(*) from account.webhooks where user_id = $1 and personal_data_for = $1", user.ID)
-		if n == 1 != want {
-			t.Errorf("%s: %d endpoints get personal data", what, n)
-		}
+		site.Rows(want, "webhooks", "user_id = $1 and personal_data_for = $1", user.ID)
 	}
 	form := webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "submission.created")
 	form.Set("personal", "yes")
 	page := browser.Post(webhooks, form)
-	if page.Status != http.StatusOK || !page.HasText("With personal data") {
-		t.Fatalf("%d %s", page.Status, page.Text())
-	}
-	wants("added", ada, true)
+	page.Wants(http.StatusOK, "With personal data")
+	personal(1, ada)
 	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + hookID(t, page)
 	change := func(as *browsertest.Browser) *browsertest.Page {
 		return as.Post(webhooks+"/personal-data", as.Get(log).Form(webhooks+"/personal-data")).Follow()
 	}
-	if page = change(browser); !page.HasText("now sent without personal data") || page.HasText("With personal data") {
-		t.Error(page.Text())
-	}
-	wants("omitted", ada, false)
-	if page = change(browser); !page.HasText("now sent with personal data") || !page.HasText("With personal data") {
-		t.Error(page.Text())
-	}
-	wants("included", ada, true)
+	change(browser).Says("now sent without personal data").Lacks("With personal data")
+	personal(0, ada)
+	change(browser).Says("now sent with personal data", "With personal data")
+	personal(1, ada)
 	bobs := site.SignedIn(bob)
 	bobs.Post(webhooks+"/disable", bobs.Get(log).Form(webhooks+"/disable"))
 	bobs.Post(webhooks+"/enable", bobs.Get(log).Form(webhooks+"/enable"))
-	wants("enabled by another user", bob, false)
-	if page = change(bobs); !page.HasText("now sent with personal data") {
-		t.Error(page.Text())
-	}
-	wants("included by the other user", bob, true)
-	if n := site.Count(`select count(*) from account.audit_events where action = $1
-		and detail -> 'personal_data' = 'true'`, audit.WebhookAdded); n != 1 {
-		t.Errorf("%d events of the new endpoint", n)
-	}
-	if n := site.Count("select count(*) from account.audit_events where action = $1", audit.WebhookChanged); n != 3 {
-		t.Errorf("%d events of the changes", n)
-	}
+	personal(0, bob)
+	change(bobs).Says("now sent with personal data")
+	personal(1, bob)
+	site.Rows(1, "audit_events", `action = $1
+		and detail -> 'personal_data' = 'true'`, audit.WebhookAdded)
+	site.Rows(3, "audit_events", "action = $1", audit.WebhookChanged)
 }
 
 // Personal data needs the permission to read the events of the endpoint, and reauthentication.
 func TestWebhooks_PersonalDataNeedsPermission(t *testing.T) {
-	site, _ := hookSite(t)
+	site := own(t)
+	publishedKey(t, site)
 	ada, bob := developer(site, perm.EngageReadSubmissions), developer(site)
 	id := uuid.New()
 	site.Fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key,
 		position, created_at) values ($1, $2, $3, 'https://hooks.example.invalid/', '{submission.created}', '', '', 0,
 		now())`, id, site.Fixture.WorkspaceID, ada.ID)
 	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id.String()
-	included := func() bool {
-		return site.Count("select count(*) from account.webhooks where personal_data_for is not null") == 1
-	}
+	const included = "personal_data_for is not null"
 	bobs := site.SignedIn(bob)
 	form := bobs.Get(log).Form(webhooks + "/personal-data")
-	if page := bobs.Post(webhooks+"/personal-data", form).Follow(); !page.HasText("events that you may not read") ||
-		included() {
-		t.Errorf("%s", page.Text())
-	}
+	bobs.Post(webhooks+"/personal-data", form).Follow().Says("events that you may not read")
+	site.Rows(0, "webhooks", included)
 	browser := site.SignedIn(ada)
 	site.Wait(11 * time.Minute)
 	page := browser.Post(webhooks+"/personal-data", browser.Get(log).Form(webhooks+"/personal-data"))
-	if page.Status != http.StatusBadRequest || !page.HasText("Nothing was changed.") || included() {
-		t.Errorf("without a password: %d %s", page.Status, page.Text())
-	}
+	page.As("without a password").Wants(http.StatusBadRequest, "Nothing was changed.")
+	site.Rows(0, "webhooks", included)
 	form = page.Form(webhooks + "/personal-data")
 	form.Set("password", browsertest.Password)
 	browser.Post(webhooks+"/personal-data", form)
-	if !included() {
-		t.Error("not included with the password")
-	}
+	site.Rows(1, "webhooks", included)
 	form.Set("id", uuid.NewString())
-	if page := browser.Post(webhooks+"/personal-data", form).Follow(); !page.HasText("no longer exists") {
-		t.Errorf("%s", page.Text())
-	}
+	browser.Post(webhooks+"/personal-data", form).Follow().Says("no longer exists")
 }

@@ -13,8 +13,7 @@ const maxPage = 60 << 10
 
 // A page has at most 60 KB however many members, invitations, connections, tokens, applications and sign-ins there are.
 func TestPages_AreLight(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	held := perm.All()
 	permissions := make([]perm.Permission, len(held))
 	for i, entry := range held {
@@ -48,20 +47,10 @@ func TestPages_AreLight(t *testing.T) {
 		select gen_random_uuid(), $1, 'password', '127.0.0.1', 'A browser', now() + interval '1 day'
 		from generate_series(1, 100) n`, ada.ID)
 	for _, path := range []string{
-		"/settings/user",
-		"/settings/members",
-		"/settings/members/invite",
-		"/settings/members/member?id=" + ada.ID.String(),
-		"/settings/developers",
-		"/settings/applications",
-		"/settings/webhooks",
-		"/settings/webhooks/new",
-		"/settings/apps",
-		"/settings/connect",
-		"/settings/connectors",
-		"/settings/connectors/log",
-		"/settings/security",
-		"/settings/audit",
+		"/settings/user", "/settings/members", "/settings/members/invite",
+		"/settings/members/member?id=" + ada.ID.String(), "/settings/developers", "/settings/applications",
+		"/settings/webhooks", "/settings/webhooks/new", "/settings/apps", "/settings/connect", "/settings/connectors",
+		"/settings/connectors/log", "/settings/security", "/settings/audit",
 	} {
 		page := browser.Get(path)
 		t.Logf("%s: %d bytes", path, len(page.Body))

@@ -25,8 +25,7 @@ var older = regexp.MustCompile(`href="([^"]*)">Show older`)
 
 // An administrator sees the connections of all members of the workspace, and ends one.
 func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, eve := developer(site), site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	first, second := site.Redeemed(app, eve.ID), site.Redeemed(app, eve.ID)
@@ -35,9 +34,8 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 	site.Fixture.Exec(`update account.grants set tenant_id = $2 where id = $1`, foreign.ID, other)
 	browser := site.SignedIn(ada)
 	page := browser.Get(connectors)
-	if !page.HasText(eve.Email) || strings.Count(page.Body, disconnectButton) != 2 {
-		t.Fatalf("%d buttons: %s", strings.Count(page.Body, disconnectButton), page.Text())
-	}
+	page.Says(eve.Email)
+	page.Times(2, disconnectButton)
 	form := page.Form(disconnectPath)
 	const active = `select count(*) from account.grants where id = $1 and state = 'active'`
 	for name, id := range map[string]string{
@@ -46,37 +44,21 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 		"unknown":              uuid.Must(uuid.NewV7()).String(),
 	} {
 		form.Set("id", id)
-		if after := browser.Post(disconnectPath, form).Follow(); !after.HasText("no longer connected") {
-			t.Errorf("%s: %s", name, after.Text())
-		}
+		browser.Post(disconnectPath, form).Follow().As(name).Says("no longer connected")
 	}
-	if site.Count(active, foreign.ID) != 1 {
-		t.Error("a grant of another workspace was revoked")
-	}
+	site.CountIs(1, active, foreign.ID)
 	form.Set("id", first.ID.String())
-	if after := browser.Post(disconnectPath, form).Follow(); !after.HasText("was disconnected from the account of") {
-		t.Errorf("%s", after.Text())
-	}
-	if site.Count(active, first.ID) != 0 || site.Count(active, second.ID) != 1 {
-		t.Error("want only the first grant revoked")
-	}
-	if site.Count(`select count(*) from account.audit_events where action = $4 and actor = $2
-		and subject = 'grant:' || $1 and detail ->> 'reason' = $3`,
-		first.ID.String(), "user:"+ada.ID.String(), string(grant.ByAdmin), audit.GrantRevoked) != 1 {
-		t.Error("the audit log does not say who disconnected it")
-	}
-	if hers := site.SignedIn(eve).Get("/settings/apps"); !hers.HasText("by an administrator") {
-		t.Errorf("the member's page: %s", hers.Text())
-	}
-	refused := site.SignedIn(eve).Post(disconnectPath, url.Values{"id": {second.ID.String()}})
-	if refused.Status != http.StatusForbidden {
-		t.Errorf("a member without account:api:access: %d", refused.Status)
-	}
+	browser.Post(disconnectPath, form).Follow().Says("was disconnected from the account of")
+	site.CountIs(0, active, first.ID)
+	site.CountIs(1, active, second.ID)
+	site.Rows(1, "audit_events", `action = $4 and actor = $2 and subject = 'grant:' || $1 and detail ->> 'reason' = $3`,
+		first.ID.String(), "user:"+ada.ID.String(), string(grant.ByAdmin), audit.GrantRevoked)
+	site.SignedIn(eve).Get("/settings/apps").Says("by an administrator")
+	site.SignedIn(eve).Post(disconnectPath, url.Values{"id": {second.ID.String()}}).Wants(http.StatusForbidden)
 }
 
 func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	oldest := site.Redeemed(app, ada.ID)
@@ -85,20 +67,14 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	}
 	browser := site.SignedIn(ada)
 	first := browser.Get(connectors)
-	if strings.Count(first.Body, disconnectButton) != 25 || strings.Contains(first.Body, oldest.ID.String()+`"`) {
-		t.Fatalf("%d connections", strings.Count(first.Body, disconnectButton))
-	}
+	first.Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)
 	next := html.UnescapeString(older.FindStringSubmatch(first.Body + `href="">Show older`)[1])
-	if second := browser.Get(next); strings.Count(second.Body, disconnectButton) != 1 ||
-		!strings.Contains(second.Body, oldest.ID.String()) {
-		t.Errorf("second page %q: %d connections", next, strings.Count(second.Body, disconnectButton))
-	}
+	browser.Get(next).Contains(oldest.ID.String()).Times(1, disconnectButton)
 }
 
 // The search finds a connection by the application, or by the name or address of the person.
 func TestConnections_AreSearchable(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada, sam := developer(site, perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.users set name = 'Sam 100% Reed' where id = $1`, sam.ID)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -117,9 +93,7 @@ func TestConnections_AreSearchable(t *testing.T) {
 		own.ID.String() + " " + "Reed": 0,
 	} {
 		page := browser.Get(connectors + "?q=" + url.QueryEscape(words))
-		if got := strings.Count(page.Body, disconnectButton); got != want {
-			t.Errorf("%.30q finds %d connections, want %d", words, got, want)
-		}
+		page.Times(want, disconnectButton)
 		if found := strings.Contains(page.Body, other.ID.String()); words == ada.Email && found {
 			t.Errorf("%q finds the connection of another person", words)
 		}
@@ -132,53 +106,33 @@ func TestConnections_AreSearchable(t *testing.T) {
 const llmPath = connectors + "/llm"
 
 func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
-	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	site.Redeemed(app, ada.ID)
+	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
 	browser := site.SignedIn(ada)
 	const on = `select count(*) from account.tenant_features where tenant_id = $1 and enabled`
 	ask := browser.Post(llmPath, browser.Get(connectors).Form(llmPath))
-	if !ask.HasText("1 connected assistant loses its access immediately") ||
-		site.Count(on, site.Fixture.WorkspaceID) != 1 {
-		t.Fatalf("%d %s", ask.Status, ask.Text())
-	}
+	ask.Says("1 connected assistant loses its access immediately")
+	site.CountIs(1, on, site.Fixture.WorkspaceID)
 	off := browser.Post(llmPath, ask.Form(llmPath)).Follow()
-	if !off.HasText("is now off") || site.Count(on, site.Fixture.WorkspaceID) != 0 {
-		t.Fatalf("%d %s", off.Status, off.Text())
-	}
-	if again := browser.Post(llmPath, ask.Form(llmPath)).Follow(); !again.HasText("is already off") {
-		t.Errorf("%s", again.Text())
-	}
-	if log := browser.Get("/settings/audit"); !log.HasText("LLM integration") {
-		t.Errorf("audit log: %s", log.Text())
-	}
-	if back := browser.Post(llmPath, off.Form(llmPath)).Follow(); !back.HasText("is now on") ||
-		site.Count(on, site.Fixture.WorkspaceID) != 1 {
-		t.Errorf("%d %s", back.Status, back.Text())
-	}
-	if bad := browser.Post(llmPath, url.Values{"key": ask.Form(llmPath)["key"], "state": {"x"}}); bad.Status != 400 {
-		t.Errorf("bad state: %d", bad.Status)
-	}
+	off.Says("is now off")
+	site.CountIs(0, on, site.Fixture.WorkspaceID)
+	browser.Post(llmPath, ask.Form(llmPath)).Follow().Says("is already off")
+	browser.Get("/settings/audit").Says("LLM integration")
+	browser.Post(llmPath, off.Form(llmPath)).Follow().Says("is now on")
+	site.CountIs(1, on, site.Fixture.WorkspaceID)
+	browser.Post(llmPath, url.Values{"key": ask.Form(llmPath)["key"], "state": {"x"}}).Wants(400)
 }
 
 func TestLLM_RequiresPermissionToManageMembers(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t)
+	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead, perm.AccountReadMembers))
 	page := browser.Get(connectors)
-	if strings.Contains(page.Body, llmPath) {
-		t.Error("the page offers the switch")
-	}
+	page.Omits(llmPath)
 	form := page.Form(connectors + "/policy")
 	form.Set("state", "off")
 	form.Set("confirm", "yes")
-	if refused := browser.Post(llmPath, form); refused.Status != 403 || !refused.HasText("you need the permission") {
-		t.Errorf("%d %s", refused.Status, refused.Text())
-	}
-	if site.Count(`select count(*) from account.tenant_features where tenant_id = $1 and enabled`,
-		site.Fixture.WorkspaceID) != 1 {
-		t.Error("it was switched off")
-	}
+	browser.Post(llmPath, form).Wants(403, "you need the permission")
+	site.CountIs(1, `select count(*) from account.tenant_features where tenant_id = $1 and enabled`,
+		site.Fixture.WorkspaceID)
 }

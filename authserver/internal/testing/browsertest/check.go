@@ -65,6 +65,21 @@ func (p *Page) Times(want int, part string) *Page {
 	return p
 }
 
+// Keeps checks values in the page's form with an action: pairs of name and value, in which a space separates the values
+// of one name.
+func (p *Page) Keeps(action string, pairs ...string) *Page {
+	p.browser.t.Helper()
+	form := p.Form(action)
+	var problems []string
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if got := strings.Join(form[pairs[i]], " "); got != pairs[i+1] {
+			problems = append(problems, fmt.Sprintf("the form has %s=%q, want %q", pairs[i], got, pairs[i+1]))
+		}
+	}
+	p.report(problems)
+	return p
+}
+
 // LeadsTo checks the URL that the page redirects to: "" for a page that does not redirect.
 func (p *Page) LeadsTo(location string) *Page {
 	p.browser.t.Helper()

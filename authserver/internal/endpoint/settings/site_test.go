@@ -1,0 +1,39 @@
+package settings_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+)
+
+// shared returns a workspace of the package's service for a test that runs beside the others.
+func shared(t *testing.T) *browsertest.Server {
+	t.Helper()
+	t.Parallel()
+	return browsertest.Shared(t)
+}
+
+// own starts a service for a test that moves the clock, stops a store, or changes the schema or the configuration.
+func own(t *testing.T, changes ...apitest.Change) *browsertest.Server {
+	t.Helper()
+	t.Parallel()
+	return browsertest.Own(t, changes...)
+}
+
+// events checks how many audit events of an action a user has, in any workspace or in none.
+func events(site *browsertest.Server, want int, user browsertest.Person, action string) {
+	site.CountIs(want, "select count(*) from account.audit_events where user_id = $1 and action = $2", user.ID, action)
+}
+
+// atOnce sends n requests at the same time.
+func atOnce(n int, send func(i int) *browsertest.Page) []*browsertest.Page {
+	pages := make([]*browsertest.Page, n)
+	var all sync.WaitGroup
+	for i := range pages {
+		all.Go(func() { pages[i] = send(i) })
+	}
+	all.Wait()
+	return pages
+}
