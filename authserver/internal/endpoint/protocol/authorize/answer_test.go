@@ -41,6 +41,22 @@ func redeem(site *browsertest.Server, c client.Client, code, codeChallenge strin
 	})
 }
 
+// granted redeems the code that an answer sends to a connector.
+func granted(t *testing.T, site *browsertest.Server, c client.Client, answer *browsertest.Page) grant.Grant {
+	t.Helper()
+	issued, err := redeem(site, c, callback(t, answer).Get("code"), challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued.Grant
+}
+
+// opened returns a confidential client and its consent page, opened by a member who holds what the client requires.
+func opened(site *browsertest.Server) (client.Client, *browsertest.Page) {
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	return app, site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
+}
+
 func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.EngageReadForms)
@@ -57,11 +73,7 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	if answer.Body != "" {
 		t.Error("the redirect has a body")
 	}
-	issued, err := redeem(site, assistant, query.Get("code"), challenge)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := issued.Grant
+	g := granted(t, site, assistant, answer)
 	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID ||
 		g.WorkspaceID != site.Fixture.WorkspaceID || g.Resource != browsertest.Resource {
 		t.Errorf("grant: %+v", g)
@@ -85,8 +97,7 @@ func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
 
 func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
+	app, page := opened(site)
 	first, second := callback(t, approve(page)), callback(t, approve(page))
 	site.Rows(1, "grants", "")
 	var refused *grant.Refusal
@@ -104,18 +115,14 @@ func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 
 func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 	site := shared(t)
-	requestPath := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms}
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	assistant := site.Fixture.Connector(browsertest.Resource, requestPath...)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite,
+		perm.EngageReadForms)
 	page := site.SignedIn(ada).Get(request(connector(assistant)))
 	site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes,engage:read:forms}'
 			where user_id = $1`, ada.ID)
-	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if issued.Grant.Permissions.Scope() != "programmes:read:programmes" {
-		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
+	if scope := granted(t, site, assistant, approve(page)).Permissions.Scope(); scope != "programmes:read:programmes" {
+		t.Errorf("granted %s", scope)
 	}
 }
 
@@ -126,27 +133,18 @@ func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 		perm.EngageReadForms)
 	browser := site.SignedIn(ada)
 	page := browser.Get(request(connector(assistant)))
-	if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != "all" {
-		t.Fatalf("preselected access: %v", access)
-	}
+	page.Keeps("/oauth/authorize", "access", "all")
 	answer := page.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"})
-	issued, err := redeem(site, assistant, callback(t, answer).Get("code"), challenge)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if issued.Grant.Permissions.Scope() != "programmes:read:programmes engage:read:forms" {
-		t.Errorf("granted %s", issued.Grant.Permissions.Scope())
+	scope := granted(t, site, assistant, answer).Permissions.Scope()
+	if scope != "programmes:read:programmes engage:read:forms" {
+		t.Errorf("granted %s", scope)
 	}
 	reading := browser.Get(request(connector(assistant), "scope", "programmes:read:programmes", "state", "another"))
-	if reading.Form("/oauth/authorize").Has("access") {
-		t.Error("a choice is offered although the grant is read-only")
-	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	whole := browser.Get(request(confidential(app)))
-	if whole.Form("/oauth/authorize").Has("access") {
-		t.Error("a choice is offered for a confidential client, which needs every required permission")
-	}
+	// No choice is offered: the grant is read-only, or the client needs every required permission.
 	for name, p := range map[string]*browsertest.Page{"reading": reading, "confidential": whole} {
+		p.As(name).Keeps("/oauth/authorize", "access", "")
 		p.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"}).As(name).
 			Wants(http.StatusBadRequest)
 	}
@@ -193,10 +191,7 @@ func TestConsentPage_ProposesFormerChoice(t *testing.T) {
 	browser := site.SignedIn(ada)
 	proposed := func(what, want string) {
 		t.Helper()
-		page := browser.Get(request(connector(app)))
-		if access := page.Form("/oauth/authorize")["access"]; len(access) != 1 || access[0] != want {
-			t.Errorf("%s: the page proposes %v, want %s", what, access, want)
-		}
+		browser.Get(request(connector(app))).As(what).Keeps("/oauth/authorize", "access", want)
 	}
 	proposed("at first", "all")
 	narrow := app

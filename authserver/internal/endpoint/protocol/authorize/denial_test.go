@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
@@ -16,8 +15,8 @@ func deny(page *browsertest.Page) *browsertest.Page {
 
 func TestDenial_SendsAccessDenied(t *testing.T) {
 	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	query := callback(t, deny(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))))
+	_, page := opened(site)
+	query := callback(t, deny(page))
 	if query.Get("error") != "access_denied" || query.Get("state") != state || query.Get("iss") != browsertest.Issuer ||
 		query.Has("code") {
 		t.Errorf("%v", query)
@@ -27,8 +26,7 @@ func TestDenial_SendsAccessDenied(t *testing.T) {
 
 func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
+	app, page := opened(site)
 	code := callback(t, approve(page)).Get("code")
 	if callback(t, deny(page)).Get("error") != "access_denied" {
 		t.Error("the denial was not sent")
@@ -42,8 +40,7 @@ func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
 // grant.
 func TestDenial_RacingRedemptionConflicts(t *testing.T) {
 	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	page := site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app)))
+	_, page := opened(site)
 	approve(page)
 	redemption, err := site.Fixture.Owner.Begin(t.Context())
 	if err != nil {

@@ -12,28 +12,24 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
+func readOnly(days int) workspace.ConnectorPolicy {
+	read := perm.NewSet(perm.ProgrammesRead)
+	return workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: read, Days: days}
+}
+
 func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	site := shared(t)
 	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	site.LimitConnectors(
-		workspace.ConnectorPolicy{
-			Platforms:   workspace.Platforms(),
-			Permissions: perm.NewSet(perm.ProgrammesRead),
-			Days:        7,
-		},
-	)
+	site.LimitConnectors(readOnly(7))
 	page := ada.Get(request(connector(assistant)))
 	page.Wants(http.StatusOK, "7 days", "Not allowed by the workspace's connector policy", "Add and change programmes",
 		"in Settings, under Connectors")
 	page.Lacks("All permissions above")
-	issued, err := redeem(site, assistant, callback(t, approve(page)).Get("code"), challenge)
-	if err != nil {
-		t.Fatal(err)
-	}
-	life, want := time.Until(issued.Grant.Ends), perm.NewSet(perm.ProgrammesRead)
-	if !slices.Equal(issued.Grant.Permissions, want) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
-		t.Errorf("%v for %s", issued.Grant.Permissions, life)
+	g := granted(t, site, assistant, approve(page))
+	life, want := time.Until(g.Ends), perm.NewSet(perm.ProgrammesRead)
+	if !slices.Equal(g.Permissions, want) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
+		t.Errorf("%v for %s", g.Permissions, life)
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
 	ada.Get(request(confidential(app))).Wants(http.StatusOK, "90 days").Lacks("policy")
@@ -86,13 +82,7 @@ func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	code := callback(t, approve(ada.Get(request(connector(assistant))))).Get("code")
 	second := callback(t, approve(ada.Get(request(connector(assistant), "state", "another")))).Get("code")
-	site.LimitConnectors(
-		workspace.ConnectorPolicy{
-			Platforms:   workspace.Platforms(),
-			Permissions: perm.NewSet(perm.ProgrammesRead),
-			Days:        1,
-		},
-	)
+	site.LimitConnectors(readOnly(1))
 	issued, err := redeem(site, assistant, code, challenge)
 	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
 		time.Until(issued.Grant.Ends) > 24*time.Hour {
