@@ -31,9 +31,8 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	hash := base64.RawURLEncoding.EncodeToString(sum[:])
 	site.CountIs(0, `select count(*) from account.sessions where token = $1`, value)
 	site.CountIs(1, `select count(*) from account.sessions where token = $1`, hash)
-	site.CountIs(1,
-		"select count(*) from account.audit_events where "+`action = '`+audit.SignInSucceeded+`' and user_id = $1`,
-		ada.ID)
+	site.CountIs(1, `select count(*) from account.audit_events where action = $1 and user_id = $2`,
+		audit.SignInSucceeded, ada.ID)
 }
 
 // A browser that blocks cookies would come back to the sign-in page without a reason.
@@ -43,47 +42,28 @@ func TestSignIn_WithoutCookiesSaysSo(t *testing.T) {
 	form := site.Browser().Get("/login?return=/settings/apps").Form("/login")
 	form.Set("email", ada.Email)
 	form.Set("password", browsertest.Password)
-	answer := site.Browser().Post("/login", form)
-	if answer.Status != http.StatusBadRequest || !answer.HasText("Your browser sent no cookie.") ||
-		answer.Form("/login").Get("return") != "/settings/apps" {
-		t.Errorf("%d: %s", answer.Status, answer.Text())
-	}
+	site.Browser().Post("/login", form).Wants(http.StatusBadRequest, "Your browser sent no cookie.").
+		Keeps("/login", "return", "/settings/apps")
 	site.CountIs(0, `select count(*) from account.sign_ins where user_id = $1`, ada.ID)
 	form.Del("cookies") // not a page of this server
 	site.Browser().Post("/login", form).Wants(http.StatusSeeOther)
 }
 
+// ui.TestLocalPath_RefusesOtherHosts has the paths that are local.
 func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
 	site := shared(t)
 	ada := site.Member()
 	const home = "/settings/user"
 	for asked, want := range map[string]string{
-		"":                               home,
-		"/settings/apps":                 "/settings/apps",
-		"/oauth/authorize?a=1&b=%2F":     "/oauth/authorize?a=1&b=%2F",
-		"//evil.example":                 home,
-		"///evil.example":                home,
-		`/\evil.example`:                 home,
-		`\\evil.example`:                 home,
-		"/\t/evil.example":               home,
-		"/\n/evil.example":               home,
-		"https://evil.example/":          home,
-		"javascript:alert(1)":            home,
-		"evil.example":                   home,
-		"%2F%2Fevil.example":             home,
-		"/%5cevil.example":               "/%5cevil.example", // a path: browsers do not decode it into a host
-		"/%2Fevil.example":               "/%2Fevil.example",
-		"/settings\r\nSet-Cookie: a=b":   home,
-		"/" + strings.Repeat("a", 20000): home,
+		"":                           home,
+		"/oauth/authorize?a=1&b=%2F": "/oauth/authorize?a=1&b=%2F",
+		"//evil.example":             home,
+		"https://evil.example/":      home,
 	} {
-		site.Browser().Post("/login", url.Values{"email": {
-			ada.Email,
-		}, "password": {browsertest.Password}, "return": {asked}}).As(asked).Wants(http.StatusSeeOther).LeadsTo(want)
+		form := url.Values{"email": {ada.Email}, "password": {browsertest.Password}, "return": {asked}}
+		site.Browser().Post("/login", form).As(asked).Wants(http.StatusSeeOther).LeadsTo(want)
 	}
-	form := site.Browser().Get("/login?return=" + url.QueryEscape("//evil.example")).Form("/login")
-	if form.Get("return") != "" {
-		t.Errorf("the form carries %q", form.Get("return"))
-	}
+	site.Browser().Get("/login?return="+url.QueryEscape("//evil.example")).Keeps("/login", "return", "")
 	site.SignedIn(ada).Get("/login?return=//evil.example").LeadsTo(home)
 }
 
@@ -126,9 +106,7 @@ func TestSignIn_FailedAttemptStillNamesApplication(t *testing.T) {
 		"a bad form":        site.Browser().Get(request).Send("/login", nil),
 		"another way to it": site.Browser().Get("/login?return=" + url.QueryEscape(request)),
 	} {
-		if !page.HasText("to continue to "+app.Name) || page.Form("/login").Get("return") != request {
-			t.Errorf("%s: %s", name, page.Text())
-		}
+		page.As(name).Says("to continue to "+app.Name).Keeps("/login", "return", request)
 	}
 	for _, path := range []string{
 		"/oauth/authorize?client_id=x", "/oauth/authorize?" + strings.Repeat("%", 9), "/settings/apps",
@@ -148,11 +126,8 @@ func TestSignIn_BadFormIsShownAgain(t *testing.T) {
 		"no UTF-8":       {"email": {"ada\xff@example.org"}, "password": {"secret words"}},
 		"twice":          {"email": {"ada@example.org", "bob@example.org"}, "password": {"secret words"}},
 	} {
-		page := site.Browser().Post("/login", form)
-		if page.Status != http.StatusBadRequest || len(page.Elements("form")) == 0 {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-		page.As(name).Omits("secret words")
+		site.Browser().Post("/login", form).As(name).Wants(http.StatusBadRequest).Contains("<form").
+			Omits("secret words")
 	}
 	site.Browser().Post("/login", url.Values{"email": {strings.Repeat("a", 70<<10)}}).
 		Wants(http.StatusRequestEntityTooLarge)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
+	t.Parallel()
 	b, err := (&brand.Options{BrandName: "Harbour <Trust>", BrandColour: "#7a1fa2"}).Read()
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +41,7 @@ func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
 
 // Any brand colour has enough contrast with the colours of the style sheet, in both schemes.
 func TestBrand_ColourHasContrastInBothSchemes(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"#000000", "#7a1fa2", "#1f5f54", "#b00020", "#767676", "#0000ff"} {
 		c, err := brand.Parse(text)
 		if err != nil {
@@ -75,6 +77,7 @@ func TestBrand_ColourHasContrastInBothSchemes(t *testing.T) {
 var variable = regexp.MustCompile(`--([a-z-]+):(#[0-9a-f]{6})`)
 
 func TestStyle_StartsWithTokens(t *testing.T) {
+	t.Parallel()
 	files, err := readStatic()
 	if err != nil {
 		t.Fatal(err)

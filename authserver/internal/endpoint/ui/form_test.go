@@ -6,17 +6,24 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// unavailable returns the 503 to a request.
-func unavailable(t *testing.T, r *http.Request) string {
-	t.Helper()
+// parsed are pages with the templates of the package, for tests that change nothing of them.
+var parsed = testkit.Once(func(t testing.TB) *Pages {
 	pages, err := New(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return pages
+})
+
+// unavailable returns the 503 to a request.
+func unavailable(t *testing.T, r *http.Request) string {
+	t.Helper()
 	w := httptest.NewRecorder()
-	pages.Unavailable(w, r, Frame{})
+	parsed(t).Unavailable(w, r, Frame{})
 	if w.Code != http.StatusServiceUnavailable {
 		t.Fatal(w.Code)
 	}
@@ -31,6 +38,7 @@ func posted(site, path, body string) *http.Request {
 }
 
 func TestUnavailable_KeepsWhatWasTyped(t *testing.T) {
+	t.Parallel()
 	page := unavailable(t, posted("same-origin", "/settings/user/name", "key=k&name=%3CAda%3E&boxes=1&boxes=2"))
 	for _, want := range []string{
 		`<form method="post" action="/settings/user/name"`, `<input type="hidden" name="key" value="k">`,
@@ -49,6 +57,7 @@ func TestUnavailable_KeepsWhatWasTyped(t *testing.T) {
 
 // Nothing was typed on the consent page, and its buttons are answers.
 func TestUnavailable_SaysWhatIsTrueOnConsentPage(t *testing.T) {
+	t.Parallel()
 	page := unavailable(t, posted("same-origin", "/oauth/authorize", "ticket=t&decision=approve&access=read"))
 	if strings.Contains(page, "typed") || !strings.Contains(page, "Your answers are kept on this page.") ||
 		!strings.Contains(page, `<input type="hidden" name="decision" value="approve">`) {
@@ -57,6 +66,7 @@ func TestUnavailable_SaysWhatIsTrueOnConsentPage(t *testing.T) {
 }
 
 func TestUnavailable_RepeatsNoSecret(t *testing.T) {
+	t.Parallel()
 	page := unavailable(t, posted("same-origin", "/login", "email=ada%40example.org&password=hunter2&code=123456"))
 	for _, secret := range []string{"hunter2", "123456"} {
 		if strings.Contains(page, secret) {
@@ -80,6 +90,7 @@ func TestUnavailable_RepeatsNoSecret(t *testing.T) {
 
 // A button on our page would send the form of another site as one of ours.
 func TestUnavailable_DoesNotRepeatFormOfAnotherSite(t *testing.T) {
+	t.Parallel()
 	unnamed := posted("", "/settings/user/name", "name=Eve")
 	unnamed.Header.Del("Sec-Fetch-Site")
 	foreign := posted("", "/settings/user/name", "name=Eve")

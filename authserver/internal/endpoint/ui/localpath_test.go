@@ -7,15 +7,19 @@ import (
 )
 
 func TestLocalPath_RefusesOtherHosts(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"", "a", "//evil.example", "///evil.example", `/\evil.example`, `/a\b`, "\\/evil.example", "/\t/evil.example",
 		"/a b", "/é", "https://evil.example", "javascript:alert(1)", "/%zz", "/" + strings.Repeat("a", maxLocalPath),
+		"evil.example", "%2F%2Fevil.example", `\\evil.example`, "/\n/evil.example", "/settings\r\nSet-Cookie: a=b",
 	} {
 		if got := LocalPath(text, "other"); got != "other" {
 			t.Errorf("%.30q is accepted as a local path", text)
 		}
 	}
-	for _, text := range []string{"/", "/a", "/a?b=//c", "/a#b", "/%2F/evil.example"} {
+	for _, text := range []string{
+		"/", "/a", "/a?b=//c", "/a#b", "/%2F/evil.example", "/%2Fevil.example", "/%5cevil.example",
+	} {
 		if got := LocalPath(text, "other"); got != text {
 			t.Errorf("%q becomes %q", text, got)
 		}

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -13,12 +12,8 @@ import (
 // restricts reports whether the page of a view has form-action, which then allows this site alone.
 func restricts(t *testing.T, view View) bool {
 	t.Helper()
-	pages, err := New(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := httptest.NewRecorder()
-	pages.Show(w, httptest.NewRequest("GET", "/", nil), http.StatusOK, view)
+	parsed(t).Show(w, httptest.NewRequest("GET", "/", nil), http.StatusOK, view)
 	policy := w.Header().Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none'; ") || w.Code != http.StatusOK {
 		t.Fatalf("%T: %d with the policy %q", view, w.Code, policy)
@@ -51,6 +46,7 @@ const ofClient = "/oauth/authorize?client_id=c&state=s"
 
 // Contract, section 4: no page whose form may end outside sends form-action, and the others keep it.
 func TestFormAction_IsAbsentWhereFormsMayEndOutside(t *testing.T) {
+	t.Parallel()
 	for _, to := range []string{
 		ofClient, "/oauth//authorize?client_id=c", "/settings/../oauth/authorize?client_id=c",
 		"/login?return=%2Foauth%2Fauthorize%3Fclient_id%3Dc",
@@ -82,6 +78,7 @@ func TestFormAction_IsAbsentWhereFormsMayEndOutside(t *testing.T) {
 // Every template with a form that carries a path, or answers an authorization request, belongs to a view in the test
 // above. The forms of the others end here.
 func TestFormAction_EachTemplateThatLeadsOnIsKnown(t *testing.T) {
+	t.Parallel()
 	leads := regexp.MustCompile(`name="return"|action="/(oauth|login/upstream)/|template "(passkey|switch)"`)
 	known := leading("")
 	for _, name := range []string{
