@@ -25,6 +25,13 @@ func administrator(site *browsertest.Server) browsertest.Person {
 	return site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)
 }
 
+func addPasskey(site *browsertest.Server, user browsertest.Person) {
+	key := uuid.New()
+	site.Fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
+		key, user.ID, key[:])
+}
+
 func consentPath(site *browsertest.Server) string {
 	program, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	return "/oauth/authorize?" + url.Values{
@@ -46,13 +53,8 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	browser.Post(secondFactor, form).Wants(http.StatusForbidden, "Nothing was changed.",
 		"sign in with a second factor yourself")
 	reader := site.SignedIn(site.Member(perm.AccountReadMembers))
-	readers := reader.Get(members)
-	foreign := browser.Get(members + "/invite").Form(members + "/invite")
-	foreign.Set("state", "on")
-	if refused := reader.Post(secondFactor, foreign); refused.Status != http.StatusForbidden ||
-		strings.Contains(readers.Text(), "have neither") {
-		t.Errorf("a reader: %d, or sees how many members have none", refused.Status)
-	}
+	reader.Get(members).Lacks("have neither")
+	reader.Post(secondFactor, form).Wants(http.StatusForbidden)
 	withApp(t, browser)
 	changed := browser.Get(members).Send(secondFactor, nil)
 	changed.Follow().Wants(http.StatusOK, "need a second factor now", "Required",
@@ -71,12 +73,7 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	consent := consentPath(site)
 	approval := browser.Get(consent).Form("/oauth/authorize")
 	approval.Set("decision", "approve")
-	token := browser.Get(newToken).Form(tokens)
-	for name, value := range map[string]string{
-		"name": "T", "days": "7", "permissions": "programmes:read:programmes", "password": browsertest.Password,
-	} {
-		token.Set(name, value)
-	}
+	token := tokenForm(browser.Get(newToken), "T", "7", perm.ProgrammesRead)
 	invitation := browser.Get(members + "/invite").Form(members + "/invite")
 	invitation.Set("email", "sam@example.org")
 	invitation.Set("permissions", "programmes:read:programmes")
@@ -111,14 +108,8 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 		t.Errorf("the workspace without the requirement cannot be reached: %v", elsewhere)
 	}
 
-	wrong := browser.Get(authenticatorPath + "?return=" + url.QueryEscape(consent))
-	if back := wrong.Form(authenticatorPath).Get("return"); back != consent {
-		t.Errorf("the form returns to %q", back)
-	}
-	foreign := browser.Get(authenticatorPath + "?return=https://evil.example/")
-	if foreign.Form(authenticatorPath).Has("return") {
-		t.Error("the page returns to another site")
-	}
+	browser.Get(authenticatorPath+"?return="+url.QueryEscape(consent)).Keeps(authenticatorPath, "return", consent)
+	browser.Get(authenticatorPath+"?return=https://evil.example/").Keeps(authenticatorPath, "return", "")
 	long := consent + "&surplus=" + strings.Repeat("x", 2000) // too long for the URL of another page
 	waiting := browser.Get(long)
 	waiting.Wants(http.StatusForbidden, "come back to this page and continue")
@@ -143,10 +134,7 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	ada := administrator(site)
 	thief := site.SignedIn(ada)
 	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
-	key := uuid.New()
-	site.Fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
-		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
-		key, ada.ID, key[:])
+	addPasskey(site, ada)
 	requireFactor(site)
 	page := thief.Get(members)
 	page.Wants(http.StatusForbidden, "You signed in with your password alone.")
@@ -172,10 +160,7 @@ func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
 	thief := site.SignedIn(ada)
 	const password = "/settings/security/password"
 	changed, setup := thief.Get(password).Form(password), thief.Get(authenticatorPath).Form(authenticatorPath)
-	key := uuid.New()
-	site.Fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
-		transports, backup_eligible, backed_up) values ($1, $2, 'Key', $3, '\x01', 0, '\x00', '{}', false, false)`,
-		key, ada.ID, key[:])
+	addPasskey(site, ada)
 	for _, path := range []string{password, authenticatorPath} {
 		if page := thief.Get(path); len(page.Links("/login/again")) == 0 ||
 			strings.Contains(page.Body, `name="code"`) || strings.Contains(page.Body, `name="new-password"`) {

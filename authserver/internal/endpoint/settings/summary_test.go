@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/html"
-
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -17,33 +15,9 @@ import (
 
 // summarised requires that the page reports the problem in its title and at its top with a link to the field, and that
 // the field is associated with its note (WCAG 2.2, success criteria 3.3.1, 2.4.2, 1.3.1).
-func summarised(t *testing.T, name string, page *browsertest.Page, field string) {
-	t.Helper()
-	byID := map[string]*html.Node{}
-	var summary, at *html.Node
-	for _, element := range []string{"div", "p", "input", "select", "textarea", "fieldset"} {
-		for _, n := range page.Elements(element) {
-			byID[browsertest.Attribute(n, "id")] = n
-		}
-	}
-	if summary = byID["problem"]; summary == nil || browsertest.Attribute(summary, "role") != "alert" {
-		t.Errorf("%s: there is no summary: %s", name, page.Text())
-		return
-	}
-	for n := range summary.Descendants() {
-		if to := browsertest.Attribute(n, "href"); n.Data == "a" {
-			at = byID[strings.TrimPrefix(to, "#")]
-		}
-	}
-	if at == nil || browsertest.Attribute(at, "id") != field {
-		t.Errorf("%s: the summary does not lead to %s", name, field)
-		return
-	}
-	if note := byID[browsertest.Attribute(at, "aria-describedby")]; note == nil ||
-		browsertest.Attribute(note, "class") != "note" {
-		t.Errorf("%s: the field is not associated with its note", name)
-	}
-	page.Contains("<title>Error: ")
+func summarised(name string, page *browsertest.Page, field string) {
+	page.As(name).Contains("<title>Error: ").Selects(`#problem[role=alert] a[href="#`+field+`"]`, "#"+field,
+		"#"+page.Attribute("#"+field, "aria-describedby")+".note")
 }
 
 func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
@@ -57,23 +31,23 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 		form.Set(field, value)
 		return browser.Post(tokens, form)
 	}
-	summarised(t, "token's name", token("name", ""), "token-name")
-	summarised(t, "token's days", token("days", "8"), "token-days")
-	summarised(t, "token's permissions", token("permissions", "sudo"), "token-permissions")
+	summarised("token's name", token("name", ""), "token-name")
+	summarised("token's days", token("days", "8"), "token-days")
+	summarised("token's permissions", token("permissions", "sudo"), "token-permissions")
 	app := func(changes url.Values) *browsertest.Page {
 		return browser.Post(apps, appForm(browser.Get(newApp), changes))
 	}
-	summarised(t, "application's name", app(url.Values{"name": {""}}), "app-name")
-	summarised(t, "application's addresses", app(url.Values{"redirect_uris": {""}}), "app-redirects")
-	summarised(t, "application's permissions", app(url.Values{"permissions": nil}), "app-permissions")
-	summarised(t, "application's method", app(url.Values{"method": {"none"}}), "app-method")
+	summarised("application's name", app(url.Values{"name": {""}}), "app-name")
+	summarised("application's addresses", app(url.Values{"redirect_uris": {""}}), "app-redirects")
+	summarised("application's permissions", app(url.Values{"permissions": nil}), "app-permissions")
+	summarised("application's method", app(url.Values{"method": {"none"}}), "app-method")
 	connector := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}}
-	summarised(t, "connector's resource", app(connector), "app-resource")
+	summarised("connector's resource", app(connector), "app-resource")
 	connector["platform"], connector["resource"] = []string{"x"}, []string{browsertest.Resource}
-	summarised(t, "connector's platform", app(connector), "app-platform")
+	summarised("connector's platform", app(connector), "app-platform")
 	site.Wait(session.Freshness)
-	summarised(t, "password for a token", token("password", ""), "password-token")
-	summarised(t, "password for an application", app(url.Values{"password": {"wrong"}}), "password-app")
+	summarised("password for a token", token("password", ""), "password-token")
+	summarised("password for an application", app(url.Values{"password": {"wrong"}}), "password-app")
 }
 
 // All errors are listed, and the first field gets the focus without a script.
@@ -118,15 +92,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 			[]string{"webhook-url-note", "webhook-types-note"},
 		},
 	} {
-		var notes, focused []string
-		for n := range c.page.Elements("body")[0].Descendants() {
-			if browsertest.Attribute(n, "class") == "note" {
-				notes = append(notes, browsertest.Attribute(n, "id"))
-			}
-			if slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "autofocus" }) {
-				focused = append(focused, browsertest.Attribute(n, "id"))
-			}
-		}
+		notes, focused := c.page.All("[class=note]", "id"), c.page.All("[autofocus]", "id")
 		if !slices.Equal(notes, c.notes) || !slices.Equal(focused, []string{c.first}) {
 			t.Errorf("%s: the notes are %v, the focus is at %v", name, notes, focused)
 		}
@@ -136,11 +102,7 @@ func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 // A page with 62 tokens or 64 applications has 25 of them and less than 60 KB, and a search finds the others.
 func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 	site := own(t)
-	held := perm.All()
-	permissions := make([]perm.Permission, len(held))
-	for i, entry := range held {
-		permissions[i] = entry.ID
-	}
+	permissions := everyPermission()
 	ada := developer(site, permissions...)
 	for range 62 {
 		site.Fixture.Token(ada.ID, permissions...)

@@ -27,7 +27,7 @@ func TestWebhooks_PersonalData(t *testing.T) {
 	page := browser.Post(webhooks, form)
 	page.Wants(http.StatusOK, "With personal data")
 	personal(1, ada)
-	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + hookID(t, page)
+	log := hookLog(site, hookID(t, page))
 	change := func(as *browsertest.Browser) *browsertest.Page {
 		return as.Post(webhooks+"/personal-data", as.Get(log).Form(webhooks+"/personal-data")).Follow()
 	}
@@ -55,7 +55,7 @@ func TestWebhooks_PersonalDataNeedsPermission(t *testing.T) {
 	site.Fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key,
 		position, created_at) values ($1, $2, $3, 'https://hooks.example.invalid/', '{submission.created}', '', '', 0,
 		now())`, id, site.Fixture.WorkspaceID, ada.ID)
-	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id.String()
+	log := hookLog(site, id.String())
 	const included = "personal_data_for is not null"
 	bobs := site.SignedIn(bob)
 	form := bobs.Get(log).Form(webhooks + "/personal-data")

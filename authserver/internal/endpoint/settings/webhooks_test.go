@@ -47,6 +47,19 @@ func webhookForm(page *browsertest.Page, address string, types ...string) url.Va
 
 var webhookSecret = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{43}=`)
 
+// addHook adds an endpoint and returns its page, and the path of its log.
+func addHook(t *testing.T, site *browsertest.Server, browser *browsertest.Browser) (*browsertest.Page, string) {
+	t.Helper()
+	form := webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "programme.created")
+	page := browser.Post(webhooks, form).Wants(http.StatusOK)
+	return page, hookLog(site, hookID(t, page))
+}
+
+// hookLog returns the path of an endpoint's log.
+func hookLog(site *browsertest.Server, id string) string {
+	return developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id
+}
+
 // hookID returns the id of the only endpoint in the list.
 func hookID(t *testing.T, page *browsertest.Page) string {
 	t.Helper()
@@ -131,11 +144,8 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 	site := hookSite(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	form := webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "programme.created")
-	page := browser.Post(webhooks, form)
+	page, log := addHook(t, site, browser)
 	id := hookID(t, page)
-	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id
-
 	test := browser.Get(log).Form(webhooks + "/test")
 	for range 2 { // the same form sent twice sends one event
 		done := browser.Post(webhooks+"/test", test)
@@ -187,10 +197,8 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 			values ($1, $2, $3, 'https://hooks.example.invalid/', '{submission.created}', '', '',
 				0, now(), false, 'user', now())`, id, workspaceID, owner.ID)
 	}
-	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id="
-	own := log + here.String()
-	log += elsewhere.String()
-	browser.Get(log).Wants(http.StatusNotFound).Lacks("hooks.example")
+	own := hookLog(site, here.String())
+	browser.Get(hookLog(site, elsewhere.String())).Wants(http.StatusNotFound).Lacks("hooks.example")
 	for _, what := range []string{"delete", "disable", "enable", "test", "resend"} {
 		form := browser.Get(own).Form(webhooks + "/delete")
 		form.Set("id", elsewhere.String())
@@ -211,11 +219,9 @@ func TestWebhooks_SecretIsReplaced(t *testing.T) {
 	keys := publishedKey(t, site)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	form := webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "programme.created")
-	page := browser.Post(webhooks, form)
+	page, log := addHook(t, site, browser)
 	first, id := webhookSecret.FindString(html.UnescapeString(page.Body)), uuid.MustParse(hookID(t, page))
-	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + id.String()
-	form = browser.Get(log).Form(webhooks + "/secret")
+	form := browser.Get(log).Form(webhooks + "/secret")
 	page = browser.Post(webhooks+"/secret", form)
 	second := webhookSecret.FindString(html.UnescapeString(page.Body))
 	if page.Status != http.StatusOK || second == "" || second == first {
@@ -239,8 +245,7 @@ func TestWebhooks_SecretNeedsReauthentication(t *testing.T) {
 	site := own(t)
 	publishedKey(t, site)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	browser.Post(webhooks, webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "programme.created"))
-	log := developers + "/webhook?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + hookID(t, browser.Get(hooks))
+	_, log := addHook(t, site, browser)
 	site.Wait(11 * time.Minute)
 	form := webhookForm(browser.Get(newHook), "https://other.example.invalid/", "programme.created")
 	browser.Post(webhooks, form).As("added without a password").

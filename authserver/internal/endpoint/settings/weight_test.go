@@ -8,17 +8,20 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
+func everyPermission() (out []perm.Permission) {
+	for _, entry := range perm.All() {
+		out = append(out, entry.ID)
+	}
+	return out
+}
+
 // maxPage is the maximum size of a page in bytes.
 const maxPage = 60 << 10
 
 // A page has at most 60 KB however many members, invitations, connections, tokens, applications and sign-ins there are.
 func TestPages_AreLight(t *testing.T) {
 	site := shared(t)
-	held := perm.All()
-	permissions := make([]perm.Permission, len(held))
-	for i, entry := range held {
-		permissions[i] = entry.ID
-	}
+	permissions := everyPermission()
 	ada := developer(site, permissions...)
 	in, everything := site.Fixture.WorkspaceID, perm.NewSet(permissions...).Strings()
 	connector := site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...)

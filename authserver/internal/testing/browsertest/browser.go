@@ -337,6 +337,11 @@ func (p *Page) Link(prefix string) string {
 	return found[0]
 }
 
+// All returns an attribute of all elements that a CSS selector selects.
+func (p *Page) All(selector, name string) []string {
+	return p.document.Find(selector).Map(func(_ int, e *goquery.Selection) string { return e.AttrOr(name, "") })
+}
+
 // Attribute returns an attribute of the first element that a CSS selector selects, or "".
 func (p *Page) Attribute(selector, name string) string {
 	return p.document.Find(selector).AttrOr(name, "")

@@ -80,6 +80,19 @@ func (p *Page) Keeps(action string, pairs ...string) *Page {
 	return p
 }
 
+// Selects checks that the page has an element for each CSS selector.
+func (p *Page) Selects(selectors ...string) *Page {
+	p.browser.t.Helper()
+	var problems []string
+	for _, selector := range selectors {
+		if p.document.Find(selector).Length() == 0 {
+			problems = append(problems, "no element "+selector)
+		}
+	}
+	p.report(problems)
+	return p
+}
+
 // LeadsTo checks the URL that the page redirects to: "" for a page that does not redirect.
 func (p *Page) LeadsTo(location string) *Page {
 	p.browser.t.Helper()
@@ -129,11 +142,11 @@ func (p *Page) report(problems []string) {
 	}
 	fmt.Fprintf(&out, "%s\n  sent:   %s %s", strings.Join(problems, "; "), p.sent.method, p.sent.path)
 	for _, name := range slices.Sorted(maps.Keys(p.sent.form)) {
-		values := p.sent.form[name]
 		if secretField.MatchString(name) {
-			values = []string{"…"}
+			fmt.Fprintf(&out, " %s=…", name)
+			continue
 		}
-		fmt.Fprintf(&out, " %s=%q", name, values)
+		fmt.Fprintf(&out, " %s=%q", name, p.sent.form[name])
 	}
 	fmt.Fprintf(&out, "\n  came:   %d", p.Status)
 	for _, name := range []string{"Location", "Content-Type", "Retry-After"} {
