@@ -116,3 +116,18 @@ func callbackWith(change func(location string) string) breakage {
 		a.Header().Set("Location", change(a.Header().Get("Location")))
 	}))
 }
+
+// The faults of the requests that an exchange, a refresh, a call with a token or with another one, and a consent are.
+func exchange(broken breakage) breakage   { return at("/oauth/token", when(real, broken)) }
+func refreshed(broken breakage) breakage  { return at("/oauth/token", when(fresh, broken)) }
+func calls(broken breakage) breakage      { return at("/mcp", when(withToken, broken)) }
+func wrongToken(broken breakage) breakage { return at("/mcp", when(junk, broken)) }
+func consent(broken breakage) breakage    { return at("/oauth/authorize", when(signedIn, broken)) }
+
+// answers answers with a page.
+func answers(code int, text string) breakage { return body(code, "text/html", text) }
+
+// refuses answers with an error of OAuth.
+func refuses(code int, name string) breakage {
+	return body(code, "application/json", `{"error":"`+name+`"}`)
+}

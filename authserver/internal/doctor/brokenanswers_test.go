@@ -39,7 +39,7 @@ func discoverySymptoms() []symptom {
 		{"challenge_leads_nowhere", at(resourceDoc, status(404)), nil},
 		{"document_redirects", at(resourceDoc, location(301, "/elsewhere")), nil},
 		{"document_status", at(resourceDoc, status(403)), nil},
-		{"document_not_json", at(resourceDoc, body(200, "text/html", "<!doctype html><title>Start</title>")), nil},
+		{"document_not_json", at(resourceDoc, answers(200, "<!doctype html><title>Start</title>")), nil},
 		{"document_not_json", at(resourceDoc, body(200, "application/json", "[]")), nil},
 		{"document_not_json", at(resourceDoc, body(200, "application/json", "null")), nil},
 		{"document_content_type", at(resourceDoc, header("Content-Type", "text/plain")), nil},
@@ -58,7 +58,7 @@ func discoverySymptoms() []symptom {
 		{"offline_access_in_resource", resources(set("scopes_supported", []string{"read", "offline_access"})), nil},
 		{"no_server_document", everywhere(status(404)), nil},
 		{"document_redirects", at(serverDoc, location(302, "/elsewhere")), nil},
-		{"document_not_json", at(serverDoc, body(200, "text/html", "<html></html>")), nil},
+		{"document_not_json", at(serverDoc, answers(200, "<html></html>")), nil},
 		{"no_issuer", everywhere(set("issuer", nil)), nil},
 		{"issuer_differs", everywhere(func(s *sound, r request, a answer) { set("issuer", s.URL+"/")(s, r, a) }), nil},
 		{"no_iss", everywhere(set("authorization_response_iss_parameter_supported", nil)), nil},
@@ -79,7 +79,7 @@ func discoverySymptoms() []symptom {
 		{"alias_missing", at(serverDoc+"/mcp", status(404)), as("chatgpt")},
 		{"alias_strange", at(serverDoc+"/mcp", location(302, "/")), nil},
 		{"guess_authorize", at("/authorize", status(404)), as("claude")},
-		{"guess_token", at("/token", body(404, "text/html", "no")), as("claude")},
+		{"guess_token", at("/token", answers(404, "no")), as("claude")},
 		{"guess_token_redirects", at("/token", location(307, "/oauth/token")), as("claude")},
 		{"guess_register", at("/register", status(200)), as("claude")},
 		{"no_client_id", nil, unknown("generic")},
@@ -104,33 +104,32 @@ func discoverySymptoms() []symptom {
 func consentSymptoms() []symptom {
 	return []symptom{
 		{"token_redirects", at("/oauth/token", location(308, "/oauth/token/")), nil},
-		{"token_no_oauth_error", at("/oauth/token", body(403, "text/html", "<h1>Are you a robot?</h1>")), nil},
+		{"token_no_oauth_error", at("/oauth/token", answers(403, "<h1>Are you a robot?</h1>")), nil},
 		{"token_unknown_client", func(s *sound, r request, a answer) {
-			at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`))(s, r, a)
-			at("/oauth/authorize", body(400, "text/html", "<h1>Unknown application</h1>"))(s, r, a)
+			at("/oauth/token", refuses(400, "invalid_client"))(s, r, a)
+			at("/oauth/authorize", answers(400, "<h1>Unknown application</h1>"))(s, r, a)
 		}, nil},
 		{"token_unknown_client", func(s *sound, r request, a answer) { // a sign-in comes before the check of the client
-			at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`))(s, r, a)
+			at("/oauth/token", refuses(400, "invalid_client"))(s, r, a)
 			at("/oauth/authorize", location(302, "/login"))(s, r, a)
 		}, nil},
-		{"confidential_client", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)), nil},
+		{"confidential_client", at("/oauth/token", refuses(400, "invalid_client")), nil},
 		{"port_not_registered",
-			at("/oauth/authorize", body(400, "text/html", "<h1>This redirect URI is not registered</h1>")),
+			at("/oauth/authorize", answers(400, "<h1>This redirect URI is not registered</h1>")),
 			func(_ *sound, o *doctor.Options) { o.As, o.RedirectURI = "codex", "" }},
 		{"other_resource",
 			at("/oauth/authorize", location(302, callback+"?error=invalid_target&error_description=other")), nil},
-		{"token_probe_status", at("/oauth/token", body(500, "application/json", `{"error":"server_error"}`)), nil},
+		{"token_probe_status", at("/oauth/token", refuses(500, "server_error")), nil},
 		{"authorize_307", at("/oauth/authorize", location(307, "/login")), nil},
 		{"authorize_refused",
-			at("/oauth/authorize", body(400, "text/html", "<h1>This redirect URI is not registered</h1>")), nil},
+			at("/oauth/authorize", answers(400, "<h1>This redirect URI is not registered</h1>")), nil},
 		{"authorize_error",
 			at("/oauth/authorize", location(302, callback+"?error=invalid_scope&error_description=offline_access")),
 			nil},
 		{"document_not_taken",
-			at("/oauth/authorize", body(503, "text/html", "<h1>We cannot check this application</h1>")),
+			at("/oauth/authorize", answers(503, "<h1>We cannot check this application</h1>")),
 			unknown("vscode")},
-		{"token_probe_ok", at("/oauth/token", body(400, "application/json", `{"error":"invalid_client"}`)),
-			unknown("vscode")},
+		{"token_probe_ok", at("/oauth/token", refuses(400, "invalid_client")), unknown("vscode")},
 		{"authorize_fails", at("/oauth/authorize", status(500)), nil},
 		{"code_without_consent", at("/oauth/authorize", location(302, callback+"?code=0123456789")), nil},
 		{"password_not_sent", nil, func(s *sound, o *doctor.Options) {
@@ -140,29 +139,19 @@ func consentSymptoms() []symptom {
 		}},
 		{"sign_in_failed", nil,
 			func(_ *sound, o *doctor.Options) { o.Password = credential.Secret("another password") }},
-		{
-			"consent_refused",
-			at(
-				"/oauth/authorize",
-				when(
-					signedIn,
-					body(403, "text/html", `<h1>You are no member</h1><form method="post" action="/logout"></form>`),
-				),
-			),
-			nil,
-		},
-		{"page_not_understood",
-			at("/oauth/authorize", when(signedIn, body(200, "text/html", "<h1>One more thing</h1>"))), nil},
-		{"page_fails", at("/oauth/authorize", when(signedIn, status(500))), nil},
-		{"endless_pages", at("/oauth/authorize", when(signedIn, location(302, "/oauth/authorize"))), nil},
+		{"consent_refused",
+			consent(answers(403, `<h1>You are no member</h1><form method="post" action="/logout"></form>`)), nil},
+		{"page_not_understood", consent(answers(200, "<h1>One more thing</h1>")), nil},
+		{"page_fails", consent(status(500)), nil},
+		{"endless_pages", consent(location(302, "/oauth/authorize")), nil},
 		{"led_elsewhere", at("/login", location(302, "https://idp.example.org/")), nil},
 		{"workspace_not_chosen", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "Nowhere" }},
 		{"callback_ok", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "Harbour Kitchen of a Trust" }},
 		{"callback_ok", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "w1" }},
 		{"workspace_not_chosen", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "Harbour Kitchen" }},
 		{"form_action", at("/oauth/authorize", header("Content-Security-Policy", "form-action 'self'")), nil},
-		{"form_action", at("/oauth/authorize", when(signedIn, header(
-			"Content-Security-Policy", "default-src 'self', FORM-ACTION 'self' http://127.0.0.1:33420"))), nil},
+		{"form_action", consent(header(
+			"Content-Security-Policy", "default-src 'self', FORM-ACTION 'self' http://127.0.0.1:33420")), nil},
 		{"form_action", at("/oauth/authorize", header("Content-Security-Policy", "base-uri 'none'; form-action *")),
 			nil},
 		{"approval_307", at("/oauth/authorize", when(posted, status(307))), nil},
@@ -179,8 +168,7 @@ func consentSymptoms() []symptom {
 			nil},
 		{"callback_without_code", callbackWith(func(l string) string { return strings.Replace(l, "code=", "was=", 1) }),
 			nil},
-		{"exchange_refused", at("/oauth/token", when(real, body(400, "application/json", `{"error":"invalid_grant"}`))),
-			nil},
+		{"exchange_refused", exchange(refuses(400, "invalid_grant")), nil},
 		{"callback_elsewhere", nil, pasted("https://elsewhere.example/?code=0123456789&state=x\n")},
 		{"callback_unreadable", nil, pasted("http://[::1\n")},
 		{"nobody_consented", nil, pasted("")},
@@ -192,67 +180,56 @@ func consentSymptoms() []symptom {
 
 func useSymptoms() []symptom {
 	return []symptom{
-		{"no_access_token", at("/oauth/token", when(real, set("access_token", nil))), nil},
-		{"token_type", at("/oauth/token", when(real, set("token_type", "DPoP"))), nil},
-		{"no_expires_in", at("/oauth/token", when(real, set("expires_in", nil))), nil},
-		{"no_expires_in", at("/oauth/token", when(real, set("expires_in", "3600"))), nil},
-		{"no_refresh_token", at("/oauth/token", when(real, set("refresh_token", nil))), nil},
-		{"nothing_to_refresh", at("/oauth/token", when(real, set("refresh_token", nil))), nil},
-		{"no_scope_told", at("/oauth/token", when(real, set("scope", nil))), nil},
-		{"token_cached", at("/oauth/token", when(real, header("Cache-Control", ""))), nil},
-		{"token_content_type", at("/oauth/token", when(real, header("Content-Type", "text/html"))), nil},
-		{"own_token_refused", at("/mcp", when(withToken, status(401))), nil},
-		{"call_forbidden", at("/mcp", when(withToken, status(403))), nil},
-		{"call_fails", at("/mcp", when(withToken, status(500))), nil},
-		{"not_mcp", at("/mcp", when(withToken, body(200, "text/html", "<h1>Welcome</h1>"))), nil},
-		{
-			"mcp_error",
-			at(
-				"/mcp",
-				when(
-					withToken,
-					body(200, "application/json", `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"oh"}}`),
-				),
-			),
-			nil,
-		},
-		{"notification_refused", at("/mcp", when(withToken, func(_ *sound, _ request, a answer) {
+		{"no_access_token", exchange(set("access_token", nil)), nil},
+		{"token_type", exchange(set("token_type", "DPoP")), nil},
+		{"no_expires_in", exchange(set("expires_in", nil)), nil},
+		{"no_expires_in", exchange(set("expires_in", "3600")), nil},
+		{"no_refresh_token", exchange(set("refresh_token", nil)), nil},
+		{"nothing_to_refresh", exchange(set("refresh_token", nil)), nil},
+		{"no_scope_told", exchange(set("scope", nil)), nil},
+		{"token_cached", exchange(header("Cache-Control", "")), nil},
+		{"token_content_type", exchange(header("Content-Type", "text/html")), nil},
+		{"own_token_refused", calls(status(401)), nil},
+		{"call_forbidden", calls(status(403)), nil},
+		{"call_fails", calls(status(500)), nil},
+		{"not_mcp", calls(answers(200, "<h1>Welcome</h1>")), nil},
+		{"mcp_error",
+			calls(body(200, "application/json", `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"oh"}}`)),
+			nil},
+		{"notification_refused", calls(func(_ *sound, _ request, a answer) {
 			if a.Code == 202 {
 				a.Code = 400
 			}
-		})), nil},
-		{"no_tools", at("/mcp", when(withToken, inResult("tools", []any{}))), nil},
-		{"tools_without_hints", at("/mcp", when(withToken, inResult("tools", []any{map[string]any{"name": "bare"}}))),
-			nil},
-		{"nothing_to_try", at("/mcp", when(withToken, inResult("tools", []any{map[string]any{"name": "bare"}}))), nil},
-		{"tool_ok", at("/mcp", when(withToken, inResult("structuredContent", nil))), nil},
-		{"tool_error", at("/mcp", when(withToken, inResult("isError", true))), nil},
-		{"any_token_taken", at("/mcp", when(junk, status(200))), nil},
-		{"wrong_token_status", at("/mcp", when(junk, status(403))), nil},
-		{"wrong_token_no_challenge", at("/mcp", when(junk, header("WWW-Authenticate", `Bearer error="invalid_token"`))),
-			nil},
-		{"wrong_token_no_error", at("/mcp", when(junk, func(s *sound, _ request, a answer) {
+		}), nil},
+		{"no_tools", calls(inResult("tools", []any{})), nil},
+		{"tools_without_hints", calls(inResult("tools", []any{map[string]any{"name": "bare"}})), nil},
+		{"nothing_to_try", calls(inResult("tools", []any{map[string]any{"name": "bare"}})), nil},
+		{"tool_ok", calls(inResult("structuredContent", nil)), nil},
+		{"tool_error", calls(inResult("isError", true)), nil},
+		{"any_token_taken", wrongToken(status(200)), nil},
+		{"wrong_token_status", wrongToken(status(403)), nil},
+		{"wrong_token_no_challenge", wrongToken(header("WWW-Authenticate", `Bearer error="invalid_token"`)), nil},
+		{"wrong_token_no_error", wrongToken(func(s *sound, _ request, a answer) {
 			a.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+s.URL+resourceDoc+`"`)
-		})), nil},
-		{"refresh_refused", at("/oauth/token", when(fresh, body(400, "application/json", `{"error":"invalid_grant"}`))),
-			nil},
-		{"refresh_not_rotated", at("/oauth/token", when(fresh, set("refresh_token", nil))), nil},
-		{"new_token_refused", at("/oauth/token", when(fresh, set("access_token", "access-of-nobody-0123456789"))), nil},
-		{"former_token_ended", at("/oauth/token", when(fresh, endsTheFormer)), nil},
+		}), nil},
+		{"refresh_refused", refreshed(refuses(400, "invalid_grant")), nil},
+		{"refresh_not_rotated", refreshed(set("refresh_token", nil)), nil},
+		{"new_token_refused", refreshed(set("access_token", "access-of-nobody-0123456789")), nil},
+		{"former_token_ended", refreshed(endsTheFormer), nil},
 		{"repeat_refused", at("/oauth/token", ifRepeated(status(400))), nil},
 		{"repeat_other_token", at("/oauth/token", ifRepeated(set("refresh_token", "refresh-0123456789"))), nil},
-		{"replay_taken", at("/oauth/token", when(fresh, func(_ *sound, _ request, a answer) {
+		{"replay_taken", refreshed(func(_ *sound, _ request, a answer) {
 			if a.Code == 400 {
 				replace(a, 200, "application/json", `{"access_token":"access-again-0123456789"}`)
 			}
-		})), nil},
-		{"replay_error", at("/oauth/token", when(fresh, func(_ *sound, _ request, a answer) {
+		}), nil},
+		{"replay_error", refreshed(func(_ *sound, _ request, a answer) {
 			if a.Code == 400 {
 				replace(a, 400, "application/json", `{"error":"invalid_request"}`)
 			}
-		})), nil},
-		{"replay_ends_nothing", at("/oauth/token", when(fresh, forgives)), nil},
-		{"replay_leaves_access", at("/oauth/token", when(fresh, leavesAccess)), nil},
+		}), nil},
+		{"replay_ends_nothing", refreshed(forgives), nil},
+		{"replay_leaves_access", refreshed(leavesAccess), nil},
 		{"no_revocation", everywhere(set("revocation_endpoint", nil)), nil},
 		{"revocation_refused", at("/oauth/revoke", status(400)), nil},
 		{"revoked_token_works", at("/oauth/revoke", leavesAccess),
