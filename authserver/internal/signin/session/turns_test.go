@@ -53,68 +53,51 @@ func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.M
 
 // anywhere returns a random IPv4 address outside 198.51.0.0/16, the network of the users in these tests.
 func anywhere(random *rand.Rand) netip.Addr {
-	users := netip.MustParsePrefix("198.51.0.0/16")
 	for {
-		a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32())))
-		if !users.Contains(a) {
+		if a := within()(random); !netip.MustParsePrefix("198.51.0.0/16").Contains(a) {
 			return a
 		}
 	}
 }
 
-// Sign-ins of other users stay fast under 120 wrong passwords a second, about twice as many as can be checked.
+// within returns random addresses of IPv4 that begin with these bytes.
+func within(begin ...byte) func(*rand.Rand) netip.Addr {
+	return func(random *rand.Rand) netip.Addr {
+		a := [4]byte(binary.BigEndian.AppendUint32(nil, random.Uint32()))
+		copy(a[:], begin)
+		return netip.AddrFrom4(a)
+	}
+}
+
+// within6 returns a random address of a /48 of IPv6.
+func within6(random *rand.Rand) netip.Addr {
+	a := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1}
+	binary.BigEndian.PutUint64(a[8:], random.Uint64())
+	binary.BigEndian.PutUint16(a[6:], uint16(random.Uint32()))
+	return netip.AddrFrom16(a)
+}
+
+// Sign-ins of other users stay fast under 120 wrong passwords a second, about twice as many as can be checked. Those of
+// the flood are for the accounts of the numbers from 0, and those of users of the numbers below it.
 func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
-	office := netip.MustParseAddr("198.51.100.7")
-	someone := func(i int) string { return "someone" + strconv.Itoa(i) + "@example.org" }
+	office, office6 := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:2::7")
+	every := func(i int) string { return "someone" + strconv.Itoa(i) + "@example.org" }
+	few := func(i int) string { return every(min(i, i&3)) }
+	hers := func(int) string { return "ana@example.org" }
+	atOffice := func(*rand.Rand) netip.Addr { return office }
 	for name, c := range map[string]struct {
-		from   func(*rand.Rand, int) Caller
-		honest func(int) Caller
+		from    func(*rand.Rand) netip.Addr
+		account func(i int) string
+		honest  netip.Addr
+		known   bool
 	}{
-		"any address, any account; the browser is known": {
-			from:   func(r *rand.Rand, i int) Caller { return Caller{Email: someone(i), Address: anywhere(r)} },
-			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office, Known: true} },
-		},
-		"any address, the user's own account; the browser is known": {
-			from:   func(r *rand.Rand, _ int) Caller { return Caller{Email: "ana@example.org", Address: anywhere(r)} },
-			honest: func(int) Caller { return Caller{Email: "ana@example.org", Address: office, Known: true} },
-		},
-		"the user's own network; the browser is known": {
-			from:   func(_ *rand.Rand, i int) Caller { return Caller{Email: someone(i), Address: office} },
-			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office, Known: true} },
-		},
-		"any address, few accounts; a new browser": {
-			from:   func(r *rand.Rand, i int) Caller { return Caller{Email: someone(i % 5), Address: anywhere(r)} },
-			honest: func(i int) Caller { return Caller{Email: someone(-1 - i), Address: office} },
-		},
-		"a network of 65,536 addresses, any account; a new browser": {
-			from: func(r *rand.Rand, i int) Caller {
-				return Caller{
-					Email:   someone(i),
-					Address: netip.AddrFrom4([4]byte{203, 0, byte(r.Uint32()), byte(r.Uint32())}),
-				}
-			},
-			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office} },
-		},
-		"a network of 16 million addresses, any account; a new browser": {
-			from: func(r *rand.Rand, i int) Caller {
-				return Caller{
-					Email:   someone(i),
-					Address: netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())}),
-				}
-			},
-			honest: func(i int) Caller { return Caller{Email: someone(-i), Address: office} },
-		},
-		"a /48 of IPv6, any account; a new browser": {
-			from: func(r *rand.Rand, i int) Caller {
-				a := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 1}
-				binary.BigEndian.PutUint64(a[8:], r.Uint64())
-				a[6], a[7] = byte(r.Uint32()), byte(r.Uint32())
-				return Caller{Email: someone(i), Address: netip.AddrFrom16(a)}
-			},
-			honest: func(i int) Caller {
-				return Caller{Email: someone(-i), Address: netip.MustParseAddr("2001:db8:2::7")}
-			},
-		},
+		"any address, any account; the browser is known":                {anywhere, every, office, true},
+		"any address, the user's own account; the browser is known":     {anywhere, hers, office, true},
+		"the user's own network; the browser is known":                  {atOffice, every, office, true},
+		"any address, few accounts; a new browser":                      {anywhere, few, office, false},
+		"a network of 65,536 addresses, any account; a new browser":     {within(203, 0), every, office, false},
+		"a network of 16 million addresses, any account; a new browser": {within(10), every, office, false},
+		"a /48 of IPv6, any account; a new browser":                     {within6, every, office6, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -123,14 +106,15 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 				refused := flood(t, q, func(i int) Caller {
 					mu.Lock()
 					defer mu.Unlock()
-					return c.from(random, i)
+					return Caller{Email: c.account(i), Address: c.from(random)}
 				})
 				time.Sleep(5 * time.Second) // until the flood has been counted
 				var waits []time.Duration
 				const honest = 18 // no more than the lane for known browsers has for one account
 				for i := range honest {
 					began := time.Now()
-					leave, err := q.enter(t.Context(), c.honest(i))
+					user := Caller{Email: c.account(-1 - i), Address: c.honest, Known: c.known}
+					leave, err := q.enter(t.Context(), user)
 					if err != nil {
 						t.Errorf("sign-in %d: %v", i, err)
 						continue
