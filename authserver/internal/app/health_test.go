@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -68,13 +67,8 @@ func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
 func (s *site) awaitReadiness(status int, parts string) {
 	s.t.Helper()
 	await.NoError(s.t, func() error {
-		response, err := http.Get(s.url + "/readyz")
-		s.must(err)
-		defer func() { _ = response.Body.Close() }()
-		body, err := io.ReadAll(response.Body)
-		s.must(err)
-		if response.StatusCode != status || string(body) != parts+"\n" {
-			return fmt.Errorf("%d %s", response.StatusCode, body)
+		if page := s.browser().Get("/readyz"); page.Status != status || page.Body != parts+"\n" {
+			return fmt.Errorf("%d %s", page.Status, page.Body)
 		}
 		return nil
 	})

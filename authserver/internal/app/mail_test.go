@@ -176,7 +176,8 @@ func TestMail_ReportsAddedWebhook(t *testing.T) {
 	says(added, 1, "Ada Okafor added", "at hooks.example.org to the workspace",
 		"with the personal access token Nightly export, and ends with it", "without personal data")
 
-	s.fixture.Exec(`insert into account.webhook_keys (public_key) values (decode(repeat('09', 32), 'hex'))`)
+	s.fixture.Exec(`insert into account.webhook_keys (public_key) values (decode(repeat('09', 32), 'hex'))
+		on conflict do nothing`)
 	const path = "/settings/developers/webhooks"
 	b := s.signedIn(who)
 	form := b.Get(s.inWorkspace("/settings/webhooks/new")).Form(path)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,12 +30,37 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	stopChromium()
-	os.Exit(code)
+	os.Exit(max(code, searchLogs()))
+}
+
+// logs has the log of each service of this process.
+var logs sync.Map
+
+// searchLogs returns the exit status 1 if a service has logged a secret.
+func searchLogs() (status int) {
+	secrets := map[string]string{
+		"a password":                browsertest.Password,
+		"a new password":            newPassword,
+		"the provider's secret":     clientSecret,
+		"the link of an invitation": "alm_inv_",
+		"a token":                   "alm_pat_",
+	}
+	for log := range logs.Range {
+		text := log.(*testkit.Log).String()
+		for name, secret := range secrets {
+			if strings.Contains(text, secret) {
+				fmt.Printf("FAIL: %s is in the log of a service\n", name)
+				status = 1
+			}
+		}
+	}
+	return status
 }
 
 // A site is what a test sees of authserver on localhost over real stores: a workspace, the users that it creates, and
@@ -110,6 +137,7 @@ func ownMailing(t testing.TB, changes ...change) *site {
 func start(t testing.TB, box *mailbox.Mailbox, changes ...change) *site {
 	t.Helper()
 	serves := &service{log: &testkit.Log{}, box: box}
+	logs.Store(serves.log, nil)
 	s := &site{serves, t, fixture.New(t), apitest.NewAddress(), &[]uuid.UUID{}}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
@@ -137,7 +165,7 @@ func start(t testing.TB, box *mailbox.Mailbox, changes ...change) *site {
 	if mistakes := config.Check(); len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
-	made, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)), func(o *app.Options) {
+	made, err := app.New(t.Context(), config, web.NewLogger(s.log, slog.LevelInfo), func(o *app.Options) {
 		o.Cost, o.MailPoll = session.LowestCost(), 100*time.Millisecond
 	})
 	s.must(err)
