@@ -209,7 +209,7 @@ func TestG7_EndingConcernsItsClientAlone(t *testing.T) {
 
 // toMetadataClient makes a client one that has a metadata document and belongs to no workspace.
 const toMetadataClient = `update account.oauth_clients set tenant_id = null,
-	metadata_url = 'https://app.example/client', resource = '', document_read_at = now(), document_fresh_until = now()
+	metadata_url = 'https://app.example/' || id, resource = '', document_read_at = now(), document_fresh_until = now()
 	where id = $1`
 
 // The platform decides which grants a policy ends. A setting that changes it meanwhile must not give them back.

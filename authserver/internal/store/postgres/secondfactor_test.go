@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 // Each change of factors, whether or not a workspace requires a second factor, and each write in a workspace that
@@ -90,7 +91,7 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 		"change the address": func(s uuid.UUID) error {
 			return l.BeginEmailChange(t.Context(), useraccount.EmailRequest{
 				ID: uuid.New(), UserID: user, Email: "thief@example.org",
-				OldToken: "alm_email_old", NewToken: "alm_email_new",
+				OldToken: credential.Secret(uuid.NewString()), NewToken: credential.Secret(uuid.NewString()),
 			}, event(s, uuid.Nil))
 		},
 		"add a passkey": func(s uuid.UUID) error {
