@@ -1,8 +1,10 @@
 package torture
 
 import (
+	"flag"
 	"net/http"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -153,4 +155,167 @@ func one[T any](rt *rapid.T, what string, of []T) T { return rapid.SampledFrom(o
 func some(rt *rapid.T, what string, of []string, least int) []string {
 	drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(of), least, len(of), rapid.ID[string]).Draw(rt, what)
 	return both(of, drawn)
+}
+
+const (
+	modelsShort = 12
+	modelsLong  = 10_000
+)
+
+// TestModel_MatchesSystem changes users, memberships, grants, tokens, workspaces and time at random. After each step
+// the product must respond as a one-page model does: status, permissions, and the rows of each workspace. Each model
+// has its own workspaces, so many run concurrently.
+func TestModel_MatchesSystem(t *testing.T) {
+	models, steps := harness.Rounds(modelsShort, modelsLong), 50
+	batch := min(models/workers, 25) // models that share a harness.Product
+	if harness.Long() {
+		steps = 100
+	}
+	harness.Record(t, "%d models, %d steps each on average", models, steps)
+	for name, value := range map[string]string{
+		"checks":     strconv.Itoa(batch),
+		"steps":      strconv.Itoa(steps),
+		"shrinktime": "20s",
+		"nofailfile": "true",
+	} {
+		if err := flag.Set("rapid."+name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := startedPair(t)
+	spread(t, models/batch, func(*testing.T) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Run("batch", func(t *testing.T) { // a subtest, which releases its resources
+				p := harness.NewProduct(t, running, &seenSecrets)
+				rapid.Check(t, func(rt *rapid.T) { newModel(t, rt, p).live(rt) })
+			})
+		}
+	})
+}
+
+// live takes random steps. A failed run prints their names.
+func (m *model) live(rt *rapid.T) {
+	rt.Repeat(map[string]func(*rapid.T){
+		"workspace":     m.opensWorkspace,
+		"user":          m.hasUser,
+		"join":          m.joins,
+		"leave":         m.leaves,
+		"permit":        m.permits,
+		"LLM":           m.switchesLLM,
+		"module":        m.switchesModule,
+		"register":      m.registers,
+		"delete client": m.deletesClient,
+		"consent":       m.consents,
+		"refresh":       m.refreshes,
+		"refresh 2":     m.refreshes,
+		"repeat":        m.repeats,
+		"repeat 2":      m.repeats,
+		"replay":        m.replays,
+		"replay code":   m.replaysCode,
+		"revoke":        m.revokes,
+		"grant's time":  m.endsGrant,
+		"PAT":           m.makesToken,
+		"PAT ends":      m.endsToken,
+		"list":          m.lists,
+		"list 2":        m.lists,
+		"list 3":        m.lists,
+		"read":          m.reads,
+		"write":         m.writes,
+		"introspect":    m.introspects,
+		"introspect 2":  m.introspects,
+	})
+}
+
+// These steps change the state by administration and time, not through the product.
+
+func (m *model) opensWorkspace(*rapid.T) {
+	if len(m.workspaces) == 4 {
+		return
+	}
+	m.workspaces = append(m.workspaces, &workspace{
+		Workspace:   m.p.Database.Workspace(m.t),
+		llm:         true,
+		enabled:     true,
+		provisioned: true,
+		members:     map[*user][]string{},
+		programmes:  map[string]string{},
+	})
+}
+
+func (m *model) hasUser(*rapid.T) {
+	if len(m.users) == 4 {
+		return
+	}
+	someone := m.p.Database.User(m.t)
+	m.users = append(m.users, &user{User: someone, browser: m.p.Person(m.t, someone)})
+}
+
+func (m *model) join(w *workspace, u *user, permissions []string) {
+	m.p.Database.Join(m.t, w.Workspace, u.User, permissions...)
+	w.members[u] = permissions
+}
+
+func (m *model) joins(rt *rapid.T) {
+	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
+	if _, member := w.members[u]; !member {
+		m.join(w, u, some(rt, "permissions", choices(), 0))
+	}
+}
+
+func (m *model) leaves(rt *rapid.T) {
+	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
+	if _, member := w.members[u]; member {
+		m.p.Database.Leave(m.t, w.Workspace, u.User)
+		delete(w.members, u)
+	}
+}
+
+func (m *model) permits(rt *rapid.T) {
+	w, u := one(rt, "workspace", m.workspaces), one(rt, "user", m.users)
+	permissions := some(rt, "permissions", choices(), 0)
+	if _, member := w.members[u]; member {
+		m.p.Database.Permit(m.t, w.Workspace, u.User, permissions...)
+		w.members[u] = permissions
+	}
+}
+
+func (m *model) switchesLLM(rt *rapid.T) {
+	w := one(rt, "workspace", m.workspaces)
+	w.llm = !w.llm
+	m.p.Database.SetLLM(m.t, w.Workspace, w.llm)
+}
+
+func (m *model) switchesModule(rt *rapid.T) {
+	w := one(rt, "workspace", m.workspaces)
+	if rapid.Bool().Draw(rt, "enabled") {
+		w.enabled = !w.enabled
+	} else {
+		w.provisioned = !w.provisioned
+	}
+	m.p.Database.SetModule(m.t, w.Workspace, w.enabled, w.provisioned)
+}
+
+func (m *model) token(w *workspace, u *user, permissions []string) {
+	text := m.p.Database.Token(m.t, w.Workspace, u.User, permissions...)
+	m.credentials = append(m.credentials, &bearer{text: text, owner: u, home: w, permissions: permissions})
+}
+
+func (m *model) makesToken(rt *rapid.T) {
+	m.token(one(rt, "workspace", m.workspaces), one(rt, "user", m.users), some(rt, "permissions", choices(), 1))
+}
+
+func (m *model) endsToken(rt *rapid.T) {
+	b := one(rt, "credential", m.credentials)
+	end := one(rt, "by",
+		[]func(){func() { m.p.Database.RevokeToken(m.t, b.text) }, func() { m.p.Database.ExpireToken(m.t, b.text) }})
+	if b.grant == nil {
+		end()
+		b.dead = true
+	}
+}
+
+func (m *model) endsGrant(rt *rapid.T) {
+	c := one(rt, "grant", m.grants)
+	m.p.Database.EndGrantIn(m.t, c.id, -1e9)
+	c.over = true
 }

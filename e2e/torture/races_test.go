@@ -2,6 +2,7 @@ package torture
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -60,4 +61,97 @@ func onlyWinner(t *testing.T, racers int, send func() harness.Answer) harness.To
 		t.Fatalf("%d of %d racers won", len(winners), racers)
 	}
 	return winners[0].Tokens(t)
+}
+
+// G7 and G9: a refresh that runs while access ends gets nothing that works. After the end is acknowledged, no token
+// works that was issued before, during or after it.
+
+// An ending ends the access of one connection and returns after the acknowledgement.
+type ending func(t *testing.T, p *harness.Product, c connection)
+
+type connection struct {
+	ws        harness.TestWorkspace
+	member    *harness.Person
+	connector harness.Connector
+	tokens    harness.Tokens
+}
+
+func TestRevocation_EndsConcurrentRefresh(t *testing.T) {
+	refreshAgainst(t, func(t *testing.T, _ *harness.Product, c connection) {
+		c.connector.Revoke(t, c.tokens.RefreshToken).Wants(t, http.StatusOK)
+	})
+}
+
+func TestMembershipRemoval_EndsConcurrentRefresh(t *testing.T) {
+	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
+		p.Database.Leave(t, c.ws.Workspace, c.member.User)
+	})
+}
+
+func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
+	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
+		p.As(c.ws.Token).Send(t, http.MethodDelete, c.ws.Clients()+"/"+c.connector.ClientID, "", "").
+			Wants(t, http.StatusNoContent)
+	})
+}
+
+func refreshAgainst(t *testing.T, end ending) {
+	times := harness.Rounds(8, 1_700)
+	harness.Record(t, "%d endings while a client refreshes", times)
+	p := enterPair(t)
+	spread(t, times, func(t *testing.T) func(*testing.T) {
+		ws := p.NewWorkspace(t)
+		return func(t *testing.T) {
+			c := connection{
+				ws:        ws,
+				member:    p.Person(t, ws.Member(t, harness.ReadProgrammes)),
+				connector: ws.Connector(t, harness.ReadProgrammes),
+			}
+			c.tokens = c.connector.Connect(t, c.member)
+			c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
+			got := refreshesDuring(t, c, func() { end(t, p, c) })
+			c.wantsNothing(t, append([]harness.Tokens{c.tokens}, got...))
+		}
+	})
+}
+
+// refreshesDuring refreshes repeatedly with the newest token while end runs, and returns all tokens that it got.
+func refreshesDuring(t *testing.T, c connection, end func()) []harness.Tokens {
+	t.Helper()
+	var got []harness.Tokens
+	harness.Concurrently(2, func(racer int) harness.Answer {
+		if racer == 0 {
+			end()
+			return harness.Answer{}
+		}
+		newest := c.tokens
+		for range 20 {
+			answer := c.connector.Refresh(t, newest.RefreshToken)
+			if answer.Status != http.StatusOK {
+				answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
+				break
+			}
+			newest = answer.Tokens(t)
+			got = append(got, newest)
+		}
+		return harness.Answer{}
+	})
+	return got
+}
+
+// wantsNothing checks that no token works. It tries the newest token first, since a superseded one would revoke the
+// grant.
+func (c connection) wantsNothing(t *testing.T, tokens []harness.Tokens) {
+	t.Helper()
+	slices.Reverse(tokens)
+	for _, token := range tokens {
+		if answer := c.connector.List(t, token); answer.Status != http.StatusUnauthorized &&
+			answer.Status != http.StatusForbidden {
+			t.Errorf("an access token outlived the end:\n%s", answer)
+		}
+	}
+	for _, token := range tokens {
+		c.connector.Refresh(t, token.RefreshToken).
+			WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_client")
+	}
 }

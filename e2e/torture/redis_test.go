@@ -3,12 +3,15 @@ package torture
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // The Redis suites: Postgres knows what Redis forgets. While Redis refuses or does not respond, requests that need it
@@ -145,4 +148,141 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A refusal is a state in which Redis responds but does not do its work. Commands begin and end it.
+type refusal struct {
+	name       string
+	begin, end []string
+}
+
+func refusals() []refusal {
+	nowhere := "REPLICAOF 127.0.0.1 1" // no master is there
+	return []refusal{
+		{"OOM", []string{"CONFIG SET maxmemory 1mb"}, []string{"CONFIG SET maxmemory 0"}},
+		{"READONLY", []string{nowhere}, []string{"REPLICAOF NO ONE"}},
+		{
+			"MASTERDOWN",
+			[]string{"CONFIG SET replica-serve-stale-data no", nowhere},
+			[]string{"REPLICAOF NO ONE", "CONFIG SET replica-serve-stale-data yes"},
+		},
+		{"NOREPLICAS", []string{"CONFIG SET min-replicas-to-write 1"}, []string{"CONFIG SET min-replicas-to-write 0"}},
+	}
+}
+
+// TestRedis_RefusalLosesNothing checks that a refusing Redis decides nothing: everything works again immediately
+// afterwards.
+func TestRedis_RefusalLosesNothing(t *testing.T) {
+	times := harness.Rounds(1, 200)
+	harness.Record(t, "%d times each: OOM, READONLY, MASTERDOWN, NOREPLICAS", times)
+	s := newRedisStage(t)
+	for _, r := range refusals() {
+		t.Run(r.name, func(t *testing.T) {
+			for range times {
+				d := newBaseline(t, s.site, func() {})
+				s.tell(t, r.begin...)
+				d.wantsUnavailable(t)
+				d.wantsUnaffected(t)
+				s.tell(t, r.end...)
+				d.wantsCode(t)
+				d.wantsKept(t)
+			}
+		})
+	}
+}
+
+// TestRedis_ScriptFlushIsUnnoticed flushes the scripts, which Redis also forgets when it restarts: no client notices.
+func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
+	times := harness.Rounds(4, 2_000)
+	harness.Record(t, "SCRIPT FLUSH %d times", times)
+	s := newRedisStage(t)
+	tokens := s.connector.Connect(t, s.owner)
+	for range times {
+		s.tell(t, "SCRIPT FLUSH SYNC")
+		tokens = s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
+	}
+	s.connector.WantsWorking(t, tokens)
+}
+
+func (s *redisStage) tell(t *testing.T, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		if _, err := localstore.AskRedis(s.trouble.running.RedisURL, command); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A script has run, and its reply is lost or replaced by another reply, as on a desynchronized connection. The
+// request is retried or gets 503: no caller gets the data of another, no grant ends, and the credential works
+// afterwards.
+func TestReplies_LostOrMixedUp(t *testing.T) {
+	t.Parallel()
+	relay := NewRedisRelay(t)
+	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir, StopsStores: true})
+	s := newSite(t, running)
+	connector, owner := s.connector, s.owner
+	connector.Connect(t, owner) // so that there is an "ok" reply
+
+	t.Run("one is lost", func(t *testing.T) {
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, owner))
+		relay.Lose(1)
+		tokens := attempt.Post(t, form).Tokens(t)
+		relay.WantsDone(t)
+		relay.Lose(1)
+		tokens = connector.WantsWorking(t, tokens)
+		relay.WantsDone(t)
+		connector.WantsWorking(t, tokens)
+	})
+	for name, spoil := range map[string]func(*testing.T){
+		"none comes":     func(*testing.T) { relay.Lose(EveryAnswer) },
+		"all are others": func(t *testing.T) { relay.Mistake(t, "ok", EveryAnswer) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens, attempt := connector.Connect(t, owner), connector.Begin()
+			form := attempt.CodeForm(attempt.Code(t, owner))
+			requests := []func() harness.Answer{ // each waits for Redis
+				func() harness.Answer { return attempt.Post(t, form) },
+				func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) },
+			}
+			spoil(t)
+			refused := harness.Concurrently(len(requests), func(i int) harness.Answer { return requests[i]() })
+			relay.Stop(t)
+			for i, request := range requests { // the decisions have been undone by then
+				refused[i].WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+				var answer harness.Answer
+				await.True(t, "Redis is used again", func() bool { // on a busy machine later than at once
+					answer = request()
+					return answer.Status != http.StatusServiceUnavailable
+				})
+				connector.WantsWorking(t, connector.WantsWorking(t, answer.Tokens(t)))
+			}
+		})
+	}
+	t.Run("another's yes", func(t *testing.T) {
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, owner))
+		form.Set("code_verifier", connector.Begin().Verifier)
+		relay.Mistake(t, "ok", 1)
+		refused := attempt.Post(t, form)
+		relay.WantsDone(t)
+		refused.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		form.Set("code_verifier", attempt.Verifier)
+		connector.WantsWorking(t, attempt.Post(t, form).Tokens(t))
+	})
+	t.Run("another's end", func(t *testing.T) {
+		guessed := connector.Begin()
+		form := guessed.CodeForm(guessed.Code(t, owner))
+		form.Set("code_verifier", connector.Begin().Verifier)
+		for range 5 {
+			guessed.Post(t, form).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+		attempt := connector.Begin()
+		form = attempt.CodeForm(attempt.Code(t, owner))
+		relay.Mistake(t, "burned", 1)
+		tokens := attempt.Post(t, form).Tokens(t)
+		relay.WantsDone(t)
+		connector.WantsWorking(t, tokens)
+	})
 }

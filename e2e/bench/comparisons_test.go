@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
+
+// TestCluster compares, behind the gateway, one process of each service with one Redis against two of each with a Redis
+// Cluster of three.
+func TestCluster(t *testing.T) {
+	r := begin(t, "cluster")
+	const one, two = "one of each, one Redis", "two of each, three Redis"
+	cluster := harness.Servers(t, localstore.StartRedisMasters)
+	loads := append(
+		behindGateway(t, one, harness.Private(t, harness.Options{Durable: true}), nil),
+		behindGateway(
+			t,
+			two,
+			harness.Private(t, harness.Options{
+				Durable:     true,
+				Authservers: 2,
+				Resources:   2,
+				RedisURL:    cluster.URL,
+				RedisDir:    cluster.Dir,
+			}),
+			cluster,
+		)...)
+	all, order := measureAll(t, inTurn(loads), []int{8, 32})
+	r.line("Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked "+
+		"through the gateway, which runs in", *rounds, *each)
+	r.line("the process of the generator. On as few processors as here the second cannot be faster: what is to be " +
+		"seen is what it costs to be")
+	r.line("divided. CPU is in microseconds a request: of all processes of the service, of Postgres, of all Redis " +
+		"nodes.\n")
+	r.table(all, order)
+	r.line("\n| 32 connections | divided, of undivided |\n|---|---|")
+	for _, what := range []string{refreshing, introspection, listConnector} {
+		r.line("| %s | %.2f |", what, all.ratio(key{what, two, 32}, key{what, one, 32}))
+	}
+	r.write(t)
+}
+
+// behindGateway returns loads that go through the gateway, without those of personal access tokens.
+func behindGateway(t *testing.T, name string, running *stack.Stack, cluster *localstore.RedisCluster) []load {
+	t.Helper()
+	stores := target{name: name, url: running.BaseURL, postgres: []int{running.Postgres.PID()}}
+	if cluster == nil {
+		stores.redis = []int{running.Redis.PID()}
+	} else {
+		for _, node := range cluster.Nodes {
+			stores.redis = append(stores.redis, node.PID())
+		}
+	}
+	of := func(services []*stack.Service) target {
+		at := stores
+		for _, service := range services {
+			at.pids = append(at.pids, service.PID())
+		}
+		return at
+	}
+	return benchOf(t, running, of(running.Authservers), of(running.Resources)).signIn(t).usual(t)[:3]
+}
+
+// TestCitus compares one Postgres with a Citus cluster of a coordinator and two workers. Two processes of authserver
+// use the cluster: the refreshes of one pass through the coordinator, and those of the other go to the workers.
+func TestCitus(t *testing.T) {
+	r := begin(t, "citus")
+	const connections = 16
+	const one, coordinator, workers = "one Postgres", "three nodes", "three nodes, refreshes at the workers"
+	single := harness.Private(t, harness.Options{Durable: true})
+	cluster := harness.StartCitus(t, 2, true)
+	several := harness.Private(t, harness.Options{Durable: true, Authservers: 2})
+	harness.RefreshAtWorkers(t, cluster, several.DatabaseURL, several.Authservers[1])
+	var nodes []int
+	for _, node := range cluster.Nodes {
+		nodes = append(nodes, node.PID())
+	}
+	onOne := []int{single.Postgres.PID()}
+	loads := slices.Concat(direct(t, one, single, single.Authservers[0], onOne),
+		direct(t, coordinator, several, several.Authservers[0], nodes),
+		direct(t, workers, several, several.Authservers[1], nodes)[:1])
+	// Code exchange is not measured: its concurrent consents wait for locks of copied tables until they time out
+	// (deploy/citus/README.md).
+	loads = slices.DeleteFunc(loads, func(l load) bool { return l.what == codeExchange })
+	all, order := measureAll(t, inTurn(loads), []int{connections})
+	r.line("One Postgres, and Citus with a coordinator and two workers, on the same processors take turns, "+
+		"%d rounds of %s each.", *rounds, *each)
+	r.line("CPU is in microseconds a request: of the serving process, of all nodes of Postgres, of Redis.\n")
+	r.table(all, order)
+	r.line("\nPostgres's processor time by node, in microseconds a request:\n")
+	r.line("| %d connections | coordinator | first worker | second worker |\n|---|---|---|---|", connections)
+	for _, of := range loads {
+		if len(of.at.postgres) > 1 {
+			byNode(t, r, of, connections)
+		}
+	}
+	r.write(t)
+}
+
+// direct returns loads that go directly to a process of each service. The first one refreshes.
+func direct(t *testing.T, name string, running *stack.Stack, account *stack.Service, postgres []int) []load {
+	t.Helper()
+	at := func(service *stack.Service) target {
+		return target{name, service.URL, []int{service.PID()}, postgres, []int{running.Redis.PID()}}
+	}
+	b := benchOf(t, running, at(account), at(running.Resourceapi)).signIn(t)
+	return append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange, before: b.fill})
+}
+
+// byNode runs a load once more and writes a row with the processor time of each node.
+func byNode(t *testing.T, r *report, l load, connections int) {
+	t.Helper()
+	nodes := l.at.postgres
+	l.at.pids, l.at.postgres, l.at.redis = nodes[:1], nodes[1:2], nodes[2:]
+	s := l.run(t, connections, 2**each)
+	r.line("| %s, %s | %.0f | %.0f | %.0f |", l.what, l.at.name, s.cost(0), s.cost(1), s.cost(2))
+}
+
+// TestLanded compares the previous release with the current code. Their rounds alternate, so that other load on the
+// machine affects both equally.
+func TestLanded(t *testing.T) {
+	r := begin(t, "landed")
+	const before, after = "landed", "now"
+	commit := harness.PreviousRelease()
+	earlier := harness.Options{Durable: true, Fresh: true, Binaries: harness.Earlier(t, commit)}
+	var loads []load
+	for name, options := range map[string]harness.Options{before: earlier, after: {Durable: true}} {
+		running := harness.Private(t, options)
+		loads = append(loads, direct(t, name, running, running.Authservers[0], []int{running.Postgres.PID()})...)
+	}
+	all, order := measureAll(t, inTurn(loads), []int{1, 32})
+	r.line("Rounds of commit %.8s and of the current code alternate, %d rounds of %s each. Ratios are medians of the "+
+		"rounds' ratios.", commit, *rounds, *each)
+	r.line("CPU is in microseconds a request: of the serving process, of its Postgres, of its Redis.\n")
+	r.table(all, order)
+	r.line("\n| connections | what | requests/s, now of landed |\n|---|---|---|")
+	for _, k := range order {
+		if k.of == after {
+			r.line("| %d | %s | %.2f |", k.connections, k.what, all.ratio(k, key{k.what, before, k.connections}))
+		}
+	}
+	r.write(t)
+}
+
+// TestStartup measures how long each service takes from its start to its first "ready", with the stores up.
+func TestStartup(t *testing.T) {
+	r := begin(t, "startup")
+	times := 9
+	if testing.Short() {
+		times = 3
+	}
+	running := harness.Private(t, harness.Options{Durable: true})
+	r.line("Each service was started %d times, with the stores up, and asked /readyz every 30 ms.", times)
+	for _, service := range []*stack.Service{running.Authservers[0], running.Resourceapi} {
+		var took []float64
+		for range times {
+			service.Stop()
+			began := time.Now()
+			must(t, service.Restart(t.Context()))
+			took = append(took, time.Since(began).Seconds())
+		}
+		r.wants("start to ready, "+service.Name+", median", "below 1 s", middle(took), " s", middle(took) < 1)
+	}
+	r.write(t)
+}

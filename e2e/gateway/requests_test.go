@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+)
+
+// A body that is larger than a route's limit is rejected by the route in its error shape (contract, sections 3 and
+// 6). One that is larger than the gateway's limit is rejected by the gateway in the same shape, with or without a
+// Content-Length.
+func TestLimits_Bodies(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		p := s.product(t, f.transport())
+		ws := p.NewWorkspace(t)
+		list := p.In(ws.Workspace, ws.Token)
+		const kib, mib = 1 << 10, 1 << 20
+		for name, size := range map[string]int{"beyond the route": 65*kib + 1, "beyond the gateway": 5 * mib} {
+			body := strings.Repeat("x", size)
+			p.API().Send(t, http.MethodPost, harness.TokenPath, "application/x-www-form-urlencoded", body).
+				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
+			list.Send(t, http.MethodPost, harness.ListPath, "application/json", body).
+				WantsNested(t, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
+			const form = "application/x-www-form-urlencoded"
+			status := p.App().Send(t, http.MethodPost, "/login", form, body).Status
+			if status != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s: status %d for a form at the app", name, status)
+			}
+		}
+		// The largest body that a route accepts passes: an import of nearly 2 MiB.
+		rows := "name\n" + strings.Repeat("Lunch club "+strings.Repeat("x", 80)+"\n", 2*mib/92-1)
+		list.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", rows).Wants(t, http.StatusAccepted)
+		// Without a Content-Length.
+		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
+			for path, code := range map[string]string{
+				harness.TokenPath: `"invalid_request"`,
+				harness.ListPath:  `"PAYLOAD_TOO_LARGE"`,
+			} {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.BaseURL+path,
+					io.MultiReader(strings.NewReader(strings.Repeat("x", 5*mib))))
+				must(t, err)
+				request.Header.Set("Content-Type", "application/json")
+				request.Header.Set("Authorization", "Bearer "+ws.Token)
+				request.Header.Set("X-Tenant-Id", ws.Workspace.ID)
+				response, err := transport.RoundTrip(request)
+				if err != nil && !transport.ForceAttemptHTTP2 {
+					// With HTTP/1.1 a caller that is still sending may lose the response: the
+					// connection is closed.
+					continue
+				}
+				must(t, err)
+				body, _ := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(body), code) {
+					t.Errorf("%s, %s, without a length: %d %.200s", path, response.Proto, response.StatusCode,
+						harness.Redact(string(body)))
+				}
+			}
+			transport.CloseIdleConnections()
+		}
+	})
+}
+
+// Headers are limited too, by the gateway or by a service.
+func TestLimits_Headers(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		for name, text := range map[string]string{
+			"a long header": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\nX: " +
+				strings.Repeat("x", 64<<10) + "\r\n\r\n",
+			"many headers": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\n" +
+				strings.Repeat("X-Another: "+strings.Repeat("x", 100)+"\r\n", 600) + "\r\n",
+			"a long path": "GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n",
+		} {
+			connection, err := f.raw(t, apiHost)
+			must(t, err)
+			for _, answer := range harness.SendRaw(connection, text) {
+				if answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusRequestURITooLong &&
+					answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+					t.Errorf("%s: %d", name, answer.StatusCode)
+				}
+			}
+		}
+	})
+}
+
+// TestFlow_WorksThroughGateway: consent, code, token, a call, MCP, refresh, and a replay that revokes the grant. All
+// of these contain secrets, which TestMain searches for in the logs. This test checks that the requests are in the
+// gateway's log.
+func TestFlow_WorksThroughGateway(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		p := s.product(t, f.transport())
+		ws := p.NewWorkspace(t)
+		person := p.Person(t, ws.Owner)
+		connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+		first := connector.Connect(t, person)
+		call := func(token string) harness.Answer {
+			return p.As(token).With("Accept", "application/json, text/event-stream").JSON(t, http.MethodPost, "/mcp",
+				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami"}}`)
+		}
+		who := call(first.AccessToken).Wants(t, http.StatusOK)
+		if !strings.Contains(string(who.Body), ws.Workspace.Name) {
+			t.Errorf("whoami does not name the workspace:\n%s", who)
+		}
+		second := connector.Refresh(t, first.RefreshToken).Tokens(t)
+		call(second.AccessToken).Wants(t, http.StatusOK)
+		connector.Refresh(t, first.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		answer := call(second.AccessToken)
+		answer.WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		if challenge := answer.Header.Get("WWW-Authenticate"); !strings.Contains(challenge, p.BaseURL+"/.well-known/") {
+			t.Errorf("wrong resource_metadata in the challenge: %s", challenge)
+		}
+		// Secrets where they do not belong.
+		p.API().With("Referer", p.AppURL+"/?code="+first.RefreshToken).With("Cookie", "x="+first.RefreshToken).
+			With("X-Api-Key", first.RefreshToken).
+			With("User-Agent", first.RefreshToken).
+			Get(t, "/v1/account/oauth/jwks?access_token="+first.RefreshToken).
+			Wants(t, http.StatusOK)
+		for _, path := range []string{harness.TokenPath, "/oauth/authorize", "/mcp"} {
+			f.wantLogged(t, `"`+path+`"`)
+		}
+	})
+}
+
+// wantLogged waits until the part is in the gateway's log.
+func (f *front) wantLogged(t *testing.T, part string) {
+	t.Helper()
+	await.True(t, part+" is in the gateway's log", func() bool {
+		text, err := os.ReadFile(f.log)
+		must(t, err)
+		return strings.Contains(string(text), part)
+	})
+}
+
+// claims are the headers in which a caller can claim its address, host, protocol and path.
+var claims = []string{
+	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
+	"X-Forwarded-Prefix", "X-Forwarded-Server", "X_Forwarded_For", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip",
+}
+
+// The services ignore the address that a caller claims and use the address of the connection: the limit of wrong
+// passwords is per account and address (contract, section 7).
+func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		here, elsewhere := s.product(t, f.oldTransport("127.0.0.31")), s.product(t, f.oldTransport("127.0.0.32"))
+		user := here.Database.User(t)
+		try := func(p *harness.Product, at int) int {
+			person := p.Person(t, user)
+			for _, name := range claims {
+				value := fmt.Sprintf("203.0.113.%d", at)
+				if name == "Forwarded" {
+					value = "for=" + value
+				}
+				person.Header.Set(name, value)
+			}
+			return person.Submit(t, harness.Form{
+				Action: p.AppURL + "/login",
+				Fields: url.Values{"email": {user.Email}, "password": {"wrong"}},
+			}).Status
+		}
+		for at := range 10 {
+			if status := try(here, at); status != http.StatusBadRequest {
+				t.Fatalf("wrong password %d: %d", at, status)
+			}
+		}
+		if status := try(here, 100); status != http.StatusTooManyRequests {
+			t.Errorf("the 11th wrong password with another claimed address: status %d", status)
+		}
+		if status := try(elsewhere, 1); status != http.StatusBadRequest {
+			t.Errorf("the first wrong password from another address: status %d", status)
+		}
+	})
+}
+
+// The services receive only the gateway's own headers. The test's server returns the headers that it receives.
+func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
+	t.Parallel()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Host", r.Host)
+		_ = json.NewEncoder(w).Encode(r.Header)
+	}))
+	t.Cleanup(echo.Close)
+	both := [2]string{hostOf(echo.URL), hostOf(echo.URL)}
+	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
+		transport := f.oldTransport("127.0.0.33")
+		defer transport.CloseIdleConnections()
+		for _, path := range []string{"/v1/account/oauth/jwks", "/v1/docs", "/mcp"} {
+			sent := http.Header{"Authorization": {"Bearer kept"}, "Idempotency-Key": {"kept"}}
+			for _, name := range slices.Concat(claims,
+				[]string{"Traceparent", "Tracestate", "Baggage", "X-Request-Id"}) {
+				sent.Set(name, "203.0.113.9")
+			}
+			_, body := ask(t, transport, http.MethodGet, base+path, "", sent)
+			var got http.Header
+			must(t, json.Unmarshal([]byte(body), &got))
+			for name, values := range got {
+				if strings.Contains(strings.Join(values, " "), "203.0.113.9") {
+					t.Errorf("%s: %s arrives: %q", path, name, values)
+				}
+			}
+			host := strings.TrimPrefix(base, "https://")
+			for name, want := range map[string]string{
+				"X-Forwarded-For":   "127.0.0.33",
+				"X-Forwarded-Proto": "https",
+				"X-Forwarded-Host":  host,
+				"Host":              host,
+				"Authorization":     "Bearer kept",
+				"Idempotency-Key":   "kept",
+			} {
+				if values := got.Values(name); len(values) != 1 || values[0] != want {
+					t.Errorf("%s: %s is %q, want %q", path, name, values, want)
+				}
+			}
+		}
+	})
+}
+
+// The gateway assigns the request id. With an id from the caller, two requests could look like one in the logs.
+func TestForwarded_RequestIDIsReplaced(t *testing.T) {
+	each(t, func(t *testing.T, s *site, f *front) {
+		p := s.product(t, f.transport())
+		const chosen = "c0ffee00-0000-4000-8000-000000000000"
+		answer := p.API().With("X-Request-Id", chosen).Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
+		if id := answer.Header.Get("X-Request-Id"); id == chosen || id == "" {
+			t.Errorf("the request id is %q", id)
+		} else {
+			s.wantServed(t, map[string]string{id: account})
+		}
+	})
+}

@@ -1,0 +1,355 @@
+package torture
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
+)
+
+// A Redis Cluster loses a master and moves slots between masters while clients refresh and race. After some 503
+// responses the cluster works again. A client with the current token is never refused, no token is redeemed twice, and
+// nothing revoked works again (G1, G2, G7, G8).
+
+type clusterStage struct {
+	site
+	cluster *localstore.RedisCluster
+}
+
+func newClusterStage(t *testing.T) *clusterStage {
+	t.Helper()
+	cluster := harness.Servers(t, localstore.StartRedisCluster)
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir, StopsStores: true})
+	return &clusterStage{newSite(t, running), cluster}
+}
+
+func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
+	t.Parallel()
+	times := harness.Rounds(1, 20)
+	harness.Record(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
+	s := newClusterStage(t)
+	t.Run("fails over", func(t *testing.T) {
+		for range times {
+			s.keepsAll(t, func() { s.failOver(t) })
+		}
+	})
+	t.Run("moves slots", func(t *testing.T) {
+		for round := range times {
+			s.keepsAll(t, func() { s.moveSlots(t, round) })
+		}
+	})
+}
+
+// keepsAll causes trouble while clients work, and checks that credentials made before are unchanged.
+func (s *clusterStage) keepsAll(t *testing.T, trouble func()) {
+	t.Helper()
+	d := newBaseline(t, s.site, func() {})
+	s.during(t, trouble)
+	d.wantsKept(t)
+}
+
+func (s *clusterStage) failOver(t *testing.T) {
+	t.Helper()
+	s.waitForReplicas(t)
+	master := s.masters(t)[0]
+	master.Kill()
+	s.waitForAll(t)
+	must(t, master.Restart(context.WithoutCancel(t.Context())))
+	s.waitForAll(t)
+}
+
+func (s *clusterStage) moveSlots(t *testing.T, round int) {
+	t.Helper()
+	masters := s.masters(t)
+	from, to := masters[round%len(masters)], masters[(round+1)%len(masters)]
+	must(t, s.cluster.Administer(context.WithoutCancel(t.Context()), "reshard", hostOf(t, from.URL),
+		"--cluster-from", s.id(t, from), "--cluster-to", s.id(t, to), "--cluster-slots", "2000"))
+	s.waitForAll(t)
+}
+
+// waitForAll waits until every running node reports that all slots are served.
+func (s *clusterStage) waitForAll(t *testing.T) {
+	t.Helper()
+	await.True(t, "the cluster serves all slots", func() bool {
+		well := 0
+		for _, node := range s.cluster.Nodes {
+			if reply, err := localstore.AskRedis(node.URL, "CLUSTER INFO"); err != nil ||
+				strings.Contains(reply, "cluster_state:ok") {
+				well++ // a stopped node does not count against it
+			}
+		}
+		return well == len(s.cluster.Nodes) && len(s.masters(t)) == len(s.cluster.Nodes)/2
+	})
+}
+
+// waitForReplicas waits until every master has a connected replica: only such a replica can replace it.
+func (s *clusterStage) waitForReplicas(t *testing.T) {
+	t.Helper()
+	await.True(t, "a replica follows each master", func() bool {
+		following := 0
+		for _, node := range s.cluster.Nodes {
+			if reply, err := localstore.AskRedis(node.URL, "INFO replication"); err == nil &&
+				strings.Contains(reply, "master_link_status:up") {
+				following++
+			}
+		}
+		return following == len(s.cluster.Nodes)/2
+	})
+}
+
+func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {
+	t.Helper()
+	var masters []*localstore.Redis
+	for _, node := range s.cluster.Nodes {
+		reply, err := localstore.AskRedis(node.URL, "INFO replication")
+		if err == nil && strings.Contains(reply, "role:master") {
+			masters = append(masters, node)
+		}
+	}
+	return masters
+}
+
+func (s *clusterStage) id(t *testing.T, node *localstore.Redis) string {
+	t.Helper()
+	reply, err := localstore.AskRedis(node.URL, "CLUSTER MYID")
+	must(t, err)
+	return reply
+}
+
+func hostOf(t *testing.T, text string) string {
+	t.Helper()
+	address, err := url.Parse(text)
+	must(t, err)
+	return address.Host
+}
+
+// A Redis with Sentinels loses its master, and the product finds the new one without intervention. If the new master
+// had stopped replicating and has only old data, no request may wrongly succeed (G1, G2, G7): for the grant store this
+// is a restored older copy.
+
+type sentinelStage struct {
+	site
+	redis *localstore.RedisSentinel
+}
+
+func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
+	t.Parallel()
+	times := harness.Rounds(1, 20)
+	harness.Record(t, "%d times each: a master killed while clients refresh and race, a master killed whose replicas "+
+		"had stopped following", times)
+	redis := harness.Servers(t, localstore.StartRedisSentinel)
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, RedisURL: redis.URL, RedisDir: redis.Dir, StopsStores: true})
+	s := &sentinelStage{newSite(t, running), redis}
+	for range times {
+		s.restartTheDead(t)
+		t.Run("while clients refresh", func(t *testing.T) {
+			s.waitForReplicas(t)
+			s.during(t, func() { s.failOver(t, func() {}) })
+		})
+		t.Run("to a replica that lagged", func(t *testing.T) {
+			s.waitForReplicas(t)
+			d := newBaseline(t, s.site, func() { s.stopFollowing(t) })
+			s.failOver(t, func() { s.mayFollow(t) })
+			d.wantsKept(t)
+		})
+	}
+}
+
+// failOver kills the master, which stays dead. It calls afterwards when there is a new master, and returns when the
+// product works with it.
+func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
+	t.Helper()
+	wantSoon(t, "a master", func() bool { return s.redis.Master() != nil })
+	master := s.redis.Master()
+	master.Kill()
+	wantSoon(t, "another master", func() bool { next := s.redis.Master(); return next != nil && next != master })
+	afterwards()
+	s.wantsWorkingSoon(t, s.reconnect(t))
+}
+
+func (s *sentinelStage) restartTheDead(t *testing.T) {
+	t.Helper()
+	for _, node := range s.redis.Nodes {
+		if !alive(node) {
+			must(t, node.Restart(context.WithoutCancel(t.Context())))
+		}
+	}
+}
+
+func alive(node *localstore.Redis) bool {
+	_, err := localstore.AskRedis(node.URL, "PING")
+	return err == nil
+}
+
+// waitForReplicas waits until all other live nodes follow the master.
+func (s *sentinelStage) waitForReplicas(t *testing.T) {
+	t.Helper()
+	wantSoon(t, "every replica follows", func() bool {
+		living, following := 0, 0
+		for _, node := range s.redis.Nodes {
+			if reply, err := localstore.AskRedis(node.URL, "INFO replication"); err == nil {
+				living++
+				following += strings.Count(reply, "master_link_status:up")
+			}
+		}
+		return s.redis.Master() != nil && following == living-1
+	})
+}
+
+// stopFollowing stops every replica from replicating: it can no longer log in to its master.
+func (s *sentinelStage) stopFollowing(t *testing.T) {
+	t.Helper()
+	master := s.redis.Master()
+	for _, node := range s.redis.Nodes {
+		if node == master || !alive(node) {
+			continue
+		}
+		for _, command := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
+			_, err := localstore.AskRedis(node.URL, command)
+			must(t, err)
+		}
+		wantSoon(t, "the replica has stopped following", func() bool {
+			reply, err := localstore.AskRedis(node.URL, "INFO replication")
+			return err == nil && strings.Contains(reply, "master_link_status:down")
+		})
+	}
+}
+
+// mayFollow reverts stopFollowing. Sentinel makes the servers write their configuration when it assigns another master,
+// with the wrong password too.
+func (s *sentinelStage) mayFollow(t *testing.T) {
+	t.Helper()
+	for _, node := range s.redis.Nodes {
+		if !alive(node) {
+			continue
+		}
+		for _, command := range []string{"CONFIG SET masterauth " + s.password(t), "CONFIG REWRITE"} {
+			_, err := localstore.AskRedis(node.URL, command)
+			must(t, err)
+		}
+	}
+}
+
+func (s *sentinelStage) password(t *testing.T) string {
+	t.Helper()
+	address, err := url.Parse(s.redis.Nodes[0].URL)
+	must(t, err)
+	password, _ := address.User.Password()
+	return password
+}
+
+func wantSoon(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	await.True(t, what, condition)
+}
+
+const (
+	honestClients = 6
+	racesOn       = 2
+)
+
+// during runs clients that refresh or race while a Redis of several servers is in trouble, and then checks their
+// results.
+func (s site) during(t *testing.T, trouble func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	defer clients.Wait() // even if trouble fails: the clients report to this test
+	defer stop()
+	var refreshed, unavailable atomic.Int64
+	for i := range honestClients + racesOn {
+		tokens := s.connector.Connect(t, s.owner)
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if i >= honestClients {
+					s.race(t, tokens)
+					tokens = s.reconnect(t)
+					continue
+				}
+				answer := s.connector.Refresh(t, tokens.RefreshToken)
+				switch answer.Status {
+				case http.StatusOK:
+					tokens = answer.Tokens(t)
+					refreshed.Add(1)
+				case http.StatusServiceUnavailable:
+					unavailable.Add(1)
+					time.Sleep(retryAfter)
+				default:
+					t.Errorf("a current token was refused:\n%s", answer)
+					return
+				}
+			}
+			if i < honestClients {
+				s.wantsWorkingSoon(t, tokens)
+			}
+		})
+	}
+	trouble()
+	stop()
+	clients.Wait()
+	t.Logf("%d refreshed, %d unavailable", refreshed.Load(), unavailable.Load())
+	if refreshed.Load() == 0 {
+		t.Error("no client refreshed")
+	}
+}
+
+// wantsWorkingSoon checks that the grant works. At first it allows 503 responses.
+func (s site) wantsWorkingSoon(t *testing.T, tokens harness.Tokens) {
+	const inARow = 4 // so that each process has responded
+	end := time.Now().Add(atMost(normalWithin))
+	for good := 0; good < inARow; {
+		answer := s.connector.Refresh(t, tokens.RefreshToken)
+		if answer.Status == http.StatusServiceUnavailable && time.Now().Before(end) {
+			good = 0
+			time.Sleep(retryAfter)
+			continue
+		}
+		tokens = answer.Tokens(t)
+		good++
+	}
+	s.connector.WantsWorking(t, tokens)
+}
+
+// race presents one token concurrently: at most one request gets the next token.
+func (s site) race(t *testing.T, tokens harness.Tokens) {
+	winners := 0
+	refresh := func(int) harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) }
+	for _, answer := range harness.Concurrently(4, refresh) {
+		switch answer.Status {
+		case http.StatusOK:
+			winners++
+		case http.StatusServiceUnavailable:
+		default:
+			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		}
+	}
+	if winners > 1 {
+		t.Errorf("%d racers won", winners)
+	}
+}
+
+// reconnect makes a new connection as soon as the product allows it.
+func (s site) reconnect(t *testing.T) harness.Tokens {
+	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		attempt := s.connector.Begin()
+		code := tryCode(t, attempt, s.owner)
+		if code == "" {
+			continue
+		}
+		if answer := attempt.Post(t, attempt.CodeForm(code)); answer.Status == http.StatusOK {
+			return answer.Tokens(t)
+		}
+	}
+	t.Errorf("no connection within %s", calmWithin)
+	return harness.Tokens{}
+}
