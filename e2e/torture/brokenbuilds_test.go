@@ -105,13 +105,13 @@ func TestFaults_MatchSource(t *testing.T) {
 }
 
 func TestBrokenBuilds_AreDetected(t *testing.T) {
+	parallelIfShort(t)
 	harness.Record(t, "%d builds without protections, each detected by its suites", len(brokenBuilds()))
 	for _, b := range brokenBuilds() {
 		if b.slow && !harness.Long() {
 			continue
 		}
 		t.Run(b.detects[0].name, func(t *testing.T) {
-			parallelIfShort(t)
 			broken := harness.Broken(t, b.faults...)
 			for _, d := range b.detects {
 				b.isDetected(t, broken, d)
