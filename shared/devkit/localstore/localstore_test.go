@@ -382,13 +382,15 @@ func TestFreePort_IsOutsideEphemeralRange(t *testing.T) {
 func TestFreePort_ReturnsEachPortOnce(t *testing.T) {
 	t.Parallel()
 	given := map[int]bool{}
-	for range 300 {
-		port, err := FreePort()
+	for range 100 {
+		first, err := FreePorts(3)
 		must(t, err)
-		if given[port] {
-			t.Fatalf("port %d was returned twice", port)
+		for port := first; port < first+3; port++ {
+			if given[port] {
+				t.Fatalf("port %d was returned twice", port)
+			}
+			given[port] = true
 		}
-		given[port] = true
 	}
 }
 
