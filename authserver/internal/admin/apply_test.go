@@ -73,7 +73,7 @@ func (b *testEnv) apply(file clientsFile, dryRun bool, actions string) []admin.A
 func (b *testEnv) client(id string) client.Client {
 	b.t.Helper()
 	found, err := b.Store.Client(b.t.Context(), uuid.MustParse(id))
-	b.must(err)
+	b.Must(err)
 	return found
 }
 
@@ -91,7 +91,6 @@ func (b *testEnv) introspects(id string, secret credential.Secret) int {
 }
 
 func TestApply_CreatesClientsThatWork(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
 	applied := b.apply(file, false, "create create create")
@@ -102,20 +101,15 @@ func TestApply_CreatesClientsThatWork(t *testing.T) {
 	}
 	b.Linked(b.client(file.app), app, b.user)
 	b.Connected(b.client(file.connector), b.user)
-	if status := b.introspects(file.service, service); status != 200 {
-		t.Errorf("introspection: %d", status)
-	}
+	b.Equal("introspection", b.introspects(file.service, service), 200)
 	b.events(audit.ClientRegistered, "client:"+file.app, 1)
 }
 
 func TestApply_SecondRunChangesOnlyDifferences(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
 	secret := credential.Secret(b.apply(file, false, "create create create")[0].Secret)
-	if again := b.apply(file, false, "none none none"); again[0].Secret != "" {
-		t.Error("the same file gives another secret")
-	}
+	b.Equal("secret of the same file", b.apply(file, false, "none none none")[0].Secret, "")
 	b.events(audit.ClientChanged, "client:"+file.app, 0)
 	file.name = "Donor import"
 	changed := b.apply(file, false, "change none none")[0]
@@ -124,30 +118,22 @@ func TestApply_SecondRunChangesOnlyDifferences(t *testing.T) {
 	}
 	b.events(audit.ClientChanged, "client:"+file.app, 1)
 	c := b.client(file.app)
-	if c.Name != "Donor import" {
-		t.Errorf("the name is %s", c.Name)
-	}
+	b.Equal("the name", c.Name, "Donor import")
 	b.Linked(c, secret, b.user) // the secret still works
 }
 
 func TestApply_DryRunChangesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	file := b.clientsFile()
-	if dry := b.apply(file, true, "create create create"); dry[0].Secret != "" {
-		t.Error("a dry run gives a secret")
-	}
+	b.Equal("secret of a dry run", b.apply(file, true, "create create create")[0].Secret, "")
 	b.absent("a dry run", file)
 	b.apply(file, false, "create create create")
 	file.name = "Donor import"
 	b.apply(file, true, "change none none")
-	if c := b.client(file.app); c.Name != "Donor sync" {
-		t.Errorf("a dry run changed the name to %s", c.Name)
-	}
+	b.Equal("the name after a dry run", b.client(file.app).Name, "Donor sync")
 }
 
 func TestApply_InvalidFileChangesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	deleted, existing, valid := b.clientsFile(), b.clientsFile(), b.clientsFile()
 	b.apply(deleted, false, "create create create")
@@ -182,7 +168,6 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 }
 
 func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	add := admin.AddClient{
 		Workspace:   b.workspace,
@@ -201,9 +186,7 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 	b.WantsGrant("of a changed client", held.Grant, grant.Active, "")
 	const another = "https://new.example.org/cb"
 	b.do(admin.SetClient{Client: id, AddRedirect: []string{another, fixture.Callback}})
-	if c := b.client(id); !slices.Equal(c.Redirects, []string{fixture.Callback, another}) {
-		t.Errorf("%v", c.Redirects)
-	}
+	b.Equal("redirect URIs", b.client(id).Redirects, []string{fixture.Callback, another})
 	bad := "netscape"
 	add.ID = id
 	b.allRefused(map[string]admin.Command{
@@ -214,7 +197,6 @@ func TestSetClient_KeepsWhatIsNotGiven(t *testing.T) {
 }
 
 func TestReplaceClientSecret_PreviousSecretExpires(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	first := b.values(admin.AddService{Name: "Reporting"})
 	id := b.text(first, "clientId")

@@ -14,7 +14,6 @@ import (
 )
 
 func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	added := b.values(admin.AddService{Name: "Reporting"})
 	id, secret := b.text(added, "clientId"), credential.Secret(b.text(added, "clientSecret"))
@@ -26,15 +25,12 @@ func TestAddService_IntrospectsUntilDeleted(t *testing.T) {
 		[]byte(secret.Reveal()))
 	b.WantsRows("events with a secret", 0, `account.audit_events where detail::text like '%alm_cs_%'`)
 	b.do(admin.DeleteClient{Client: id})
-	if status := b.introspects(id, secret); status != 401 {
-		t.Errorf("introspection after the deletion: %d", status)
-	}
+	b.Equal("introspection after the deletion", b.introspects(id, secret), 401)
 	b.events(audit.ClientDeleted, "client:"+id, 1)
 	b.refused("no name", admin.AddService{Name: " "})
 }
 
 func TestClients_AreListedWithGrants(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.connected()
 	service := b.text(b.values(admin.AddService{Name: "Reporting"}), "clientId")
@@ -47,12 +43,8 @@ func TestClients_AreListedWithGrants(t *testing.T) {
 		find(all, "id", gone) != nil || app["activeGrants"] != 1.0 || app["tenant"] != "Riverside Food Bank" {
 		t.Errorf("%v %v", one, app)
 	}
-	if own := b.list(admin.ListClients{Workspace: b.workspace}); len(own) != 1 {
-		t.Errorf("%v", own)
-	}
-	if none := b.list(admin.ListClients{Workspace: uuid.NewString()}); len(none) != 0 {
-		t.Errorf("%v", none)
-	}
+	b.Equal("of the workspace", len(b.list(admin.ListClients{Workspace: b.workspace})), 1)
+	b.Equal("of no workspace", len(b.list(admin.ListClients{Workspace: uuid.NewString()})), 0)
 	b.allRefused(map[string]admin.Command{
 		"deleted":            admin.DeleteClient{Client: gone},
 		"unknown":            admin.DeleteClient{Client: uuid.NewString()},
@@ -63,7 +55,6 @@ func TestClients_AreListedWithGrants(t *testing.T) {
 }
 
 func TestDeleteClient_RevokesGrants(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	sibling := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)

@@ -17,7 +17,6 @@ import (
 )
 
 func TestListGrants_ShowsState(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	active, revoked, over := b.connected(), b.connected(), b.connected()
 	pending, _ := b.Consent(b.app, b.user)
@@ -41,16 +40,13 @@ func TestListGrants_ShowsState(t *testing.T) {
 			t.Errorf("%v, want it %s", g, state)
 		}
 	}
-	if few := b.list(admin.ListGrants{Limit: 2}); len(few) != 2 {
-		t.Errorf("%d grants, at most 2 asked for", len(few))
-	}
+	b.Equal("two at most", len(b.list(admin.ListGrants{Limit: 2})), 2)
 	for _, limit := range []int{0, -1, 10_001} {
 		b.refused("limit", admin.ListGrants{Limit: limit})
 	}
 }
 
 func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held, sibling := b.connected(), b.connected()
 	id := held.Grant.ID.String()
@@ -66,7 +62,6 @@ func TestRevokeGrant_RevokesOneGrant(t *testing.T) {
 }
 
 func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	otherUser, otherApp := b.Fixture.Member(perm.ProgrammesRead), b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.users set email = 'grace@example.org' where id = $1`, otherUser)
@@ -103,14 +98,11 @@ func TestRevokeGrants_RevokesSelectedGrants(t *testing.T) {
 			}
 			b.WantsGrant(what, held.Grant, state, reason)
 		}
-		if got["revokedGrants"] != want {
-			t.Errorf("%s: %v, want %v", what, got, want)
-		}
+		b.Equal(what, got["revokedGrants"], want)
 	}
 }
 
 func TestRevokeGrants_IssuedBeforeIsTimeOfConsent(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	early, late := b.connected(), b.connected()
 	b.Fixture.Exec(`update account.grants set created_at = '2026-03-01T11:59:59Z' where id = $1`, early.Grant.ID)
@@ -145,7 +137,6 @@ func (b *testEnv) wantRevoked(want int) {
 }
 
 func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	b.manyGrants(1200, 10)
 	b.wants("all", admin.RevokeGrants{Report: silent}, map[string]any{"revokedGrants": 1200.0})
@@ -157,7 +148,6 @@ func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
 
 // An interrupted command keeps the batches that it has committed, and a repeated one revokes the rest.
 func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	b.manyGrants(1200, 0)
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -178,7 +168,6 @@ func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
 }
 
 func TestGrants_InvalidQueryIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	for what, query := range map[string]admin.GrantOptions{

@@ -19,13 +19,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// setPermissions sets what a member may do in the workspace.
-func (b *testEnv) setPermissions(user uuid.UUID, permissions ...perm.Permission) {
-	b.t.Helper()
-	b.Fixture.Exec(`update account.memberships set permissions = $3 where user_id = $1 and tenant_id = $2`, user,
-		b.workspace, perm.NewSet(permissions...).Strings())
-}
-
 // names returns the texts of a list.
 func names(values any) []string {
 	list, _ := values.([]any)
@@ -41,7 +34,6 @@ func (b *testEnv) removal() admin.RemoveMember {
 }
 
 func TestMembers_PermissionsAreSet(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	id, email := b.added()
 	holds := func(what string, want ...string) {
@@ -55,9 +47,7 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 	b.do(admin.AddMember{Workspace: b.workspace, User: email, Permissions: []string{both[1], both[0]}})
 	holds("added", both...)
 	set := admin.SetPermissions{Workspace: b.workspace, User: id, Permissions: []string{"none"}}
-	if changed := b.values(set); !slices.Equal(names(changed["former"]), both) {
-		t.Errorf("%v", changed)
-	}
+	b.Equal("former", names(b.values(set)["former"]), both)
 	holds("none")
 	set.Permissions = []string{"all"}
 	b.do(set)
@@ -71,7 +61,6 @@ func TestMembers_PermissionsAreSet(t *testing.T) {
 }
 
 func TestMembers_InvalidChangeIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user, unknown, stranger := b.user.String(), uuid.NewString(), b.Fixture.User(person()).String()
 	add := func(workspace, user string, permissions ...string) admin.Command {
@@ -107,7 +96,6 @@ func (b *testEnv) changeToken(token credential.Secret, set string, args ...any) 
 }
 
 func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
@@ -138,7 +126,6 @@ func TestRemoveMember_RevokesCredentialsOnlyInThatWorkspace(t *testing.T) {
 }
 
 func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	b.do(b.removal())
@@ -146,13 +133,10 @@ func TestRemoveMember_IsPropagatedToRedis(t *testing.T) {
 	b.Fixture.Exec(`update account.grants set state = 'active', revoked_at = null, revoke_reason = null where id = $1`,
 		held.Grant.ID)
 	b.Fixture.Join(b.Fixture.WorkspaceID, b.user, perm.ProgrammesRead)
-	if answer := b.Refresh(b.app, held.Refresh); answer.Status != 400 {
-		t.Errorf("the revocation is not in Redis\n%s", b.Explain(answer))
-	}
+	b.Wants("only Redis refuses", b.Refresh(b.app, held.Refresh), 400, "invalid_grant")
 }
 
 func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.connected()
 	b.Redis.Kill()
@@ -162,7 +146,6 @@ func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 
 // A removal that fails changes nothing.
 func TestRemoveMember_IsAllOrNothing(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.connected()
 	b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -181,16 +164,15 @@ func (b *testEnv) endRest() {
 	b.t.Helper()
 	database := postgres.Only(credential.Secret(b.Fixture.Database.Authserver))
 	store, err := postgres.Open(b.t.Context(), database, testkit.StoreWait)
-	b.must(err)
+	b.Must(err)
 	defer store.Close()
 	for left := true; left; {
 		_, left, err = store.EndNext(b.t.Context())
-		b.must(err)
+		b.Must(err)
 	}
 }
 
 func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	b.manyGrants(1000, 0)
 	errs := make([]error, 4)
@@ -207,9 +189,7 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 			b.refusal("a later removal", err)
 		}
 	}
-	if won != 1 {
-		t.Errorf("%d removals won", won)
-	}
+	b.Equal("removals that won", won, 1)
 	b.endRest()
 	b.WantsRows("events", 1000, `account.audit_events where action = $1`, audit.GrantRevoked)
 	b.WantsRows("revoked grants", 1000, `account.grants where state = 'revoked'`)
@@ -218,7 +198,6 @@ func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
 // An operator adds a user with an address that was never proven only after confirming it: another person may have made
 // the account.
 func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	id, email := b.added()
 	proven := func(want any) {
@@ -246,9 +225,7 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 		"account:api:access", "programmes:read:programmes", "programmes:write:programmes",
 	}}
 	unproven(set)
-	if appointed := b.list(admin.AppointManagers{Workspace: b.workspace}); len(appointed) != 0 {
-		t.Errorf("an unproven member was appointed: %v", appointed)
-	}
+	b.Equal("appointed", len(b.list(admin.AppointManagers{Workspace: b.workspace})), 0)
 	set.Permissions = []string{"programmes:read:programmes"}
 	b.do(set)
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, member)
@@ -263,4 +240,40 @@ func TestProven_OperatorAddsOnlyProvenUsers(t *testing.T) {
 	all.User = "president@example.org"
 	b.do(all)
 	b.events(audit.UserEmailProven, "user:"+id, 1)
+}
+
+func TestAppointManagers_GivesToAdministratorsWhereNobodyManages(t *testing.T) {
+	b := ownTestEnv(t)
+	unmanaged, managed := b.Fixture.WorkspaceID, b.Fixture.Workspace("Managed")
+	administrator := b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	disabled := b.Fixture.Member(perm.AccountAPIAccess, perm.AccountWriteMembers)
+	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled)
+	b.Fixture.Join(managed, administrator, perm.AccountAPIAccess)
+	b.Fixture.Join(managed, b.user, perm.AccountReadMembers, perm.AccountWriteMembers)
+
+	appointed := b.list(admin.AppointManagers{})
+	if len(appointed) != 1 || appointed[0]["userId"] != administrator.String() ||
+		appointed[0]["tenantId"] != unmanaged.String() {
+		t.Errorf("appointed %v", appointed)
+	}
+	b.WantsRows("managers with their former permissions", 1, `account.memberships where tenant_id = $1 and user_id = $2
+		and permissions @> '{account:read:members,account:write:members}'
+		and permissions @> '{account:api:access,programmes:read:programmes}'`, unmanaged, administrator)
+	b.WantsRows("managers", 2, `account.memberships
+		where permissions @> '{account:read:members,account:write:members}'`)
+	b.events(audit.MemberPermissionsChanged, "user:"+administrator.String(), 1)
+	b.Equal("a second run", len(b.list(admin.AppointManagers{})), 0)
+	b.events(audit.MemberPermissionsChanged, "user:"+administrator.String(), 1)
+}
+
+func TestAppointManagers_OfOneWorkspace(t *testing.T) {
+	b := newTestEnv(t)
+	administrator, other := b.Fixture.Member(perm.AccountAPIAccess), b.Fixture.Workspace("Other")
+	b.Fixture.Join(other, administrator, perm.AccountAPIAccess)
+	appointed := b.list(admin.AppointManagers{Workspace: other.String()})
+	if len(appointed) != 1 || appointed[0]["tenantId"] != other.String() {
+		t.Errorf("appointed %v", appointed)
+	}
+	b.refused("unknown workspace", admin.AppointManagers{Workspace: uuid.NewString()})
+	b.refused("no id", admin.AppointManagers{Workspace: "main"})
 }

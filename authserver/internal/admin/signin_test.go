@@ -39,13 +39,10 @@ func (b *testEnv) wantsMethods(what, user string, want ...string) {
 	}
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		b.t.Errorf("%s: %v, want %v", what, got, want)
-	}
+	b.Equal(what, got, want)
 }
 
 func TestSetPassword_NamesOtherMethodsAndRemovesThemOnRequest(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user, _, passkey := b.withSignInMethods()
 	other, _, otherPasskey := b.withSignInMethods()
@@ -79,7 +76,6 @@ func (q *queued) Add(_ context.Context, _ pgx.Tx, m mail.Message) error {
 
 // An operator made these changes, so the mails must not suggest that an attacker did.
 func TestMails_SayThatOperatorChangedTheAccount(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	user, _, passkey := b.withSignInMethods()
 	mails := &queued{}
@@ -103,7 +99,6 @@ func TestMails_SayThatOperatorChangedTheAccount(t *testing.T) {
 }
 
 func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user, email, passkey := b.withSignInMethods()
 	other, _, otherPasskey := b.withSignInMethods()
@@ -136,7 +131,6 @@ func TestRemoveSignInMethod_RemovesOneAndSignsOut(t *testing.T) {
 
 // A link of an operator is marked as such, because it may remove passkeys that a workspace requires.
 func TestResetLink_IsMarkedAsOperatorLink(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user, _, _ := b.withSignInMethods()
 	withPages := *b.service

@@ -32,15 +32,17 @@ type testEnv struct {
 
 var commands = testkit.Once(func(t testing.TB) *admin.Service { return commandsOf(t, apitest.Shared(t)) })
 
-// newTestEnv returns a new workspace of the service that the package's tests share.
+// newTestEnv runs the test in parallel, with a new workspace of the service that the package's tests share.
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOf(t, apitest.Shared(t), commands(t))
 }
 
-// ownTestEnv returns a service with a database of its own, for commands about the whole database.
+// ownTestEnv is newTestEnv with a service and a database of its own, for commands about the whole database.
 func ownTestEnv(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	s := apitest.Own(t)
 	return testEnvOf(t, s, commandsOf(t, s))
 }
@@ -71,13 +73,6 @@ func commandsOf(t testing.TB, s *apitest.Server) *admin.Service {
 // person returns a new address.
 func person() string { return "person-" + uuid.NewString()[:8] + "@example.org" }
 
-func (b *testEnv) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (b *testEnv) connected() apitest.Connection {
 	b.t.Helper()
 	return b.Connected(b.app, b.user)
@@ -97,8 +92,8 @@ func (b *testEnv) do(c admin.Command) admin.Result {
 func (b *testEnv) printed(result admin.Result, out any) string {
 	b.t.Helper()
 	var asJSON, asText bytes.Buffer
-	b.must(admin.Print(&asJSON, true, result))
-	b.must(admin.Print(&asText, false, result))
+	b.Must(admin.Print(&asJSON, true, result))
+	b.Must(admin.Print(&asText, false, result))
 	if err := json.Unmarshal(asJSON.Bytes(), out); err != nil || strings.TrimSpace(asText.String()) == "" {
 		b.t.Fatalf("%v: %s %s", err, asJSON.String(), asText.String())
 	}

@@ -27,7 +27,6 @@ func (b *testEnv) wantSignIns(what, user string, want int) {
 }
 
 func TestAddUser_HasNoPassword(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	email := person()
 	added := b.values(admin.AddUser{Email: strings.ToUpper(email), Name: "Ada Okafor"})
@@ -48,19 +47,18 @@ func TestAddUser_HasNoPassword(t *testing.T) {
 }
 
 func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	id, email := b.added()
 	stored := func() (hash credential.Secret) {
 		t.Helper()
 		var text string
 		const query = `select coalesce(password_hash, '') from account.users where id = $1`
-		b.must(b.Fixture.Owner.QueryRow(t.Context(), query, id).Scan(&text))
+		b.Must(b.Fixture.Owner.QueryRow(t.Context(), query, id).Scan(&text))
 		return credential.Secret(text)
 	}
 	set := func(input string) admin.Command { return admin.SetPassword{User: id, From: strings.NewReader(input)} }
 	passwords, err := session.NewPasswords(nil, nil, session.LowestCost())
-	b.must(err)
+	b.Must(err)
 	const password = "correct horse battery staple"
 	for _, input := range []string{password, password + "\n", password + "\r\n"} {
 		b.signIn(id)
@@ -70,9 +68,7 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 		}
 		b.wantSignIns("with a new password", id, 0)
 	}
-	if !strings.HasPrefix(stored().Reveal(), "$argon2id$v=19$m=19456,t=2,p=1$") {
-		t.Error("the hash is not argon2id of the standard cost")
-	}
+	b.Contains("the hash of standard cost", stored().Reveal(), "$argon2id$v=19$m=19456,t=2,p=1$")
 	b.events(audit.UserPasswordSet, "user:"+id, 3)
 	before := stored()
 	b.allRefused(map[string]admin.Command{
@@ -89,19 +85,14 @@ func TestSetPassword_ReadsInputAndEndsSessions(t *testing.T) {
 		"an unknown id":       admin.SetPassword{User: uuid.NewString(), From: strings.NewReader(password)},
 		"an unknown address":  admin.SetPassword{User: person(), From: strings.NewReader(password)},
 	})
-	if stored() != before {
-		t.Error("a refused command changed the password")
-	}
+	b.Equal("the password is unchanged", stored() == before, true)
 	b.do(set(strings.Repeat("tide lantern quarry ", 52)[:1024]))
-	if stored() == before {
-		t.Error("the longest password is refused")
-	}
+	b.Equal("the longest password is accepted", stored() != before, true)
 	b.WantsRows("events with the password", 0, `account.audit_events
 		where detail::text like '%horse%' or detail::text like '%argon%'`)
 }
 
 func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	id, held, service := b.user.String(), b.connected(), b.Service()
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead)
@@ -126,4 +117,57 @@ func TestSetDisabled_UserHasNoAccessUntilEnabled(t *testing.T) {
 	for _, unknown := range []string{uuid.NewString(), "nobody@example.org", "ada", ""} {
 		b.refused("user "+unknown, admin.DisableUser{User: unknown})
 	}
+}
+
+func TestDeleteUser_EndsAccessAfterDryRun(t *testing.T) {
+	b := newTestEnv(t)
+	id := b.user.String()
+	held := b.connected()
+	b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.SetPermissions(b.user, perm.ProgrammesRead, perm.AccountWriteMembers)
+	b.signIn(id)
+	var got map[string]any
+	text := b.printed(b.do(admin.DeleteUser{User: id, DryRun: true}), &got)
+	ends, _ := got["ends"].(map[string]any)
+	if got["deleted"] != false || ends["connections"] != 1.0 || ends["tokens"] != 1.0 || ends["signIns"] != 1.0 {
+		t.Errorf("dry run: %v", got)
+	}
+	for _, words := range []string{
+		"Nothing was changed", "1 grant, 1 personal access token, 1 sign-in,",
+		"A permission of account has no enabled holder left in Riverside Food Bank",
+	} {
+		if !strings.Contains(text, words) {
+			t.Errorf("%q is missing in %s", words, text)
+		}
+	}
+	b.events(audit.UserDeleted, "user:"+id, 0)
+	held = b.Refreshed(b.app, held)
+	b.wants("deleted", admin.DeleteUser{User: id}, map[string]any{"deleted": true})
+	b.events(audit.UserDeleted, "user:"+id, 1)
+	b.events(audit.MemberRemoved, "user:"+id, 1)
+	b.Wants("a refresh", b.Refresh(b.app, held.Refresh), 400, "invalid_grant")
+	if one := find(b.list(admin.ListUsers{}), "id", id); one != nil {
+		t.Errorf("listed as %v", one)
+	}
+	for _, unknown := range []string{id, uuid.NewString(), "nobody@example.org"} {
+		b.refused("user "+unknown, admin.DeleteUser{User: unknown})
+		b.refused("user "+unknown, admin.DeleteUser{User: unknown, DryRun: true})
+	}
+}
+
+func TestSetEmail_ChangesAddressAndEndsRequests(t *testing.T) {
+	b := newTestEnv(t)
+	id, email, taken := b.user.String(), person(), person()
+	b.Fixture.Exec(`insert into account.email_changes (id, user_id, old_email, new_email, old_token_hash,
+		new_token_hash, expires_at) select gen_random_uuid(), id, email, 'eve@example.org', sha256($2), sha256($3),
+		now() + '1 day' from account.users where id = $1`, b.user, []byte(email), []byte(taken))
+	b.wants("changed", admin.SetEmail{User: id, Email: strings.ToUpper(email)}, map[string]any{"email": email})
+	b.events(audit.UserEmailChanged, "user:"+id, 1)
+	b.WantsRows("users with the new address", 1, `account.users where id = $1 and email = $2`, id, email)
+	b.WantsRows("open requests", 0, `account.email_changes where user_id = $1 and ended_at is null`, id)
+	b.Fixture.User(taken)
+	for _, email := range []string{taken, "ada", ""} {
+		b.refused(email, admin.SetEmail{User: id, Email: email})
+	}
+	b.refused("an unknown user", admin.SetEmail{User: uuid.NewString(), Email: person()})
 }

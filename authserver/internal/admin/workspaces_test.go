@@ -2,16 +2,19 @@ package admin_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	organisation := b.text(b.values(admin.AddOrganisation{Name: " Harbour Trust "}), "id")
 	b.events(audit.OrganisationAdded, "organisation:"+organisation, 1)
@@ -19,9 +22,8 @@ func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 	b.events(audit.WorkspaceAdded, "tenant:"+workspace, 1)
 	b.WantsRows("events that name the workspace", 1, `account.audit_events where tenant_id = $1
 		and action = '`+audit.WorkspaceAdded+`'`, workspace)
-	if one := find(b.list(admin.ListOrganisations{}), "id", organisation); one["name"] != "Harbour Trust" {
-		t.Errorf("organisation: %v", one)
-	}
+	organisations := b.list(admin.ListOrganisations{})
+	b.Equal("organisation", find(organisations, "id", organisation)["name"], "Harbour Trust")
 	every := b.list(admin.ListWorkspaces{})
 	if find(every, "id", workspace) == nil || find(every, "id", b.workspace) == nil {
 		t.Errorf("tenants: %v", every)
@@ -35,7 +37,6 @@ func TestAddWorkspace_BelongsToOrganisation(t *testing.T) {
 }
 
 func TestSetModule_ChangesStateStepByStep(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.Fixture.Exec(`delete from account.tenant_modules where tenant_id = $1`, b.workspace)
 	for _, c := range []struct {
@@ -63,7 +64,6 @@ func TestSetModule_ChangesStateStepByStep(t *testing.T) {
 }
 
 func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	unknown := uuid.NewString()
 	for _, name := range []string{"", "   ", "a\nb", "\u202e"} {
@@ -91,4 +91,59 @@ func TestWorkspaces_InvalidChangeIsRefused(t *testing.T) {
 		"a feature neither on nor off":   feature(b.workspace, "llm_integration", "maybe"),
 	})
 	b.WantsRows("events of refused changes", 0, `account.audit_events where tenant_id = $1`, b.workspace)
+}
+
+func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
+	b := newTestEnv(t)
+	policy := func(days float64, platforms ...string) {
+		t.Helper()
+		p := b.values(admin.ShowConnectorPolicy{Workspace: b.workspace})
+		if p["days"] != days || !slices.Equal(names(p["platforms"]), platforms) ||
+			!slices.Equal(names(p["permissions"]), perm.ForConnectors().Strings()) {
+			t.Errorf("%v, want %v days, %v", p, days, platforms)
+		}
+	}
+	all, days := []string{"claude", "chatgpt", "other"}, 7
+	policy(30, all...)
+	held := b.connected()
+	change := admin.SetConnectorPolicy{Workspace: b.workspace, Days: &days, DryRun: true}
+	b.wants("a dry run", change, map[string]any{"endSooner": 1.0, "changed": false})
+	policy(30, all...)
+	if !b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
+		t.Error("a dry run shortened a grant")
+	}
+	change.DryRun = false
+	b.wants("fewer days", change, map[string]any{"endSooner": 1.0, "ended": 0.0})
+	policy(7, all...)
+	change = admin.SetConnectorPolicy{Workspace: b.workspace, Platforms: []string{"none"}}
+	b.wants("no platform", change, map[string]any{"ended": 1.0})
+	policy(7)
+	b.WantsGrant("of no platform", held.Grant, grant.Revoked, grant.ByPolicy)
+	change.Platforms, change.Permissions = []string{"all"}, []string{"all"}
+	b.do(change)
+	policy(7, all...)
+	b.events(audit.ConnectorPolicyChanged, "tenant:"+b.workspace, 3)
+}
+
+func TestSetConnectorPolicy_InvalidChangeIsRefused(t *testing.T) {
+	b := newTestEnv(t)
+	none, many, ten := 0, 31, 10
+	for what, change := range map[string]admin.SetConnectorPolicy{
+		"nothing":                  {},
+		"no days":                  {Days: &none},
+		"too many days":            {Days: &many},
+		"unknown platform":         {Platforms: []string{"gemini"}},
+		"none and another":         {Platforms: []string{"none", "claude"}},
+		"unknown permission":       {Permissions: []string{"programmes:read:all"}},
+		"not for connectors":       {Permissions: []string{string(perm.AccountAPIAccess)}},
+		"a write without its read": {Permissions: []string{string(perm.ProgrammesWrite)}},
+	} {
+		change.Workspace = b.workspace
+		b.refused(what, change)
+	}
+	for _, id := range []string{"main", uuid.NewString()} {
+		b.refused("show "+id, admin.ShowConnectorPolicy{Workspace: id})
+		b.refused("set "+id, admin.SetConnectorPolicy{Workspace: id, Days: &ten})
+	}
+	b.events(audit.ConnectorPolicyChanged, "tenant:"+b.workspace, 0)
 }

@@ -16,7 +16,6 @@ import (
 
 // The contract's limits for one credential (section 6), at the real routes.
 func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
 	first := b.send("GET", clients, "")
 	if first.Status != 200 || first.Header.Get("RateLimit") != `"requests-in-flight";r=63` ||
@@ -26,13 +25,9 @@ func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
 	await.True(t, "the last request arrives before the first has waited too long", func() bool {
 		return refusesBeyond64(t, b)
 	})
-	if after := b.send("GET", clients, ""); after.Status != 200 {
-		t.Errorf("afterwards: %d %s", after.Status, after.Body)
-	}
+	b.Wants("afterwards", b.send("GET", clients, ""), 200, "")
 	other := b.with(b.Fixture.Token(b.manager, perm.AccountAPIAccess))
-	if other.Header.Get("RateLimit") != `"requests-in-flight";r=63` {
-		t.Errorf("another credential has %q left", other.Header.Get("RateLimit"))
-	}
+	b.WantsHeader("another credential", other, "RateLimit", `"requests-in-flight";r=63`)
 }
 
 // refusesBeyond64 sends 69 requests, of which the first 64 are held until the others have been refused. It reports
@@ -88,7 +83,6 @@ func refusesBeyond64(t *testing.T, b *testEnv) bool {
 
 // Lists of applications are read whole, so their number is limited.
 func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
 	b.Fixture.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
 			token_endpoint_auth_method)
@@ -118,7 +112,5 @@ func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
 	}
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()
 		where id = (select id from account.oauth_clients where tenant_id = $1 limit 1)`, b.Fixture.WorkspaceID)
-	if again := b.send("POST", clients, confidential(nil)); again.Status != 201 {
-		t.Errorf("after one was deleted: status %d", again.Status)
-	}
+	b.Wants("after one was deleted", b.send("POST", clients, confidential(nil)), 201, "")
 }

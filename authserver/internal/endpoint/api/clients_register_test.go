@@ -12,7 +12,6 @@ import (
 )
 
 func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	answer := b.registered(confidential(fields{"unknownKey": 1}))
 	want := map[string]any{
@@ -24,9 +23,8 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 		"tokenEndpointAuthMethod": "client_secret_json",
 	}
 	b.WantsMembers("registration", answer, want)
-	if n := len(answer.Object()); n != len(want)+3 {
-		t.Errorf("%d members, want clientId, clientSecret, createdAt and %d more", n, len(want))
-	}
+	// And clientId, clientSecret and createdAt.
+	b.Equal("members", len(answer.Object()), len(want)+3)
 	id, secret := answer.Text("clientId"), answer.Text("clientSecret")
 	if !credential.ClientSecret.Matches(secret) || !strings.HasPrefix(secret, "alm_cs_") {
 		t.Error("the secret does not have the format of a client secret")
@@ -34,9 +32,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	if _, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil {
 		t.Error(err)
 	}
-	if location := answer.Header.Get("Location"); location != b.base+clients+"/"+id {
-		t.Errorf("Location: %s", location)
-	}
+	b.WantsHeader("registration", answer, "Location", b.base+clients+"/"+id)
 	b.wantEvents(1, audit.ClientRegistered, "client:"+id)
 	b.WantsRows("hashes of the secret", 1, `account.client_secrets where client_id = $1 and hash = $2`, id,
 		credential.Hash(secret))
@@ -47,7 +43,6 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 }
 
 func TestRegister_ConnectorHasNoSecret(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for _, platform := range []string{"claude", "chatgpt"} {
 		for _, resource := range []string{apitest.REST, apitest.MCP} {
@@ -59,9 +54,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 				"tokenEndpointAuthMethod": "none",
 				"clientSecret":            nil,
 			})
-			if len(answer.Object()) != 10 {
-				t.Errorf("want 10 members\n%s", b.Explain(answer))
-			}
+			b.Equal("members", len(answer.Object()), 10)
 		}
 	}
 	b.registered(connector(fields{"tokenEndpointAuthMethod": "none"}))
@@ -69,7 +62,6 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 }
 
 func TestRegister_BadRegistrationIs400(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	const metadata, redirect, long = "invalid_client_metadata", "invalid_redirect_uri", "https://app.example.org/"
 	app := func(name string, value any) string { return confidential(fields{name: value}) }
@@ -129,21 +121,17 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 	}
 	encoded := raw("Content-Type", "application/json", "Content-Encoding", "gzip")
 	b.Wants("an encoded body", encoded, 400, metadata)
-	if !strings.Contains(encoded.Body, "Content-Encoding is not supported") {
-		t.Errorf("the response does not name the cause\n%s", b.Explain(encoded))
-	}
+	b.Contains("an encoded body", encoded.Body, "Content-Encoding is not supported")
 	b.wantClients(0)
 }
 
 func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	body := confidential(fields{"name": nil, "Name": "Donor sync"})
 	b.Wants("Name", b.send("POST", clients, body), 400, "invalid_client_metadata")
 }
 
 func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	const long = "https://app.example.org/"
 	for _, uris := range [][]string{
@@ -163,7 +151,6 @@ func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {
 
 // The registrar requires permissions that the token lacks, or that the user lacks.
 func TestRegister_CannotRequireMoreThanCredentialHolds(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	requires := func(permissions ...perm.Permission) string {
 		return confidential(fields{"requiredPermissions": permissions})

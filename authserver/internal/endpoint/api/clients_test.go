@@ -17,7 +17,6 @@ import (
 
 // The first row of the table in section 5 of the contract, at the real routes.
 func TestRoutes_UnknownPathsAndMethodsComeBeforeAuthentication(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	all := b.base + clients
 	one := all + "/" + uuid.NewString()
@@ -62,24 +61,18 @@ func (b *testEnv) elsewhere(connector bool) (workspaceID uuid.UUID, client strin
 }
 
 func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
-	if empty, _, _ := b.listed(clients, "clientId"); len(empty) != 0 {
-		t.Errorf("an empty list: %v", empty)
-	}
+	_, empty, _ := b.listed(clients, "clientId")
+	b.Equal("an empty list", len(empty), 0)
 	first, second := b.registered(confidential(nil)), b.registered(connector(nil))
 	deleted := b.registered(confidential(nil)).Text("clientId")
 	b.send("DELETE", clients+"/"+deleted, "")
 	b.elsewhere(false)
 	b.Service()
 	records, ids, _ := b.listed(clients, "clientId")
-	if !slices.Equal(ids, []string{second.Text("clientId"), first.Text("clientId")}) {
-		t.Errorf("%v", ids)
-	}
+	b.Equal("clients", ids, []string{second.Text("clientId"), first.Text("clientId")})
 	for _, one := range records {
-		if one["clientSecret"] != nil {
-			t.Error("a secret is in the list")
-		}
+		b.Equal("a secret in the list", one["clientSecret"], nil)
 	}
 	read := b.send("GET", clients+"/"+second.Text("clientId"), "")
 	if read.Status != 200 || read.Body != second.Body {
@@ -92,7 +85,6 @@ func TestList_IsNewestFirstAndWithoutSecrets(t *testing.T) {
 }
 
 func TestList_Pages(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	var want, got []string
 	for _, name := range []string{"One", "Two", "Three", "Four", "Five"} {
@@ -125,7 +117,6 @@ func TestList_Pages(t *testing.T) {
 }
 
 func TestClients_UnknownClientIs404(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	_, other := b.elsewhere(false)
 	_, foreign := b.elsewhere(true)
@@ -148,7 +139,6 @@ func TestClients_UnknownClientIs404(t *testing.T) {
 }
 
 func TestDelete_RevokesGrants(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -173,7 +163,6 @@ func (b *testEnv) works(what, id, secret string, works bool) {
 }
 
 func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	registered := b.registered(confidential(nil))
 	id, old, older := registered.Text("clientId"), registered.Text("clientSecret"), ""
@@ -192,7 +181,7 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 		older, old = old, answer.Text("clientSecret")
 	}
 	var expires, replaced time.Time
-	b.must(b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at), max(created_at) from account.client_secrets
+	b.Must(b.Fixture.Owner.QueryRow(t.Context(), `select min(expires_at), max(created_at) from account.client_secrets
 		where client_id = $1`, id).Scan(&expires, &replaced))
 	if left := expires.Sub(replaced); (left - 24*time.Hour).Abs() > time.Second {
 		t.Errorf("the previous secret works for another %v", left)
@@ -201,7 +190,6 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 }
 
 func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	registered := b.registered(confidential(nil))
 	id := registered.Text("clientId")
@@ -230,7 +218,6 @@ func routes(id string) []struct{ method, path, body string } {
 }
 
 func TestClients_EveryRouteNeedsPermission(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	id := b.registered(confidential(nil)).Text("clientId")
 	reader := b.Fixture.Token(b.manager, perm.ProgrammesRead)
@@ -247,7 +234,6 @@ func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 
 // The manager is authenticated, and then the query for the clients times out.
 func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t, apitest.Impatient)
 	c, _ := b.Fixture.Confidential(perm.ProgrammesRead)
 	b.Lock(`lock table account.oauth_clients in access exclusive mode`)
@@ -263,7 +249,6 @@ func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
 
 // A repeated write takes effect once, and its secret is stored sealed.
 func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	registration := confidential(nil)
 	first := b.once("a", "POST", clients, registration)
@@ -284,7 +269,6 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 // A stored answer is repeated to a caller who may still do what it needed, and one with a secret to its credential
 // alone.
 func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	mine, registration := b.token, confidential(nil)
 	first := b.once("a", "POST", clients, registration)
@@ -308,14 +292,13 @@ func TestRepeat_NeedsPermissionAndForSecretsTheCredential(t *testing.T) {
 		b.Fixture.WorkspaceID) // as the former release
 	b.repeats("an answer of the former release", first, b.once("a", "POST", clients, registration))
 	b.Wants("another key", b.once("c", "POST", clients, registration), 201, "")
-	b.setPermissions(b.manager, perm.AccountAPIAccess)
+	b.SetPermissions(b.manager, perm.AccountAPIAccess)
 	b.Wants("after the permission was lost", b.once("c", "POST", clients, registration), 403, "FORBIDDEN")
 	b.wantClients(3)
 }
 
 // Only one of several concurrent requests with the same key takes effect. All get its answer.
 func TestRepeat_ConcurrentRequestsGetOneAnswer(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	answers := make([]apitest.Answer, 8)
 	var all sync.WaitGroup

@@ -27,15 +27,17 @@ var held = []perm.Permission{
 	perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead,
 }
 
-// newTestEnv returns a new workspace of the service that the package's tests share.
+// newTestEnv runs the test in parallel, with a new workspace of the service that the package's tests share.
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOf(t, apitest.Shared(t))
 }
 
-// ownTestEnv returns a workspace of a service of this test alone.
+// ownTestEnv runs the test in parallel, with a workspace of a service of this test alone.
 func ownTestEnv(t *testing.T, changes ...apitest.Change) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOf(t, apitest.Own(t, changes...))
 }
 
@@ -48,13 +50,6 @@ func testEnvOf(t *testing.T, s *apitest.Server) *testEnv {
 }
 
 func baseOf(workspaceID uuid.UUID) string { return "/v1/account/tenants/" + workspaceID.String() }
-
-func (b *testEnv) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
 
 // The paths of the lists, from base.
 const (
@@ -174,13 +169,6 @@ func (b *testEnv) forbidden(what, words string, answer apitest.Answer) {
 	if !strings.Contains(fmt.Sprint(nested["message"]), words) {
 		b.t.Errorf("%s: want %q\n%s", what, words, b.Explain(answer))
 	}
-}
-
-// setPermissions sets what a member may do in the workspace.
-func (b *testEnv) setPermissions(user uuid.UUID, permissions ...perm.Permission) {
-	b.t.Helper()
-	b.Fixture.Exec(`update account.memberships set permissions = $3 where user_id = $1 and tenant_id = $2`, user,
-		b.Fixture.WorkspaceID, perm.NewSet(permissions...).Strings())
 }
 
 // listed returns the records of a page, the text of a member of each of them, and the next cursor.

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,6 @@ func (b *testEnv) invite(email string) apitest.Answer {
 }
 
 func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := b.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
@@ -54,21 +52,19 @@ func TestMembers_AreListedChangedAndRemoved(t *testing.T) {
 }
 
 func TestMembers_LastHolderStays(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	own, lower := members+"/"+b.manager.String(), body("", perm.AccountAPIAccess)
 	b.Wants("removes themselves", b.send("DELETE", own, ""), 409, "conflict")
 	b.Wants("lowers themselves", b.send("PATCH", own, lower), 409, "conflict")
 	other := b.Fixture.Member(perm.AccountWriteMembers)
 	b.Wants("lowers themselves beside one who cannot see members", b.send("PATCH", own, lower), 409, "conflict")
-	b.setPermissions(other, perm.AccountReadMembers, perm.AccountWriteMembers)
+	b.SetPermissions(other, perm.AccountReadMembers, perm.AccountWriteMembers)
 	b.Wants("lowers themselves beside another", b.send("PATCH", own, lower), 200, "")
 	b.Wants("afterwards", b.send("DELETE", members+"/"+other.String(), ""), 403, "FORBIDDEN")
 }
 
 // Another person may have created the account of an address that was never proven.
 func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.AccountReadMembers)
 	b.Fixture.Exec(`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user)
@@ -87,12 +83,10 @@ func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 }
 
 func TestInvitations_AreCreatedListedReplacedAndWithdrawn(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	email := person()
 	first := b.invite(strings.ToUpper(email[:1]) + email[1:])
-	link, err := url.Parse(first.Text("url"))
-	if err != nil || first.Status != 201 || first.Text("email") != email ||
+	if first.Status != 201 || first.Text("email") != email ||
 		!strings.HasPrefix(first.Text("url"), apitest.AppURL+"/invitation?token=alm_inv_") ||
 		first.Header.Get("Location") != b.base+invitations+"/"+first.Text("id") {
 		t.Fatal(b.Explain(first))
@@ -106,13 +100,9 @@ func TestInvitations_AreCreatedListedReplacedAndWithdrawn(t *testing.T) {
 	b.Wants("withdrawn", b.send("DELETE", one, ""), 204, "")
 	b.Wants("withdrawn twice", b.send("DELETE", one, ""), 404, "not_found")
 	b.Wants("no identifier", b.send("DELETE", invitations+"/x", ""), 404, "not_found")
-	if strings.Contains(b.Log.String(), link.Query().Get("token")) {
-		t.Error("the token is in the log")
-	}
 }
 
 func TestInvitations_BadRequestsAreRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	read, email := perm.ProgrammesRead, person()
 	for what, content := range map[string]string{
@@ -141,7 +131,6 @@ func TestInvitations_BadRequestsAreRefused(t *testing.T) {
 }
 
 func TestInvitations_AreLimited(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	email := person()
 	for i := range 5 {
@@ -164,7 +153,6 @@ func TestInvitations_AreLimited(t *testing.T) {
 }
 
 func TestMembers_EachCallNeedsItsPermission(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	read := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountReadMembers)
 	write := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountWriteMembers, perm.ProgrammesRead)
@@ -189,7 +177,6 @@ func TestMembers_EachCallNeedsItsPermission(t *testing.T) {
 }
 
 func TestLists_Pages(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	everyPage := func(path, member string) (all []string) {
 		t.Helper()
@@ -217,9 +204,7 @@ func TestLists_Pages(t *testing.T) {
 		b.Wants("invitation", b.invite(email), 201, "")
 		want = append([]string{email}, want...)
 	}
-	if got := everyPage(invitations, "email"); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	b.Equal("invitations", everyPage(invitations, "email"), want)
 	_, _, foreign := b.listed(members+"?limit=1", "userId")
 	for what, path := range map[string]string{
 		"a cursor of another list": invitations + "?cursor=" + foreign,
@@ -236,7 +221,6 @@ func TestLists_Pages(t *testing.T) {
 
 // A repeated write takes effect once, and its link is stored sealed.
 func TestMembers_RepeatedWriteTakesEffectOnce(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	user := b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
 	app := b.Fixture.Connector(apitest.REST, perm.ProgrammesRead)
@@ -267,7 +251,6 @@ func TestMembers_RepeatedWriteTakesEffectOnce(t *testing.T) {
 
 // A refused write stores no answer, and changes nothing.
 func TestMembers_RefusedWriteMayBeRepeated(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	other := members + "/" + b.Fixture.Member(perm.ProgrammesRead).String()
 	b.Wants("the last manager", b.once("a", "DELETE", members+"/"+b.manager.String(), ""), 409, "conflict")

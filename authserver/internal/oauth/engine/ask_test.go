@@ -28,6 +28,7 @@ type testEnv struct {
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOf(t, apitest.Shared(t))
 }
 
@@ -85,7 +86,6 @@ const (
 )
 
 func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for what, c := range map[string]struct{ scope, granted string }{
 		"no scope":               {"-", both},
@@ -111,7 +111,6 @@ func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 
 // A connector registered before resources had permission sets may hold more than its resource can use.
 func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	old := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	for _, scope := range []string{"-", "", "offline_access", both, read + " engage:read:forms"} {
@@ -133,7 +132,6 @@ func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
 }
 
 func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	const all = read + " engage:read:forms"
 	for _, changes := range [][]string{
@@ -153,7 +151,6 @@ func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) 
 }
 
 func TestParseAuthorization_RedirectsErrors(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	long, plain := strings.Repeat("x", 2049), []string{"code_challenge", challenge, "code_challenge_method", "plain"}
 	for _, c := range []struct {
@@ -205,7 +202,6 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 }
 
 func TestIdentify_ErrorIsPage(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)

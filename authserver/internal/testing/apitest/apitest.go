@@ -64,7 +64,8 @@ type service struct {
 	// FailuresAt is the time at which the clock of the limiter of failures stands still; nil while it runs.
 	FailuresAt atomic.Pointer[time.Time]
 
-	shift atomic.Int64 // of the clock, in nanoseconds
+	shift   atomic.Int64 // of the clock, in nanoseconds
+	watched *watchedLog
 }
 
 // A Change changes the configuration of a Server, which will be served at url.
@@ -83,6 +84,7 @@ func (s *Server) For(t testing.TB) *Server {
 	t.Helper()
 	other := &Server{service: s.service, t: t, Fixture: s.Fixture.For(t), Clients: s.Clients.For(t)}
 	other.address = NewAddress()
+	t.Cleanup(other.lookForSecrets)
 	return other
 }
 
@@ -98,20 +100,23 @@ func Own(t testing.TB, changes ...Change) *Server {
 	t.Helper()
 	s := New(t)
 	s.Serve(changes...)
-	s.must(s.Keyring.Load(t.Context()))
+	s.Must(s.Keyring.Load(t.Context()))
 	return s
 }
 
 // New returns a Server of this test alone with empty stores, which Serve serves.
 func New(t testing.TB) *Server {
 	t.Helper()
-	return &Server{
-		service: &service{Log: &testkit.Log{}, Uses: &Uses{}},
+	log := &testkit.Log{}
+	s := &Server{
+		service: &service{Log: log, Uses: &Uses{}, watched: &watchedLog{Log: log}},
 		t:       t,
 		Fixture: fixture.New(t),
 		Redis:   testkit.NewRedis(t),
 		Clients: testkit.NewMetadataHost(t),
 	}
+	t.Cleanup(s.lookForSecrets)
+	return s
 }
 
 // mustOwn fails a test that would disturb others.
@@ -122,7 +127,8 @@ func (s *Server) mustOwn() {
 	}
 }
 
-func (s *Server) must(err error) {
+// Must fails the test if there is an error.
+func (s *Server) Must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
@@ -150,11 +156,11 @@ func (s *Server) Serve(changes ...Change) {
 	for _, change := range changes {
 		change(&s.Config, s.URL)
 	}
-	log := slog.New(slog.NewTextHandler(s.Log, nil))
+	log := slog.New(slog.NewTextHandler(s.watched, nil))
 	built, err := app.New(s.t.Context(), s.Config, log, func(o *app.Options) {
 		o.Now, o.FailuresClock, o.Uses, o.Cost = s.Now, s.failuresNow, s.Uses, session.LowestCost()
 	})
-	s.must(err)
+	s.Must(err)
 	s.t.Cleanup(built.Close)
 	server.Config.Handler = built.Handler
 	server.Start()
@@ -191,11 +197,11 @@ func (s *Server) Lock(statement string, args ...any) (release func()) {
 	s.t.Helper()
 	s.mustOwn()
 	transaction, err := s.Fixture.Owner.Begin(s.t.Context())
-	s.must(err)
+	s.Must(err)
 	release = sync.OnceFunc(func() { _ = transaction.Rollback(context.WithoutCancel(s.t.Context())) })
 	s.t.Cleanup(release)
 	_, err = transaction.Exec(s.t.Context(), statement, args...)
-	s.must(err)
+	s.Must(err)
 	return release
 }
 
@@ -203,7 +209,7 @@ func (s *Server) Lock(statement string, args ...any) (release func()) {
 func (s *Server) Count(query string, args ...any) int {
 	s.t.Helper()
 	var n int
-	s.must(s.Fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
+	s.Must(s.Fixture.Owner.QueryRow(s.t.Context(), query, args...).Scan(&n))
 	return n
 }
 

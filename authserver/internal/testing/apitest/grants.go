@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
@@ -29,7 +30,7 @@ type ClientWithSecret struct {
 func (s *Server) Service() ClientWithSecret {
 	s.t.Helper()
 	secret, err := credential.ClientSecret.New(rand.Reader)
-	s.must(err)
+	s.Must(err)
 	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
 	s.Fixture.Exec(`insert into account.oauth_clients
 		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
@@ -70,7 +71,7 @@ func (s *Server) ConsentTo(c client.Client, user uuid.UUID, terms grant.CodeTerm
 			g.ID = uuid.New()
 			continue
 		}
-		s.must(err)
+		s.Must(err)
 		return g, code
 	}
 }
@@ -103,8 +104,15 @@ func (s *Server) Redeemed(c client.Client, user uuid.UUID) grant.Grant {
 	s.t.Helper()
 	_, code := s.Consent(c, user)
 	issued, err := s.Redeem(code, termsOf(c))
-	s.must(err)
+	s.Must(err)
 	return issued.Grant
+}
+
+// SetPermissions sets what a member may do in the fixture's workspace.
+func (s *Server) SetPermissions(user uuid.UUID, permissions ...perm.Permission) {
+	s.t.Helper()
+	s.Fixture.Exec(`update account.memberships set permissions = $3 where user_id = $1 and tenant_id = $2`, user,
+		s.Fixture.WorkspaceID, perm.NewSet(permissions...).Strings())
 }
 
 // LimitConnectors sets the connector policy of the fixture's workspace.
@@ -113,7 +121,7 @@ func (s *Server) LimitConnectors(p workspace.ConnectorPolicy) {
 	_, err := s.Store.ReplaceConnectorPolicy(s.t.Context(), s.Fixture.WorkspaceID, "", p, audit.Event{
 		Actor: "admin", Action: audit.ConnectorPolicyChanged, Authorization: &audit.Authorization{Operator: true},
 	})
-	s.must(err)
+	s.Must(err)
 }
 
 // arranged sends a request again while the response is a 503. If a store exceeds the server's time limits while a test
@@ -179,6 +187,6 @@ func (s *Server) held(g grant.Grant, answer Answer) Connection {
 func (s *Server) Stored(g grant.Grant) grant.Grant {
 	s.t.Helper()
 	found, err := s.Store.Grant(s.t.Context(), g.Key())
-	s.must(err)
+	s.Must(err)
 	return found
 }

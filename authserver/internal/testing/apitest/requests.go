@@ -18,7 +18,7 @@ type Answer = fuzzkit.Answer
 func (s *Server) Send(method, path, body string, headers ...string) Answer {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
-	s.must(err)
+	s.Must(err)
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
@@ -27,10 +27,10 @@ func (s *Server) Send(method, path, body string, headers ...string) Answer {
 	}
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := client.Do(request)
-	s.must(err)
+	s.Must(err)
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)
-	s.must(err)
+	s.Must(err)
 	answer := Answer{Status: response.StatusCode, Header: response.Header, Body: string(content)}
 	s.sent.Store(answer.Header.Get(requestID), sentRequest{request, body})
 	return answer
@@ -61,7 +61,7 @@ func (s *Server) PostJSON(path string, pairs ...string) Answer {
 		members[pairs[i]] = pairs[i+1]
 	}
 	body, err := json.Marshal(members)
-	s.must(err)
+	s.Must(err)
 	return s.Send(http.MethodPost, path, string(body), "Content-Type", "application/json")
 }
 

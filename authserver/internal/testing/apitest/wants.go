@@ -9,8 +9,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // Wants requires a status and, of an error, its code: in one of the shapes of the contract (section 5), with a message,
@@ -47,6 +49,32 @@ func (s *Server) WantsMembers(what string, a Answer, want map[string]any) {
 	for name, value := range want {
 		if !reflect.DeepEqual(got[name], value) {
 			s.t.Errorf("%s: %s is %v, want %v\n%s", what, name, got[name], value, s.Explain(a))
+		}
+	}
+}
+
+// WantsHeader requires the value of a header, or "" if there must be none.
+func (s *Server) WantsHeader(what string, a Answer, name, value string) {
+	s.t.Helper()
+	if got := a.Header.Get(name); got != value {
+		s.t.Errorf("%s: %s is %q, want %q\n%s", what, name, got, value, s.Explain(a))
+	}
+}
+
+// Equal requires a value.
+func (s *Server) Equal(what string, got, want any) {
+	s.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		s.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// Contains requires words in a text.
+func (s *Server) Contains(what, text string, words ...string) {
+	s.t.Helper()
+	for _, one := range words {
+		if !strings.Contains(text, one) {
+			s.t.Errorf("%s: %q lacks %q", what, redact(text), one)
 		}
 	}
 }
@@ -104,6 +132,30 @@ func (s *Server) LogOf(a Answer) string {
 	id := cmp.Or(a.Header.Get(requestID), "no request id")
 	lines := slices.Collect(strings.Lines(s.Log.String()))
 	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, id) }), "")
+}
+
+// A watchedLog is the log of a service, which must not contain secrets.
+type watchedLog struct {
+	*testkit.Log
+	leak atomic.Pointer[string]
+}
+
+// leaked matches whole credentials and tokens: tests also send short ones that are none.
+var leaked = regexp.MustCompile(`alm_(?:pat|cs|ac|rt|inv)_[\w-]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]`)
+
+func (l *watchedLog) Write(line []byte) (int, error) {
+	if leaked.Match(line) {
+		text := redact(string(line))
+		l.leak.Store(&text)
+	}
+	return l.Log.Write(line)
+}
+
+// lookForSecrets fails the test if the service has logged a secret by its end.
+func (s *Server) lookForSecrets() {
+	if line := s.watched.leak.Swap(nil); line != nil {
+		s.t.Errorf("a secret is in the log: %s", *line)
+	}
 }
 
 // secret matches credentials, tokens and what a header or a form sends as one.

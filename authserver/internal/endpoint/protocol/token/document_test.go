@@ -34,7 +34,7 @@ func (b *testEnv) describe(changes map[string]any) {
 func (b *testEnv) code() (grant.Grant, credential.Secret) {
 	b.t.Helper()
 	c, err := b.Documents.Client(b.t.Context(), b.name)
-	b.must(err)
+	b.Must(err)
 	c.Resource, c.Required = apitest.MCP, perm.NewSet(perm.ProgrammesRead)
 	return b.Consent(c, b.user)
 }
@@ -95,9 +95,9 @@ func (d *signer) proof(key jose.JSONWebKey, changes ...any) []string {
 		claims[changes[i].(string)] = changes[i+1]
 	}
 	signing, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
-	d.must(err)
+	d.Must(err)
 	signed, err := jwt.Signed(signing).Claims(claims).Serialize()
-	d.must(err)
+	d.Must(err)
 	return []string{"client_assertion_type", bearer, "client_assertion", signed}
 }
 
@@ -108,7 +108,6 @@ func (d *signer) signed(token credential.Secret) apitest.Answer {
 }
 
 func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	b.describe(nil)
 	g, code := b.code()
@@ -126,9 +125,7 @@ func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 	}
 	introspected := b.introspect(credential.Secret(second.Text("access_token")))
 	b.WantsMembers("introspection", introspected, map[string]any{"active": true, "client_id": b.name})
-	if fetches := b.Clients.Requests(); fetches != 1 {
-		t.Errorf("the metadata host received %d requests", fetches)
-	}
+	b.Equal("requests to the metadata host", b.Clients.Requests(), 1)
 	revoke := b.Form(apitest.RevokePath, "client_id", b.name, "token", second.Text("refresh_token"))
 	b.wantOK("revocation", revoke)
 	b.wantRevoked("revocation", g, grant.ByClient)
@@ -136,7 +133,6 @@ func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
 }
 
 func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.describe(nil)
 	g, code := b.code()
@@ -161,8 +157,8 @@ func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
 	elsewhere := strings.Replace(b.name, b.Clients.Name(), "gone.example", 1)
 	document := client.Document{ClientID: elsewhere, Redirects: []string{fixture.Callback}}
 	moved, err := document.Accept(elsewhere, "claude")
-	b.must(err)
-	b.must(b.Store.StoreClientCopy(t.Context(), client.CachedClient{
+	b.Must(err)
+	b.Must(b.Store.StoreClientCopy(t.Context(), client.CachedClient{
 		Client:     moved,
 		FetchedAt:  b.Now(),
 		FreshUntil: b.Now().Add(time.Hour),
@@ -172,7 +168,6 @@ func TestDocumentClient_OtherNamesAreRefused(t *testing.T) {
 }
 
 func TestAssertion_RequiredForEveryRequest(t *testing.T) {
-	t.Parallel()
 	d := newSigner(t)
 	g, code := d.code()
 	for name, proof := range map[string][]string{
@@ -188,9 +183,7 @@ func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 	} {
 		answer := d.exchangeCode(code, proof...)
 		d.Wants(name, answer, 400, "invalid_client")
-		if answer.Header.Get("WWW-Authenticate") != "" {
-			t.Errorf("%s: %v", name, answer.Header)
-		}
+		d.WantsHeader(name, answer, "WWW-Authenticate", "")
 	}
 	proof := d.proof(d.key)
 	held := d.exchangeCode(code, proof...)
@@ -206,13 +199,9 @@ func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 	d.wantActive("a request without an assertion", g)
 	d.wantOK("revocation", d.Form(apitest.RevokePath, append(revoke, d.proof(d.key)...)...))
 	d.wantRevoked("revocation", g, grant.ByClient)
-	if strings.Contains(d.Log.String(), proof[3]) {
-		t.Error("an assertion is in the log")
-	}
 }
 
 func TestAssertion_AcceptedOnce(t *testing.T) {
-	t.Parallel()
 	d := newSigner(t)
 	proof := d.proof(d.key)
 	codes := make([]credential.Secret, 20)
@@ -229,15 +218,12 @@ func TestAssertion_AcceptedOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if accepted.Load() != 1 {
-		t.Errorf("%d requests were accepted", accepted.Load())
-	}
+	d.Equal("accepted requests", accepted.Load(), int32(1))
 }
 
 // Only Redis stores which assertions were accepted. After a loss of data, an assertion is accepted again until it
 // expires; the code or refresh token sent with it is not, because Postgres records its use.
 func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
-	t.Parallel()
 	d := signs(ownTestEnv(t))
 	exchanged, code := d.code()
 	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
@@ -247,7 +233,7 @@ func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 	second := d.refresh(tokenIn(first), refreshProof...)
 	d.given("refresh", second)
 
-	d.must(d.Parts.Redis.FlushAll(t.Context()).Err())
+	d.Must(d.Parts.Redis.FlushAll(t.Context()).Err())
 	d.Wants("the exchange again", d.exchangeCode(code, exchangeProof...), 400, "invalid_grant")
 	d.Wants("the refresh again", d.refresh(tokenIn(first), refreshProof...), 400, "invalid_grant")
 	d.wantRevoked("the exchange again", exchanged, grant.CodeReused)
@@ -256,7 +242,6 @@ func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 }
 
 func TestAssertion_KeysRotate(t *testing.T) {
-	t.Parallel()
 	d := signs(ownTestEnv(t))
 	_, code := d.code()
 	held := d.exchangeCode(code, d.proof(d.key)...)
@@ -282,7 +267,6 @@ func TestAssertion_KeysRotate(t *testing.T) {
 }
 
 func TestAssertion_RefusedWithoutRedis(t *testing.T) {
-	t.Parallel()
 	d := signs(ownTestEnv(t))
 	_, code := d.code()
 	held := d.exchangeCode(code, d.proof(d.key)...)
@@ -294,7 +278,6 @@ func TestAssertion_RefusedWithoutRedis(t *testing.T) {
 
 // A fresh assertion proves who sends the request, so no Idempotency-Key is needed.
 func TestAssertion_RepeatsAnswer(t *testing.T) {
-	t.Parallel()
 	d := newSigner(t)
 	same := func(what string, first, again apitest.Answer) {
 		t.Helper()

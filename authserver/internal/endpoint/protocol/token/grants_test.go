@@ -1,6 +1,8 @@
 package token_test
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"strings"
 	"sync"
 	"testing"
@@ -8,8 +10,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
@@ -20,7 +25,6 @@ func (b *testEnv) stranger() string {
 }
 
 func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	b.given("first", b.exchangeCode(code))
@@ -41,7 +45,6 @@ func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 }
 
 func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	stranger := b.stranger()
@@ -63,7 +66,6 @@ func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 }
 
 func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for what, changes := range map[string][]string{
 		"as it was":             nil,
@@ -83,7 +85,6 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 }
 
 func TestToken_RefusalConsumesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
@@ -99,10 +100,10 @@ func TestToken_RefusalConsumesNothing(t *testing.T) {
 	refused("LLM integration off")
 	b.given("confidential client, LLM integration off", b.link())
 	b.Fixture.SetLLM(true)
-	b.setPermissions(perm.EngageReadForms)
+	b.SetPermissions(b.user, perm.EngageReadForms)
 	refused("no permission left")
 	b.Wants("no permission left: JSON", b.linkCode(linked), 400, "invalid_grant")
-	b.setPermissions(perm.ProgrammesRead)
+	b.SetPermissions(b.user, perm.ProgrammesRead)
 	b.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 	refused("a disabled user")
 	b.Fixture.Exec(`update account.users set disabled_at = null where id = $1`, b.user)
@@ -116,7 +117,6 @@ func TestToken_RefusalConsumesNothing(t *testing.T) {
 }
 
 func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
 		statuses := make([]int, 8)
@@ -133,9 +133,7 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 				t.Errorf("%s: a losing request got %d", what, status)
 			}
 		}
-		if won != 1 {
-			t.Errorf("%s: %d winners", what, won)
-		}
+		b.Equal(what+": winners", won, 1)
 		b.wantRevoked(what, g, reason)
 	}
 	for range 5 {
@@ -147,7 +145,6 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 }
 
 func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
@@ -165,7 +162,7 @@ func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
 	restore()
 	b.Redis.Kill()
 	attempt("Redis away")
-	b.must(b.Redis.Restart(t.Context()))
+	b.Must(b.Redis.Restart(t.Context()))
 	b.given("the code afterwards", b.exchangeCode(code))
 	b.given("the code in JSON afterwards", b.linkCode(linked))
 	b.given("the refresh token afterwards", b.refresh(held.Refresh))
@@ -184,11 +181,10 @@ func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
 func (b *testEnv) age(g grant.Grant, seconds int) {
 	b.t.Helper()
 	key := "g:{" + g.ID.String() + "}"
-	b.must(b.Parts.Redis.HIncrBy(b.t.Context(), key, "cx", -1000*int64(seconds)).Err())
+	b.Must(b.Parts.Redis.HIncrBy(b.t.Context(), key, "cx", -1000*int64(seconds)).Err())
 }
 
 func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	b.age(g, 61)
@@ -203,7 +199,6 @@ func TestExchange_CodeExpiresAfter60Seconds(t *testing.T) {
 // The client is known from an earlier request, and has changed since. The request is refused as if it were unknown, and
 // uses nothing up.
 func TestToken_KnownClientIsCheckedAgain(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Refreshed(b.app, b.connected())
 	held = b.Refreshed(b.app, held)
@@ -232,5 +227,78 @@ func TestToken_KnownClientIsCheckedAgain(t *testing.T) {
 	b.given("exchange", b.exchangeCode(code))
 	if g := b.Stored(held.Grant); g.State != grant.Active || g.Generation != 6 {
 		t.Errorf("grant is %s, generation %d", g.State, g.Generation)
+	}
+}
+
+// elsewhere returns the keyring of another process with these master keys.
+func (b *testEnv) elsewhere(masters credential.Secret) *keyring.Keyring {
+	b.t.Helper()
+	keys, err := seal.ParseKeys(masters)
+	b.Must(err)
+	ring, err := keyring.New(b.Store, keys)
+	b.Must(err)
+	return ring
+}
+
+// Contract, section 6. Another process removes the key that signs: the next request of any kind, without a reload,
+// gets a token of another key.
+func TestToken_RemovedKeySignsNothing(t *testing.T) {
+	b := ownTestEnv(t)
+	elsewhere := b.elsewhere(b.Keys)
+	held := b.connected()
+	for what, send := range map[string]func() apitest.Answer{
+		"refresh":                           func() apitest.Answer { return b.refresh(held.Refresh) },
+		"exchange of a connector":           func() apitest.Answer { return b.exchange() },
+		"exchange of a confidential client": func() apitest.Answer { return b.link() },
+		"exchange with an Idempotency-Key": func() apitest.Answer {
+			_, code := b.Consent(b.app, b.user)
+			return b.exchangeWith(code, someKey)
+		},
+	} {
+		before := b.claims(b.exchange()).KeyID
+		b.Must(elsewhere.Remove(t.Context(), before, "admin"))
+		answer := send()
+		b.given(what, answer)
+		if b.claims(answer).KeyID == before {
+			t.Errorf("%s: a removed key signed the token", what)
+		}
+	}
+}
+
+// G10. Every key that this process knows is removed, and it lacks the master key that seals the others: its 503 uses up
+// no credential.
+func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
+	b := ownTestEnv(t)
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails (crypto/rand)
+	foreign := credential.Secret(base64.RawURLEncoding.EncodeToString(random))
+	elsewhere, later := b.elsewhere(foreign+","+b.Keys), b.elsewhere(b.Keys+","+foreign)
+	b.given("a first exchange", b.exchange()) // later ones of this client need no snapshot
+	held, repeating := b.connected(), b.connected()
+	b.given("a refresh with an Idempotency-Key", b.refreshWith(repeating, someKey))
+	_, code := b.Consent(b.app, b.user)
+	_, linked := b.Consent(b.linked, b.user)
+	for range 2 { // the current key and the next one
+		stored, err := b.Store.SigningKeys(t.Context())
+		b.Must(err)
+		for _, key := range stored {
+			if key.State == keyring.Current {
+				b.Must(elsewhere.Remove(t.Context(), key.KID, "admin"))
+			}
+		}
+	}
+	sends := map[string]func() apitest.Answer{
+		"refresh":                           func() apitest.Answer { return b.refresh(held.Refresh) },
+		"repeated refresh":                  func() apitest.Answer { return b.refreshWith(repeating, someKey) },
+		"exchange of a connector":           func() apitest.Answer { return b.exchangeCode(code) },
+		"exchange of a confidential client": func() apitest.Answer { return b.linkCode(linked) },
+	}
+	for what, send := range sends {
+		b.Wants(what, send(), 503, "temporarily_unavailable")
+	}
+	_, err := later.Reseal(t.Context(), "admin")
+	b.Must(err)
+	for what, send := range sends {
+		b.given(what+" afterwards", send())
 	}
 }

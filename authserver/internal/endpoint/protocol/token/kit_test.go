@@ -36,15 +36,17 @@ type testEnv struct {
 	service apitest.ClientWithSecret
 }
 
-// newTestEnv returns a new workspace of the service that the package's tests share.
+// newTestEnv runs the test in parallel, with a new workspace of the service that the package's tests share.
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOf(t, apitest.Shared(t))
 }
 
-// ownTestEnv returns a workspace of a service of this test alone.
+// ownTestEnv runs the test in parallel, with a workspace of a service of this test alone.
 func ownTestEnv(t *testing.T, changes ...apitest.Change) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOf(t, apitest.Own(t, changes...))
 }
 
@@ -57,13 +59,6 @@ func testEnvOf(t *testing.T, s *apitest.Server) *testEnv {
 	b.linked, b.secret = b.Fixture.Confidential(perm.ProgrammesRead)
 	b.service = b.Service()
 	return b
-}
-
-func (b *testEnv) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 // connected returns a connection of the connector.
@@ -147,12 +142,6 @@ func (b *testEnv) setAuthMethod(c client.Client, method client.AuthMethod) {
 	b.Fixture.Exec(`update account.oauth_clients set token_endpoint_auth_method = $2 where id = $1`, c.ID, method)
 }
 
-func (b *testEnv) setPermissions(permissions ...perm.Permission) {
-	b.t.Helper()
-	b.Fixture.Exec(`update account.memberships set permissions = $3 where user_id = $1 and tenant_id = $2`, b.user,
-		b.Fixture.WorkspaceID, perm.NewSet(permissions...).Strings())
-}
-
 func (b *testEnv) endMembership() {
 	b.t.Helper()
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
@@ -192,7 +181,7 @@ func (b *testEnv) claims(answer apitest.Answer) accesstoken.Claims {
 func (b *testEnv) claimsOf(token credential.Secret) accesstoken.Claims {
 	b.t.Helper()
 	claims, err := b.Keyring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
-	b.must(err)
+	b.Must(err)
 	return claims
 }
 

@@ -11,7 +11,6 @@ import (
 )
 
 func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.connected()
 	b.failClientElsewhere(b.name)
@@ -31,7 +30,6 @@ func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
 }
 
 func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	first, other := b.connected(), b.connected()
 	b.failElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
@@ -46,7 +44,6 @@ func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
 }
 
 func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	token, id := b.connected().Access, b.service.ID.String()
 	b.failClientElsewhere(id)
@@ -60,7 +57,6 @@ func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
 }
 
 func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.Linked(b.linked, b.secret, b.user)
 	b.failClientElsewhere(b.linked.ID.String())
@@ -75,7 +71,6 @@ func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
 }
 
 func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	b.Redis.Stop()

@@ -52,7 +52,6 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 		{"client_deleted", "", `account.oauth_clients set deleted_at = now()`},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
-			t.Parallel()
 			b := newTestEnv(t)
 			held := b.connected()
 			pending, code := b.Consent(b.app, b.user)
@@ -66,16 +65,13 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 			}
 			answer := b.refresh(held.Refresh)
 			b.recorded(c.reason, held.Grant, answer)
-			if !strings.Contains(answer.Text("error_description"), c.words) {
-				t.Errorf("%q does not say %q", answer.Text("error_description"), c.words)
-			}
+			b.Contains(c.reason, answer.Text("error_description"), c.words)
 			b.recorded(c.reason, pending, b.exchangeCode(code))
 		})
 	}
 }
 
 func TestRefusal_MismatchIsRecorded(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	b.recorded("request_does_not_match", held.Grant, b.refresh(held.Refresh, "resource", apitest.MCP))
@@ -89,7 +85,6 @@ func TestRefusal_MismatchIsRecorded(t *testing.T) {
 }
 
 func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.connected()
 	b.Fixture.SetLLM(false)
@@ -109,9 +104,7 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 		t.Helper()
 		before := b.refusals()
 		b.refresh(held.Refresh)
-		if n := b.refusals(); n != before+1 {
-			t.Errorf("%s: %d events, then %d", what, before, n)
-		}
+		b.Equal(what, b.refusals(), before+1)
 	}
 	b.Fixture.Exec(`update account.audit_events set at = at - interval '1 hour' where action = $1`, audit.GrantRefused)
 	b.Wait(time.Hour)
@@ -121,7 +114,6 @@ func TestRefusal_RepetitionIsRecordedOnceAnHour(t *testing.T) {
 }
 
 func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	b.given("refresh", b.refresh(held.Refresh))
@@ -134,26 +126,20 @@ func TestRefusal_SuccessAndForgeryAreNotRecorded(t *testing.T) {
 	b.Fixture.Exec(`delete from account.grants where id = $1`, gone.Grant.ID)
 	b.Wants("gone", b.refresh(gone.Refresh), 400, "invalid_grant")
 	b.Wants("gone, unknown client", b.refresh(gone.Refresh, "client_id", uuid.NewString()), 400, "invalid_client")
-	if n := b.refusals(); n != 0 {
-		t.Errorf("%d events", n)
-	}
+	b.Equal("events", b.refusals(), 0)
 }
 
 func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t, apitest.Impatient)
 	held := b.connected()
 	b.Fixture.SetLLM(false)
 	b.Lock(`lock table account.audit_events in access exclusive mode`)
 	b.Wants("while the audit log is locked", b.refresh(held.Refresh), 400, "invalid_grant")
-	if !strings.Contains(b.Log.String(), "token refusal not recorded") {
-		t.Error("the log does not report the failure")
-	}
+	b.Contains("the log", b.Log.String(), "token refusal not recorded")
 }
 
 // Requests with made-up client ids must not fill the recorder's memory, or it would record no one else's attempts.
 func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	refresh := func(name string) {
 		_, err := b.Engine.Token(t.Context(), engine.TokenRequest{
@@ -183,7 +169,6 @@ func TestConnectionLog_MadeUpClientIDsDoNotSilenceIt(t *testing.T) {
 }
 
 func TestConnectionLog_OrphanRequestIsRecordedOnlyForItsConnector(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	first := b.refresh("alm_rt_word")

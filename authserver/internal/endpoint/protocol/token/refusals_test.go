@@ -17,7 +17,6 @@ import (
 )
 
 func TestToken_IncompleteRequestIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	for _, value := range []string{"-", ""} {
@@ -36,7 +35,6 @@ func TestToken_IncompleteRequestIsRefused(t *testing.T) {
 }
 
 func TestToken_ErrorCodes(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	service, secret := b.service.ID.String(), b.service.Secret.Reveal()
 	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
@@ -81,14 +79,11 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{"JSON from a connector", b.link("client_id", b.name, "client_secret", ""), "invalid_request"},
 	} {
 		b.Wants(c.what, c.answer, 400, c.code)
-		if c.answer.Header.Get("WWW-Authenticate") != "" {
-			t.Errorf("%s: a challenge without a Basic header", c.what)
-		}
+		b.WantsHeader(c.what, c.answer, "WWW-Authenticate", "")
 	}
 }
 
 func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	terms := grant.CodeTerms{ClientID: b.linked.ID, RedirectURI: fixture.Callback, Resource: apitest.REST}
 	exchange := func(verifier string) apitest.Answer {
@@ -108,7 +103,6 @@ func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 
 // The request is complete and correct except for the dialect.
 func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	_, code := b.Consent(b.app, b.user)
 	b.Wants("exchange", b.PostJSON(path, b.exchangeForm(code)...), 400, "invalid_request")
@@ -116,7 +110,6 @@ func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
 }
 
 func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	const form, object = "application/x-www-form-urlencoded", "application/json"
 	_, code := b.Consent(b.linked, b.user)
@@ -147,7 +140,6 @@ func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 // Contract, section 3: a client that is registered for one of the two standard methods may use either, but not both at
 // once. Other clients must not send the header.
 func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for _, method := range []client.AuthMethod{client.SecretPost, client.SecretBasic} {
 		c, secret := b.standard(method)
@@ -202,7 +194,6 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 
 // The right secret of a JSON client, in a way that it is not registered for, is refused with words that name its way.
 func TestToken_RightSecretInAnotherWayNamesTheWay(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	id := b.linked.ID.String()
 	form := []string{"grant_type", "authorization_code", "code", "x", "redirect_uri", "x"}
@@ -221,7 +212,6 @@ func TestToken_RightSecretInAnotherWayNamesTheWay(t *testing.T) {
 }
 
 func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.Fixture.Exec(`update account.client_secrets set expires_at = now() + interval '1 hour' where client_id = $1`,
 		b.linked.ID)
@@ -232,7 +222,6 @@ func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
 
 // A cached client is checked again: a deleted client, or one with a new secret, gets its current state.
 func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	probe := func(what string, secret credential.Secret, want string) {
 		t.Helper()
@@ -240,20 +229,19 @@ func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
 	}
 	probe("at first", b.secret, "invalid_grant")
 	next, err := credential.ClientSecret.New(strings.NewReader(strings.Repeat("another secret ", 9)))
-	b.must(err)
+	b.Must(err)
 	changed := audit.Event{Actor: "admin", Action: audit.ClientSecretReplaced}
 	changed.Authorization = &audit.Authorization{Operator: true}
-	b.must(b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0,
+	b.Must(b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0,
 		changed))
 	probe("the old secret", b.secret, "invalid_client")
 	probe("the new secret", next, "invalid_grant")
 	_, err = b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed)
-	b.must(err)
+	b.Must(err)
 	probe("deleted", next, "invalid_client")
 }
 
 func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
 	id, secret := b.linked.ID.String(), b.secret.Reveal()
@@ -266,13 +254,9 @@ func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 	body := `{"client_id":"` + id + `","client_secret":"` + secret + `","code":"` + code.Reveal() +
 		`","redirect_uri":"` + fixture.Callback + `"}`
 	b.given("others in the query", send("?client_id=x&client_secret=y&code=z&grant_type=password", body))
-	if strings.Contains(b.Log.String(), secret) {
-		t.Error("a query string is in the log")
-	}
 }
 
 func TestToken_SecretsAreNotLogged(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held := b.connected()
 	_, code := b.Consent(b.app, b.user)

@@ -3,7 +3,6 @@ package token_test
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +32,6 @@ func (b *testEnv) wantEnded(what string, held apitest.Connection) {
 }
 
 func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for what, choose := range map[string]func(first, second apitest.Connection) credential.Secret{
 		"refresh token":            func(_, second apitest.Connection) credential.Secret { return second.Refresh },
@@ -58,7 +56,6 @@ func TestRevoke_EveryTokenRevokesItsGrant(t *testing.T) {
 }
 
 func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for _, method := range []client.AuthMethod{client.SecretJSON, client.SecretPost, client.SecretBasic} {
 		c, secret := b.Fixture.Confidential(perm.ProgrammesRead)
@@ -81,7 +78,6 @@ func TestRevoke_AcceptsEveryAuthMethod(t *testing.T) {
 }
 
 func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	other := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
@@ -94,7 +90,6 @@ func TestRevoke_IgnoresTokensOfOtherClients(t *testing.T) {
 }
 
 func TestRevoke_OtherTextChangesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
@@ -117,7 +112,6 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 
 // RFC 7009: the client wants the grant to end, whether or not its access token has expired meanwhile.
 func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	expired := b.connected()
 	b.Wait(2 * time.Hour)
@@ -129,7 +123,6 @@ func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
 
 // Contract, section 5: a caller that has a personal access token can end it, and its owner gets a mail.
 func TestRevoke_PersonalAccessTokenNeedsNoClient(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	mails := &queued{}
 	b.Store.SendMail(mails)
@@ -156,9 +149,7 @@ func TestRevoke_PersonalAccessTokenNeedsNoClient(t *testing.T) {
 		b.wantOK(what+" again", send(personal))
 		b.WantsRows(what, 1, revoked, credential.Hash(personal.Reveal()))
 		b.WantsRows(what+": another token", 0, revoked, credential.Hash(untouched.Reveal()))
-		if !slices.Equal(mails.kinds, []mail.Kind{mail.TokenRevoked}) {
-			t.Errorf("%s: mails %v", what, mails.kinds)
-		}
+		b.Equal(what+": mails", mails.kinds, []mail.Kind{mail.TokenRevoked})
 	}
 	personal := b.Fixture.Token(b.user)
 	b.Wants("a wrong secret", asApp("alm_cs_x", personal), 400, "invalid_client")
@@ -181,7 +172,6 @@ func (q *queued) Add(_ context.Context, _ pgx.Tx, m mail.Message) error {
 }
 
 func TestRevoke_EndedGrantIsUnchanged(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	expired, byUser := b.connected(), b.connected()
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, expired.Grant.ID)
@@ -193,7 +183,6 @@ func TestRevoke_EndedGrantIsUnchanged(t *testing.T) {
 }
 
 func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.Linked(b.linked, b.secret, b.user)
 	basic, basicSecret := b.standard(client.SecretBasic)
@@ -245,7 +234,6 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 }
 
 func TestRevoke_MalformedRequestIs400(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	const form, object, in = "application/x-www-form-urlencoded", "application/json", apitest.RevokePath
 	post := func(path, contentType, body string) apitest.Answer {
@@ -268,7 +256,6 @@ func TestRevoke_MalformedRequestIs400(t *testing.T) {
 }
 
 func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	held, other := b.connected(), b.connected()
 	restore := b.CutPostgres()
@@ -282,9 +269,6 @@ func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 	b.Redis.Kill()
 	b.wantOK("without Redis", b.revoke(b.app, other.Refresh))
 	b.wantRevoked("without Redis", other.Grant, grant.ByClient)
-	if strings.Contains(b.Log.String(), other.Refresh.Reveal()) {
-		t.Error("a token is in the log")
-	}
 }
 
 // With the lock on the memberships, the client can be read and its grant cannot. With the lock on the grant's row,
@@ -296,7 +280,6 @@ func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 		"unwriteable": `select 1 from account.grants for update`,
 	} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel()
 			b := ownTestEnv(t, apitest.Impatient)
 			held := b.connected()
 			release := b.Lock(lock)
@@ -314,7 +297,6 @@ func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
 }
 
 func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
-	t.Parallel()
 	held, b := newTestEnv(t).connected(), withoutKeys(t)
 	b.Wants("revocation", b.revoke(b.app, held.Access), 503, "temporarily_unavailable")
 }

@@ -31,12 +31,13 @@ type countedEnv struct {
 
 func newCounted(t *testing.T) countedEnv {
 	t.Helper()
+	t.Parallel()
 	s, b := apitest.New(t), countedEnv{}
 	s.Fixture.Database.Authserver, b.postgres = testkit.CountTrips(t, s.Fixture.Database.Authserver)
 	s.Redis.URL, b.redis = testkit.CountTrips(t, s.Redis.URL)
 	s.Serve()
 	b.testEnv = testEnvOf(t, s)
-	b.must(s.Keyring.Load(t.Context()))
+	b.Must(s.Keyring.Load(t.Context()))
 	return b
 }
 
@@ -92,20 +93,20 @@ func (b *testEnv) failElsewhere(count func(c *ratelimit.Limiter) time.Duration) 
 	}
 	stopped := func(o *app.Options) { o.FailuresClock = func() time.Time { return now } }
 	elsewhere, err := app.New(b.t.Context(), b.Config, slog.New(slog.DiscardHandler), stopped)
-	b.must(err)
+	b.Must(err)
 	defer elsewhere.Close()
 	reached := 0
 	for count(elsewhere.Failures) == 0 {
 		reached++
 	}
-	b.must(elsewhere.Failures.Report(b.t.Context()))
+	b.Must(elsewhere.Failures.Report(b.t.Context()))
 	// The shared count recovers continuously. It takes half a minute to recover by half of the limit.
 	for range reached / 2 {
 		if wait := count(b.Failures); wait > 0 {
 			b.t.Fatalf("limited before another process failed: %s", wait)
 		}
 	}
-	b.must(b.Failures.Report(b.t.Context()))
+	b.Must(b.Failures.Report(b.t.Context()))
 }
 
 // failClientElsewhere is failElsewhere for the failures of a client.

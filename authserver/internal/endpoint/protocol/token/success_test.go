@@ -8,6 +8,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -15,7 +16,6 @@ import (
 )
 
 func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.linked, b.user)
 	answer := b.linkCode(code)
@@ -40,7 +40,6 @@ func TestExchange_ConfidentialClientGets90DayToken(t *testing.T) {
 }
 
 func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
 	answer := b.exchangeCode(code)
@@ -65,7 +64,6 @@ func TestExchange_ConnectorGetsOneHourAndRefreshToken(t *testing.T) {
 }
 
 func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	held := b.connected()
 	b.Fixture.Exec(`update account.grants set ends_at = now() + interval '20 minutes' where id = $1`, held.Grant.ID)
@@ -83,7 +81,6 @@ func TestRefresh_RotatesAndNeverExtends(t *testing.T) {
 
 // A grant that is older than the permission sets of the resources may hold more than its resource can use.
 func TestToken_ScopeIsLimitedToResource(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.app = b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite)
 	b.name = b.app.ID.String()
@@ -98,7 +95,6 @@ func TestToken_ScopeIsLimitedToResource(t *testing.T) {
 }
 
 func TestToken_OptionalParameters(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.given("grant_type", b.link("grant_type", "authorization_code"))
 	b.given("resource", b.link("resource", apitest.REST))
@@ -110,7 +106,6 @@ func TestToken_OptionalParameters(t *testing.T) {
 
 // The Go library exchanges codes unmodified, in both of its styles (contract, section 3).
 func TestGoLibrary_ExchangesCode(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for method, style := range map[client.AuthMethod]oauth2.AuthStyle{
 		client.SecretPost:  oauth2.AuthStyleInParams,
@@ -125,7 +120,7 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 		}
 		_, code := b.Consent(c, b.user)
 		token, err := config.Exchange(t.Context(), code.Reveal())
-		b.must(err)
+		b.Must(err)
 		if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken != "" ||
 			token.Extra("tenant_id") != b.Fixture.WorkspaceID.String() {
 			t.Errorf("%s: type %s, expiry %v", method, token.Type(), token.Expiry)
@@ -146,7 +141,6 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 
 // A public client of the library uses PKCE and the resource parameter.
 func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	config := oauth2.Config{
 		ClientID:    b.name,
@@ -156,8 +150,70 @@ func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
 	_, code := b.Consent(b.app, b.user)
 	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(apitest.Verifier),
 		oauth2.SetAuthURLParam("resource", apitest.REST))
-	b.must(err)
+	b.Must(err)
 	if !token.Valid() || token.RefreshToken == "" {
 		t.Errorf("type %s, expiry %v", token.Type(), token.Expiry)
+	}
+}
+
+// Contract, section 3: scope narrows the access token, and the refresh token keeps what the grant has.
+func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
+	b := newCounted(t)
+	held := b.connected()
+	for _, c := range []struct{ scope, want string }{
+		{read, read},
+		{"-", both},
+		{write, write},
+		{"", both},
+		{"  " + write + "  " + read + " ", both},
+		{"offline_access", both},
+		{"offline_access " + read, read},
+		{both, both},
+	} {
+		var answer apitest.Answer
+		b.costs("scope "+c.scope, trips{Postgres: 1, Redis: 1}, func() {
+			answer = b.refresh(held.Refresh, "scope", c.scope)
+			held.Refresh = tokenIn(answer)
+		})
+		b.given("scope "+c.scope, answer)
+		if in := b.claims(answer).Scope.Scope(); answer.Text("scope") != c.want || in != c.want {
+			t.Fatalf("scope %q: %q, in the token %q, want %q", c.scope, answer.Text("scope"), in, c.want)
+		}
+	}
+	b.Equal("the grant", b.Stored(held.Grant).Permissions.Scope(), both)
+}
+
+func TestRefresh_WiderScopeIsRefusedAndConsumesNothing(t *testing.T) {
+	b := newTestEnv(t)
+	held := b.connected()
+	for _, scope := range []string{
+		"nonsense", read + " nonsense", "engage:read:forms", read + " engage:read:forms", "account:api:access",
+		"Programmes:read:programmes", read + "," + write, "offline_access nonsense", read + "\t" + write,
+	} {
+		b.Wants(scope, b.refresh(held.Refresh, "scope", scope), 400, "invalid_scope")
+	}
+	b.wantActive("after refusals", held.Grant)
+	next := b.Refreshed(b.app, held)
+	b.Wants("a superseded token", b.refresh(held.Refresh, "scope", "nonsense"), 400, "invalid_grant")
+	b.wantRevoked("a superseded token", next.Grant, grant.Replayed)
+}
+
+func TestRefresh_LostPermissionStaysInScope(t *testing.T) {
+	b := newTestEnv(t)
+	held := b.connected()
+	b.SetPermissions(b.user, perm.ProgrammesRead)
+	answer := b.refresh(held.Refresh)
+	b.given("one permission left", answer)
+	b.WantsMembers("one permission left", answer, map[string]any{"scope": both})
+}
+
+func TestRefresh_RepeatHasSameScope(t *testing.T) {
+	b := newTestEnv(t)
+	for _, other := range []string{"", write, both} {
+		held := b.connected()
+		b.repeated("scope", b.refreshWith(held, someKey, "scope", read),
+			b.refreshWith(held, someKey, "scope", " offline_access  "+read))
+		b.Wants("another scope: "+other, b.refreshWith(held, someKey, "scope", other), 400, "invalid_grant")
+		b.wantRevoked("another scope: "+other, held.Grant, grant.Replayed)
 	}
 }

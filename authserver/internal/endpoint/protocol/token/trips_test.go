@@ -13,7 +13,6 @@ import (
 
 // A refresh and an exchange ask each store once. A client that authenticates is read before that.
 func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
-	t.Parallel()
 	b := newCounted(t)
 	direct := trips{Postgres: 1, Redis: 1}
 	held := b.connected()
@@ -41,7 +40,6 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 // A malformed, cut or forged credential costs no round trip, and another wrong one costs one round trip. Refusals are
 // written to Redis later, in batches (package ratelimit).
 func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
-	t.Parallel()
 	b := newCounted(t)
 	held, ended, replayed := b.connected(), b.connected(), b.connected()
 	b.disconnect(ended.Grant)
@@ -90,7 +88,6 @@ func TestToken_RefusalCostsNoMoreThanOneRoundTrip(t *testing.T) {
 // The caller and the credential are read in one query to Postgres. Failed authentications are written to Redis later
 // (package ratelimit).
 func TestIntrospect_IsOneRoundTrip(t *testing.T) {
-	t.Parallel()
 	b := newCounted(t)
 	held, personal := b.connected(), b.Fixture.Token(b.user)
 	id, secret := b.service.ID.String(), b.service.Secret

@@ -26,13 +26,12 @@ func (b *testEnv) kids(state string) []string {
 
 func (b *testEnv) believed(token credential.Secret) bool {
 	b.t.Helper()
-	b.must(b.Keyring.Load(b.t.Context()))
+	b.Must(b.Keyring.Load(b.t.Context()))
 	_, err := b.Keyring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
 	return err == nil
 }
 
 func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
-	t.Parallel()
 	b := ownTestEnv(t)
 	first := b.kids("current")[0]
 	before := b.connected().Access
@@ -41,9 +40,7 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 		b.kids("retired")[0] != first {
 		t.Errorf("current %v, next %v, retired %v", current, b.kids("next"), b.kids("retired"))
 	}
-	if !b.believed(before) {
-		t.Error("a token of the former key is refused")
-	}
+	b.Equal("a token of the former key", b.believed(before), true)
 	b.events(audit.KeyRotated, "key:"+rotated, 1)
 	after := b.connected().Access
 	got := b.values(admin.RemoveKey{KID: rotated})
@@ -58,20 +55,43 @@ func TestKeys_AreListedRotatedAndRemoved(t *testing.T) {
 }
 
 func TestKeys_WithoutMasterKeysAreOnlyListed(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	settings := []string{"ALMONER_DATABASE_URL=" + b.Fixture.Database.Authserver}
 	service, done, err := app.Admin(t.Context(), settings, slog.New(slog.DiscardHandler))
-	b.must(err)
+	b.Must(err)
 	t.Cleanup(done)
 	b.service = service
-	if keys := b.list(admin.ListKeys{}); len(keys) != 2 {
-		t.Errorf("%v", keys)
-	}
+	b.Equal("keys", len(b.list(admin.ListKeys{})), 2)
 	b.allRefused(map[string]admin.Command{
 		"rotate": admin.RotateKeys{},
 		"remove": admin.RemoveKey{KID: b.kids("current")[0]},
 		"reseal": admin.ResealKeys{},
 	})
 	b.do(admin.RemoveMember{Workspace: b.workspace, User: b.user.String()}) // needs no keys and no Redis
+}
+
+func TestRetention_ShowAndRun(t *testing.T) {
+	b := ownTestEnv(t)
+	b.connected()
+	show := func(due float64) map[string]any {
+		t.Helper()
+		got := find(b.list(admin.ShowRetention{}), "kind", "ended grants")
+		if got["due"] != due || (got["oldest"] == nil) != (due == 0) {
+			t.Errorf("%v, want %v due", got, due)
+		}
+		return got
+	}
+	if got := show(0); got["keepDays"] != 90.0 || got["setting"] != "ALMONER_RETENTION_GRANTS_DAYS" {
+		t.Errorf("%v", got)
+	}
+	b.Fixture.Exec(`update account.grants set ends_at = now() - interval '91 days'`)
+	show(1)
+	got := find(b.list(admin.RunRetention{}), "kind", "ended grants")
+	if got["deleted"] != 1.0 || got["left"] != false {
+		t.Errorf("%v", got)
+	}
+	show(0)
+	b.events(audit.RetentionRun, "retention", 1)
+	b.list(admin.RunRetention{})
+	b.events(audit.RetentionRun, "retention", 1) // it deleted nothing
 }
