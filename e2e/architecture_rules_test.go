@@ -24,9 +24,7 @@ func domain() []string {
 // supportForTests returns the packages that only tests may import.
 func supportForTests() []string {
 	return []string{
-		"authserver/internal/testing/...",
-		"resourceapi/internal/store/postgres/postgrestest",
-		"shared/devkit/fuzzkit",
+		"authserver/internal/testing/...", "resourceapi/internal/store/postgres/postgrestest", "shared/devkit/fuzzkit",
 		"shared/devkit/testkit",
 	}
 }

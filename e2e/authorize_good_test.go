@@ -1,60 +1,12 @@
 package e2e
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/almonerhq/almoner/e2e/harness"
 )
 
 // Contract, section 4: valid authorization requests and their results.
-
-func TestAuthorize_ConfidentialNeedsNoResponseType(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
-	request := p.DemoConfidential().Request()
-	for name, query := range map[string]url.Values{
-		"spec 4.4":           request,
-		"response_type=code": change(request, "response_type", "code"),
-	} {
-		t.Run(name, func(t *testing.T) { owner.Consent(t, query) })
-	}
-}
-
-// The scope parameter and the granted scope, for an application that requires read and write of programmes.
-func TestAuthorize_ScopeRequestsSubset(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
-	read, both := harness.ReadProgrammes, harness.ReadProgrammes+" "+harness.WriteProgrammes
-	for name, c := range map[string]struct {
-		scope   []string
-		granted string
-	}{
-		"missing":                {nil, both},
-		"empty":                  {[]string{""}, both},
-		"spaces alone":           {[]string{"  "}, both},
-		"all":                    {[]string{both}, both},
-		"one":                    {[]string{read}, read},
-		"one, twice":             {[]string{read + " " + read}, read},
-		"surplus spaces":         {[]string{"  " + read + "   " + harness.WriteProgrammes + " "}, both},
-		"offline_access alone":   {[]string{" offline_access"}, both},
-		"offline_access and one": {[]string{"offline_access " + read}, read},
-		"known ones beyond":      {[]string{read + " " + harness.ReadForms + " " + harness.APIAccess}, read},
-	} {
-		t.Run(name, func(t *testing.T) {
-			attempt := p.DemoConnector().Begin()
-			attempt.Query = change(attempt.Query, "scope", c.scope...)
-			tokens := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner))).Tokens(t)
-			if got := strings.Join(sorted(strings.Fields(tokens.Scope)), " "); got != c.granted {
-				t.Errorf("granted %q, want %q", got, c.granted)
-			}
-		})
-	}
-}
 
 func TestAuthorize_IgnoresUnknownParameters(t *testing.T) {
 	t.Parallel()
@@ -101,38 +53,20 @@ func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 	}
 }
 
-// "Redirect URIs are compared exactly", and the query of the registered one stays unchanged.
-func TestAuthorize_CallbackKeepsRegisteredQuery(t *testing.T) {
+func TestLogin_ReturnsToRequest(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	ws := p.NewWorkspace(t)
-	own := "https://app.canal-lane.example/cb?b=%7e&a=1+2&a=3"
-	body := harness.ConfidentialBody(harness.ReadProgrammes)
-	body["redirectUris"] = []string{"https://app.canal-lane.example/cb", own}
-	object := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)
-	request := url.Values{"client_id": {object["clientId"].(string)}, "redirect_uri": {own}, "state": {"s"}}
-	callback := p.Person(t, ws.Owner).Consent(t, request).Press(t, "approve").Callback(t)
-	if !strings.HasPrefix(callback.Raw, "b=%7e&a=1+2&a=3&") || callback.Code() == "" {
-		t.Error("the callback does not begin with the registered query, byte for byte")
+	app := p.DemoConfidential()
+	request := app.Request()
+	request.Set("state", `a b+c%&=;?/#"<é>'`)
+	request.Set("ui_locales", "cy en") // not supported, and ignored
+	person := p.Person(t, p.Demo.Users.Owner)
+	login := person.Arrive(t, p.AuthorizeURL(request))
+	if !login.IsConsent() {
+		t.Fatalf("login did not lead to the consent page:\n%s", login)
 	}
-}
-
-func TestAuthorize_HeadMatchesGet(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
-	for _, address := range []string{
-		p.AuthorizeURL(p.DemoConfidential().Request()),
-		p.AppURL + "/oauth/authorize",
-		p.AppURL + "/login",
-	} {
-		get, head := owner.Open(t, address), owner.Request(t, http.MethodHead, address, "", "")
-		if get.Status != head.Status || len(head.Body) != 0 {
-			t.Errorf("%s: GET %d, HEAD %d with %d bytes", get.Request, get.Status, head.Status, len(head.Body))
-		}
-	}
-	for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		page := owner.Request(t, method, p.AppURL+"/oauth/authorize", "", "")
-		wantsAllow(t, page.Wants(t, http.StatusMethodNotAllowed), "GET", "POST")
+	callback := login.Press(t, "approve").Callback(t)
+	if got := callback.Values.Get("state"); got != request.Get("state") {
+		t.Errorf("the state is %q after login, want %q", got, request.Get("state"))
 	}
 }

@@ -67,11 +67,9 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 		t.Errorf("status %d with its token", status)
 	}
 	browser.Open(p.AppURL + "/settings/applications?tenant=" + ws.Workspace.ID)
-	harness.Evaluate[bool](
-		browser,
+	harness.Evaluate[bool](browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
-		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`,
-	)
+		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`)
 	browser.Click(`.confirm[open] button[form=delete]`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "Gift Aid export was deleted") {

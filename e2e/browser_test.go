@@ -277,11 +277,9 @@ func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 	if strings.Contains(harness.Evaluate[string](browser, `document.documentElement.outerHTML`), token) {
 		t.Error("the token is shown a second time")
 	}
-	harness.Evaluate[bool](
-		browser,
+	harness.Evaluate[bool](browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Quarterly figures"))
-		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`,
-	)
+		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`)
 	browser.Click(`form[action="/settings/developers/tokens/revoke"] .confirm[open] button`)
 	browser.See("[role=status]")
 	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures was revoked") {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -177,12 +178,9 @@ func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
 					answer = p.As(ws.Token).
 						Send(t, request.method, ws.Clients()+"/"+app.ClientID+request.path, "application/json", "")
 				}, end(ws))
-				same := p.Database.Count(
-					t,
+				same := p.Database.Count(t,
 					`select count(*) from account.oauth_clients c join account.client_secrets s on s.client_id = c.id
-					where c.id = $1 and c.deleted_at is null`,
-					app.ClientID,
-				)
+					where c.id = $1 and c.deleted_at is null`, app.ClientID)
 				if answer.Status != http.StatusForbidden || same != 1 {
 					t.Errorf("status %d, %d secrets of existing applications", answer.Status, same)
 				}
@@ -381,4 +379,15 @@ func testsEverywhere(t *testing.T) map[string]bool {
 		}))
 	}
 	return exists
+}
+
+// wantsNoGrant checks that a rejected approval shows a page and leaves no grant.
+func wantsNoGrant(t *testing.T, p *harness.Product, page harness.Page, client string, statuses ...int) {
+	t.Helper()
+	if !slices.Contains(statuses, page.Status) || page.Header.Get("Location") != "" {
+		t.Errorf("want a page with one of %v:\n%s", statuses, page)
+	}
+	if count := grantsOf(t, p, client); count != 0 {
+		t.Errorf("%d grants were created", count)
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"math/big"
 	"net/http"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -103,104 +102,6 @@ func wantsBearerRejected(t *testing.T, p *harness.Product, ws harness.TestWorksp
 	wantsGateway(t, p.As(bearer).Get(t, ws.Clients()), http.StatusForbidden, "Forbidden")
 }
 
-func TestCredentials_RevokedOrExpiredPATIsRejected(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	revoked := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
-	expired := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
-	for _, token := range []string{revoked, expired} {
-		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-		p.As(token).Get(t, ws.Clients()).Wants(t, http.StatusOK)
-	}
-	p.Database.RevokeToken(t, revoked)
-	p.Database.ExpireToken(t, expired)
-	for _, token := range []string{revoked, expired} {
-		for range 2 {
-			wantsBearerRejected(t, p, ws, token)
-		}
-	}
-	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
-}
-
-func TestCredentials_ForgedBearerIsRejected(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
-	token := app.Connect(t, p.Person(t, ws.Owner)).AccessToken
-	p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.As(token).Get(t, ws.Clients()).Wants(t, http.StatusOK)
-	bearers := forgeries(t, p, token)
-	bearers["PAT never issued"], bearers["PAT altered"] = tamperedPAT(ws.Token), alterLast(ws.Token)
-	bearers["PAT cut"], bearers["PAT longer"] = ws.Token[:len(ws.Token)-1], ws.Token+"0"
-	bearers["PAT in capitals"] = strings.ToUpper(ws.Token)
-	bearers["an endless one"] = strings.Repeat("a", 9000)
-	for name, bearer := range bearers {
-		t.Run(name, func(t *testing.T) { wantsBearerRejected(t, p, ws, bearer) })
-	}
-	p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-}
-
-// Credentials used as another kind of credential.
-func TestCredentials_KindsAreNotInterchangeable(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	tokens, long := connector.Connect(t, owner), app.Connect(t, owner)
-	attempt := connector.Begin()
-	code, appCode := attempt.Code(t, owner), app.Code(t, owner)
-	for name, wrong := range map[string]string{
-		"code":              code,
-		"confidential code": appCode,
-		"refresh token":     tokens.RefreshToken,
-		"client secret":     app.ClientSecret,
-		"client id":         app.ClientID,
-		"password":          ws.Owner.Password,
-		"grant id":          harness.GrantOf(t, tokens.AccessToken),
-	} {
-		t.Run(name+" as bearer", func(t *testing.T) { wantsBearerRejected(t, p, ws, wrong) })
-	}
-	for name, wrong := range map[string]string{
-		"PAT":                   ws.Token,
-		"access token":          tokens.AccessToken,
-		"refresh token":         tokens.RefreshToken,
-		"client secret":         app.ClientSecret,
-		"another client's code": appCode,
-	} {
-		t.Run(name+" as code", func(t *testing.T) {
-			attempt.Post(t, change(attempt.CodeForm(code), "code", wrong)).
-				WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			if name != "another client's code" {
-				app.Exchange(t, app.Body(wrong)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			}
-		})
-	}
-	for name, wrong := range map[string]string{
-		"PAT":                ws.Token,
-		"access token":       tokens.AccessToken,
-		"code":               code,
-		"client secret":      app.ClientSecret,
-		"confidential token": long.AccessToken,
-	} {
-		t.Run(name+" as refresh token", func(t *testing.T) {
-			connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		})
-	}
-	for name, wrong := range map[string]string{"PAT": ws.Token, "access token": long.AccessToken, "code": appCode} {
-		t.Run(name+" as secret", func(t *testing.T) {
-			body := app.Body(appCode)
-			body["client_secret"] = wrong
-			app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
-		})
-	}
-	attempt.Post(t, attempt.CodeForm(code)).Tokens(t) // the rejected requests had no effect
-	app.Exchange(t, app.Body(appCode)).Tokens(t)
-	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
-}
-
 // A token "made for another resource" gets 401 from the REST API and 403 {"message"} from the account routes.
 func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 	t.Parallel()
@@ -229,22 +130,6 @@ func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
 	narrow := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadForms)
 	p.In(ws.Workspace, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
-}
-
-// A connector's token is rejected while LLM integration is off; other credentials work.
-func TestCredentials_LLMIntegrationOffAffectsOnlyConnectors(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	connector := ws.Connector(t, harness.ReadProgrammes).Connect(t, owner).AccessToken
-	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner).AccessToken
-	p.Database.SetLLM(t, ws.Workspace, false)
-	p.In(ws.Workspace, connector).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(ws.Workspace, confidential).Get(t, programmes).Wants(t, http.StatusOK)
-	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
-	p.Database.SetLLM(t, ws.Workspace, true)
-	p.In(ws.Workspace, connector).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // signedBy reports whether a key of JWKS made the signature (ES256, RFC 7518, section 3.4).

@@ -11,30 +11,6 @@ import (
 
 // The documentation page with its script, in a real browser.
 
-const maxDocsWeight = 120_000
-
-func TestDescribed_PageFitsEachScreenAndScheme(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	onEachScreen(t, func(t *testing.T, screen harness.Screen, scheme string) {
-		browser := newBrowser(t, p, screen)
-		browser.Scheme(scheme)
-		browser.Open(p.BaseURL + "/v1/docs")
-		browser.See(".tabs button")
-		if weight := browser.TransferSize(); weight > maxDocsWeight || weight < 20_000 {
-			t.Errorf("%d bytes", weight)
-		}
-		ground := map[string]string{"light": "rgb(255, 255, 255)", "dark": "rgb(23, 29, 27)"}[scheme]
-		if got := background(browser, "body"); got != ground {
-			t.Errorf("the page is %s", got)
-		}
-		if over := browser.Overflow(); over > 0 {
-			t.Errorf("%d pixels wider than the screen", over)
-		}
-		wantsQuiet(t, p, browser)
-	})
-}
-
 // wantsQuiet checks that the page sent no request to other hosts and that the browser reported no errors.
 func wantsQuiet(t *testing.T, p *harness.Product, browser Browser) {
 	t.Helper()
@@ -198,6 +174,37 @@ func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 			.find(one => one.textContent === %q).click(), true)`, language))
 		if text := copied(); !strings.Contains(text, want) || !strings.Contains(text, ws.Workspace.ID) {
 			t.Errorf("%s: the token is not in what was copied", language)
+		}
+	}
+}
+
+// The documentation page in a real browser: it loads nothing else, fits the narrowest screen, and its links lead to
+// their targets.
+func TestDescribed_DocumentationPageFits(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	for _, screen := range []harness.Screen{harness.Laptop, harness.Narrowest} {
+		browser := newBrowser(t, p, screen)
+		browser.WithoutScript()
+		browser.Open(p.BaseURL + "/v1/docs#changeProgramme")
+		browser.See("#changeProgramme h3")
+		if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
+			t.Errorf("requests to %v", hosts)
+		}
+		if complaints := browser.Complaints(); len(complaints) > 0 {
+			t.Errorf("%q", complaints)
+		}
+		if wide := harness.Evaluate[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
+			t.Errorf("%d pixels wide on a screen of %d", wide, screen.Width)
+		}
+		top := harness.Evaluate[float64](browser,
+			`document.querySelector("#changeProgramme").getBoundingClientRect().top`)
+		if top < 0 || top > 200 {
+			t.Errorf("the link's target is at %f pixels", top)
+		}
+		styled := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`)
+		if styled == "rgba(0, 0, 0, 0)" {
+			t.Error("the content security policy blocks the style")
 		}
 	}
 }

@@ -300,7 +300,18 @@ func TestDescribed_RemainingResponses(t *testing.T) {
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	p.As(ws.Token).JSON(t, http.MethodPost, ws.Clients()+"/"+connector.ClientID+"/secret", "{}").
 		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
+	p.As(ws.Token).Get(t, ws.Clients()+"/"+connector.ClientID).Wants(t, http.StatusOK)
 	connector.Revoke(t, "").WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	p.DemoService().API().Form(t, harness.IntrospectPath, url.Values{}).
+		WantsFlat(t, http.StatusBadRequest, "invalid_request")
+	basic := ws.Confidential(t, "client_secret_basic", harness.ReadProgrammes)
+	failed := p.API().With("Authorization", harness.Basic(basic.ClientID, alterLast(basic.ClientSecret)))
+	exchange := change(basic.Form("x"), "token", "x")
+	delete(exchange, "client_id")
+	delete(exchange, "client_secret")
+	for _, path := range []string{harness.TokenPath, "/token", harness.RevokePath} {
+		failed.Form(t, path, exchange).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
+	}
 
 	api := workspaceOf(p, ws).With("Idempotency-Key", "once")
 	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).
@@ -310,9 +321,20 @@ func TestDescribed_RemainingResponses(t *testing.T) {
 	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "Beds"}).Wants(t, http.StatusOK)
 	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "More beds"}).
 		WantsNested(t, http.StatusConflict, "CONFLICT")
+	workspaceOf(p, ws).With("If-Match", `"0"`).
+		JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "archived"}).
+		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).Wants(t, http.StatusOK)
+	api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "completed"}).
+		WantsNested(t, http.StatusConflict, "CONFLICT")
 	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
 	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").
 		WantsNested(t, http.StatusConflict, "CONFLICT")
+
+	form := formOf(p)
+	for _, path := range []string{form.path + "?captcha=1", form.accepted(t) + "&captcha=1"} {
+		form.api().Get(t, path).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	}
 }
 
 // workspaceOf returns the API with the owner's token and the tenant header.

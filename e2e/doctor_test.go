@@ -20,14 +20,10 @@ import (
 
 // The redirect URIs of the clients that the doctor simulates (connectors.md, Clients).
 var doctorsCallbacks = []string{
-	"https://claude.ai/api/mcp/auth_callback",
-	"http://localhost:33419/callback",
-	"https://chatgpt.com/connector_platform_oauth_redirect",
-	"http://127.0.0.1:33418/",
-	"http://127.0.0.1:33420/callback",
-	"http://127.0.0.1:33421/callback",
-	"cursor://anysphere.cursor-mcp/oauth/callback",
-	"http://127.0.0.1:19876/mcp/oauth/callback",
+	"https://claude.ai/api/mcp/auth_callback", "http://localhost:33419/callback",
+	"https://chatgpt.com/connector_platform_oauth_redirect", "http://127.0.0.1:33418/",
+	"http://127.0.0.1:33420/callback", "http://127.0.0.1:33421/callback",
+	"cursor://anysphere.cursor-mcp/oauth/callback", "http://127.0.0.1:19876/mcp/oauth/callback",
 	"http://localhost:7777/oauth/callback",
 }
 
@@ -316,10 +312,7 @@ func TestDoctor_RejectsInvalidOptions(t *testing.T) {
 		}
 	}
 	for _, url := range []string{
-		"localhost",
-		"ftp://localhost/mcp",
-		"http://ada:secret@localhost/mcp",
-		p.BaseURL + "/mcp?key=secret",
+		"localhost", "ftp://localhost/mcp", "http://ada:secret@localhost/mcp", p.BaseURL + "/mcp?key=secret",
 	} {
 		d := doctor{t: t, url: url, secret: "secret"}
 		if _, status := d.run(); status != 2 {

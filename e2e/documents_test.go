@@ -249,13 +249,8 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 	site := harness.NewMetadataHost(t)
 	port := site.Name()[strings.LastIndex(site.Name(), ":"):]
 	hosts := []string{
-		site.Name(),
-		"localhost" + port,
-		"10.0.0.1" + port,
-		"169.254.169.254" + port,
-		"[::1]" + port,
-		"[::ffff:127.0.0.1]" + port,
-		"[64:ff9b::7f00:1]" + port,
+		site.Name(), "localhost" + port, "10.0.0.1" + port, "169.254.169.254" + port, "[::1]" + port,
+		"[::ffff:127.0.0.1]" + port, "[64:ff9b::7f00:1]" + port,
 	}
 	p := harness.NewProduct(
 		t,

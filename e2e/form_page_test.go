@@ -14,15 +14,6 @@ import (
 
 // The page of a public form (contract, section 6) in a real browser: on its own, and on a website.
 
-// onEachScreen are the screens and colour schemes for which each page is tested.
-func onEachScreen(t *testing.T, try func(t *testing.T, screen harness.Screen, scheme string)) {
-	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
-		for _, scheme := range []string{"light", "dark"} {
-			t.Run(name+" "+scheme, func(t *testing.T) { try(t, screen, scheme) })
-		}
-	}
-}
-
 // formWithTexts creates a form with texts, which the origins may embed, and returns its embed key and id.
 func formWithTexts(
 	t *testing.T,
@@ -75,7 +66,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 	p := enter(t)
 	ws := p.NewWorkspace(t)
 	key, _ := formWithTexts(t, p, ws, "cy")
-	onEachScreen(t, func(t *testing.T, screen harness.Screen, scheme string) {
+	try := func(t *testing.T, screen harness.Screen, scheme string) {
 		browser := newBrowser(t, p, screen)
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
@@ -117,7 +108,9 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 			"rgb(0, 0, 0)" {
 			t.Errorf("the text of the button is %s", got)
 		}
-	})
+	}
+	t.Run("laptop", func(t *testing.T) { try(t, harness.Laptop, "light") })
+	t.Run("telephone", func(t *testing.T) { try(t, harness.Telephone, "dark") })
 }
 
 func background(b Browser, element string) string {

@@ -129,12 +129,9 @@ func TestMCP_TypeScriptSDKClient(t *testing.T) {
 
 	// The user disconnects. The client's refresh is rejected, so it drops its tokens and starts a new
 	// authorization.
-	p.Database.Exec(
-		t,
+	p.Database.Exec(t,
 		`update account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'revoked_by_user'
-				where client_id = $1`,
-		connector.ClientID,
-	)
+				where client_id = $1`, connector.ClientID)
 	client.tell("again")
 	client.sees(&asked)
 	if asked.Authorize == "" || asked.Kept {

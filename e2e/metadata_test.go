@@ -71,24 +71,6 @@ func TestMetadata_AuthorizationServer(t *testing.T) {
 	}
 }
 
-// "the path-inserted and path-appended variants answer the same document … nothing on these paths redirects"
-func TestMetadata_VariantsAreIdentical(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	want := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK)
-	for _, path := range []string{
-		"/.well-known/oauth-authorization-server/mcp", "/.well-known/oauth-authorization-server/v1",
-		"/.well-known/openid-configuration", "/.well-known/openid-configuration/mcp",
-		"/.well-known/openid-configuration/v1", "/mcp/.well-known/oauth-authorization-server",
-		"/mcp/.well-known/openid-configuration",
-	} {
-		got := p.API().Get(t, path).Wants(t, http.StatusOK).WantsHeader(t, "Access-Control-Allow-Origin", "*")
-		if string(got.Body) != string(want.Body) {
-			t.Errorf("different document:\n%s", got)
-		}
-	}
-}
-
 func TestMetadata_ProtectedResource(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
@@ -115,32 +97,6 @@ func TestMetadata_ProtectedResource(t *testing.T) {
 		}
 	}
 	p.API().Get(t, "/.well-known/oauth-protected-resource/v2").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-}
-
-func TestMetadata_KeysArePublic(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	answer := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).
-		WantsHeader(t, "Access-Control-Allow-Origin", "*")
-	keys, _ := answer.Object(t)["keys"].([]any)
-	if len(keys) == 0 {
-		t.Fatal("no keys")
-	}
-	ids := map[any]bool{}
-	for _, entry := range keys {
-		key := entry.(map[string]any)
-		if key["kty"] != "EC" || key["crv"] != "P-256" || key["alg"] != "ES256" || key["use"] != "sig" ||
-			key["kid"] == nil ||
-			ids[key["kid"]] {
-			t.Errorf("unexpected key:\n%s", answer)
-		}
-		ids[key["kid"]] = true
-		for _, private := range []string{"d", "p", "q", "k"} {
-			if _, there := key[private]; there {
-				t.Fatalf("a private key is published (%s)", private)
-			}
-		}
-	}
 }
 
 // A client that knows only the API's URL reaches the consent page from the first 401.

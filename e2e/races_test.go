@@ -42,6 +42,7 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	p := harness.NewProduct(t, harness.Private(t, harness.Options{Authservers: 2}), &met)
 	ws := p.NewWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
+	sibling := connector.Connect(t, owner)
 	for _, c := range []struct {
 		name           string
 		rounds, racers int
@@ -84,39 +85,29 @@ func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 				WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 		}
 	})
+	connector.WantsWorking(t, sibling) // a race revokes no other grant of the same user and application
 }
 
-// A race revokes one grant and no other grant of the same user and application.
-func TestRaces_OtherGrantsSurvive(t *testing.T) {
+// "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at once, for refresh and access tokens
+// alike."
+func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-	sibling, racing := connector.Connect(t, owner), connector.Connect(t, owner)
-	together(t, 4, func() harness.Answer { return connector.Refresh(t, racing.RefreshToken) })
-	connector.WantsWorking(t, sibling)
-}
-
-// Concurrent refreshes of different grants are not races.
-func TestRaces_DifferentGrantsAreIndependent(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-	lines := make([]harness.Tokens, 8)
-	for i := range lines {
-		lines[i] = connector.Connect(t, owner)
-	}
-	var clients sync.WaitGroup
-	for i := range lines {
-		clients.Go(func() {
-			for range 5 {
-				lines[i] = connector.Refresh(t, lines[i].RefreshToken).Tokens(t)
+	owner := p.Person(t, ws.Owner)
+	for name, c := range map[string]struct{ generations, replayed int }{
+		"the one before": {1, 0}, "the first of six": {5, 0}, "one in the middle": {5, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connector := ws.Connector(t, harness.ReadProgrammes)
+			sibling := connector.Connect(t, owner)
+			line := []harness.Tokens{connector.Connect(t, owner)}
+			for range c.generations {
+				line = append(line, connector.Refresh(t, line[len(line)-1].RefreshToken).Tokens(t))
 			}
+			connector.Refresh(t, line[c.replayed].RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			connector.WantsRevoked(t, line...)
+			connector.WantsWorking(t, sibling) // another grant of the same user and application
 		})
-	}
-	clients.Wait()
-	for _, tokens := range lines {
-		connector.WantsWorking(t, tokens)
 	}
 }

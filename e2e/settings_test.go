@@ -83,11 +83,8 @@ func TestSettings_CheckConfig(t *testing.T) {
 		for _, arguments := range [][]string{{"check-config"}, {"serve"}} {
 			out, errs, code = run(bad, arguments...)
 			for _, want := range []string{
-				"4 mistakes",
-				"ALMONER_KEYS and ALMONER_KEYS_FILE are both set",
-				"ALMONER_NOTICE must be a duration",
-				"did you mean ALMONER_DATABASE_URL?",
-				"OTEL_TRACES_SAMPLER_ARG must be a number",
+				"4 mistakes", "ALMONER_KEYS and ALMONER_KEYS_FILE are both set", "ALMONER_NOTICE must be a duration",
+				"did you mean ALMONER_DATABASE_URL?", "OTEL_TRACES_SAMPLER_ARG must be a number",
 			} {
 				if code != 1 || out != "" || !strings.Contains(errs, want) {
 					t.Errorf("%s %s does not print %s: %d %s%s", program, arguments, want, code, out, errs)

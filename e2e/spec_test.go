@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,7 +14,7 @@ func TestSpec_EverySentenceNamesTest(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("SPEC.md")
 	must(t, err)
-	exists := testsHere(t)
+	exists := testsOfTheRepository(t)
 	rows := 0
 	for line := range strings.Lines(string(content)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
@@ -28,12 +26,12 @@ func TestSpec_EverySentenceNamesTest(t *testing.T) {
 			t.Errorf("row without three cells: %s", line)
 			continue
 		}
-		names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(cells[2], -1)
+		names := regexp.MustCompile("`((?:\\w+\\.)?Test\\w+)`").FindAllStringSubmatch(cells[2], -1)
 		if len(names) == 0 {
 			t.Errorf("no test for: %s", cells[1])
 		}
 		for _, name := range names {
-			if !exists[name[1]] {
+			if !exists[name[1]] && !exists["e2e."+name[1]] {
 				t.Errorf("%s does not exist", name[1])
 			}
 		}
@@ -43,21 +41,21 @@ func TestSpec_EverySentenceNamesTest(t *testing.T) {
 	}
 }
 
-// testsHere returns the names of the tests of this package.
-func testsHere(t *testing.T) map[string]bool {
+// testsOfTheRepository returns the names of the tests of every package, as folder.Name.
+func testsOfTheRepository(t *testing.T) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob("*_test.go")
-	must(t, err)
-	exists := map[string]bool{}
-	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		must(t, err)
-		for _, declaration := range file.Decls {
-			if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil &&
-				strings.HasPrefix(f.Name.Name, "Test") {
-				exists[f.Name.Name] = true
+	exists, declaration := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, folder := range folders() {
+		must(t, filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, "_test.go") {
+				return err
 			}
-		}
+			content, err := os.ReadFile(name)
+			for _, found := range declaration.FindAllStringSubmatch(string(content), -1) {
+				exists[filepath.Base(filepath.Dir(name))+"."+found[1]] = true
+			}
+			return err
+		}))
 	}
 	return exists
 }

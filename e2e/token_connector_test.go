@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/oauth2"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -50,113 +49,6 @@ func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
 		}
 		tokens = next
 	}
-}
-
-func TestConnectorExchange_ErrorCodes(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	connector := ws.Connector(t, harness.ReadProgrammes)
-	attempt := connector.Begin()
-	code := attempt.Code(t, p.Person(t, ws.Owner))
-	form := attempt.CodeForm(code)
-	for _, name := range []string{"grant_type", "client_id", "resource", "code", "code_verifier", "redirect_uri"} {
-		t.Run("no "+name, func(t *testing.T) {
-			attempt.Post(t, change(form, name)).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		})
-		t.Run("two of "+name, func(t *testing.T) {
-			attempt.Post(t, change(form, name, form.Get(name), form.Get(name))).
-				WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		})
-	}
-	for name, c := range map[string]struct{ name, value, code string }{
-		"unknown client":         {"client_id", uuid.NewString(), "invalid_client"},
-		"client no identifier":   {"client_id", "nonsense", "invalid_client"},
-		"another client":         {"client_id", ws.Connector(t, harness.ReadProgrammes).ClientID, "invalid_grant"},
-		"unknown code":           {"code", "alm_ac_" + strings.Repeat("A", 100), "invalid_grant"},
-		"wrong verifier":         {"code_verifier", strings.Repeat("w", 52), "invalid_grant"},
-		"the challenge itself":   {"code_verifier", attempt.Query.Get("code_challenge"), "invalid_grant"},
-		"other callback":         {"redirect_uri", "https://evil.example/", "invalid_grant"},
-		"other resource":         {"resource", p.BaseURL + "/mcp", "invalid_target"},
-		"client_credentials":     {"grant_type", "client_credentials", "unsupported_grant_type"},
-		"grant_type in capitals": {"grant_type", "AUTHORIZATION_CODE", "unsupported_grant_type"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			answer := attempt.Post(t, change(form, c.name, c.value))
-			answer.WantsFlat(t, http.StatusBadRequest, c.code)
-			answer.WantsHeader(t, "Cache-Control", "no-store").WantsHeader(t, "WWW-Authenticate", "")
-		})
-	}
-	attempt.Post(t, change(form, "nonce", "unknown parameters are ignored")).Tokens(t)
-}
-
-func TestConnectorExchange_NeedsForm(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	attempt := p.DemoConnector().Begin()
-	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
-	form := attempt.CodeForm(code)
-	flat := map[string]string{}
-	for name := range form {
-		flat[name] = form.Get(name)
-	}
-	t.Run("JSON", func(t *testing.T) {
-		p.API().JSON(t, http.MethodPost, harness.TokenPath, flat).
-			WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
-	})
-	for _, kind := range []string{
-		"", "text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded-not",
-	} {
-		t.Run(kind, func(t *testing.T) {
-			p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).
-				WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		})
-	}
-	t.Run("bad escape", func(t *testing.T) {
-		kind := "application/x-www-form-urlencoded"
-		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()+"&x=%zz").
-			WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		p.API().Send(t, http.MethodPost, harness.TokenPath, kind, "").
-			WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	})
-	kind := "application/x-www-form-urlencoded; charset=UTF-8"
-	p.API().Send(t, http.MethodPost, harness.TokenPath, kind, form.Encode()).Tokens(t)
-}
-
-func TestConnectorRefresh_ErrorsConsumeNothing(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	connector := ws.Connector(t, harness.ReadProgrammes)
-	tokens := connector.Connect(t, p.Person(t, ws.Owner))
-	form := connector.RefreshForm(tokens.RefreshToken)
-	for _, name := range []string{"grant_type", "client_id", "resource", "refresh_token"} {
-		connector.Post(t, change(form, name)).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		connector.Post(t, change(form, name, form.Get(name), form.Get(name))).
-			WantsFlat(t, http.StatusBadRequest, "invalid_request")
-	}
-	for name, c := range map[string]struct{ name, value, code string }{
-		"other resource": {"resource", p.BaseURL + "/mcp", "invalid_target"},
-		"unknown client": {"client_id", uuid.NewString(), "invalid_client"},
-		"another client": {"client_id", ws.Connector(t, harness.ReadProgrammes).ClientID, "invalid_grant"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			connector.Post(t, change(form, c.name, c.value)).WantsFlat(t, http.StatusBadRequest, c.code)
-		})
-	}
-	connector.Post(t, change(form, "resource", p.BaseURL+"/v1/")).WantsFlat(t, http.StatusBadRequest, "invalid_target")
-	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]string{
-		"grant_type":    "refresh_token",
-		"client_id":     connector.ClientID,
-		"resource":      connector.Resource,
-		"refresh_token": tokens.RefreshToken,
-	}).WantsFlat(t, http.StatusBadRequest, "invalid_request", "invalid_client")
-	for name, wrong := range misspellings(tokens.RefreshToken) {
-		t.Run("misspelled: "+name, func(t *testing.T) {
-			connector.Refresh(t, wrong).WantsFlat(t, http.StatusBadRequest, "invalid_grant", "invalid_request")
-		})
-	}
-	connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 }
 
 func TestConnectorExchange_OAuth2Library(t *testing.T) {

@@ -103,18 +103,9 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 func signedOutPages(i *inspector, p *harness.Product, to linked) {
 	i.t.Helper()
 	for _, page := range []string{
-		p.AppURL + "/login",
-		p.AppURL + "/login?password-set=1",
-		p.AppURL + "/login/forgotten",
-		p.AppURL + "/login/forgotten?requested=1",
-		to.reset,
-		p.AppURL + "/login/reset",
-		to.invitation,
-		p.AppURL + "/invitation",
-		to.emailOld,
-		to.emailNew,
-		p.AppURL + "/nothing",
-		p.AppURL + "/settings/user/name",
+		p.AppURL + "/login", p.AppURL + "/login?password-set=1", p.AppURL + "/login/forgotten",
+		p.AppURL + "/login/forgotten?requested=1", to.reset, p.AppURL + "/login/reset", to.invitation,
+		p.AppURL + "/invitation", to.emailOld, to.emailNew, p.AppURL + "/nothing", p.AppURL + "/settings/user/name",
 		p.AppURL + "/oauth/authorize?client_id=x",
 	} {
 		i.at(page)
@@ -181,31 +172,14 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	i.t.Helper()
 	here := "?tenant=" + ws.Workspace.ID
 	for _, page := range []string{
-		"/settings/user",
-		"/settings/user/email",
-		"/settings/user/delete",
-		"/settings/members" + here,
-		"/settings/members/invite" + here,
-		"/settings/members/member" + here + "&id=" + user.ID,
-		"/settings/members/member" + here + "&id=" + ws.Owner.ID,
-		"/settings/developers" + here,
-		"/settings/developers/new" + here,
-		"/settings/applications" + here,
-		"/settings/applications/new" + here,
-		"/settings/webhooks" + here,
-		"/settings/webhooks/new" + here,
-		"/settings/developers?tenant=x",
-		"/settings/connectors" + here,
-		"/settings/connectors/log" + here,
-		"/settings/apps",
-		"/settings/connect",
-		"/settings/security",
-		"/settings/security/password",
-		"/settings/security/authenticator",
-		"/settings/passkeys",
-		"/settings/provider",
-		"/settings/audit" + here,
-		"/login/again",
+		"/settings/user", "/settings/user/email", "/settings/user/delete", "/settings/members" + here,
+		"/settings/members/invite" + here, "/settings/members/member" + here + "&id=" + user.ID,
+		"/settings/members/member" + here + "&id=" + ws.Owner.ID, "/settings/developers" + here,
+		"/settings/developers/new" + here, "/settings/applications" + here, "/settings/applications/new" + here,
+		"/settings/webhooks" + here, "/settings/webhooks/new" + here, "/settings/developers?tenant=x",
+		"/settings/connectors" + here, "/settings/connectors/log" + here, "/settings/apps", "/settings/connect",
+		"/settings/security", "/settings/security/password", "/settings/security/authenticator", "/settings/passkeys",
+		"/settings/provider", "/settings/audit" + here, "/login/again",
 	} {
 		i.at(p.AppURL + page)
 	}

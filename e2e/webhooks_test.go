@@ -37,30 +37,13 @@ func TestWebhooks_Addresses(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	for _, address := range []string{
-		"http://hooks.example.invalid/",
-		"https://user:password@hooks.example.invalid/",
-		"https://hooks.example.invalid/#part",
-		"https://hooks/",
-		"https://localhost/",
-		"https://LOCALHOST.:8443/",
-		"https://api.localhost/",
-		"https://ip6-localhost/",
-		"https://127.0.0.1/",
-		"https://127.1/",
-		"https://2130706433/",
-		"https://0x7f.1/",
-		"https://017700000001/",
-		"https://%31%32%37.0.0.1/",
-		"https://１２７.0.0.1/",
-		"https://[::1]/",
-		"https://[::ffff:7f00:1]/",
-		"https://[64:ff9b::127.0.0.1]/",
-		"https://0.0.0.0/",
-		"https://10.0.0.1/",
-		"https://192.168.1.1/",
-		"https://169.254.169.254/latest/meta-data",
-		"https://[fe80::1]/",
-		"https://[fd00::1]/",
+		"http://hooks.example.invalid/", "https://user:password@hooks.example.invalid/",
+		"https://hooks.example.invalid/#part", "https://hooks/", "https://localhost/", "https://LOCALHOST.:8443/",
+		"https://api.localhost/", "https://ip6-localhost/", "https://127.0.0.1/", "https://127.1/",
+		"https://2130706433/", "https://0x7f.1/", "https://017700000001/", "https://%31%32%37.0.0.1/",
+		"https://１２７.0.0.1/", "https://[::1]/", "https://[::ffff:7f00:1]/", "https://[64:ff9b::127.0.0.1]/",
+		"https://0.0.0.0/", "https://10.0.0.1/", "https://192.168.1.1/", "https://169.254.169.254/latest/meta-data",
+		"https://[fe80::1]/", "https://[fd00::1]/",
 	} {
 		if address == "https://ip6-localhost/" && !strings.Contains(names(), "ip6-localhost") {
 			continue

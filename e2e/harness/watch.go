@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +19,8 @@ import (
 )
 
 // A watch records the secrets in all traffic. It fails the test if a response of the API does not match the OpenAPI
-// description. Pages, which have the app's host, are not checked. It records the 5xx responses of both, and a failed
-// test prints their causes.
+// description. Pages, which have the app's host, are not checked. It records the 5xx responses of both. A failed test
+// prints their causes, what the services logged of its last request, and the command that repeats it.
 type watch struct {
 	t       testing.TB
 	secrets *Secrets
@@ -31,6 +32,7 @@ type watch struct {
 
 	mu     sync.Mutex
 	faults []string // request ids of the last 5xx responses
+	last   string   // request id of the last response
 }
 
 func watched(t testing.TB, s *stack.Stack, secrets *Secrets, next http.RoundTripper) http.RoundTripper {
@@ -44,7 +46,7 @@ func watched(t testing.TB, s *stack.Stack, secrets *Secrets, next http.RoundTrip
 	w := &watch{t: t, secrets: secrets, api: api, app: app, record: recordOf(s), checker: checker, next: next}
 	t.Cleanup(func() {
 		if t.Failed() {
-			w.printFaults(s)
+			w.explain(s)
 		}
 	})
 	return w
@@ -71,7 +73,7 @@ func (w *watch) RoundTrip(request *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	w.record.noteFault(response, answer)
-	w.keepFault(response)
+	w.keep(response)
 	if request.URL.Host != w.api {
 		return response, nil
 	}
@@ -162,26 +164,28 @@ func (r *record) unexplained(logs []byte) (complaints []string) {
 // mostFaults is the number of 5xx responses whose causes a failed test prints.
 const mostFaults = 10
 
-// keepFault keeps the request id of a 5xx response, for printFaults.
-func (w *watch) keepFault(response *http.Response) {
-	id := response.Header.Get(web.RequestIDHeader)
-	if response.StatusCode < http.StatusInternalServerError || id == "" {
-		return
-	}
+// keep keeps the request id of a response, for explain.
+func (w *watch) keep(response *http.Response) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	id := response.Header.Get(web.RequestIDHeader)
+	if w.last = id; response.StatusCode < http.StatusInternalServerError || id == "" {
+		return
+	}
 	if w.faults = append(w.faults, id); len(w.faults) > mostFaults {
 		w.faults = w.faults[1:]
 	}
 }
 
-// printFaults adds the warnings and errors that the services logged for the responses to the output of the test.
-func (w *watch) printFaults(s *stack.Stack) {
+// explain adds to the output of the test the command that repeats it, the warnings and errors that the services logged
+// for the 5xx responses, and everything that they logged for the last one.
+func (w *watch) explain(s *stack.Stack) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.faults) == 0 {
-		return
+	if folder, err := os.Getwd(); err == nil {
+		top, _, _ := strings.Cut(w.t.Name(), "/")
+		w.t.Logf("to repeat it: cd %s && go test -count=1 -run '^%s$' .", folder, top)
 	}
 	logs, err := ReadLogs(s.LogDir())
 	if err != nil {
@@ -189,8 +193,8 @@ func (w *watch) printFaults(s *stack.Stack) {
 	}
 	for line := range bytes.Lines(logs) {
 		var entry logEntry
-		if json.Unmarshal(line, &entry) != nil || entry.Level == "INFO" ||
-			!slices.Contains(w.faults, entry.RequestID) {
+		if json.Unmarshal(line, &entry) != nil || entry.RequestID == "" || entry.RequestID != w.last &&
+			(entry.Level == "INFO" || !slices.Contains(w.faults, entry.RequestID)) {
 			continue
 		}
 		if w.record.hasSecret(line) {
