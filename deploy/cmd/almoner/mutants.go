@@ -22,8 +22,8 @@ import (
 const patience = "20"
 
 // mutants changes the code of a package in one place at a time, runs its tests each time, and lists the changes that no
-// test fails for. It adds their number to EVIDENCE.md. folder is the package's, in the repository. testFolders, separated
-// by commas, are further packages of the module whose tests run.
+// test fails for. It adds their number to EVIDENCE.md. folder is the package's, in the repository. testFolders,
+// separated by commas, are further packages of the module whose tests run.
 func mutants(ctx context.Context, root, folder, testFolders string) error {
 	folder = filepath.Clean(folder)
 	modules := slices.DeleteFunc(workspace(), func(module string) bool {
