@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -56,7 +57,7 @@ func (o *operator) program(name string) string {
 	return ""
 }
 
-// contents returns the size and the time of each file of a folder, without the archive of the WAL.
+// contents returns the size, the time and the inode of each file of a folder, without the archive of the WAL.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -69,7 +70,8 @@ func contents(t *testing.T, dir string) string {
 		}
 		info, err := entry.Info()
 		if err == nil && entry.Type().IsRegular() {
-			_, err = fmt.Fprintln(&all, path, info.Size(), info.ModTime())
+			// A copy has the same size and time.
+			_, err = fmt.Fprintln(&all, path, info.Size(), info.ModTime(), info.Sys().(*syscall.Stat_t).Ino)
 		}
 		return err
 	}))

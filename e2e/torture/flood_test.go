@@ -37,7 +37,7 @@ const (
 // its memory limit.
 func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	onlyLong(t, "flood", "it is a measurement; TestServe_EndsSlowRequests of shared/net/web and "+
-		"TestRefresh_UnknownTokenRevokesNothing of e2e have its rules")
+		"grant.TestG3_SupersededTokenRevokesGrantAndForgedDoesNot have its rules")
 	seconds, slowConnections := harness.Rounds(5, 300), harness.Rounds(500, 2_000)
 	lasts := time.Duration(seconds) * time.Second // slow connections are cut off after 15 s
 	running := harness.Private(t, harness.Options{})

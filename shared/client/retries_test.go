@@ -99,10 +99,19 @@ func inMemory(t *testing.T, serve http.HandlerFunc, options ...client.Option) *c
 	t.Helper()
 	direct := &http.Client{Transport: roundTrip(func(r *http.Request) (answer *http.Response, err error) {
 		defer func() {
-			if recover() != nil {
+			switch cause := recover(); cause {
+			case nil:
+			case http.ErrAbortHandler:
 				err = http.ErrServerClosed
+			default:
+				panic(cause)
 			}
 		}()
+		if r.Body != nil {
+			if sent, err := io.ReadAll(r.Body); err != nil || int64(len(sent)) != r.ContentLength {
+				t.Errorf("%d bytes of a body of %d: %v", len(sent), r.ContentLength, err)
+			}
+		}
 		recorder := httptest.NewRecorder()
 		serve(recorder, r)
 		return recorder.Result(), nil

@@ -137,7 +137,7 @@ func endings() map[string]ending {
 
 func ways() map[string]way {
 	return map[string]way{
-		"signed in": {takes: func(a *arrival, request string) {
+		"signed in": {errors: true, takes: func(a *arrival, request string) {
 			a.open("/login")
 			a.password(a.who)
 			a.sees("h2", "Workspaces")

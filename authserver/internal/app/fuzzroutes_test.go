@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"flag"
 	"net/http"
 	"slices"
 	"strings"
@@ -47,7 +46,6 @@ func fuzzedMethods() []string {
 // Requests of strangers and of signed-in users to every route must not cause a server error, must get errors in the
 // shape of their route, and must not reveal a secret in the response or the log.
 func FuzzRoutes(f *testing.F) {
-	onlyWhenFuzzing(f)
 	for _, seed := range routeSeeds() {
 		path, method := slices.Index(paths(), seed.path), slices.Index(fuzzedMethods(), seed.method)
 		if path < 0 || method < 0 {
@@ -66,14 +64,6 @@ func FuzzRoutes(f *testing.F) {
 			body:    body,
 		})
 	})
-}
-
-// onlyWhenFuzzing skips a fuzz test whose seeds a test with their statuses sends too.
-func onlyWhenFuzzing(f *testing.F) {
-	f.Helper()
-	if flag.Lookup("test.fuzz").Value.String() == "" {
-		f.Skip("run with -fuzz: its seeds are those of the test SeedsGetTheirStatus")
-	}
 }
 
 func TestFuzzRoutes_SeedsGetTheirStatus(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/descope/virtualwebauthn"
 
@@ -81,10 +82,11 @@ func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()
+	before := read[time.Time](s, "select now()")
 	asked := s.options(b, "/login/passkey/options")
 	challenge := []byte(s.challengeOf(asked))
 	s.rows(1, "ceremonies", `secret_hash = sha256($1)
-		and expires_at between now() + interval '4 minutes' and now() + interval '5 minutes'`, challenge)
+		and expires_at between $2 + interval '5 minutes' and now() + interval '5 minutes'`, challenge, before)
 	s.fixture.Exec(`update account.ceremonies set expires_at = expires_at - interval '5 minutes'
 		where secret_hash = sha256($1)`, challenge)
 	s.wants("late", present(b, d.signed(asked)), 400)

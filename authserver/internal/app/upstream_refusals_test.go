@@ -175,7 +175,8 @@ func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 		all.Go(func() { down("hanging", s.browser().Get(from)) })
 	}
 	all.Wait()
-	if n := p.requests("/.well-known/openid-configuration") - asked; n >= 3 { // one, unless a request was delayed
+	// One, or two if a request was delayed until the first had failed.
+	if n := p.requests("/.well-known/openid-configuration") - asked; n < 1 || n > 2 {
 		t.Errorf("%d requests to a provider that hangs, want one for all within %s", n, oidc.RequestTimeout)
 	}
 	s.wants("the sign-in page", s.browser().Get("/login"), 200)

@@ -45,6 +45,12 @@ func mutants(ctx context.Context, root, folder, testFolders string) error {
 	}
 	copied := filepath.Join(".almoner", "mutants")
 	tested := append(strings.FieldsFunc(testFolders, func(r rune) bool { return r == ',' }), folder)
+	for _, one := range tested {
+		found, _ := filepath.Glob(filepath.Join(root, one, "*_test.go"))
+		if len(found) == 0 || !strings.HasPrefix(one, module+"/") {
+			return fmt.Errorf("%s is no folder of %s with tests", one, module)
+		}
+	}
 	if err := copyModule(ctx, root, module, tested, filepath.Join(root, copied)); err != nil {
 		return err
 	}
@@ -124,6 +130,13 @@ func (t *testRun) mutateLua(ctx context.Context, module, within string, env ...s
 	if err != nil || len(files) == 0 {
 		return "", err
 	}
+	test := func() error {
+		return t.command(ctx, module, env, io.Discard, "go", "test", "-count=1", "-failfast",
+			"-timeout="+luaTestsWithin, "./...").Run()
+	}
+	if err := test(); err != nil {
+		return "", fmt.Errorf("the tests fail before a script is changed: %w", err)
+	}
 	killed, lived := 0, 0
 	for _, file := range files {
 		original, err := os.ReadFile(file)
@@ -137,8 +150,7 @@ func (t *testRun) mutateLua(ctx context.Context, module, within string, env ...s
 				if err := os.WriteFile(file, []byte(strings.Join(mutant, "\n")), 0o600); err != nil {
 					return "", err
 				}
-				arguments := []string{"test", "-failfast", "-timeout=" + luaTestsWithin, "./..."}
-				switch err := t.command(ctx, module, env, io.Discard, "go", arguments...).Run(); {
+				switch err := test(); {
 				case ctx.Err() != nil:
 					return "", ctx.Err()
 				case err != nil:

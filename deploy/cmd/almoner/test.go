@@ -132,12 +132,14 @@ func (t *testRun) sideBySide(ctx context.Context, lanes ...lane) {
 	t.say("the steps run side by side; the output of each follows when it ends")
 	var ends sync.WaitGroup
 	var ended sync.Mutex
+	quiet := *t
+	quiet.failed = nil
 	for _, steps := range lanes {
 		ends.Go(func() {
 			for _, step := range steps {
 				var out bytes.Buffer
-				own := *t
-				own.out, own.failed = &out, nil
+				own := quiet
+				own.out = &out
 				step(ctx, &own)
 				ended.Lock()
 				_, _ = out.WriteTo(t.out)
@@ -379,7 +381,7 @@ func (t *testRun) command(
 }
 
 // packages returns the packages of the modules in go.work except e2e, those first whose tests take longest. concurrent
-// are those with quick tests that share memory between goroutines, if race. `make torture PART=detector` tests all
+// are those that share memory between goroutines and have quick tests or isRaced, if race. `make torture PART=detector` tests all
 // packages with the race detector.
 func (t *testRun) packages(ctx context.Context, race bool) (plain, concurrent []string, err error) {
 	var out bytes.Buffer
@@ -392,7 +394,8 @@ func (t *testRun) packages(ctx context.Context, race bool) (plain, concurrent []
 	}
 	for line := range strings.Lines(out.String()) {
 		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if race && sharesMemory(strings.Fields(imports)) && !isTool(path) && rank(path) == quick {
+		takesLong := rank(path) != quick && !isRaced(path)
+		if race && sharesMemory(strings.Fields(imports)) && !isTool(path) && !takesLong {
 			concurrent = append(concurrent, path)
 		} else {
 			plain = append(plain, path)
@@ -424,6 +427,11 @@ func rank(path string) int {
 		return quick
 	}
 	return i
+}
+
+// isRaced reports whether a package is tested with the race detector although its tests take long.
+func isRaced(path string) bool {
+	return strings.HasSuffix(path, "/oauth/grant") || strings.HasSuffix(path, "/signin/session")
 }
 
 // isTool reports whether a package is not part of the services.

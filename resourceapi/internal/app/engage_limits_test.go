@@ -31,7 +31,7 @@ func (s *service) flood(f formRecord, address string, n int) map[int]int {
 }
 
 func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
-	s := newService(t)
+	s := ownService(t) // not parallel: it needs its requests within a minute
 	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	keyed := header{"X-Forwarded-For": "198.51.100.7", "Idempotency-Key": "first"}
@@ -63,7 +63,7 @@ func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 
 // A caller with IPv6 has a whole /64, which counts as one address.
 func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
-	s := newService(t)
+	s := ownService(t) // not parallel: it needs its requests within a minute
 	_, f := s.form()
 	if counts := s.flood(f, "2001:db8:1:2::1", 60); counts[400] != 60 {
 		t.Fatalf("%v", counts)

@@ -212,7 +212,7 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	all := of("create table one (x int)", "drop index concurrently if exists one_x", "create table three (x int)")
 	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
 		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
-	all.TryFor = await.Long
+	all.TryFor = time.Second // less than the transaction lasts
 	observer, err := pgx.Connect(t.Context(), url)
 	must(t, err)
 	t.Cleanup(func() { _ = observer.Close(context.Background()) })
@@ -227,7 +227,8 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	await.True(t, "the index waits for longer than a migration that requests wait for", func() (waits bool) {
 		must(t, observer.QueryRow(t.Context(), `select coalesce(max(clock_timestamp() - query_start), '0') > $1
 			from pg_stat_activity where datname = current_database() and query ilike '%index concurrently%'
-			and wait_event_type = 'Lock' and pid <> pg_backend_pid()`, 2*briefLockTimeout).Scan(&waits))
+			and wait_event_type = 'Lock' and pid <> pg_backend_pid()`,
+			2*max(briefLockTimeout, all.TryFor)).Scan(&waits))
 		return waits
 	})
 	must(t, writer.Rollback(t.Context()))

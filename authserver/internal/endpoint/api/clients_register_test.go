@@ -29,8 +29,9 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	if !credential.ClientSecret.Matches(secret) || !strings.HasPrefix(secret, "alm_cs_") {
 		t.Error("the secret does not have the format of a client secret")
 	}
-	if _, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt")); err != nil {
-		t.Error(err)
+	at, err := time.Parse(time.RFC3339Nano, answer.Text("createdAt"))
+	if err != nil || time.Since(at).Abs() > time.Hour {
+		t.Errorf("createdAt: %s, %v", at, err)
 	}
 	b.WantsHeader("registration", answer, "Location", b.base+clients+"/"+id)
 	b.wantEvents(1, audit.ClientRegistered, "client:"+id)

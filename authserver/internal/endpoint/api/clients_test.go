@@ -120,13 +120,13 @@ func TestClients_UnknownClientIs404(t *testing.T) {
 	b := newTestEnv(t)
 	_, other := b.elsewhere(false)
 	_, foreign := b.elsewhere(true)
-	deleted := b.registered(confidential(nil)).Text("clientId")
+	deleted, service := b.registered(confidential(nil)).Text("clientId"), b.Service().ID.String()
 	b.send("DELETE", clients+"/"+deleted, "")
 	for what, id := range map[string]string{
 		"unknown":                       uuid.NewString(),
 		"no UUID":                       "app",
 		"of another workspace":          other,
-		"a service":                     b.Service().ID.String(),
+		"a service":                     service,
 		"deleted":                       deleted,
 		"another workspace's connector": foreign,
 	} {
@@ -134,8 +134,8 @@ func TestClients_UnknownClientIs404(t *testing.T) {
 			b.Wants(what+" "+method, b.send(method, clients+"/"+id+path, ""), 404, "not_found")
 		}
 	}
-	b.WantsRows("others deleted", 0, `account.oauth_clients where deleted_at is not null and id::text in ($1, $2)`,
-		other, foreign)
+	b.WantsRows("others deleted", 0, `account.oauth_clients where deleted_at is not null and id::text in ($1, $2, $3)`,
+		other, foreign, service)
 }
 
 func TestDelete_RevokesGrants(t *testing.T) {

@@ -36,11 +36,12 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 		"enabled = false":                     "The module Programmes is off in this workspace",
 		"enabled = true, provisioned = false": "The module Programmes is not set up in this workspace yet",
 	} {
-		site.Fixture.Exec(`update account.tenant_modules set ` + state + ` where module = 'programmes'`)
+		site.Fixture.Exec(`update account.tenant_modules set `+state+` where module = 'programmes' and tenant_id = $1`,
+			site.Fixture.WorkspaceID)
 		browser.Get(connect).As(state).Says(want).Lacks("See programmes")
 	}
 	site.Fixture.Exec(`update account.tenant_modules set enabled = true, provisioned = true
-		where module = 'programmes'`)
+		where module = 'programmes' and tenant_id = $1`, site.Fixture.WorkspaceID)
 	const connectors = `href="/settings/connectors?tenant=`
 	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)).Get(connect)
 	if !strings.Contains(manager.Body, "Change this in <a "+connectors) ||

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -35,6 +36,26 @@ func TestSteps_WaitAsConfigured(t *testing.T) {
 	}
 }
 
+func TestSteps_WaitLongerWithSetting(t *testing.T) {
+	t.Parallel()
+	l := newStoreTest(t)
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	release, err := l.TakeAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(1500*time.Millisecond, release) // later than a second, the limit without the setting
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
+
+	unlock, unlocked := l.hold(l.grant.ID), make(chan struct{})
+	time.AfterFunc(800*time.Millisecond, func() { // later than 400 ms
+		defer close(unlocked)
+		unlock()
+	})
+	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(3)))
+	<-unlocked
+}
+
 // An operator's command waits longer for a connection than requests do.
 func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 	t.Parallel()
@@ -56,8 +77,12 @@ func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 	const limit = 20 * time.Millisecond
 	l.SetLimit(limit)
 	for what, request := range operations {
+		began := time.Now()
 		if err := request(); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("a request that %s: %v", what, err)
+		}
+		if took := time.Since(began); took >= postgres.CommandTime {
+			t.Errorf("a request that %s waited as long as a command: %s", what, took)
 		}
 	}
 	l.ServeCommands()

@@ -316,7 +316,7 @@ func TestEventStatements_ReadNoMoreForBacklog(t *testing.T) {
 	for _, session := range sessions {
 		for _, statement := range eventStatements {
 			less, more := blocks(t, session, statement, few), blocks(t, session, statement, many)
-			if more > 2*less+100 {
+			if more > less+less/2+20 {
 				t.Errorf("%s: %d blocks for 8,000 events, %d for 2,000", statement, more, less)
 			}
 		}
@@ -345,13 +345,13 @@ func TestEventStatements_IdleWorkspaceReadsNoBacklog(t *testing.T) {
 			}
 		}
 		for range 3 {
-			w.Exec(addEvents, crowded, "programme.created", 3000)
-			w.Exec("select account.number_events($1, 1500)", crowded)
+			w.Exec(addEvents, crowded, "programme.created", 6000)
+			w.Exec("select account.number_events($1, 3000)", crowded)
 		}
 		for _, session := range sessions {
 			for _, statement := range eventStatements {
 				w.Exec(addEvents, idle, "programme.created", 1)
-				if n := blocks(t, session, statement, idle); n > 500 {
+				if n := blocks(t, session, statement, idle); n > 200 {
 					t.Errorf("%s: %d blocks in a workspace without a backlog", statement, n)
 				}
 			}

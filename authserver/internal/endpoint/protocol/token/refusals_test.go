@@ -259,6 +259,9 @@ func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 func TestToken_SecretsAreNotLogged(t *testing.T) {
 	b := ownTestEnv(t)
 	held := b.connected()
+	for range 2 {
+		b.FormWith(path, []string{"Idempotency-Key", someKey}, b.refreshForm(held.Refresh)...)
+	}
 	_, code := b.Consent(b.app, b.user)
 	restore := b.CutPostgres()
 	b.exchangeCode(code)
