@@ -133,7 +133,6 @@ func TestIntrospect_DescribesNarrowedGrantAsItIsNow(t *testing.T) {
 	b.inactive("no platform is allowed", held.Access)
 	answer := b.refresh(held.Refresh)
 	b.Wants("no platform is allowed", answer, 400, "invalid_grant")
-	const words = "The workspace's connector policy ended this connection on "
 	b.Contains("no platform is allowed", answer.Text("error_description"),
 		"The workspace's connector policy ended this connection on ")
 }
