@@ -37,7 +37,7 @@ const (
 // A year is a simulated year. Its day is in the past, until the last one, which is today.
 //
 // The long form (make torture PART=year) has a year of 60 million grants at 1:1000, and watches the size of the tables.
-// The short form has ten grants on every second day of 220, and counts their records.
+// The short form has ten grants on every fifth day of 220, and counts their records.
 type year struct {
 	*fixture.Fixture
 	t       *testing.T
@@ -56,7 +56,7 @@ type year struct {
 
 func newYear(t *testing.T) *year {
 	t.Helper()
-	y := &year{Fixture: fixture.New(t), t: t, days: flatFrom + 35, every: 2, daily: 10}
+	y := &year{Fixture: fixture.New(t), t: t, days: flatFrom + 35, every: 5, daily: 10}
 	if os.Getenv("ALMONER_LONG") != "" {
 		y.long, y.days, y.every, y.daily = true, 365, 1, 60_000/365+1
 	}

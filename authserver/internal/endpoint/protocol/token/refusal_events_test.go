@@ -49,7 +49,7 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 			"The user disconnected this application on ",
 			`account.grants set state = 'revoked', revoked_at = now(), revoke_reason = 'disconnected_by_user'`,
 		},
-		{"client_deleted", "", `account.oauth_clients set deleted_at = now()`},
+		{"client_deleted", "The client is unknown", `account.oauth_clients set deleted_at = now()`},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			b := newTestEnv(t)
