@@ -351,7 +351,7 @@ func TestEventStatements_IdleWorkspaceReadsNoBacklog(t *testing.T) {
 		for _, session := range sessions {
 			for _, statement := range eventStatements {
 				w.Exec(addEvents, idle, "programme.created", 1)
-				if n := blocks(t, session, statement, idle); n > 200 {
+				if n := blocks(t, session, statement, idle); n > 300 {
 					t.Errorf("%s: %d blocks in a workspace without a backlog", statement, n)
 				}
 			}
