@@ -31,6 +31,7 @@ func TestDecode_AcceptsGoodBodies(t *testing.T) {
 	for _, c := range []struct{ contentType, body string }{
 		{asJSON, `{"client_id":"a","code":"b"}`},
 		{asJSON + "; charset=utf-8", ` {"code":"b","extra":{"client_id":1},"client_id":"a"} `},
+		{"APPLICATION/JSON", `{"client_id":"a","code":"b"}`},
 		{asForm, "client_id=a&code=b"},
 		{asForm + ";charset=UTF-8", "code=%62&client_id=a&surplus=1"},
 	} {
@@ -45,6 +46,8 @@ func TestDecode_RefusesBadBodies(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ contentType, body string }{
 		{"", "client_id=a"}, {"text/plain", "client_id=a"}, {"multipart/form-data; boundary=x", "--x--"},
+		{"text/json", `{"client_id":"a"}`}, {"application/jsonp", `{"client_id":"a"}`},
+		{asJSON + ", text/plain", `{"client_id":"a"}`}, {asForm + "-not", "client_id=a"},
 		{asJSON, ""}, {asJSON, "[]"}, {asJSON, `"a"`}, {asJSON, "null"}, {asJSON, "client_id=a"},
 		{asJSON, `{"client_id":"a"`}, {asJSON, `{"client_id":"a"}{}`}, {asJSON, `{"client_id":"a"} x`},
 		{asJSON, `{"client_id":"a","client_id":"a"}`}, {asJSON, `{"x":1,"x":2}`},
