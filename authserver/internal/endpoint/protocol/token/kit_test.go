@@ -113,6 +113,14 @@ func (b *testEnv) linkCode(code credential.Secret, changes ...string) apitest.An
 	}, changes)...)
 }
 
+// linkWith is linkCode with headers.
+func (b *testEnv) linkWith(code credential.Secret, headers ...string) apitest.Answer {
+	b.t.Helper()
+	body := `{"client_id":"` + b.linked.ID.String() + `","client_secret":"` + b.secret.Reveal() + `","code":"` +
+		code.Reveal() + `","redirect_uri":"` + fixture.Callback + `"}`
+	return b.Send("POST", path, body, append([]string{"Content-Type", "application/json"}, headers...)...)
+}
+
 func changed(pairs, changes []string) []string {
 	values := map[string]string{}
 	for _, list := range [][]string{pairs, changes} {

@@ -66,6 +66,8 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{"client_credentials", b.exchange("grant_type", "client_credentials"), "unsupported_grant_type"},
 		{"password in JSON", b.link("grant_type", "password"), "unsupported_grant_type"},
 		{"two grant types", b.exchange("grant_type", "authorization_code refresh_token"), "unsupported_grant_type"},
+		{"upper case", b.exchange("grant_type", "AUTHORIZATION_CODE"), "unsupported_grant_type"},
+		{"capitals in JSON", b.link("grant_type", "Authorization_Code"), "unsupported_grant_type"},
 		{"refresh in JSON", b.link("grant_type", "refresh_token", "refresh_token", "x"), "unauthorized_client"},
 		{"refresh in JSON without a token", b.link("grant_type", "refresh_token"), "unauthorized_client"},
 		{"a service", b.link("client_id", service, "client_secret", secret), "unauthorized_client"},
@@ -134,6 +136,8 @@ func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 		long := b.Send(http.MethodPost, path, "client_id="+strings.Repeat("x", 64<<10), "Content-Type", contentType)
 		b.Wants("more than 64 KiB of "+contentType, long, 413, "invalid_request")
 	}
+	long := b.link("code", "alm_ac_word", "padding", strings.Repeat("x", 63<<10))
+	b.Wants("63 KiB are read", long, 400, "invalid_grant")
 	b.given("the code after the refused requests", b.linkCode(code))
 }
 
@@ -190,6 +194,14 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 	b.Wants("Basic from a connector", basic, 400, "invalid_request")
 	bearer := b.FormWith(path, apitest.Bearer("word"), b.refreshForm("x")...)
 	b.Wants("a bearer from a connector", bearer, 400, "invalid_request")
+	_, code = b.Consent(b.linked, b.user)
+	for what, header := range map[string][]string{
+		"Basic": apitest.Basic(b.linked.ID.String(), b.secret), "a bearer": apitest.Bearer("word"),
+		"unreadable": {"Authorization", "Basic !"},
+	} {
+		b.Wants(what+" with JSON", b.linkWith(code, header...), 400, "invalid_request")
+	}
+	b.given("the code in JSON afterwards", b.linkCode(code))
 }
 
 // The right secret of a JSON client, in a way that it is not registered for, is refused with words that name its way.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
-	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
@@ -61,11 +60,7 @@ func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
 func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.Consent(b.linked, b.user)
-	send := func() apitest.Answer {
-		body := `{"client_id":"` + b.linked.ID.String() + `","client_secret":"` + b.secret.Reveal() + `","code":"` +
-			code.Reveal() + `","redirect_uri":"` + fixture.Callback + `"}`
-		return b.Send("POST", path, body, "Content-Type", "application/json", "Idempotency-Key", someKey)
-	}
+	send := func() apitest.Answer { return b.linkWith(code, "Idempotency-Key", someKey) }
 	first := send()
 	b.repeated("exchange", first, send())
 	b.Equal("G5: the refresh token", first.Text("refresh_token"), "")
