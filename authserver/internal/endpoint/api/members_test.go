@@ -178,6 +178,27 @@ func TestMembers_EachCallNeedsItsPermission(t *testing.T) {
 	b.Wants("a token with it", b.as(write, "POST", invitations, invitation), 201, "")
 }
 
+// Contract, sections 5 and 7: the user and the credential must both hold what is given.
+func TestMembers_CannotGiveWhatUserOrTokenLacks(t *testing.T) {
+	b := newTestEnv(t)
+	wide := b.Fixture.Token(b.manager, append(slices.Clone(held), perm.ProgrammesWrite)...)
+	narrow := b.Fixture.Token(b.manager, perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers)
+	one := members + "/" + b.Fixture.Member(perm.EngageReadForms).String()
+	for what, c := range map[string]struct {
+		token credential.Secret
+		gives perm.Permission
+	}{"the user lacks it": {wide, perm.ProgrammesWrite}, "the token lacks it": {narrow, perm.ProgrammesRead}} {
+		client := confidential(fields{"requiredPermissions": []perm.Permission{c.gives}})
+		missing := "Missing: " + string(c.gives)
+		b.forbidden(what+": client", missing, b.as(c.token, "POST", clients, client))
+		b.forbidden(what+": invitation", missing, b.as(c.token, "POST", invitations, body(person(), c.gives)))
+		b.forbidden(what+": member", missing, b.as(c.token, "PATCH", one, body("", perm.EngageReadForms, c.gives)))
+	}
+	own := body("", append(slices.Clone(held), perm.ProgrammesWrite)...)
+	b.forbidden("themselves", "Missing: ", b.as(wide, "PATCH", members+"/"+b.manager.String(), own))
+	b.Wants("both hold it", b.as(wide, "PATCH", one, body("", perm.EngageReadForms, perm.ProgrammesRead)), 200, "")
+}
+
 func TestLists_Pages(t *testing.T) {
 	b := newTestEnv(t)
 	everyPage := func(path, member string) (all []string) {
