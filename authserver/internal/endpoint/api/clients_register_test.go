@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -13,7 +15,9 @@ import (
 
 func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	b := newTestEnv(t)
-	answer := b.registered(confidential(fields{"unknownKey": 1}))
+	own := uuid.NewString()
+	answer := b.registered(confidential(fields{"unknownKey": 1, "kind": "service", "clientId": own}))
+	b.WantsHeader("registration", answer, "Cache-Control", "no-store")
 	want := map[string]any{
 		"kind":                    "confidential",
 		"tenantId":                b.Fixture.WorkspaceID.String(),
@@ -26,6 +30,7 @@ func TestRegister_ConfidentialClientIsReturnedWithSecret(t *testing.T) {
 	// And clientId, clientSecret and createdAt.
 	b.Equal("members", len(answer.Object()), len(want)+3)
 	id, secret := answer.Text("clientId"), answer.Text("clientSecret")
+	b.Equal("has the id that was sent", id == own, false)
 	if !credential.ClientSecret.Matches(secret) || !strings.HasPrefix(secret, "alm_cs_") {
 		t.Error("the secret does not have the format of a client secret")
 	}

@@ -143,12 +143,16 @@ func TestDelete_RevokesGrants(t *testing.T) {
 	app := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	remaining := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	held, other := b.Connected(app, b.manager), b.Connected(remaining, b.manager)
+	linked := b.linked(perm.ProgrammesRead)
 	id := app.ID.String()
 	answer := b.send("DELETE", clients+"/"+id, "")
 	if answer.Status != 204 || answer.Body != "" {
 		t.Fatalf("want 204 and no body\n%s", b.Explain(answer))
 	}
 	b.WantsGrant("its grant", held.Grant, grant.Revoked, grant.ClientDeleted)
+	b.WantsGrant("a confidential client's grant before", linked.Grant, grant.Active, "")
+	b.Wants("DELETE", b.send("DELETE", clients+"/"+linked.Grant.ClientID.String(), ""), 204, "")
+	b.WantsGrant("a confidential client's grant", linked.Grant, grant.Revoked, grant.ClientDeleted)
 	b.WantsGrant("another client's grant", other.Grant, grant.Active, "")
 	b.wantEvents(1, audit.ClientDeleted, "client:"+id)
 	b.Wants("refresh after the deletion", b.Refresh(app, held.Refresh), 400, "invalid_client")
@@ -173,6 +177,7 @@ func TestReplaceSecret_OldSecretWorksFor24Hours(t *testing.T) {
 			len(answer.Object()) != len(registered.Object()) {
 			t.Fatalf("%q\n%s", body, b.Explain(answer))
 		}
+		b.WantsHeader("a new secret", answer, "Cache-Control", "no-store")
 		b.works("the new one", id, answer.Text("clientSecret"), true)
 		b.works("the one before it", id, old, true)
 		if older != "" {
@@ -212,8 +217,8 @@ func routes(id string) []struct{ method, path, body string } {
 		{"POST", clients, confidential(nil)},
 		{"GET", clients, ""},
 		{"GET", clients + "/" + id, ""},
-		{"DELETE", clients + "/" + id, ""},
 		{"POST", clients + "/" + id + "/secret", ""},
+		{"DELETE", clients + "/" + id, ""},
 	}
 }
 
@@ -230,6 +235,16 @@ func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 			"FORBIDDEN")
 	}
 	b.Wants("the client afterwards", b.send("GET", clients+"/"+id, ""), 200, "")
+}
+
+func TestClients_EveryRouteAcceptsAccessToken(t *testing.T) {
+	b := newTestEnv(t)
+	access := b.linked(perm.AccountAPIAccess, perm.ProgrammesRead).Access
+	id := b.registered(confidential(nil)).Text("clientId")
+	for i, status := range []int{201, 200, 200, 200, 204} {
+		route := routes(id)[i]
+		b.Wants(route.method+route.path, b.as(access, route.method, route.path, route.body), status, "")
+	}
 }
 
 // The manager is authenticated, and then the query for the clients times out.
