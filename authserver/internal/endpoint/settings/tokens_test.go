@@ -32,25 +32,43 @@ func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
 	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	form := tokenForm(browser.Get(newToken), "  Nightly <b>export</b> ", "7", perm.ProgrammesRead)
-	page := browser.Post(tokens, form)
-	value := tokenPattern.FindString(page.Body)
-	if page.Status != http.StatusOK || !credential.PersonalAccessToken.Matches(value) {
-		t.Fatalf("%d %s", page.Status, page.Text())
+	for i, days := range []string{"7", "30", "90"} {
+		form := tokenForm(browser.Get(newToken), "  Nightly <b>export</b> ", days, perm.ProgrammesRead)
+		page := browser.Post(tokens, form)
+		value := tokenPattern.FindString(page.Body)
+		if page.Status != http.StatusOK || !credential.PersonalAccessToken.Matches(value) {
+			t.Fatalf("%s days: %d %s", days, page.Status, page.Text())
+		}
+		site.CountIs(1, `select count(*) from account.personal_access_tokens
+			where hash = $1 and user_id = $2 and tenant_id = $3
+			and name = 'Nightly <b>export</b>' and permissions = '{programmes:read:programmes}'
+			and expires_at - $4::interval between now() - interval '1 minute' and now()`,
+			credential.Hash(value), ada.ID, site.Fixture.WorkspaceID, days+" days")
+		page.Says("Nightly <b>export</b>").Omits("<b>").Contains(`href="` + browsertest.Issuer + `/v1/docs"`)
+		browser.Post(tokens, form).Says("already created").Omits("alm_pat_")
+		browser.Get(developers).Omits("alm_pat_")
+		site.Rows(i+1, "personal_access_tokens", "")
+		events(site, i+1, ada, audit.TokenCreated)
+		site.Rows(0, "audit_events", `detail::text like '%' || $1 || '%'`, value)
+		if strings.Contains(site.Log.String(), value) {
+			t.Error("the value is in the log")
+		}
 	}
-	site.CountIs(1, `select count(*) from account.personal_access_tokens
-		where hash = $1 and user_id = $2 and tenant_id = $3
-		and name = 'Nightly <b>export</b>' and permissions = '{programmes:read:programmes}'
-		and expires_at between now() + interval '7 days' - interval '1 minute' and now() + interval '7 days'`,
-		credential.Hash(value), ada.ID, site.Fixture.WorkspaceID)
-	page.Says("Nightly <b>export</b>").Omits("<b>").Contains(`href="` + browsertest.Issuer + `/v1/docs"`)
-	browser.Post(tokens, form).Says("already created").Omits("alm_pat_")
-	browser.Get(developers).Omits("alm_pat_")
-	site.Rows(1, "personal_access_tokens", "")
-	events(site, 1, ada, audit.TokenCreated)
-	site.Rows(0, "audit_events", `detail::text like '%' || $1 || '%'`, value)
-	if strings.Contains(site.Log.String(), value) {
-		t.Error("the value is in the log")
+}
+
+func TestNewToken_OffersLifetimesAndHeldPermissions(t *testing.T) {
+	site := shared(t)
+	page := site.SignedIn(developer(site, perm.ProgrammesRead)).Get(newToken)
+	for field, want := range map[string][]string{
+		"days":        {"7", "30", "90"},
+		"permissions": perm.NewSet(perm.ProgrammesRead, perm.AccountAPIAccess).Strings(),
+	} {
+		got := page.All(`form[action="`+tokens+`"] input[name=`+field+`]`, "value")
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: offers %q, want %q", field, got, want)
+		}
 	}
 }
 
@@ -67,6 +85,12 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 		"long name":        {long, "7", read, "Name: Must have at most 100 characters."},
 		"odd name":         {"a\x00b", "7", read, "Must be a single line"},
 		"no such lifetime": {"export", "8", read, "Choose 7, 30 or 90 days"},
+		"one day":          {"export", "1", read, "Choose 7, 30 or 90 days"},
+		"91 days":          {"export", "91", read, "Choose 7, 30 or 90 days"},
+		"a year":           {"export", "365", read, "Choose 7, 30 or 90 days"},
+		"negative":         {"export", "-7", read, "Choose 7, 30 or 90 days"},
+		"a fraction":       {"export", "7.0", read, "Choose 7, 30 or 90 days"},
+		"a space":          {"export", "30 ", read, "Choose 7, 30 or 90 days"},
 		"for ever":         {"export", "", read, "Choose 7, 30 or 90 days"},
 		"no permission":    {"export", "7", nil, "Choose at least one permission"},
 		"not held":         {"export", "7", readAndWrite, "permissions that you have"},
