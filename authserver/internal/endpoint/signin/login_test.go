@@ -17,7 +17,7 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	site := shared(t)
 	ada := site.Member()
 	browser := site.Browser()
-	answer := browser.Get("/login").
+	answer := browser.Get("/login").Selects("input[name=password][type=password]").
 		Send("/login", browsertest.Fields{"email": strings.ToUpper(ada.Email) + " ", "password": browsertest.Password})
 	answer.Wants(http.StatusSeeOther).LeadsTo("/settings/user")
 	cookie := answer.Header.Get("Set-Cookie")
