@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,6 +114,36 @@ func TestApproval_TwiceGivesOneGrantWithLatestCode(t *testing.T) {
 	site.Rows(1, "grants", `state = 'active'`)
 }
 
+func TestApproval_ConcurrentClicksGiveOneGrantAndOneCode(t *testing.T) {
+	site := shared(t)
+	app, page := opened(site)
+	codes := make(chan string, 8)
+	var clicks sync.WaitGroup
+	for range cap(codes) {
+		clicks.Go(func() {
+			if answer := approve(page); answer.Status == http.StatusSeeOther {
+				codes <- callback(t, answer).Get("code")
+			}
+		})
+	}
+	clicks.Wait()
+	close(codes)
+	worked := 0
+	for code := range codes {
+		var refused *grant.Refusal
+		if _, err := redeem(site, app, code, ""); err == nil {
+			worked++
+		} else if !errors.As(err, &refused) {
+			t.Error(err)
+		}
+	}
+	if worked != 1 {
+		t.Errorf("%d codes work", worked)
+	}
+	site.Rows(1, "grants", "")
+	site.Rows(1, "grants", `state = 'active'`)
+}
+
 func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
 	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -147,6 +178,31 @@ func TestApproval_ConnectorCanBeGivenReadOnlyAccess(t *testing.T) {
 		p.As(name).Keeps("/oauth/authorize", "access", "")
 		p.Send("/oauth/authorize", browsertest.Fields{"decision": "approve", "access": "read"}).As(name).
 			Wants(http.StatusBadRequest)
+	}
+}
+
+func TestApproval_IgnoresFieldsThatPageDoesNotHave(t *testing.T) {
+	site := shared(t)
+	ada, eve := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite), site.Member(perm.ProgrammesRead)
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	other := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	page := site.SignedIn(ada).Get(request(connector(assistant), "scope", "programmes:read:programmes"))
+	answer := page.Send("/oauth/authorize", browsertest.Fields{
+		"decision":     "approve",
+		"redirect_uri": "https://evil.example/",
+		"scope":        "programmes:write:programmes",
+		"state":        "x",
+		"client_id":    other.ID.String(),
+		"user":         eve.ID.String(),
+		"permissions":  "programmes:write:programmes",
+	})
+	if to := callback(t, answer); !strings.HasPrefix(answer.Location(), fixture.Callback+"?code=") ||
+		to.Get("state") != state {
+		t.Errorf("a field changed the callback or the state: %q", to.Get("state"))
+	}
+	g := granted(t, site, assistant, answer)
+	if g.Permissions.Scope() != "programmes:read:programmes" || g.UserID != ada.ID || g.ClientID != assistant.ID {
+		t.Errorf("granted: %+v", g)
 	}
 }
 

@@ -141,6 +141,18 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 	browser.Get(request(confidential(app))).Says("90 days").Lacks("Not included")
 }
 
+func TestConsentPage_ConfidentialNamesHostAndRequestedPermissionsAlone(t *testing.T) {
+	site := shared(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.oauth_clients set name = 'Gift Aid export',
+		redirect_uris = '{https://app.canal-lane.example/cb}' where id = $1`, app.ID)
+	app.Redirects = []string{"https://app.canal-lane.example/cb"}
+	site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)).Get(request(confidential(app))).
+		Wants(http.StatusOK, "Gift Aid export", "Riverside Food Bank", "See programmes", "90 days",
+			"app.canal-lane.example").
+		Lacks("Add and change programmes")
+}
+
 func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
@@ -195,12 +207,25 @@ func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 		request(confidential(app)), request(confidential(app)) + "&" + form.Encode(),
 		"/oauth/authorize?" + form.Encode(),
 	} {
-		if page := browser.Do(http.MethodHead, path, "", nil); page.Location() != "" || page.Body != "" {
-			t.Errorf("HEAD: %d to %q", page.Status, page.Location())
+		head := browser.Do(http.MethodHead, path, "", nil)
+		if head.Location() != "" || head.Body != "" {
+			t.Errorf("HEAD: %d to %q", head.Status, head.Location())
 		}
-		browser.Get(path)
+		browser.Get(path).As("as HEAD").Wants(head.Status)
 	}
 	site.Rows(0, "grants", "")
+}
+
+func TestPage_OtherMethodsAreRefused(t *testing.T) {
+	site := shared(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
+	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		page := browser.Do(method, request(confidential(app)), "", nil).As(method).Wants(http.StatusMethodNotAllowed)
+		if allow := page.Header.Get("Allow"); allow != "GET, HEAD, POST" {
+			t.Errorf("%s: Allow: %s", method, allow)
+		}
+	}
 }
 
 func TestConsentPage_RefusalNamesReason(t *testing.T) {
@@ -224,6 +249,8 @@ func TestConsentPage_RefusalNamesReason(t *testing.T) {
 	check("a required permission missing", reader, request(confidential(app)), "Add and change programmes",
 		"administrator")
 	check("nothing left for a connector", writer, request(connector(assistant)), "See programmes",
+		"Add and change programmes")
+	check("nothing left of the scope", reader, request(connector(assistant), "scope", "programmes:write:programmes"),
 		"Add and change programmes")
 	site.Fixture.SetLLM(false)
 	check("connectors switched off", reader, request(connector(assistant)), "switched off", "administrator")
