@@ -118,6 +118,9 @@ func TestAPI_RequiresEnabledAndProvisionedModule(t *testing.T) {
 	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	without := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
+	connector := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	s.Exec("update account.tenant_features set enabled = false where {mine}")
+	_, stranger := s.reader()
 	const set = "update account.tenant_modules set "
 	for _, c := range []struct {
 		set    string
@@ -139,6 +142,10 @@ func TestAPI_RequiresEnabledAndProvisionedModule(t *testing.T) {
 			}
 			a.header(t, "Retry-After", "")
 		}
-		s.get(listPath, as(without, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+		for _, token := range []string{without, stranger, connector} { // who must not learn the module's state
+			for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {
+				s.get(path, as(token, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+			}
+		}
 	}
 }
