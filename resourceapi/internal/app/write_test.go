@@ -91,6 +91,7 @@ func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes","startsOn":"2026-04-01"}`).ID.String()
+	before := s.get(path, h)
 	long := strings.Repeat("é", 201)
 	for _, c := range []struct{ method, path, body, field string }{
 		{"POST", listPath, `{}`, "name"},
@@ -115,6 +116,8 @@ func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
 		{"POST", listPath, `{"name":"x","startsOn":"2026-04-02","endsOn":"2026-04-01"}`, "endsOn"},
 		{"PATCH", path, `{"status":"active"}`, "status"},
 		{"PATCH", path, `{"status":"draft"}`, "status"},
+		{"PATCH", path, `{"name":"y","status":null}`, "status"},
+		{"PATCH", path, `{"name":"y","status":""}`, "status"},
 		{"PATCH", path, `{"name":null}`, "name"},
 		{"PATCH", path, `{"name":" "}`, "name"},
 		{"PATCH", path, `{"endsOn":"2026-03-31"}`, "endsOn"},
@@ -122,6 +125,8 @@ func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
 		{"POST", path + "/transitions", `{}`, "to"},
 		{"POST", path + "/transitions", `{"to":"open"}`, "to"},
 		{"POST", path + "/transitions", `{"to":1}`, "to"},
+		{"POST", path + "/transitions", `{"to":"Active"}`, "to"},
+		{"POST", path + "/transitions", `{"to":null}`, "to"},
 	} {
 		a := s.do(c.method, c.path, h, c.body)
 		var body struct {
@@ -133,12 +138,30 @@ func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want a message on %s only", c.method, c.body, a.Status, a.Body, c.field)
 		}
 	}
+	s.wantsUnchanged(path, h, before, 1)
+}
+
+// wantsUnchanged checks that refused writes left the record as it was before, and n programmes.
+func (s *service) wantsUnchanged(path string, h header, before answer, n int) {
+	s.t.Helper()
+	s.get(path, h).wants(s.t, 200, before.Body).header(s.t, "ETag", before.Header.Get("ETag"))
+	s.wantsRows(n, "resource.programmes", "")
+}
+
+func TestProgrammes_RefusesMalformedDocument(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
+	before := s.get(path, h)
 	for _, body := range []string{
 		"", "null", "[]", `"x"`, "7", `{`, `{"name":"x"`, `{"name":"x"}}`, `{"name":"x"}{"name":"y"}`,
 		`{"name":"x"} rubbish`, `{"name":"x","name":"y"}`, `{"name":"x",}`, `{"name":"` + "\xff" + `"}`, `{name:"x"}`,
 		"\ufeff" + `{"name":"x"}`, `{"name":"x","a":{}`,
 	} {
 		s.do("POST", listPath, h, body).expect(t, 400, "VALIDATION_ERROR", "")
+		s.do("PATCH", path, h, body).expect(t, 400, "VALIDATION_ERROR", "")
+		transition := strings.NewReplacer("name", "to", `"x"`, `"active"`, `"y"`, `"active"`).Replace(body)
+		s.do("POST", path+"/transitions", h, transition).expect(t, 400, "VALIDATION_ERROR", "")
 	}
 	for _, kind := range []string{
 		"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1",
@@ -150,6 +173,7 @@ func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
 	s.do("POST", listPath, typed, `{"name":"x"}`).wants(t, 201)
 	large := `{"name":"x","summary":"` + strings.Repeat("a", 70_000) + `"}`
 	s.do("POST", listPath, h, large).expect(t, 413, "PAYLOAD_TOO_LARGE", "")
+	s.wantsUnchanged(path, h, before, 2)
 }
 
 func TestIfMatch_RefusesChangeOfAnotherVersion(t *testing.T) {
@@ -325,6 +349,7 @@ func TestProgrammes_ReadAndWriteRequireTheirPermissions(t *testing.T) {
 	reader := as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID).json()
 	writer := as(s.PAT(workspaceID, user, perm.ProgrammesWrite).Reveal(), workspaceID).json()
 	path := listPath + "/" + s.create(writer, `{"name":"x"}`).ID.String()
+	before := s.get(path, reader)
 	for _, c := range []struct {
 		method, path string
 		h            header
@@ -337,6 +362,12 @@ func TestProgrammes_ReadAndWriteRequireTheirPermissions(t *testing.T) {
 		{"POST", listPath + "/imports", reader},
 		{"GET", listPath + "/imports/" + uuid.NewString(), reader},
 	} {
-		s.do(c.method, c.path, c.h, `{"to":"active"}`).expect(t, 403, "FORBIDDEN", "")
+		for _, body := range []string{`{"to":"active"}`, `{"name":"y"}`} {
+			s.do(c.method, c.path, c.h, body).expect(t, 403, "FORBIDDEN", "")
+		}
 	}
+	csv := reader.with("Content-Type", "text/csv")
+	s.do("POST", listPath+"/imports", csv, "name\nx\n").expect(t, 403, "FORBIDDEN", "")
+	s.wantsUnchanged(path, reader, before, 1)
+	s.wantsRows(0, "resource.imports", "")
 }
