@@ -283,6 +283,8 @@ func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 	cursor := s.page(h, "?limit=2").Meta.NextCursor
 	filtered := s.page(h, "?limit=2&status=draft").Meta.NextCursor
 	searched := s.page(h, "?limit=2&q=prog").Meta.NextCursor
+	s.Exec("update resource.programmes set summary = 'no draft' where {mine}")
+	named := s.page(h, "?limit=2&q=draft").Meta.NextCursor // with the value of a status
 
 	other, _ := s.reader()
 	s.Member(other, user, perm.ProgrammesRead)
@@ -299,6 +301,8 @@ func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 		"cursor=" + cursor[:len(cursor)-1], "cursor=%20" + cursor, "cursor=" + strings.Repeat("A", 5000), "cursor=MTIz",
 		"cursor=" + foreign, "cursor=" + cursor + "&status=draft", "cursor=" + cursor + "&q=prog", "cursor=" + filtered,
 		"cursor=" + filtered + "&status=active", "cursor=" + searched + "&q=pro", "cursor=" + cursor + "&limit=0",
+		"cursor=" + filtered + "&q=draft", "cursor=" + searched + "&q=prog&status=draft",
+		"cursor=" + searched + "&status=draft", "cursor=" + named + "&status=draft", "cursor=" + filtered + "&q=prog",
 		"Limit=5", "limits=5", "%zz=1", "x=a;b", "x=1&x=2", "=",
 	} {
 		a := s.get(listPath+"?"+query, h)
@@ -309,6 +313,10 @@ func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 		"cursor=" + searched + "&q=prog", "&&", "cursor=" + cursor + "&q=",
 	} {
 		s.get(listPath+"?"+query, h).wants(t, 200)
+	}
+	// The limit is no filter: another page size continues after the cursor's page.
+	if whole, next := s.page(h, ""), s.page(h, "?limit=1&cursor="+cursor); next.Data[0].ID != whole.Data[2].ID {
+		t.Errorf("%s follows the first two of %v", next.Data[0].Name, whole.Data)
 	}
 	// The credential is checked before the parameters.
 	s.get(listPath+"?limit=0", nil).expect(t, 401, "UNAUTHENTICATED", "none")
