@@ -31,8 +31,7 @@ func TestOutage_Postgres(t *testing.T) {
 		s := prepare(t, p)
 		must(t, running.Postgres.Pause())
 		defer running.Postgres.Resume()
-		p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes).
-			WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		wantsListUnavailable(t, p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes))
 		s.wantsTokensUnavailable(t)
 		wantsQuick503(t, func() harness.Answer { return p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes) })
 		wantsQuick503(t, func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) })
@@ -58,7 +57,7 @@ func (s scene) wantsEverythingUnavailable(t *testing.T, p *harness.Product) {
 	for _, answer := range harness.Concurrently(len(tokens), func(i int) harness.Answer {
 		return p.In(s.ws.Workspace, tokens[i]).Get(t, programmes)
 	}) {
-		answer.WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		wantsListUnavailable(t, answer)
 	}
 	wantsUnavailable(t,
 		func() harness.Answer { return p.As(s.ws.Token).Get(t, s.ws.Clients()) },
@@ -97,14 +96,20 @@ func killServices(t *testing.T, p *harness.Product, running *stack.Stack) {
 	s := prepare(t, p)
 	running.Authservers[0].Kill()
 	s.wantsAPI(t, p) // the API verifies tokens without the authorization server
-	s.wantsTokensUnavailable(t)
+	for _, send := range s.tokenRequests(t) {
+		answer := send().WantsRetryAfter(t)
+		if answer.WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable") != byGateway {
+			t.Errorf("not the message of the gateway:\n%s", answer)
+		}
+	}
 	must(t, running.Authservers[0].Restart(t.Context()))
 	s.wantsEverythingAgain(t, p) // sessions, codes, keys and the open page survive
 
 	running.Resourceapi.Kill()
-	answer := p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes)
-	answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
-	answer.WantsRetryAfter(t)
+	answer := p.In(s.ws.Workspace, s.ws.Token).Get(t, programmes).WantsRetryAfter(t)
+	if answer.WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE") != byGateway {
+		t.Errorf("not the message of the gateway:\n%s", answer)
+	}
 	s.connector.Connect(t, s.owner)
 	must(t, running.Resourceapi.Restart(t.Context()))
 	s.wantsAPI(t, p)

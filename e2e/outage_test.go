@@ -44,18 +44,37 @@ func prepare(t *testing.T, p *harness.Product) scene {
 // wantsTokensUnavailable checks that the token endpoint returns 503 for valid requests, and never a client error.
 func (s scene) wantsTokensUnavailable(t *testing.T) {
 	t.Helper()
-	wantsUnavailable(t,
-		func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) },
-		func() harness.Answer { return s.attempt.Post(t, s.attempt.CodeForm(s.code)) },
-		func() harness.Answer { return s.app.Exchange(t, s.app.Body(s.appCode)) })
+	wantsUnavailable(t, s.tokenRequests(t)...)
 }
 
+func (s scene) tokenRequests(t *testing.T) []func() harness.Answer {
+	return []func() harness.Answer{
+		func() harness.Answer { return s.connector.Refresh(t, s.tokens.RefreshToken) },
+		func() harness.Answer { return s.attempt.Post(t, s.attempt.CodeForm(s.code)) },
+		func() harness.Answer { return s.app.Exchange(t, s.app.Body(s.appCode)) },
+	}
+}
+
+// byGateway is the gateway's message when a service is down, or has not responded for 28 s.
+const byGateway = "The service is temporarily unavailable. Try again in a few seconds."
+
 // wantsUnavailable checks the response of routes of authserver while a store does not respond. The requests wait for it
-// at the same time. The gateway would respond after 28 s.
+// at the same time.
 func wantsUnavailable(t *testing.T, sends ...func() harness.Answer) {
 	t.Helper()
 	for _, answer := range harness.Concurrently(len(sends), func(i int) harness.Answer { return sends[i]() }) {
-		answer.WantsRetryAfter(t).WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
+		if answer.WantsRetryAfter(t).
+			WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable") == byGateway {
+			t.Errorf("authserver has not responded:\n%s", answer)
+		}
+	}
+}
+
+// wantsListUnavailable checks the response of resourceapi while Postgres does not respond.
+func wantsListUnavailable(t *testing.T, answer harness.Answer) {
+	t.Helper()
+	if answer.WantsRetryAfter(t).WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE") == byGateway {
+		t.Errorf("resourceapi has not responded:\n%s", answer)
 	}
 }
 
