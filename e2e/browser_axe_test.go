@@ -30,8 +30,8 @@ type inspector struct {
 	Browser
 	t       *testing.T
 	pages   int
-	seen    map[string]bool // templates of authserver
-	axe     []int           // what axe-core has inspected
+	seen    map[string]bool  // templates of authserver
+	axe     map[string][]int // by size of the window: what axe-core has inspected
 	views   []view
 	inspect func(i *inspector, page string, v view)
 }
@@ -95,7 +95,9 @@ func withAxe(i *inspector, page string, v view) {
 	if over := i.Overflow(); over > 0 {
 		i.t.Errorf("%s, %s: %d pixels wider than the screen", page, v.size, over)
 	}
-	report(i.Violations(&i.axe))
+	inspected := i.axe[v.size]
+	report(i.Violations(&inspected))
+	i.axe[v.size] = inspected
 }
 
 // at opens and inspects a page.
