@@ -44,6 +44,7 @@ func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 		"/v1/programmes/programmes;x=1",
 		"/programmes/programmes",
 		"/account/oauth/token",
+		"/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients",
 		"/v1/programmes/projects",
 		"/v1/unknown",
 		"/.well-known/unknown",
@@ -56,11 +57,17 @@ func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 		"/v1/account/tenants/" + p.Demo.Workspaces.Main.ID, "/v1/account/oauth-clients", "/v1/account/oauth/authorize",
 		"/.well-known/oauth-authorization-server/unknown",
 	}
-	for _, path := range module {
-		p.API().Get(t, path).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-	}
-	for _, path := range account {
-		p.API().Get(t, path).WantsFlat(t, http.StatusNotFound, "not_found")
+	for who, api := range callers(p) {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			t.Run(who+" "+method, func(t *testing.T) {
+				for _, path := range module {
+					api.Send(t, method, path, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+				}
+				for _, path := range account {
+					api.Send(t, method, path, "", "").WantsFlat(t, http.StatusNotFound, "not_found")
+				}
+			})
+		}
 	}
 }
 
