@@ -263,7 +263,9 @@ func readyForOutage(t *testing.T, p *harness.Product) (wants503 func(t *testing.
 		for _, answer := range harness.Concurrently(len(operations), func(i int) harness.Answer {
 			return s.send(t, s.caller(operations[i]), operations[i], s.path(operations[i], there))
 		}) {
-			answer.Wants(t, http.StatusServiceUnavailable)
+			if strings.Contains(string(answer.Wants(t, http.StatusServiceUnavailable).Body), byGateway) {
+				t.Errorf("the service has not responded:\n%s", answer)
+			}
 		}
 	}
 }
