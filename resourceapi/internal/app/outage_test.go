@@ -2,7 +2,6 @@ package app
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -67,7 +66,7 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
 	var postgres *wire
-	s := ownService(t, through(t, &postgres), func(c *Config) { c.Connections = 4 })
+	s := ownService(t, through(t, &postgres))
 	workspaceID, h := s.editor()
 	user := s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
@@ -93,11 +92,12 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Run("hanging", func(t *testing.T) {
 		postgres.freeze()
 		defer postgres.thaw()
-		together := maps.Clone(all)
-		for i := range 40 { // more requests than connections, which wait no longer: in turn, they would wait ten times
-			together[strconv.Itoa(i)] = list
+		all.unavailable(t)
+		same := requests{} // which wait no longer: in turn for the connections, they would wait four times as long
+		for i := range 40 {
+			same[strconv.Itoa(i)] = list
 		}
-		together.unavailable(t)
+		same.unavailable(t)
 		// Requests that need no database are served as usual.
 		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
 		s.get(listPath, as("alm_pat_x", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
