@@ -86,7 +86,8 @@ func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 	asked := s.options(b, "/login/passkey/options")
 	challenge := []byte(s.challengeOf(asked))
 	s.rows(1, "ceremonies", `secret_hash = sha256($1)
-		and expires_at between $2::timestamptz + interval '5 minutes' and now() + interval '5 minutes'`, challenge, before)
+		and expires_at between $2::timestamptz + interval '5 minutes' and now() + interval '5 minutes'`,
+		challenge, before)
 	s.fixture.Exec(`update account.ceremonies set expires_at = expires_at - interval '5 minutes'
 		where secret_hash = sha256($1)`, challenge)
 	s.wants("late", present(b, d.signed(asked)), 400)

@@ -381,8 +381,8 @@ func (t *testRun) command(
 }
 
 // packages returns the packages of the modules in go.work except e2e, those first whose tests take longest. concurrent
-// are those that share memory between goroutines and have quick tests or isRaced, if race. `make torture PART=detector` tests all
-// packages with the race detector.
+// are those that share memory between goroutines and have quick tests or isRaced, if race. `make torture
+// PART=detector` tests all packages with the race detector.
 func (t *testRun) packages(ctx context.Context, race bool) (plain, concurrent []string, err error) {
 	var out bytes.Buffer
 	list := t.command(ctx, ".", nil, &out, "go", append([]string{

@@ -194,11 +194,7 @@ func (s *Service) Open(ctx context.Context, g Grant, terms CodeTerms) (credentia
 	if result != OK {
 		return "", ErrAlreadyUsed
 	}
-	state, err := s.store.Open(ctx, g, approval.Number)
-	if err == nil && state != Pending {
-		err = ErrAlreadyUsed
-	}
-	if err != nil {
+	if _, err := s.store.Open(ctx, g, approval.Number); err != nil {
 		if !errors.Is(err, store.ErrUnavailable) { // otherwise the approval may have been stored
 			s.withdraw(ctx, g.ID, approval.Number)
 		}

@@ -111,7 +111,8 @@ select gen_random_uuid(), @tenant, @user, 'user:' || @user, '` + audit.GrantCons
 // Open inserts a pending grant with its audit event and its mail, or binds the pending grant with the same id to a new
 // code unless a later approval has done so; an event and a mail follow only if something else was approved. It ends the
 // pending grants of approved.Instead. A connector's grant is narrowed to what the workspace's policy allows at that
-// moment; Open returns grant.ErrPolicy if nothing is left. It returns the grant's state.
+// moment; Open returns grant.ErrPolicy if nothing is left. If the grant is not pending afterwards, Open changes nothing
+// and returns grant.ErrAlreadyUsed with its state.
 func (g *Grants) Open(ctx context.Context, approved grant.Grant, approval int) (state grant.State, err error) {
 	err = g.atomically(ctx, "open grant", func(tx *transaction) {
 		tx.stillApprovable(approved)
@@ -126,6 +127,7 @@ func (g *Grants) Open(ctx context.Context, approved grant.Grant, approval int) (
 			tx.mailApproval(allowed)
 		}
 		tx.row(`select state from account.grants where tenant_id = @tenant and id = @id`, args).read(&state)
+		tx.require(state == grant.Pending, grant.ErrAlreadyUsed)
 		tx.answered(allowed.WorkspaceID, allowed.ClientID, allowed.UserID)
 	})
 	return state, err

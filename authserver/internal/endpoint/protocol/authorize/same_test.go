@@ -258,8 +258,8 @@ func TestSameRequest_RacingTabsAndRedemptionsMakeOneGrant(t *testing.T) {
 		active, pending := site.Count(inState, ada.ID, "active"), site.Count(inState, ada.ID, "pending")
 		// A redemption that meets an approval elsewhere may give tokens, which do not work
 		// (grant.TestG12_DenialDuring…).
-		if active+pending > 1 {
-			t.Errorf("%d codes redeemed, %d grants active, %d pending", redeemed, active, pending)
+		if lost := round%2 == 0 && active+pending == 0; lost || active+pending > 1 { // in even rounds, no tab denies
+			t.Errorf("round %d: %d codes redeemed, %d grants active, %d pending", round, redeemed, active, pending)
 		}
 		site.Fixture.Exec(`delete from account.grants where user_id = $1`, ada.ID)
 	}
