@@ -49,7 +49,8 @@ func problems(a answer) map[string]string {
 }
 
 func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
-	s := newWorker(t)
+	t.Parallel()
+	s := ownService(t)
 	h, f := s.form()
 	a := s.get(f.path()+"/embed?frame=1", nil)
 	for _, piece := range []string{
@@ -82,6 +83,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	}
 	thanks := s.get(done.Header.Get("Location"), nil)
 	thanks.wants(t, 200, "We received your answers", `http-equiv="refresh"`)
+	s.run()
 	s.until("processed", func() bool {
 		return s.rows("resource.submissions", "status = 'processed'") == 1
 	})
