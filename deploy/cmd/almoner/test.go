@@ -249,9 +249,9 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 // for a store, but with one processor more of them would slow down each other until they time out.
 func testsAtOnce() []string {
 	if runtime.NumCPU() == 1 {
-		return []string{"-p=2", "-parallel=2"}
+		return []string{"-p=2", "-parallel=2"} // the lanes run in turn
 	}
-	return []string{"-p=2", "-parallel=4"} // besides the other lanes
+	return []string{"-p=1", "-parallel=4"} // besides the other lanes
 }
 
 // testsWithin is the time limit of one package. The longest take 4 minutes on two processors, and ten times as long on
