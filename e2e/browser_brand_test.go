@@ -29,7 +29,7 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {
 			browser.Show(harness.Laptop, scheme)
-			for _, violation := range browser.Violations(&inspected) {
+			for _, violation := range browser.Violations(&inspected, scheme) {
 				t.Errorf("%s, %s: %s", page, scheme, violation)
 			}
 		}

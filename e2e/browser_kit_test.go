@@ -224,10 +224,10 @@ func (b Browser) Show(screen harness.Screen, colours string) {
 //go:embed axe/axe.min.js
 var axeScript string
 
-// newScript finds what no inspected page had: a template, a kind of element with its parent, or a style of text.
-// Contrast depends on the styles of an element and of its ancestors, so the first visible element with text of each
-// such style is marked for the check. It ends transitions, because they change colours.
-const newScript = `(seen => {
+// newScript finds what no inspected page had: a template, a kind of visible element with its parent, or, in this view, a
+// style of text. Contrast depends on the styles of an element and of its ancestors, so the first visible element with
+// text of each such style is marked for the check. It ends transitions, because they change colours.
+const newScript = `((seen, view) => {
 	for (const a of document.getAnimations()) a.finish();
 	const known = new Set(seen), added = [];
 	const isNew = text => {
@@ -240,16 +240,17 @@ const newScript = `(seen => {
 	const styles = new Map([[null, ""]]);
 	for (const e of document.querySelectorAll("*")) {
 		e.removeAttribute("data-contrast");
-		const kind = [e.parentElement?.tagName, e.tagName, e.className, e.role, e.type, e.getAttributeNames()];
-		all = isNew("kind " + kind) || all;
 		const s = getComputedStyle(e);
 		const own = [s.color, s.backgroundColor, s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.display];
 		styles.set(e, styles.get(e.parentElement) + "/" + own);
+		if (!e.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+		const scrolls = /auto|scroll/.test(s.overflowX) && e.scrollWidth > e.clientWidth;
+		const kind = [e.parentElement?.tagName, e.tagName, e.className, e.role, e.type, e.getAttributeNames(), scrolls];
+		all = isNew("kind " + kind) || all;
 		const text = e.matches("input, select, textarea") ||
 			[...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.data.trim());
-		const shown = text && e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) &&
-			e.getBoundingClientRect().width > 1; // narrower text is for screen readers only
-		if (shown && isNew("style " + styles.get(e))) contrast = e.toggleAttribute("data-contrast");
+		const shown = text && e.getBoundingClientRect().width > 1; // narrower text is for screen readers only
+		if (shown && isNew("style " + view + styles.get(e))) contrast = e.toggleAttribute("data-contrast");
 	}
 	return { all, contrast, added };
 })`
@@ -262,9 +263,9 @@ const violationsScript = `(async only => {
 	return result.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.failureSummary + " " + n.html));
 })`
 
-// Violations returns the violations that axe-core finds in what is new on the page. seen has what is not, and gets the
-// rest.
-func (b Browser) Violations(seen *[]int) []string {
+// Violations returns the violations that axe-core finds in what is new on the page, shown in a view: a window size with
+// a colour scheme. seen has what is not new, and gets the rest.
+func (b Browser) Violations(seen *[]int, view string) []string {
 	b.t.Helper()
 	known, err := json.Marshal(append([]int{}, *seen...))
 	if err != nil {
@@ -273,7 +274,7 @@ func (b Browser) Violations(seen *[]int) []string {
 	found := harness.Evaluate[struct {
 		All, Contrast bool
 		Added         []int
-	}](b, newScript+"("+string(known)+")")
+	}](b, fmt.Sprintf("%s(%s, %q)", newScript, known, view))
 	*seen = append(*seen, found.Added...)
 	if !found.All && !found.Contrast {
 		return nil

@@ -73,7 +73,6 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 		Browser: newBrowser(t, p, harness.Laptop),
 		t:       t,
 		seen:    map[string]bool{},
-		axe:     map[string][]int{},
 		views:   in,
 		inspect: inspect,
 	}
