@@ -162,11 +162,11 @@ func (c Callback) With(pairs ...string) string {
 			separator = ""
 		}
 	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] == "" {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] == "" {
 			continue
 		}
-		out.WriteString(separator + pairs[i] + "=" + strings.ReplaceAll(url.QueryEscape(pairs[i+1]), "+", "%20"))
+		out.WriteString(separator + pair[0] + "=" + strings.ReplaceAll(url.QueryEscape(pair[1]), "+", "%20"))
 		separator = "&"
 	}
 	return out.String()

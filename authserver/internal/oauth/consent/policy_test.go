@@ -50,9 +50,11 @@ func TestAccept_NamesInvalidField(t *testing.T) {
 			}
 		}
 	}
-	got, err := consent.PolicyRequest{Permissions: read, Days: 30}.Accept()
-	if err != nil || len(got.Platforms) != 0 {
-		t.Errorf("a policy without platforms: %v", err)
+	for _, days := range []int{1, 30} {
+		got, err := consent.PolicyRequest{Permissions: read, Days: days}.Accept()
+		if err != nil || len(got.Platforms) != 0 || got.Days != days {
+			t.Errorf("a policy without platforms, %d days: %+v, %v", days, got, err)
+		}
 	}
 }
 
