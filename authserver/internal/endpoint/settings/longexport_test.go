@@ -15,7 +15,7 @@ const longEvents = 6_000
 
 // longLog is a workspace with events of 2 kB, more than the buffers of a connection hold.
 var longLog = testkit.Once(func(t testing.TB) *browsertest.Server {
-	site := browsertest.Shared(t)
+	site := shared(t)
 	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, actor, action, subject, detail)
 		select gen_random_uuid(), now() - n * interval '1 second', $1, 'admin', 'test.event', 'x',
 			jsonb_build_object('name', repeat('x', 2000)) from generate_series(1, $2::int) n`, site.Fixture.WorkspaceID,
@@ -25,8 +25,7 @@ var longLog = testkit.Once(func(t testing.TB) *browsertest.Server {
 
 func inLongLog(t *testing.T) *browsertest.Server {
 	t.Helper()
-	t.Parallel()
-	site := browsertest.Shared(t)
+	site := shared(t)
 	site.Fixture.WorkspaceID = longLog(t).Fixture.WorkspaceID
 	return site
 }

@@ -148,8 +148,7 @@ func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 
 // A page whose form was refused says so in its title, also if the error is only at a field.
 func TestPages_TitleReportsRefusedForm(t *testing.T) {
-	t.Parallel()
-	site := browsertest.Own(t, func(c *app.Config, _ string) {
+	site := own(t, func(c *app.Config, _ string) {
 		c.SMTPURL, c.MailFrom = "smtp://127.0.0.1:1?tls=none", "Almoner <almoner@example.org>"
 	})
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))

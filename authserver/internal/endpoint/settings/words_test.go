@@ -13,10 +13,10 @@ import (
 )
 
 func TestAudit_EveryActionHasWords(t *testing.T) {
-	t.Parallel()
+	site := shared(t)
 	var text strings.Builder
 	for chunk := range slices.Chunk(audit.Descriptions(), 40) { // the page shows 50
-		text.WriteString(logOf(t, chunk))
+		text.WriteString(logOf(t, site, chunk))
 	}
 	for _, words := range []string{" to: “See programmes”", "An administrator of the deployment"} {
 		if !strings.Contains(text.String(), words) {
@@ -25,10 +25,10 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 	}
 }
 
-// logOf returns the text of an audit log with one event of each action.
-func logOf(t *testing.T, actions []audit.Description) string {
+// logOf returns the text of the audit log of a new workspace with one event of each action.
+func logOf(t *testing.T, site *browsertest.Server, actions []audit.Description) string {
 	t.Helper()
-	site := browsertest.Shared(t)
+	site.Fixture = site.Fixture.For(t)
 	ada := developer(site)
 	for _, d := range actions {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)

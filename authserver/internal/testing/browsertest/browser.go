@@ -187,10 +187,18 @@ type Server struct {
 
 var running = testkit.Once(func(t testing.TB) *Server { return Own(t) })
 
-// Shared returns a new workspace of the service that the tests of this process share.
+// Shared returns a new workspace of the service that the tests of this process share. The test runs beside the others.
 func Shared(t testing.TB) *Server {
 	t.Helper()
+	parallel(t)
 	return running(t).For(t)
+}
+
+// parallel is t.Parallel, unless t stands for the process in testkit.Once.
+func parallel(t testing.TB) {
+	if test, ok := t.(*testing.T); ok {
+		test.Parallel()
+	}
 }
 
 // For returns a new workspace of the same service for another test.
@@ -199,10 +207,12 @@ func (s *Server) For(t testing.TB) *Server {
 	return &Server{t: t, hash: s.hash, Server: s.Server.For(t)}
 }
 
-// Own serves a Server of this test alone. Requests may come from any address, because the loopback address is a trusted
-// proxy. The changes are those of apitest.Own.
+// Own serves a Server of this test alone, which may move the clock, stop a store, or change the schema or, with changes
+// like those of apitest.Own, the configuration. The test runs beside the others. Requests may come from any address,
+// because the loopback address is a trusted proxy.
 func Own(t testing.TB, changes ...apitest.Change) *Server {
 	t.Helper()
+	parallel(t)
 	hash, err := session.HashPassword(Password, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)
