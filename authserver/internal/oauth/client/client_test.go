@@ -99,19 +99,10 @@ func TestAccept_NamesMisspeltPermission(t *testing.T) {
 
 func TestRefuseRedirect(t *testing.T) {
 	for _, good := range []string{
-		"https://app.example.org/callback",
-		"https://app.example.org:8443/cb?tenant=1",
-		"http://127.0.0.1:8090/callback",
-		"http://localhost/cb",
-		"http://[::1]:9/cb",
-		"https://app.example.org",
-		"https://xn--bcher-kva.example/cb",
-		"https://app.example.org.:443/cb",
-		"https://198.51.100.7/cb",
-		"https://7.example/cb",
-		"https://0x.example/cb",
-		"https://[2001:db8::1]:65535/cb",
-		"http://localhost:1/cb",
+		"https://app.example.org/callback", "https://app.example.org:8443/cb?tenant=1",
+		"http://127.0.0.1:8090/callback", "http://localhost/cb", "http://[::1]:9/cb", "https://app.example.org",
+		"https://xn--bcher-kva.example/cb", "https://app.example.org.:443/cb", "https://198.51.100.7/cb",
+		"https://7.example/cb", "https://0x.example/cb", "https://[2001:db8::1]:65535/cb", "http://localhost:1/cb",
 		"https://a_b.example/cb",
 	} {
 		if reason := refuseRedirect(Confidential, good); reason != "" {
@@ -119,62 +110,22 @@ func TestRefuseRedirect(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"",
-		"/callback",
-		"app.example.org/cb",
-		"http://app.example.org/cb",
-		"http://localhost.evil.example/cb",
-		"http://127.0.0.1.evil.example/cb",
-		"http://127.0.0.1@evil.example/cb",
-		"https://user@app.example.org/cb",
-		"https://user:pw@app.example.org/cb",
-		"https://@app.example.org/cb",
-		"https://app.example.org/cb#",
-		"https://app.example.org/cb#x",
-		"https://*.example.org/cb",
-		"https://app.example.org/*",
-		"javascript:alert(1)",
-		"JAVASCRIPT:alert(1)",
-		"data:text/html,x",
-		"com.example.app:/cb",
-		"https:app.example.org",
-		"https:///cb",
-		"https://app.example.org/cb?code=1",
-		"https://app.example.org/cb?State=1",
-		"https://app.example.org/cb?iss=x",
-		"https://app.example.org/cb?error=x",
-		"https://app.example.org/cb?error_description=x",
-		"https://app.example.org/cb?response=x",
-		"https://app.example.org/cb?%63ode=1",
-		"https://app.example.org/c b",
-		"https://app.example.org\\@evil.example/",
-		"https://app.example.org/\u00e9",
-		"https://app.example.org/cb\n",
-		"https://app.example.org/" + strings.Repeat("x", 2048),
-		"https://app.example.org/cb?a=%zz",
-		"https://app.example.org:70000/cb",
-		"https://app.example.org:65536/cb",
-		"https://app.example.org:0/cb",
-		"https://app.example.org:/cb",
-		`https://a"b.example/cb`,
-		"https://a.example;b/cb",
-		"https://a,b.example/cb",
-		"https://a..example/cb",
-		"https://.example/cb",
-		"https://a'b.example/",
-		"https://[1.2.3.4]/cb",
-		"https://256.1.1.1/cb",
-		"https://1.2.3.4.5/cb",
-		"https://example.org.1/cb",
-		"https://2130706433/cb",
-		"https://0x7f.1/cb",
-		"https://0x7f000001/cb",
-		"https://010.1.1.1/cb",
-		"https://198.51.100.7./cb",
-		"https://xn--/cb",
-		"https://[fe80::1%25eth0]/cb",
-		"https://a!b.example/",
-		"https://a(b).example/",
+		"", "/callback", "app.example.org/cb", "http://app.example.org/cb", "http://localhost.evil.example/cb",
+		"http://127.0.0.1.evil.example/cb", "http://127.0.0.1@evil.example/cb", "https://user@app.example.org/cb",
+		"https://user:pw@app.example.org/cb", "https://@app.example.org/cb", "https://app.example.org/cb#",
+		"https://app.example.org/cb#x", "https://*.example.org/cb", "https://app.example.org/*", "javascript:alert(1)",
+		"JAVASCRIPT:alert(1)", "data:text/html,x", "com.example.app:/cb", "https:app.example.org", "https:///cb",
+		"https://app.example.org/cb?code=1", "https://app.example.org/cb?State=1", "https://app.example.org/cb?iss=x",
+		"https://app.example.org/cb?error=x", "https://app.example.org/cb?error_description=x",
+		"https://app.example.org/cb?response=x", "https://app.example.org/cb?%63ode=1", "https://app.example.org/c b",
+		"https://app.example.org\\@evil.example/", "https://app.example.org/\u00e9", "https://app.example.org/cb\n",
+		"https://app.example.org/" + strings.Repeat("x", 2048), "https://app.example.org/cb?a=%zz",
+		"https://app.example.org:70000/cb", "https://app.example.org:65536/cb", "https://app.example.org:0/cb",
+		"https://app.example.org:/cb", `https://a"b.example/cb`, "https://a.example;b/cb", "https://a,b.example/cb",
+		"https://a..example/cb", "https://.example/cb", "https://a'b.example/", "https://[1.2.3.4]/cb",
+		"https://256.1.1.1/cb", "https://1.2.3.4.5/cb", "https://example.org.1/cb", "https://2130706433/cb",
+		"https://0x7f.1/cb", "https://0x7f000001/cb", "https://010.1.1.1/cb", "https://198.51.100.7./cb",
+		"https://xn--/cb", "https://[fe80::1%25eth0]/cb", "https://a!b.example/", "https://a(b).example/",
 		"https://$.example/",
 	} {
 		for _, kind := range []Kind{Confidential, Connector} {
@@ -190,14 +141,8 @@ func TestRefuseRedirect(t *testing.T) {
 func TestRefuseRedirect_ConnectorMayHavePrivateUseScheme(t *testing.T) {
 	for _, good := range []string{
 		"cursor://anysphere.cursor-mcp/oauth/callback",
-		"vscode://vscode.github-authentication/did-authenticate?windowId=1",
-		"com.example.app:/oauth2redirect",
-		"com.example.app:callback",
-		"CLAUDE://auth",
-		"app:///cb",
-		"app://1/cb?mode=x",
-		"webapp:/cb",
-		"myms-app:/cb",
+		"vscode://vscode.github-authentication/did-authenticate?windowId=1", "com.example.app:/oauth2redirect",
+		"com.example.app:callback", "CLAUDE://auth", "app:///cb", "app://1/cb?mode=x", "webapp:/cb", "myms-app:/cb",
 		"chromey:/cb",
 	} {
 		if reason := refuseRedirect(Connector, good); reason != "" {
@@ -248,9 +193,7 @@ func TestRefuseRedirect_GivesReason(t *testing.T) {
 func TestAccept_NamesInvalidRedirectURIByIndex(t *testing.T) {
 	r := registration()
 	r.Redirects = []string{
-		"https://a.example/cb",
-		"https://b.example/cb",
-		"https://user:pass-word@c.example/cb?token=s3cret",
+		"https://a.example/cb", "https://b.example/cb", "https://user:pass-word@c.example/cb?token=s3cret",
 	}
 	_, err := r.Accept(resources)
 	if err == nil || !strings.HasPrefix(err.Error(), "redirectUris[2]: A redirect URI must not contain a user name") ||
@@ -269,17 +212,11 @@ func TestMayRedirectTo_ComparesByteByByte(t *testing.T) {
 		t.Error("the registered URI was refused")
 	}
 	for _, other := range []string{
-		"",
-		"http://127.0.0.1:8091/callback?a=1",
-		"http://127.0.0.1:8090/callback",
-		"http://127.0.0.1:8090/callback?a=1&b=2",
-		"http://127.0.0.1:8090/Callback?a=1",
-		"http://127.0.0.1:8090/callback?a=1#",
-		"http://127.0.0.1:8090/x/../callback?a=1",
-		"HTTP://127.0.0.1:8090/callback?a=1",
-		"http://localhost:8090/callback?a=1",
-		"http://127.0.0.1:8090/callback/?a=1",
-		"http://127.0.0.1:8090/callback?a=%31",
+		"", "http://127.0.0.1:8091/callback?a=1", "http://127.0.0.1:8090/callback",
+		"http://127.0.0.1:8090/callback?a=1&b=2", "http://127.0.0.1:8090/Callback?a=1",
+		"http://127.0.0.1:8090/callback?a=1#", "http://127.0.0.1:8090/x/../callback?a=1",
+		"HTTP://127.0.0.1:8090/callback?a=1", "http://localhost:8090/callback?a=1",
+		"http://127.0.0.1:8090/callback/?a=1", "http://127.0.0.1:8090/callback?a=%31",
 	} {
 		if c.MayRedirectTo(other) {
 			t.Errorf("%q: accepted in place of the registered URI", other)
@@ -307,23 +244,10 @@ func TestTraits_UnknownKindAllowsNothing(t *testing.T) {
 // contains no parameter of an authorization response.
 func FuzzRedirect(f *testing.F) {
 	for _, seed := range []string{
-		"https://app.example.org/callback",
-		"http://127.0.0.1:8090/cb",
-		"http://[::1]/cb?x=1",
-		"https://a@b/",
-		"https://a\\@b/",
-		"https://a/#",
-		"https://a/?code=x",
-		"https://a/?C%6fde=x",
-		"http://localhost.evil.example/",
-		"https:a",
-		"https:///a",
-		"javascript:alert(1)",
-		"https://a/*",
-		"https://a:b/",
-		"https://a/%zz",
-		"https://0%80000",
-		"https://a?iss=1;state=2",
+		"https://app.example.org/callback", "http://127.0.0.1:8090/cb", "http://[::1]/cb?x=1", "https://a@b/",
+		"https://a\\@b/", "https://a/#", "https://a/?code=x", "https://a/?C%6fde=x", "http://localhost.evil.example/",
+		"https:a", "https:///a", "javascript:alert(1)", "https://a/*", "https://a:b/", "https://a/%zz",
+		"https://0%80000", "https://a?iss=1;state=2",
 	} {
 		f.Add(seed)
 	}

@@ -13,13 +13,10 @@ const address = "https://claude.ai/oauth/claude-code-client-metadata"
 
 func document() Document {
 	return Document{
-		ClientID:  address,
-		Name:      "Claude Code",
-		Redirects: []string{"http://localhost/callback", "http://127.0.0.1/callback"},
-		GrantTypes: []string{
-			"authorization_code",
-			"refresh_token",
-		},
+		ClientID:      address,
+		Name:          "Claude Code",
+		Redirects:     []string{"http://localhost/callback", "http://127.0.0.1/callback"},
+		GrantTypes:    []string{"authorization_code", "refresh_token"},
 		ResponseTypes: []string{"code"},
 		AuthMethod:    "none",
 	}
@@ -38,36 +35,15 @@ func TestParseAddress_AcceptsOneSpelling(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"",
-		"claude.ai/oauth",
-		"http://claude.ai/oauth",
-		"HTTPS://claude.ai/oauth",
-		"https://claude.ai",
-		"https://claude.ai/",
-		"https:///oauth",
-		"https://claude.ai/oauth?",
-		"https://claude.ai/oauth?a=b",
-		"https://claude.ai/oauth#",
-		"https://claude.ai/oauth#x",
-		"https://me@claude.ai/oauth",
-		"https://me:pw@claude.ai/oauth",
-		"https://claude.ai/./oauth",
-		"https://claude.ai/../oauth",
-		"https://claude.ai/a/..",
-		"https://claude.ai/a/%2e%2e/b",
-		"https://claude.ai/a/%2E/b",
-		"https://Claude.ai/oauth",
-		"https://claude.ai/a b",
-		"https://claude.ai/a\\b",
-		"https://claude.ai\\@evil.example/a",
-		"https://claude.ai/\u00e9",
-		"https://claude.ai/a\n",
-		"https://claude.ai/%zz",
-		"https://claude.ai:x/a",
-		"https://" + strings.Repeat("a", 600) + "/b",
-		" https://claude.ai/oauth",
-		"ftp://claude.ai/oauth",
-		"https://[::1/a",
+		"", "claude.ai/oauth", "http://claude.ai/oauth", "HTTPS://claude.ai/oauth", "https://claude.ai",
+		"https://claude.ai/", "https:///oauth", "https://claude.ai/oauth?", "https://claude.ai/oauth?a=b",
+		"https://claude.ai/oauth#", "https://claude.ai/oauth#x", "https://me@claude.ai/oauth",
+		"https://me:pw@claude.ai/oauth", "https://claude.ai/./oauth", "https://claude.ai/../oauth",
+		"https://claude.ai/a/..", "https://claude.ai/a/%2e%2e/b", "https://claude.ai/a/%2E/b",
+		"https://Claude.ai/oauth", "https://claude.ai/a b", "https://claude.ai/a\\b",
+		"https://claude.ai\\@evil.example/a", "https://claude.ai/\u00e9", "https://claude.ai/a\n",
+		"https://claude.ai/%zz", "https://claude.ai:x/a", "https://" + strings.Repeat("a", 600) + "/b",
+		" https://claude.ai/oauth", "ftp://claude.ai/oauth", "https://[::1/a",
 	} {
 		if _, ok := ParseAddress(bad); ok {
 			t.Errorf("%q accepted as a document URL", bad)
@@ -122,10 +98,7 @@ func TestDocument_AcceptRefusesInvalidDocuments(t *testing.T) {
 		"no code response":   func(d *Document) { d.ResponseTypes = []string{"token"} },
 		"no redirect URI":    func(d *Document) { d.Redirects = nil },
 		"no usable one": func(d *Document) {
-			d.Redirects = []string{
-				"javascript:alert(1)",
-				"http://a.example/cb",
-			}
+			d.Redirects = []string{"javascript:alert(1)", "http://a.example/cb"}
 		},
 		"no keys": func(d *Document) { d.AuthMethod = "private_key_jwt" },
 		"keys of another host": func(d *Document) {
@@ -150,20 +123,13 @@ func TestDocument_AcceptRefusesInvalidDocuments(t *testing.T) {
 
 func TestMayRedirectTo_AnyLoopbackPortOnlyForDocuments(t *testing.T) {
 	known := Client{Address: address, Redirects: []string{
-		"http://localhost/callback",
-		"http://127.0.0.1:33418/",
-		"http://[::1]/cb?a=1",
-		"https://claude.ai/cb",
+		"http://localhost/callback", "http://127.0.0.1:33418/", "http://[::1]/cb?a=1", "https://claude.ai/cb",
 		"https://localhost/tls",
 	}}
 	registered := Client{Redirects: known.Redirects}
 	for _, good := range []string{
-		"http://localhost:1/callback",
-		"http://localhost:65535/callback",
-		"http://localhost/callback",
-		"http://127.0.0.1:8080/",
-		"http://127.0.0.1/",
-		"http://[::1]:5000/cb?a=1",
+		"http://localhost:1/callback", "http://localhost:65535/callback", "http://localhost/callback",
+		"http://127.0.0.1:8080/", "http://127.0.0.1/", "http://[::1]:5000/cb?a=1",
 	} {
 		if !known.MayRedirectTo(good) {
 			t.Errorf("%s: refused", good)
@@ -173,28 +139,13 @@ func TestMayRedirectTo_AnyLoopbackPortOnlyForDocuments(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"",
-		"http://localhost:1/Callback",
-		"http://localhost:1/callback/",
-		"http://localhost:1/callback?x=1",
-		"http://localhost:0/callback",
-		"http://localhost:65536/callback",
-		"http://localhost:/callback",
-		"http://localhost:1:2/callback",
-		"http://127.0.0.1:1/callback",
-		"http://[::1]:1/cb",
-		"http://localhost:1@evil.example/callback",
-		"http://localhost:1.evil.example/callback",
-		"http://localhost.evil.example/callback",
-		"https://localhost:1/tls",
-		"https://claude.ai:444/cb",
-		"http://127.0.0.2:8080/",
-		"http://LOCALHOST:1/callback",
-		"http://localhost:1/callback#",
-		"http://[0:0::1]:1/cb?a=1",
-		"http://127.1:8080/",
-		"HTTP://localhost:1/callback",
-		"http://localhost:+1/callback",
+		"", "http://localhost:1/Callback", "http://localhost:1/callback/", "http://localhost:1/callback?x=1",
+		"http://localhost:0/callback", "http://localhost:65536/callback", "http://localhost:/callback",
+		"http://localhost:1:2/callback", "http://127.0.0.1:1/callback", "http://[::1]:1/cb",
+		"http://localhost:1@evil.example/callback", "http://localhost:1.evil.example/callback",
+		"http://localhost.evil.example/callback", "https://localhost:1/tls", "https://claude.ai:444/cb",
+		"http://127.0.0.2:8080/", "http://LOCALHOST:1/callback", "http://localhost:1/callback#",
+		"http://[0:0::1]:1/cb?a=1", "http://127.1:8080/", "HTTP://localhost:1/callback", "http://localhost:+1/callback",
 		"http://localhost:1/callback\n",
 	} {
 		if known.MayRedirectTo(bad) {
@@ -229,39 +180,19 @@ func TestDomains_HostsMatchExactly(t *testing.T) {
 		}
 	}
 	for _, other := range []string{
-		"https://api.claude.ai/x",
-		"https://claude.ai.evil.example/x",
-		"https://evilclaude.ai/x",
-		"https://claude.ai:8443/x",
-		"https://claude.ai:443/x",
-		"https://localhost/x",
-		"https://claude.ai./x",
-		"https://evil.example/claude.ai",
-		"http://claude.ai/x",
-		"https://claude.ai",
+		"https://api.claude.ai/x", "https://claude.ai.evil.example/x", "https://evilclaude.ai/x",
+		"https://claude.ai:8443/x", "https://claude.ai:443/x", "https://localhost/x", "https://claude.ai./x",
+		"https://evil.example/claude.ai", "http://claude.ai/x", "https://claude.ai",
 	} {
 		if _, ok := domains.Serve(other); ok {
 			t.Errorf("%s is served", other)
 		}
 	}
 	for _, bad := range []string{
-		"claude.ai",
-		"claude.ai=",
-		"claude.ai=netscape",
-		"https://claude.ai=claude",
-		"Claude.ai=claude",
-		"*.claude.ai=claude",
-		"claude.ai/=claude",
-		"claude.ai/../x=claude",
-		"claude.ai/x%2fy=claude",
-		"claude.ai/*=claude",
-		"claude.ai/x?y=claude",
-		"claude.ai/x/=claude,claude.ai/x/=other",
-		"=claude",
-		"claude.ai=claude,",
-		"claude.ai=claude,claude.ai=other",
-		"a b=claude",
-		"me@claude.ai=claude",
+		"claude.ai", "claude.ai=", "claude.ai=netscape", "https://claude.ai=claude", "Claude.ai=claude",
+		"*.claude.ai=claude", "claude.ai/=claude", "claude.ai/../x=claude", "claude.ai/x%2fy=claude",
+		"claude.ai/*=claude", "claude.ai/x?y=claude", "claude.ai/x/=claude,claude.ai/x/=other", "=claude",
+		"claude.ai=claude,", "claude.ai=claude,claude.ai=other", "a b=claude", "me@claude.ai=claude",
 	} {
 		if _, err := ParseDomains(bad); err == nil {
 			t.Errorf("%q: accepted", bad)
@@ -293,22 +224,13 @@ func TestDomains_PathLimitsHost(t *testing.T) {
 		}
 	}
 	for _, other := range []string{
-		"https://pages.example/eve/client.json",
-		"https://pages.example/acme",
-		"https://pages.example/acmeevil/x",
-		"https://pages.example/Acme/x",
-		"https://pages.example//acme/x",
-		"https://pages.example/eve/acme/x",
-		"https://pages.example/acme/..%2feve/x",
-		"https://pages.example/acme/%2e%2e/eve/x",
-		"https://pages.example/acme/../eve/x",
-		"https://pages.example/acme/%5c../eve",
-		"https://pages.example:8443/acme/x",
-		"https://www.pages.example/acme/x",
-		"https://one.example/oauth/client.json/x",
-		"https://one.example/oauth/client.jsonx",
-		"https://one.example/oauth/",
-		"https://one.example/oauth/client",
+		"https://pages.example/eve/client.json", "https://pages.example/acme", "https://pages.example/acmeevil/x",
+		"https://pages.example/Acme/x", "https://pages.example//acme/x", "https://pages.example/eve/acme/x",
+		"https://pages.example/acme/..%2feve/x", "https://pages.example/acme/%2e%2e/eve/x",
+		"https://pages.example/acme/../eve/x", "https://pages.example/acme/%5c../eve",
+		"https://pages.example:8443/acme/x", "https://www.pages.example/acme/x",
+		"https://one.example/oauth/client.json/x", "https://one.example/oauth/client.jsonx",
+		"https://one.example/oauth/", "https://one.example/oauth/client",
 	} {
 		if _, ok := domains.Serve(other); ok {
 			t.Errorf("%s is served", other)

@@ -48,13 +48,7 @@ func claudeAt(address string) string {
 
 func newResolverTest(t testing.TB) *resolverTest {
 	t.Helper()
-	s := &resolverTest{
-		t:       t,
-		status:  http.StatusOK,
-		cache:   "max-age=600",
-		fixture: fixture.Shared(t),
-		body:    claudeAt,
-	}
+	s := &resolverTest{t: t, status: 200, cache: "max-age=600", fixture: fixture.Shared(t), body: claudeAt}
 	s.host = newMetadataHost(t, s.serve)
 	s.at = s.host.URL + "/oauth/" + uuid.NewString() // a later server may get the same port
 	database := credential.Secret(s.fixture.Database.Authserver)
@@ -124,6 +118,24 @@ func (s *resolverTest) wants(l *Resolver, name string, fetches int32) {
 	}
 }
 
+// refuses requires that the document is refused for what it says.
+func (s *resolverTest) refuses(what string) {
+	s.t.Helper()
+	_, err := s.Client(s.t.Context(), s.at)
+	if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil ||
+		errors.Is(err, client.ErrUnreachable) || errors.Is(err, store.ErrUnavailable) {
+		s.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// publishes replaces the document. AT stands for its address.
+func (s *resolverTest) publishes(document string) {
+	s.set(func() {
+		s.status = http.StatusOK
+		s.body = func(address string) string { return strings.ReplaceAll(document, "AT", address) }
+	})
+}
+
 func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
 	t.Parallel()
 	s := newResolverTest(t)
@@ -132,14 +144,10 @@ func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
 	s.wants(s.another(), "Claude", 1)
 	s.wait(9 * time.Minute)
 	s.wants(s.Resolver, "Claude", 1)
-	s.set(func() { s.body = renamed })
+	s.publishes(strings.Replace(claudeAt("AT"), "Claude", "Claude 2", 1))
 	s.wait(2 * time.Minute)
 	s.wants(s.Resolver, "Claude 2", 2)
 	s.wants(s.another(), "Claude 2", 2)
-}
-
-func renamed(address string) string {
-	return `{"client_id":"` + address + `","client_name":"Claude 2","redirect_uris":["https://claude.ai/cb2"]}`
 }
 
 func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
@@ -168,18 +176,10 @@ func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
 	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
-	s.set(func() {
-		s.body = func(address string) string {
-			return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],"client_secret":"x"}`
-		}
-	})
+	s.publishes(`{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":"x"}`)
 	s.wait(time.Hour)
-	for range 2 {
-		_, err := s.Client(t.Context(), s.at)
-		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil {
-			t.Error(err)
-		}
-	}
+	s.refuses("the first time")
+	s.refuses("the second time")
 	if fetches := s.host.Fetches.Load(); fetches != 2 {
 		t.Errorf("%d fetches, want 2", fetches)
 	}
@@ -202,32 +202,24 @@ func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
 		"secret expiry":     `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret_expires_at":0}`,
 		"null secret":       `{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":null}`,
 	} {
-		s.set(func() {
-			s.status = http.StatusOK
-			s.body = func(address string) string {
-				return string(bytes.ReplaceAll([]byte(body), []byte("AT"), []byte(address)))
-			}
-		})
+		s.publishes(body)
 		s.wait(time.Minute)
-		_, err := s.Client(t.Context(), s.at)
-		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil ||
-			errors.Is(err, client.ErrUnreachable) {
-			t.Errorf("%s: %v", name, err)
-		}
+		s.refuses(name)
 	}
-	if n := s.count(); n != 0 {
+	if n := stored[int](s, "count(*)"); n != 0 {
 		t.Errorf("%d clients were stored", n)
 	}
 }
 
-func (s *resolverTest) count() (n int) {
+// stored reads a value of the client's row.
+func stored[T any](s *resolverTest, value string) (found T) {
 	s.t.Helper()
 	err := s.fixture.Owner.QueryRow(s.t.Context(),
-		`select count(*) from account.oauth_clients where metadata_url = $1`, s.at).Scan(&n)
+		"select "+value+" from account.oauth_clients where metadata_url = $1", s.at).Scan(&found)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return n
+	return found
 }
 
 func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
@@ -242,14 +234,8 @@ func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
 		if err != nil || c.Platform != platform {
 			t.Errorf("%q %v, want %q", c.Platform, err, platform)
 		}
-		var stored string
-		err = s.fixture.Owner.QueryRow(
-			t.Context(),
-			`select coalesce(connector_platform, '') from account.oauth_clients where metadata_url = $1`,
-			s.at,
-		).Scan(&stored)
-		if err != nil || stored != platform {
-			t.Errorf("stored platform %q, %v, want %q", stored, err, platform)
+		if got := stored[string](s, "coalesce(connector_platform, '')"); got != platform {
+			t.Errorf("stored platform %q, want %q", got, platform)
 		}
 	}
 }
@@ -259,18 +245,10 @@ func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
 	s := newResolverTest(t)
 	usable := strings.TrimSuffix(string(set(t, newECKey(t, ""))), "]}")
 	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
-		s.set(func() {
-			s.body = func(address string) string {
-				return `{"client_id":"` + address + `","redirect_uris":["https://claude.ai/cb"],` +
-					`"token_endpoint_auth_method":"private_key_jwt","jwks":` + usable + `,` + key + `]}}`
-			}
-		})
+		s.publishes(`{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],` +
+			`"token_endpoint_auth_method":"private_key_jwt","jwks":` + usable + `,` + key + `]}}`)
 		s.wait(time.Minute)
-		_, err := s.Client(t.Context(), s.at)
-		if refused, _ := errors.AsType[*client.DocumentError](err); refused == nil ||
-			errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%s: %v", key, err)
-		}
+		s.refuses(key)
 	}
 }
 
@@ -300,19 +278,9 @@ func TestResolver_RefusesDeletedClient(t *testing.T) {
 	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Fetches.Load() != 1 {
 		t.Error(err)
 	}
-	copied := client.CachedClient{
-		Client:     client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone},
-		FetchedAt:  s.now(),
-		FreshUntil: s.now(),
-	}
-	err := s.fixture.Owner.QueryRow(
-		t.Context(),
-		`select id from account.oauth_clients where metadata_url = $1`,
-		s.at,
-	).Scan(&copied.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	copied := client.CachedClient{FetchedAt: s.now(), FreshUntil: s.now()}
+	copied.Client = client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone}
+	copied.ID = stored[uuid.UUID](s, "id")
 	if err := s.store.StoreClientCopy(t.Context(), copied); !errors.Is(err, client.ErrNotServed) {
 		t.Errorf("a deleted client is stored again: %v", err)
 	}
