@@ -28,14 +28,15 @@ func TestActions_AreNamedOnlyInTheTable(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, d := range audit.Descriptions() {
-		names = append(names, regexp.QuoteMeta(d.Action))
+		names = append(names, d.Action)
 	}
-	spelled := regexp.MustCompile(`\b(` + strings.Join(names, "|") + `)\b`)
+	spelled := regexp.MustCompile(`\b(` + strings.ReplaceAll(strings.Join(names, "|"), ".", `\.`) + `)\b`)
 	files := 0
 	walk(t, module, ".go", func(path, content string) {
 		files++
-		if strings.HasSuffix(path, "/account/audit/actions.go") {
-			return
+		named := func(name string) bool { return strings.Contains(content, name) }
+		if strings.HasSuffix(path, "/account/audit/actions.go") || !slices.ContainsFunc(names, named) {
+			return // without the work of parsing it
 		}
 		for _, text := range literals(t, path, content) {
 			if found := spelled.FindString(text); found != "" {

@@ -22,17 +22,24 @@ func TestLocalCounter_ExpiresAndIsBounded(t *testing.T) {
 	if wait := counter.count("k", 3, time.Minute, false); wait != 0 {
 		t.Errorf("after the first event is forgotten: wait %v", wait)
 	}
-	for i := range maxLocalKeys + 1000 {
+	counter.add("k", time.Minute)
+	if n := counter.number("k", time.Minute); n != 3 {
+		t.Errorf("%d events, want the last two and one more", n)
+	}
+	for i := range maxLocalKeys + 10 {
 		now = now.Add(time.Microsecond)
 		counter.count("flood "+strconv.Itoa(i), 3, time.Minute, true)
 	}
-	last := "flood " + strconv.Itoa(maxLocalKeys+999)
+	last := "flood " + strconv.Itoa(maxLocalKeys+9)
 	if events, _ := counter.seen.Peek(last); len(events) != 1 || counter.seen.Len() != maxLocalKeys {
 		t.Errorf("%d events of the latest key, %d keys", len(events), counter.seen.Len())
 	}
 	now = now.Add(time.Hour)
 	if counter.count(last, 3, time.Minute, false); counter.seen.Contains(last) {
 		t.Error("a key without events is still stored")
+	}
+	if n := counter.number("k", time.Minute); n != 0 {
+		t.Errorf("%d events after an hour", n)
 	}
 }
 
@@ -41,7 +48,7 @@ func TestLocalCounter_FloodDoesNotFreeKeyInUse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	counter := newLocalCounter(func() time.Time { return now })
 	counter.count("k", 1, time.Hour, true)
-	for i := range 3 * maxLocalKeys {
+	for i := range maxLocalKeys + 2000 {
 		if counter.count("flood "+strconv.Itoa(i), 3, time.Hour, true); i%1000 != 0 {
 			continue
 		}

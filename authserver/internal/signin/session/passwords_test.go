@@ -17,51 +17,27 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-func TestPasswords_AtMostTwoChecksAtOnce(t *testing.T) {
-	passwords, err := NewPasswords(nil, nil, LowestCost())
+func newPasswords(t *testing.T, users Users, cost Cost) *Passwords {
+	t.Helper()
+	attempts := NewAttempts(unlimited{}, slog.New(slog.DiscardHandler), time.Now)
+	passwords, err := NewPasswords(users, attempts, cost)
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, inside := make(chan struct{}), make(chan struct{}, atOnce)
-	finished, known := make(chan error, atOnce), Caller{Known: true}
-	for range atOnce {
-		go func() {
-			finished <- passwords.Slot(context.Background(), known, func() error {
-				inside <- struct{}{}
-				<-release
-				return nil
-			})
-		}()
+	return passwords
+}
+
+func hashOfPassword(t *testing.T, password string) credential.Secret {
+	t.Helper()
+	hash, err := HashPassword(password, LowestCost())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for range atOnce {
-		<-inside
-	}
-	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	ran := false
-	if err := passwords.Slot(soon, known, func() error { ran = true; return nil }); !errors.Is(err, ErrBusy) || ran {
-		t.Errorf("a third check: %v, ran: %v", err, ran)
-	}
-	close(release)
-	for range atOnce {
-		if err := <-finished; err != nil {
-			t.Error(err)
-		}
-	}
-	if err := passwords.Slot(t.Context(), Caller{}, func() error { return nil }); err != nil {
-		t.Errorf("afterwards: %v", err)
-	}
+	return hash
 }
 
 func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
-	passwords, err := NewPasswords(nil, nil, LowestCost())
-	if err != nil {
-		t.Fatal(err)
-	}
-	hash, err := HashPassword("open sesame", LowestCost())
-	if err != nil {
-		t.Fatal(err)
-	}
+	passwords, hash := newPasswords(t, nil, LowestCost()), hashOfPassword(t, "open sesame")
 	for given, want := range map[string]bool{"open sesame": true, "open sesame ": false, "": false} {
 		if got, err := passwords.Matches(hash, credential.Secret(given)); got != want || err != nil {
 			t.Errorf("%q: %v (%v)", given, got, err)
@@ -77,11 +53,8 @@ func TestPasswords_MatchesOnlyOwnHash(t *testing.T) {
 
 func TestPasswords_DummyHashCostsAsMuchAsRealOnes(t *testing.T) {
 	for _, cost := range []Cost{StandardCost(), LowestCost()} {
-		passwords, err := NewPasswords(nil, nil, cost)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if params, _, _, err := argon2id.DecodeHash(passwords.dummy.Reveal()); err != nil || *params != *cost.params() {
+		dummy := newPasswords(t, nil, cost).dummy
+		if params, _, _, err := argon2id.DecodeHash(dummy.Reveal()); err != nil || *params != *cost.params() {
 			t.Errorf("%+v (%v), want %+v", params, err, cost.params())
 		}
 	}
@@ -115,21 +88,13 @@ func (unlimited) Count(context.Context, string, int, time.Duration, bool) (time.
 
 // TestVerify_EachRefusalComparesAHash makes the dummy hash unreadable, so that a comparison with it is an error.
 func TestVerify_EachRefusalComparesAHash(t *testing.T) {
-	hash, err := HashPassword("right", LowestCost())
-	if err != nil {
-		t.Fatal(err)
-	}
-	disabled := time.Now()
+	hash, disabled := hashOfPassword(t, "right"), time.Now()
 	for name, user := range map[string]oneUser{
 		"an unknown user":           {workspace.User{Email: "other@example.org"}, hash},
 		"a disabled user":           {workspace.User{Email: "ada@example.org", DisabledAt: &disabled}, hash},
 		"a user without a password": {workspace.User{Email: "ada@example.org"}, ""},
 	} {
-		attempts := NewAttempts(unlimited{}, slog.New(slog.DiscardHandler), time.Now)
-		passwords, err := NewPasswords(user, attempts, LowestCost())
-		if err != nil {
-			t.Fatal(err)
-		}
+		passwords := newPasswords(t, user, LowestCost())
 		passwords.dummy = "unreadable"
 		_, result, err := passwords.Verify(t.Context(), "ada@example.org", "right", netip.Addr{}, false)
 		if result.OK || err == nil || !strings.Contains(err.Error(), "cannot be read") {
@@ -139,17 +104,10 @@ func TestVerify_EachRefusalComparesAHash(t *testing.T) {
 }
 
 func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {
-	passwords, err := NewPasswords(nil, nil, LowestCost())
-	if err != nil {
-		t.Fatal(err)
-	}
+	passwords := newPasswords(t, nil, LowestCost())
 	const composed, decomposed = "p\u00e4ssw\u00f6rter im Wald", "pa\u0308sswo\u0308rter\u00a0im Wald"
 	for _, pair := range [][2]string{{composed, decomposed}, {decomposed, composed}} {
-		hash, err := HashPassword(pair[0], LowestCost())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok, err := passwords.Matches(hash, credential.Secret(pair[1])); !ok || err != nil {
+		if ok, err := passwords.Matches(hashOfPassword(t, pair[0]), credential.Secret(pair[1])); !ok || err != nil {
 			t.Errorf("%+q is not %+q (%v)", pair[1], pair[0], err)
 		}
 	}
@@ -158,10 +116,7 @@ func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {
 // A wrong password that normalization does not change costs one hash: the dummy hash is unreadable, so that a
 // comparison with it is an error.
 func TestPasswords_FormerHashesCostOnlyOtherSpellings(t *testing.T) {
-	passwords, err := NewPasswords(nil, nil, LowestCost())
-	if err != nil {
-		t.Fatal(err)
-	}
+	passwords := newPasswords(t, nil, LowestCost())
 	passwords.dummy = "unreadable"
 	ok, _, err := passwords.matchesFormer(t.Context(), uuid.New(), "", "plain or p\u00e4ss")
 	if ok || err != nil {
