@@ -9,7 +9,6 @@ import (
 
 // The mail of a request has a link to a form with the requested access. Text of the user cannot add a header.
 func TestAccessRequest_MailOpensForm(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	boss := s.member(perm.AccountReadMembers, perm.AccountWriteMembers)
 	muted, reader := s.member(perm.AccountReadMembers, perm.AccountWriteMembers), s.member(perm.ProgrammesRead)

@@ -189,7 +189,6 @@ const privateUse = "cursor://anysphere.cursor-mcp/oauth/callback"
 
 // Contract, section 4: the browser follows the client from the callback to any further address and scheme.
 func TestChromium_FollowsClientFromCallback(t *testing.T) {
-	t.Parallel()
 	p := newProvider(t)
 	site := own(t, p.of)
 	for name, way := range ways() {

@@ -10,7 +10,6 @@ import (
 
 // If a deployment sets a brand name, passkeys, logs and mails show it and never the name Almoner.
 func TestBrand_NoOtherNameIsShown(t *testing.T) {
-	t.Parallel()
 	s := ownMailing(t, func(c *app.Config) {
 		c.BrandName, c.MailFrom = "Harbour Trust", "Harbour Trust <harbour@example.org>"
 	})

@@ -10,7 +10,6 @@ import (
 // Documents and pages without secrets are compressed. Responses of the token endpoint and pages with a form key or a
 // token are not, because the compressed length would reveal parts of them.
 func TestCompress_DocumentsButNoSecrets(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	send := func(method, path string) http.Header {
 		t.Helper()

@@ -8,7 +8,6 @@ import (
 
 // The user gets a mail about the deletion.
 func TestDeletion_NeedsFreshSignIn(t *testing.T) {
-	t.Parallel()
 	const path = "/settings/user/delete"
 	s := mailing(t)
 	who := s.person()

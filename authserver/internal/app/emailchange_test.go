@@ -51,7 +51,6 @@ func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 	t.Parallel()
 	for name, oldFirst := range map[string]bool{"old first": true, "new first": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := mailing(t)
 			who, email := s.person(), newAddress()
 			b := s.signedIn(who)
@@ -68,9 +67,7 @@ func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 				first, second = old, to
 			}
 			s.wants("the first confirmation", s.decide(first, "confirm"), 200)
-			if again := s.decide(first, "confirm"); again.Status != 200 && !again.HasText("confirmed") {
-				t.Errorf("the same confirmation again: %s", s.got(again))
-			}
+			s.wants("the same confirmation again", s.decide(first, "confirm"), 200, "confirmed")
 			s.keeps(who, who.Email)
 			s.wants("the page", b.Get(emailPath), 200, "Waiting for confirmation", ": confirmed")
 			s.wants("the second confirmation", s.decide(second, "confirm"), 200, "The address was changed")
@@ -91,7 +88,6 @@ func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 }
 
 func TestP3_EachLinkStopsTheChange(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	b := s.signedIn(who)
@@ -122,7 +118,6 @@ func TestP3_EachLinkStopsTheChange(t *testing.T) {
 
 // The owner of a taken address gets a mail without a link.
 func TestP4_ResponseDoesNotTellWhetherAddressIsTaken(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who, owner, another, free := s.person(), s.person(), s.person(), newAddress()
 	b := s.signedIn(who)
@@ -152,7 +147,6 @@ func clean(text string) string {
 }
 
 func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	b := s.signedIn(who)
@@ -173,7 +167,6 @@ func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
 
 // One user's requests do not use up the limit of an address for other users.
 func TestEmailChange_LimitOfAddressCountsUsers(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	email := newAddress()
 	first := s.signedIn(s.person())
@@ -187,7 +180,6 @@ func TestEmailChange_LimitOfAddressCountsUsers(t *testing.T) {
 }
 
 func TestP3_ConcurrentConfirmationsChangeAddressOnce(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	for range 3 {
 		who, email := s.person(), newAddress()

@@ -47,7 +47,6 @@ func sets(form *browsertest.Page, chosen string) *browsertest.Page {
 
 // F2, F3, F4. Earlier links end with the first use.
 func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	earlier := s.signedIn(who)
@@ -82,7 +81,6 @@ func (s *site) addLink(who browsertest.Person) {
 }
 
 func TestForgotten_ResetRemovesPasskeysOnlyOnRequest(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	s.addLink(who)
@@ -97,7 +95,6 @@ func TestForgotten_ResetRemovesPasskeysOnlyOnRequest(t *testing.T) {
 // F5: where a workspace requires a second factor, a link by mail removes linked accounts only, and a link of an
 // operator removes passkeys too.
 func TestForgotten_LinkByMailKeepsRequiredPasskeys(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.member(perm.ProgrammesRead)
 	s.addLink(who)
@@ -127,7 +124,6 @@ func TestForgotten_LinkByMailKeepsRequiredPasskeys(t *testing.T) {
 // F1: the response and the written rows are the same for a known address, one without an account and one of a disabled
 // account. Only the known one gets a mail. The service is the test's own, because it counts all jobs.
 func TestForgotten_UnknownAddressIsIndistinguishable(t *testing.T) {
-	t.Parallel()
 	s := ownMailing(t)
 	known, disabled := s.person(), s.person()
 	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
@@ -157,7 +153,6 @@ func (s *site) awaitJobs(kind string) {
 
 // F3.
 func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	form := s.browser().Get(s.forgotten(who))
@@ -169,7 +164,6 @@ func TestForgotten_OneOfTwoUsesWins(t *testing.T) {
 }
 
 func TestForgotten_EndedLinkIsRefused(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	link := s.forgotten(who)
@@ -183,7 +177,6 @@ func TestForgotten_EndedLinkIsRefused(t *testing.T) {
 // The response does not show the limit per account, but that per network. The service is the test's own, because it
 // waits for all jobs.
 func TestForgotten_RequestsAreLimited(t *testing.T) {
-	t.Parallel()
 	s := ownMailing(t)
 	who := s.person()
 	statuses := map[int]int{}
@@ -196,7 +189,6 @@ func TestForgotten_RequestsAreLimited(t *testing.T) {
 }
 
 func TestForgotten_WithoutMailSaysSo(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	b := s.browser()
 	for _, page := range []*browsertest.Page{

@@ -18,7 +18,6 @@ import (
 
 // An operator must not look for the fault in the wrong store.
 func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
-	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +35,6 @@ func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 
 // The process stays ready, without delay, while a flood of requests holds every connection to Postgres.
 func TestReadiness_IsNotDelayedByFlood(t *testing.T) {
-	t.Parallel()
 	s := own(t)
 	ready := func() { s.awaitReadiness(http.StatusOK, `{"keys":"ok","postgres":"ok","redis":"ok"}`) }
 	ready()

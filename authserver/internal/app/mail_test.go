@@ -59,7 +59,6 @@ func (s *site) inWorkspace(path string) string {
 
 // The current password is asked for, and other browsers are signed out by default.
 func TestChangePassword_AsksForCurrentOne(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	here, other := s.signedIn(who), s.signedIn(who)
@@ -90,7 +89,6 @@ func TestChangePassword_AsksForCurrentOne(t *testing.T) {
 
 // The first sign-in of an account, and one at a browser that is known, are not mailed.
 func TestSignIn_NewBrowserIsMailed(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	first := s.signedIn(who)
@@ -105,7 +103,6 @@ func TestSignIn_NewBrowserIsMailed(t *testing.T) {
 
 // An invitation, a change of permissions and a removal are mailed.
 func TestMembers_ChangesAreMailed(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	ada, eve, sam := s.inviter(), s.member(perm.ProgrammesRead), newAddress()
 	const path = "/settings/members"
@@ -135,7 +132,6 @@ func TestMembers_ChangesAreMailed(t *testing.T) {
 }
 
 func TestMail_ReportsDisabledWebhook(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.person()
 	for i, reason := range []string{"failing", "gone"} {
@@ -154,7 +150,6 @@ func TestMail_ReportsDisabledWebhook(t *testing.T) {
 // An endpoint is mailed to the person who added it and to all who can manage the members: one that a token added at
 // resourceapi, and one of the page.
 func TestMail_ReportsAddedWebhook(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who, manager := s.member(perm.AccountAPIAccess, perm.ProgrammesRead), s.member(perm.AccountWriteMembers)
 	other := s.member(perm.AccountAPIAccess)

@@ -9,7 +9,6 @@ import (
 
 // Every settings page has the same navigation, whichever package serves it.
 func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	reader, manager := s.signedIn(s.person()), s.signedIn(s.member(perm.AccountAPIAccess))
 	for _, path := range []string{"/settings/user", keysPage, linkPage} {
@@ -24,7 +23,6 @@ func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
 }
 
 func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	b := s.signedIn(s.person())
 	for path, back := range map[string]string{

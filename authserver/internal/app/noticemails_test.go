@@ -16,7 +16,6 @@ import (
 
 // The changes of mail.Notices whose mail the store queues with the event.
 func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
-	t.Parallel()
 	s := mailing(t)
 	who := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	b := s.provider().linked(s, who)
@@ -73,7 +72,6 @@ func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 
 // The service is the test's own, because it counts all jobs.
 func TestNotices_RefusedChangeIsNotMailed(t *testing.T) {
-	t.Parallel()
 	s := ownMailing(t)
 	who := s.person()
 	b := s.signedIn(who)

@@ -1,65 +1,50 @@
 package app_test
 
 import (
-	"fmt"
 	"maps"
-	"slices"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// fits reports whether a page has a status and a text with these words. The word of a redirect is its location, or the
-// beginning of it if the word ends in a question mark.
-func fits(page *browsertest.Page, status int, words []string) bool {
-	return page.Status == status && !slices.ContainsFunc(words, func(word string) bool {
-		if status != 303 {
-			return !page.HasText(word)
-		}
-		return page.Location() != word && !(strings.HasSuffix(word, "?") && strings.HasPrefix(page.Location(), word))
-	})
-}
-
-// wants requires that a page fits.
+// wants requires the status of a page, and words of its text or, of a redirect, its location: the beginning of it if
+// the word ends in a question mark.
 func (s *site) wants(what string, page *browsertest.Page, status int, words ...string) {
 	s.t.Helper()
-	if !fits(page, status, words) {
-		s.t.Errorf("%s: want %d %q, %s", what, status, words, s.got(page))
+	if page = page.As(what); status != http.StatusSeeOther {
+		page.Wants(status, words...)
+		return
+	}
+	page.Wants(status)
+	for _, word := range words {
+		if !strings.HasSuffix(word, "?") || !strings.HasPrefix(page.Location(), word) {
+			page.LeadsTo(word)
+		}
 	}
 }
 
-// needs ends the test if a page does not fit.
+// needs ends the test if a page has another status.
 func (s *site) needs(what string, page *browsertest.Page, status int, words ...string) {
 	s.t.Helper()
-	if !fits(page, status, words) {
-		s.t.Fatalf("%s: want %d %q, %s", what, status, words, s.got(page))
+	if s.wants(what, page, status, words...); page.Status != status {
+		s.t.FailNow()
 	}
+}
+
+// refuses requires a page that signs nobody in at the browser.
+func (s *site) refuses(b *browsertest.Browser, what string, page *browsertest.Page, status int, words ...string) {
+	s.t.Helper()
+	s.wants(what, page, status, words...)
+	equal(s.t, what+": signed in", inside(b), false)
 }
 
 // lacks requires that a page has none of these words.
 func (s *site) lacks(what string, page *browsertest.Page, words ...string) {
 	s.t.Helper()
-	for _, word := range words {
-		if page.HasText(word) {
-			s.t.Errorf("%s: %q is on the page, %s", what, word, s.got(page))
-		}
-	}
-}
-
-// got describes a page, with what the service logged about its request and how to run the test again.
-func (s *site) got(page *browsertest.Page) string {
-	var logged []string
-	for line := range strings.Lines(s.log.String()) {
-		if id := page.Header.Get(web.RequestIDHeader); id != "" && strings.Contains(line, id) {
-			logged = append(logged, line)
-		}
-	}
-	name, _, _ := strings.Cut(s.t.Name(), "/")
-	return fmt.Sprintf("got %d to %q: %s\nthe log of the request:\n%s(go test ./internal/app -run '^%s$')",
-		page.Status, page.Location(), page.Text(), strings.Join(logged, ""), name)
+	page.As(what).Lacks(words...)
 }
 
 // equal requires that a value is the expected one.

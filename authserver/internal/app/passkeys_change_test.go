@@ -19,7 +19,6 @@ const (
 )
 
 func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	s.added(ada)
@@ -48,7 +47,6 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 }
 
 func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada, bob := s.person(), s.person()
 	mine, elsewhere, bobs := s.signedIn(ada), s.signedIn(ada), s.signedIn(bob)
@@ -65,7 +63,6 @@ func TestAddPasskey_OnlyOnceAndInTheSameSignIn(t *testing.T) {
 }
 
 func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	b := s.signedIn(s.person())
 	for name, spoil := range map[string]func(*device){
@@ -90,7 +87,6 @@ func TestAddPasskey_ChecksOriginUserAndName(t *testing.T) {
 }
 
 func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada, bob := s.person(), s.person()
 	first, others := s.added(ada), s.added(bob)
@@ -113,7 +109,6 @@ func TestP3_LastSignInMethodIsNotRemoved(t *testing.T) {
 }
 
 func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	b := s.signedIn(ada)
@@ -135,7 +130,6 @@ func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 }
 
 func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
@@ -160,7 +154,6 @@ func TestRemovePasskey_OtherSessionOrSiteIsRefused(t *testing.T) {
 }
 
 func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	b, d := s.signedIn(ada), newDevice(s)
@@ -178,8 +171,7 @@ func TestPasskey_StoresOnlyKnownTransports(t *testing.T) {
 }
 
 func TestPasskeys_AreOptional(t *testing.T) {
-	t.Parallel()
-	off, on := basic(t), shared(t)
+	off, on := bare(t).forTest(t), shared(t)
 	b := off.signedIn(off.person())
 	for _, path := range []string{"/login/passkey/options", "/login/passkey", keysPage + "/options", removeKey} {
 		off.wants(path+" where it is off", b.Post(path, nil), 404)
@@ -196,14 +188,13 @@ func TestPasskeys_AreOptional(t *testing.T) {
 }
 
 func TestPasskeys_AreOnByDefaultWhereBrowsersSupportThem(t *testing.T) {
-	t.Parallel()
 	config, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "passkeys are on", config.Passkeys, true)
 	at127 := own(t, func(c *app.Config) { c.AppURL = strings.Replace(c.AppURL, "localhost", "127.0.0.1", 1) })
-	for host, s := range map[string]*site{"localhost": shared(t), "127.0.0.1": at127} {
+	for host, s := range map[string]*site{"localhost": withoutMail(t).forTest(t), "127.0.0.1": at127} {
 		page := s.browser().Get("/login")
 		for _, text := range []string{"Sign in with a passkey", `autocomplete="username webauthn"`} {
 			equal(t, host+" has "+text, strings.Contains(page.Body, text), host == "localhost")

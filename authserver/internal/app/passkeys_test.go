@@ -14,7 +14,6 @@ import (
 )
 
 func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d := newDevice(s)
@@ -33,7 +32,6 @@ func TestPasskey_IsAddedAndSignsIn(t *testing.T) {
 }
 
 func TestPasskey_SignInStartsNewSession(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada, bob := s.person(), s.person()
 	d := s.added(ada)
@@ -45,7 +43,6 @@ func TestPasskey_SignInStartsNewSession(t *testing.T) {
 }
 
 func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
@@ -57,7 +54,6 @@ func TestP1_ResponseIsAcceptedOnce(t *testing.T) {
 }
 
 func TestP1_BadResponseUsesUpChallenge(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()
@@ -78,7 +74,6 @@ func (s *site) challengeOf(options string) string {
 }
 
 func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()
@@ -96,20 +91,17 @@ func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 }
 
 func TestP1_ChallengeIsBoundToBrowser(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	d := s.added(s.person())
 	mine, thief := s.browser(), s.browser()
 	answer := d.signed(s.options(mine, "/login/passkey/options"))
 	s.wants("a browser without a challenge", present(thief, answer), 400)
 	s.options(thief, "/login/passkey/options")
-	s.wants("another browser", present(thief, answer), 400)
-	equal(t, "signed in", inside(thief), false)
+	s.refuses(thief, "another browser", present(thief, answer), 400)
 	s.wants("C4: the browser of the challenge, later", present(mine, answer), 303)
 }
 
 func TestChallenge_IsBoundToPurpose(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
@@ -134,7 +126,6 @@ func TestChallenge_IsBoundToPurpose(t *testing.T) {
 }
 
 func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	subdomain := strings.Replace(s.url, "localhost", "a.localhost", 1)
 	for name, spoil := range map[string]func(*device){
@@ -157,13 +148,11 @@ func TestPasskey_AlteredResponseIsRefused(t *testing.T) {
 		if name == "backup flag turned" {
 			says = "This passkey has changed"
 		}
-		s.wants(name, d.signIn(b), 400, says)
-		equal(t, name+": signed in", inside(b), false)
+		s.refuses(b, name, d.signIn(b), 400, says)
 	}
 }
 
 func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	b := s.browser()
 	s.options(b, "/login/passkey/options")
@@ -175,7 +164,6 @@ func TestPasskey_MalformedResponseIsRefused(t *testing.T) {
 }
 
 func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
@@ -185,8 +173,7 @@ func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 	copied.key.Counter = 5
 	for _, thief := range []*device{&copied, &copied, d} {
 		b := s.browser()
-		s.wants("the copy, or the original after it", thief.signIn(b), 400)
-		equal(t, "signed in", inside(b), false)
+		s.refuses(b, "the copy, or the original after it", thief.signIn(b), 400)
 	}
 	s.recorded(1, audit.PasskeyStopped, ada.ID)
 	b := s.signedIn(ada)
@@ -204,7 +191,6 @@ func (d *device) answerWith(counter uint32, b *browsertest.Browser) string {
 }
 
 func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d := s.added(ada)
@@ -219,7 +205,6 @@ func TestP2_SameCounterTwiceIsRefused(t *testing.T) {
 }
 
 func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	d := s.added(s.person())
 	for range 2 {
@@ -229,7 +214,6 @@ func TestP2_PasskeyWithoutCounterIsAccepted(t *testing.T) {
 }
 
 func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	d, stranger := s.added(ada), newDevice(s)
@@ -238,8 +222,7 @@ func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 	text := func(d *device) string {
 		b := s.browser()
 		page := d.signIn(b)
-		s.wants("sign-in", page, 400)
-		equal(t, "signed in", inside(b), false)
+		s.refuses(b, "sign-in", page, 400)
 		words, _, _ := strings.Cut(page.Text(), "Request id")
 		return words
 	}
@@ -247,7 +230,6 @@ func TestPasskey_DisabledUserLooksLikeUnknownPasskey(t *testing.T) {
 }
 
 func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada, bob := s.person(), s.person()
 	hers, his := s.added(ada), s.added(bob)
@@ -271,7 +253,6 @@ func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 }
 
 func TestPasskey_SecretsAreNotStoredOrLogged(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	d := s.added(s.person())
 	b := s.browser()

@@ -9,7 +9,6 @@ import (
 )
 
 func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
-	t.Parallel()
 	p := newProvider(t)
 	s := own(t, p.of)
 	ada := s.person()
@@ -42,7 +41,6 @@ func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
 }
 
 func TestReauth_Password(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	b := s.signedIn(ada)

@@ -95,14 +95,19 @@ func withProvider(t testing.TB, box *mailbox.Mailbox) *site {
 	return s
 }
 
-// shared returns a workspace of a service that sends no mail, so its pages show the links of invitations.
-func shared(t testing.TB) *site { t.Helper(); return withoutMail(t).forTest(t) }
+// shared returns a workspace of a service that sends no mail, so its pages show the links of invitations. Like those
+// below, it runs the test beside the others.
+func shared(t testing.TB) *site {
+	t.Helper()
+	browsertest.Parallel(t)
+	return withoutMail(t).forTest(t)
+}
 
 // mailing returns a workspace of a service that sends mail.
-func mailing(t testing.TB) *site { t.Helper(); return withMail(t).forTest(t) }
+func mailing(t testing.TB) *site { t.Helper(); browsertest.Parallel(t); return withMail(t).forTest(t) }
 
 // basic returns a workspace of a service without mail, passkeys and a provider.
-func basic(t testing.TB) *site { t.Helper(); return bare(t).forTest(t) }
+func basic(t testing.TB) *site { t.Helper(); browsertest.Parallel(t); return bare(t).forTest(t) }
 
 func (s *site) forTest(t testing.TB) *site {
 	t.Helper()
@@ -126,11 +131,16 @@ func newMailbox(t testing.TB) *mailbox.Mailbox {
 }
 
 // own starts a service of this test alone, which sends no mail.
-func own(t testing.TB, changes ...change) *site { t.Helper(); return start(t, nil, changes...) }
+func own(t testing.TB, changes ...change) *site {
+	t.Helper()
+	browsertest.Parallel(t)
+	return start(t, nil, changes...)
+}
 
 // ownMailing starts a service of this test alone, which sends mail.
 func ownMailing(t testing.TB, changes ...change) *site {
 	t.Helper()
+	browsertest.Parallel(t)
 	return start(t, newMailbox(t), changes...)
 }
 
@@ -202,6 +212,7 @@ func (s *site) must(err error) {
 
 func (s *site) browser() *browsertest.Browser {
 	b := browsertest.At(s.t, s.url)
+	b.Log = s.log
 	b.Headers.Set("X-Forwarded-For", s.address)
 	return b
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 )
 
@@ -19,7 +17,6 @@ const (
 // Addresses and passwords are one and the same in any spelling (contract, section 5). The service is the test's own,
 // because the addresses are fixed.
 func TestSignIn_AcceptsAddressAndPasswordInAnySpelling(t *testing.T) {
-	t.Parallel()
 	s := own(t)
 	hash, err := session.HashPassword(composed, session.LowestCost())
 	s.must(err)
@@ -47,7 +44,6 @@ func TestSignIn_AcceptsAddressAndPasswordInAnySpelling(t *testing.T) {
 // A hash that an earlier release stored for the text as it was typed is accepted once, and then replaced by the hash of
 // the normalized password.
 func TestSignIn_RenewsHashOfEarlierRelease(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	ada := s.person()
 	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, ada.ID, formerHash)
@@ -56,16 +52,4 @@ func TestSignIn_RenewsHashOfEarlierRelease(t *testing.T) {
 	equal(t, "the composed password then", s.tries(ada.Email, composed), 303)
 	equal(t, "the decomposed password then", s.tries(ada.Email, decomposed), 303)
 	s.rows(0, "users", "password_hash = $1", formerHash)
-}
-
-// Chromium sends the domain of an address in Punycode.
-func TestChromium_SignsInWithInternationalAddress(t *testing.T) {
-	t.Parallel()
-	s := shared(t)
-	who := s.personAt("ada-" + uuid.NewString()[:8] + "@münchen.example")
-	c := openChromium(t, s)
-	c.signIn(who)
-	c.open("/settings/user")
-	c.sees("body", who.Email)
-	c.noFaults()
 }

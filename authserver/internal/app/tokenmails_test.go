@@ -22,7 +22,6 @@ func (s *site) token(who browsertest.Person, name string, age, left time.Duratio
 // Tokens of 90, 30 and 7 days, and tokens whose owner gets no mail. The service is the test's own, because it waits for
 // all jobs.
 func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
-	t.Parallel()
 	s := ownMailing(t)
 	await.True(t, "the job runs at the start", func() bool {
 		return read[int](s, `select count(*) from account_jobs.river_job

@@ -16,7 +16,6 @@ const (
 )
 
 func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	p, ada, bob := s.provider(), s.person(), s.person()
 	page := s.signedIn(bob).Get(linkPage)
@@ -46,7 +45,6 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 
 // A thief with the password of a user who has a passkey cannot unlink the account.
 func TestUnlink_PasswordAloneIsNotEnoughForUserWithPasskey(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	p, ada := s.provider(), s.person()
 	p.linked(s, ada)
@@ -67,7 +65,6 @@ func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := newProvider(t)
 			s := own(t, p.of, func(c *app.Config) { c.Passkeys = passkeys })
 			ada := s.person()

@@ -21,7 +21,6 @@ import (
 )
 
 func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	p, ada := s.provider(), s.person()
 	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -43,8 +42,7 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	}
 	check := func(name string) {
 		b := s.browser()
-		s.wants(name, p.through(s, b), 400, "We could not sign you in")
-		equal(t, name+": signed in", inside(b), false)
+		s.refuses(b, name, p.through(s, b), 400, "We could not sign you in")
 	}
 	for name, claims := range map[string]map[string]any{
 		"another issuer":              {"iss": "https://evil.example"},
@@ -77,7 +75,6 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 
 // It has a provider of its own because it counts all requests to the token endpoint.
 func TestCallback_OnlyForItsAttempt(t *testing.T) {
-	t.Parallel()
 	p := newProvider(t)
 	s := own(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -105,7 +102,6 @@ func TestCallback_OnlyForItsAttempt(t *testing.T) {
 }
 
 func TestCallback_ProviderErrorIsAPage(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	for code, want := range map[string]int{
 		"access_denied":           400,
@@ -133,7 +129,6 @@ func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, announced := range map[string]bool{"announced": true, "not announced": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := newProvider(t)
 			p.metadata["authorization_response_iss_parameter_supported"] = announced
 			s := own(t, p.of)
@@ -150,7 +145,6 @@ func TestCallback_OtherIssuerIsRefused(t *testing.T) {
 
 // The requests that wait for a provider which does not respond have one time limit, and not one after the other.
 func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
-	t.Parallel()
 	p := newProvider(t)
 	s := own(t, p.of)
 	p.vouching(map[string]any{"email": s.person().Email})
@@ -189,7 +183,6 @@ func TestU4_ProviderOutageIsAPageAndIsRetried(t *testing.T) {
 }
 
 func TestUpstream_SecretIsSentOnlyToTokenEndpoint(t *testing.T) {
-	t.Parallel()
 	s := shared(t)
 	p := s.provider()
 	var elsewhere atomic.Int64
@@ -199,7 +192,7 @@ func TestUpstream_SecretIsSentOnlyToTokenEndpoint(t *testing.T) {
 	p.set(func() { p.moved = other.URL })
 	b := s.browser()
 	if page := b.Get(p.agree(s, begin(s, b, "/login/upstream"))); page.Status < 400 || inside(b) {
-		t.Errorf("a redirect: %s", s.got(page))
+		t.Errorf("a redirect: %d %s", page.Status, page.Text())
 	}
 	equal(t, "requests elsewhere", elsewhere.Load(), 0)
 	p.set(func() { p.moved = "" })

@@ -31,7 +31,7 @@ type Browser struct {
 	t       testing.TB
 	origin  string
 	client  *http.Client
-	log     *testkit.Log // of the server, or nil
+	Log     *testkit.Log // of the server, or nil: its lines explain failures
 	Headers http.Header  // sent with every request
 }
 
@@ -39,7 +39,7 @@ type Browser struct {
 func (s *Server) Browser() *Browser {
 	s.t.Helper()
 	b := At(s.t, s.URL)
-	b.log = s.Log
+	b.Log = s.Log
 	b.Headers.Set("X-Forwarded-For", apitest.NewAddress()) // limits count failures by address
 	return b
 }
@@ -190,12 +190,12 @@ var running = testkit.Once(func(t testing.TB) *Server { return Own(t) })
 // Shared returns a new workspace of the service that the tests of this process share. The test runs beside the others.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	parallel(t)
+	Parallel(t)
 	return running(t).For(t)
 }
 
-// parallel is t.Parallel, unless t stands for the process in testkit.Once.
-func parallel(t testing.TB) {
+// Parallel is t.Parallel, unless t stands for the process in testkit.Once.
+func Parallel(t testing.TB) {
 	if test, ok := t.(*testing.T); ok {
 		test.Parallel()
 	}
@@ -212,7 +212,7 @@ func (s *Server) For(t testing.TB) *Server {
 // because the loopback address is a trusted proxy.
 func Own(t testing.TB, changes ...apitest.Change) *Server {
 	t.Helper()
-	parallel(t)
+	Parallel(t)
 	hash, err := session.HashPassword(Password, session.LowestCost())
 	if err != nil {
 		t.Fatal(err)

@@ -173,10 +173,10 @@ var (
 // logged returns what the server logged about the request.
 func (p *Page) logged() (lines []string) {
 	id := p.Header.Get("X-Request-Id")
-	if p.browser.log == nil || id == "" {
+	if p.browser.Log == nil || id == "" {
 		return nil
 	}
-	for line := range strings.SplitSeq(p.browser.log.String(), "\n") {
+	for line := range strings.SplitSeq(p.browser.Log.String(), "\n") {
 		if strings.Contains(line, id) {
 			lines = append(lines, line)
 		}
