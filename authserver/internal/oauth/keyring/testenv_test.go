@@ -2,7 +2,7 @@ package keyring_test
 
 import (
 	"crypto/rand"
-	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,9 +66,33 @@ func (b *testEnv) ring(keys seal.Keys) *keyring.Keyring {
 	return r
 }
 
-// run runs the loop of a keyring until the test ends.
-func (b *testEnv) run(r *keyring.Keyring) {
-	go r.Run(b.Context(), slog.New(slog.DiscardHandler))
+// rotate rotates the keys in the first process, and returns the identifier of the key that signs then.
+func (b *testEnv) rotate() string {
+	b.Helper()
+	kid, err := b.first.Rotate(b.Context(), "admin")
+	b.must(err)
+	return kid
+}
+
+func (b *testEnv) published(r *keyring.Keyring) string {
+	b.Helper()
+	keys, err := r.JWKS()
+	b.must(err)
+	return string(keys)
+}
+
+// atOnce runs do n times at the same time.
+func (b *testEnv) atOnce(n int, do func(i int) error) {
+	b.Helper()
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			if err := do(i); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	group.Wait()
 }
 
 func (b *testEnv) kid(r *keyring.Keyring) string {
@@ -118,10 +142,8 @@ func (b *testEnv) states(what string, next, current, retired int) {
 			b.Errorf("%s: %d keys are %s, want %d", what, n, state, want)
 		}
 	}
-	n := b.count(
-		`select count(*) from account.signing_keys
-		where (private_sealed = '') <> (state in ('retired', 'removed'))`,
-	)
+	n := b.count(`select count(*) from account.signing_keys
+		where (private_sealed = '') <> (state in ('retired', 'removed'))`)
 	if n != 0 {
 		b.Errorf("%s: %d keys have a private half in the wrong state, or lack it", what, n)
 	}
@@ -129,12 +151,8 @@ func (b *testEnv) states(what string, next, current, retired int) {
 
 func (b *testEnv) event(action, kid, actor string) {
 	b.Helper()
-	n := b.count(
-		`select count(*) from account.audit_events where action = $1 and subject = 'key:' || $2 and actor = $3`,
-		action,
-		kid,
-		actor,
-	)
+	n := b.count(`select count(*) from account.audit_events
+		where action = $1 and subject = 'key:' || $2 and actor = $3`, action, kid, actor)
 	if n != 1 {
 		b.Errorf("%d events %s of %s", n, action, actor)
 	}
