@@ -31,7 +31,8 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 	over := live(grant.Active, 1)
 	over.Ends = ago
 	refused := &connectionlog.Refusal{At: ago, Reason: "code_verifier does not match"}
-	used := live(grant.Active, 2)
+	again := live(grant.Active, 2)
+	used := again
 	used.LastUsed = &now
 	for name, c := range map[string]struct {
 		g       grant.Grant
@@ -46,13 +47,13 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 		"wrong verifier":          {unused, nil, refused, "xx---", connectionlog.Refused, "code_verifier"},
 		"exchanged":               {live(grant.Active, 1), nil, nil, "xxx--", connectionlog.Working, ""},
 		"called":                  {live(grant.Active, 1), &ago, nil, "xxxx-", connectionlog.Working, ""},
-		"refreshed, no call":      {live(grant.Active, 2), nil, nil, "xxx-x", connectionlog.Working, ""},
-		"refused since":           {live(grant.Active, 2), &before, refused, "xxxxx", connectionlog.Refused, "code_verifier"},
+		"refreshed, no call":      {again, nil, nil, "xxx-x", connectionlog.Working, ""},
+		"refused since":           {again, &before, refused, "xxxxx", connectionlog.Refused, "code_verifier"},
 		"used after refusal":      {used, &before, refused, "xxxxx", connectionlog.Working, ""},
 		"grant ended":             {over, &before, nil, "xxxx-", connectionlog.Ended, "has expired"},
 		"grant ended and refused": {over, &before, refused, "xxxx-", connectionlog.Ended, "has expired"},
-		"revoked": {revoked, &before, refused, "xxxxx", connectionlog.Ended, "Claude was disconnected on 1 March 2026 " +
-			"at 11:59:00 UTC because an old refresh token was used again."},
+		"revoked": {revoked, &before, refused, "xxxxx", connectionlog.Ended,
+			"Claude was disconnected on 1 March 2026 at 11:59:00 UTC because an old refresh token was used again."},
 	} {
 		a := connectionlog.OfGrant(c.g, "Claude", c.called, c.refusal, now)
 		taken := ""

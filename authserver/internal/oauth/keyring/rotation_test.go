@@ -157,7 +157,8 @@ func TestUpdate_DoesNotRotateYoungKey(t *testing.T) {
 			b := newTestEnv(t)
 			former := b.kid(b.first)
 			b.age(c.age)
-			b.fixture.Exec(`update account.signing_keys set created_at = now() - $1::interval where state = 'next'`, c.next)
+			b.fixture.Exec(`update account.signing_keys set created_at = now() - $1::interval
+				where state = 'next'`, c.next)
 			b.first.RotateAfter(c.maxAge)
 			b.must(b.first.Update(t.Context()))
 			if b.kid(b.first) != former {
