@@ -98,9 +98,7 @@ func TestForgotten_LinkByMailKeepsRequiredPasskeys(t *testing.T) {
 	s := mailing(t)
 	who := s.member(perm.ProgrammesRead)
 	s.addLink(who)
-	s.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
-		transports, backup_eligible, backed_up)
-		values (gen_random_uuid(), $1, 'Laptop', uuid_send($1), 'k', 0, '', '{}', false, false)`, who.ID)
+	s.insertPasskeys(1, who)
 	s.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, s.fixture.WorkspaceID)
 	resets := func(link, chosen string, passkeys, links int) *browsertest.Page {
 		t.Helper()

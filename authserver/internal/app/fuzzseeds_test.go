@@ -49,20 +49,8 @@ func accountSeeds() []routeSeed {
 		{"OPTIONS", revoke, "", "", "Origin: https://a.example\nAccess-Control-Request-Method: POST\n", "", 204},
 		{"POST", clientsOf, "<tenant>", "", pat + asObject, register, 201},
 		{"POST", clientsOf, "<tenant>", "", "Authorization: Bearer <restaccess>\n" + asObject, register, 403},
-		{
-			"POST",
-			clientsOf,
-			"<tenant>",
-			"",
-			pat + asObject,
-			strings.Replace(
-				register,
-				"{",
-				`{"connectorPlatform":"claude","resource":"https://api.example.org/mcp",`,
-				1,
-			),
-			201,
-		},
+		{"POST", clientsOf, "<tenant>", "", pat + asObject, strings.Replace(register, "{",
+			`{"connectorPlatform":"claude","resource":"https://api.example.org/mcp",`, 1), 201},
 		{"POST", clientsOf, "<tenant>", "", pat + asObject,
 			strings.Replace(register, "https://sync", "http://*", 1), 400},
 		{"POST", clientsOf, "<tenant>", "", pat + asObject,
@@ -83,20 +71,13 @@ func accountSeeds() []routeSeed {
 		{"GET", "/.well-known/{id}", "openid-configuration/v1", "", "", "", 200},
 		{"GET", "/v1/account/{id}", "x/../oauth/token", "", "", "", 404},
 		{"POST", "/register", "", "", asObject, "{}", 404},
-		{
-			"POST",
-			"/token",
-			"",
-			"",
-			asForm,
-			"grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1" +
-				"&refresh_token=<refresh>",
-			200,
-		},
+		{"POST", "/token", "", "", asForm, "grant_type=refresh_token&client_id=<connector>" +
+			"&resource=https://api.example.org/v1&refresh_token=<refresh>", 200},
 	}
 }
 
 func settingsSeeds() []routeSeed {
+	const week = "&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="
 	get := func(path, query string, status int) routeSeed {
 		return routeSeed{"GET", path, "", query, withSession, "", status}
 	}
@@ -132,12 +113,8 @@ func settingsSeeds() []routeSeed {
 		post("/settings/developers/tokens", "&name=%00%ff&days=99999999999999999999", 400),
 		post("/settings/developers/tokens/revoke", "&id=<linked>", 303),
 		post("/settings/developers/tokens/replace", "&id=%00", 303),
-		post(
-			"/settings/developers/apps",
-			"&kind=confidential&name=X&redirect_uris=https://a.example/cb&permissions=programmes:read:programmes"+
-				"&method=client_secret_json",
-			200,
-		),
+		post("/settings/developers/apps", "&kind=confidential&name=X&redirect_uris=https://a.example/cb"+
+			"&permissions=programmes:read:programmes&method=client_secret_json", 200),
 		post("/settings/developers/apps", "&kind=connector&name=&redirect_uris=%00%0ax&platform=x&resource=y", 400),
 		post("/settings/developers/apps/secret", "&id=<linked>&expire_old=yes", 200),
 		post("/settings/developers/apps/delete", "&id=<linked>", 303),
@@ -146,17 +123,8 @@ func settingsSeeds() []routeSeed {
 		post("/settings/security/sign-out", "&id=<linked>", 303),
 		post("/settings/security/sign-out-others", "", 303),
 		post("/settings/security/tokens/revoke", "&id=x", 303),
-		post(
-			"/settings/connectors/policy",
-			"&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen=x",
-			409,
-		),
-		post(
-			"/settings/connectors/policy",
-			"&days=7&platforms=claude&permissions=programmes:read:programmes&confirm=yes&seen="+
-				workspace.DefaultConnectorPolicy().Digest(),
-			303,
-		),
+		post("/settings/connectors/policy", week+"x", 409),
+		post("/settings/connectors/policy", week+workspace.DefaultConnectorPolicy().Digest(), 303),
 		post("/settings/connectors/policy", "&days=%ff", 400),
 		post("/settings/connectors/disconnect", "&id=<linked>", 303),
 		post("/settings/user/name", "&name=%00", 400),

@@ -197,26 +197,19 @@ func (s *fuzzed) code(c client.Client) string {
 }
 
 func (s *fuzzed) exchanged(code string) fuzzkit.Answer {
-	return s.tokens("application/x-www-form-urlencoded", url.Values{
-		"grant_type":    {"authorization_code"},
-		"client_id":     {s.actors.connector.ID.String()},
-		"resource":      {s.actors.connector.Resource},
-		"code":          {code},
-		"code_verifier": {verifier},
-		"redirect_uri":  {fixture.Callback},
-	}.Encode())
+	return s.tokens("application/x-www-form-urlencoded", "grant_type=authorization_code&code="+code+
+		"&code_verifier="+verifier+"&redirect_uri="+fixture.Callback+s.ofConnector())
 }
 
 // superseded returns a refresh token that was used.
 func (s *fuzzed) superseded() string {
 	old := s.exchanged(s.code(s.actors.connector)).Text("refresh_token")
-	s.tokens("application/x-www-form-urlencoded", url.Values{
-		"grant_type":    {"refresh_token"},
-		"client_id":     {s.actors.connector.ID.String()},
-		"resource":      {s.actors.connector.Resource},
-		"refresh_token": {old},
-	}.Encode())
+	s.tokens("application/x-www-form-urlencoded", "grant_type=refresh_token&refresh_token="+old+s.ofConnector())
 	return old
+}
+
+func (s *fuzzed) ofConnector() string {
+	return "&client_id=" + s.actors.connector.ID.String() + "&resource=" + s.actors.connector.Resource
 }
 
 func (s *fuzzed) restAccess() string {

@@ -21,6 +21,7 @@ func tokenSeeds() []tokenSeed {
 	const form, object = "application/x-www-form-urlencoded", "application/json"
 	const exchange = "grant_type=authorization_code&client_id=<connector>&resource=https://api.example.org/v1" +
 		"&code_verifier=" + verifier + "&redirect_uri=" + fixture.Callback
+	const byBasic = "grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback
 	const refresh = "grant_type=refresh_token&client_id=<connector>&resource=https://api.example.org/v1"
 	const link = `{"client_id":"<linked>","client_secret":"<secret>","code":"<linkedcode>","redirect_uri":"` +
 		fixture.Callback + `"}`
@@ -37,35 +38,16 @@ func tokenSeeds() []tokenSeed {
 		{form, "", refresh + "&refresh_token=<access>", 400},
 		{form, "", strings.Replace(refresh, "<connector>", "", 1) + "&refresh_token=<refresh>", 400},
 		{form, "Bearer <access>", refresh + "&refresh_token=<refresh>", 400},
-		{form, "Basic <basic>", "grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 200},
-		{form, "Basic <basic>x",
-			"grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 400},
-		{form, "Basic <service>",
-			"grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 400},
-		{form, "Basic MDAwMDAwMDAtMDAwMC00MDAwLTgwMDAtMDAwMDAwMDAwMDAwOng=",
-			"grant_type=authorization_code&code=<basiccode>&redirect_uri=" + fixture.Callback, 401},
+		{form, "Basic <basic>", byBasic, 200}, {form, "Basic <basic>x", byBasic, 400},
+		{form, "Basic <service>", byBasic, 400},
+		{form, "Basic MDAwMDAwMDAtMDAwMC00MDAwLTgwMDAtMDAwMDAwMDAwMDAwOng=", byBasic, 401},
 		{form, "", "grant_type=client_credentials&client_id=<linked>&client_secret=<secret>", 400},
 		{form, "", "a=1;b=2", 400}, {form, "", "client_id=%zz", 400}, {form, "", "", 400},
-		{
-			form,
-			"",
-			"client_id=https://127.0.0.1/x" +
-				"&client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer" +
-				"&client_assertion=a.b.c&" + refresh,
-			400,
-		},
+		{form, "", "client_id=https://127.0.0.1/x&client_assertion=a.b.c" +
+			"&client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer&" + refresh, 400},
 		{object, "", link, 200},
-		{
-			object,
-			"",
-			strings.Replace(
-				link,
-				"{",
-				`{"grant_type":"authorization_code","resource":"https://api.example.org/v1",`,
-				1,
-			),
-			200,
-		},
+		{object, "", strings.Replace(link, "{",
+			`{"grant_type":"authorization_code","resource":"https://api.example.org/v1",`, 1), 200},
 		{object, "", strings.Replace(link, "<secret>", "<pat>", 1), 400},
 		{object, "", strings.Replace(link, "<linkedcode>", "<code>", 1), 400},
 		{object, "", strings.Replace(link, "client_id", "Client_ID", 1), 400},

@@ -32,7 +32,8 @@ func (s *site) invites(email string) *browsertest.Page {
 // invited returns the path of the page of an invitation for an address.
 func (s *site) invited(email string) string {
 	s.t.Helper()
-	return strings.TrimPrefix(s.invites(email).Selects("#invitation-link").Attribute("#invitation-link", "value"), s.url)
+	const link = "#invitation-link"
+	return strings.TrimPrefix(s.invites(email).Selects(link).Attribute(link, "value"), s.url)
 }
 
 func tokenOf(path string) string {

@@ -112,10 +112,7 @@ func TestP4_UserHasNoMoreThanTwentyPasskeys(t *testing.T) {
 	s := shared(t)
 	ada := s.person()
 	b := s.signedIn(ada)
-	s.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
-		transports, backup_eligible, backed_up)
-		select gen_random_uuid(), $1, 'one', uuid_send(gen_random_uuid()), '', 0, '', '{}', false, false
-		from generate_series(1, 19) n`, ada.ID)
+	s.insertPasskeys(19, ada)
 	s.usedSecondFactor(ada)
 	var answers []string
 	for range 3 {

@@ -38,9 +38,6 @@ func (s *site) fill(who browsertest.Person) {
 		select gen_random_uuid(), kind, id, $1, tenant_id, '{}', 'r', s, now() + interval '1 day'
 		from account.oauth_clients, unnest(array['active', 'pending']) s where id = $2`, who.ID, client.ID)
 	for _, insert := range []string{
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
-			backup_eligible, backed_up)
-			values (gen_random_uuid(), $1, 'Laptop', uuid_send(gen_random_uuid()), 'k', 0, '', '{}', false, false)`,
 		`insert into account.authenticators (user_id, secret, last_step) values ($1, 'x', 0)`,
 		`insert into account.recovery_codes (user_id, code_hash) values ($1, sha256('x'))`,
 		`insert into account.identities (issuer, subject, user_id)
@@ -53,6 +50,16 @@ func (s *site) fill(who browsertest.Person) {
 	} {
 		s.fixture.Exec(insert, who.ID)
 	}
+	s.insertPasskeys(1, who)
+}
+
+// insertPasskeys gives a user passkeys that no device has.
+func (s *site) insertPasskeys(n int, who browsertest.Person) {
+	s.t.Helper()
+	s.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+		transports, backup_eligible, backed_up)
+		select gen_random_uuid(), $1, 'Laptop', uuid_send(gen_random_uuid()), 'k', 0, '', '{}', false, false
+		from generate_series(1, $2)`, who.ID, n)
 }
 
 // accessOf lists what gives access to an account.

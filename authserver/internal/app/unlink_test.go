@@ -72,9 +72,8 @@ func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 			s.removePassword(ada)
 			unlinks := func() *browsertest.Page { return b.Get(linkPage).Send(unlink, nil) }
 			s.wants("nothing else", unlinks(), 409, "You need Riverside to sign in")
-			s.fixture.Exec(`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count,
-				aaguid, transports, backup_eligible, backed_up, copied_at)
-				values (gen_random_uuid(), $1, 'Laptop', 'x', 'x', 0, 'x', '{}', false, false, now())`, ada.ID)
+			s.insertPasskeys(1, ada)
+			s.fixture.Exec(`update account.passkeys set copied_at = now()`)
 			s.wants("a passkey that was stopped", unlinks(), 409, "You need Riverside to sign in")
 			s.rows(1, "identities", "true")
 			s.fixture.Exec(`update account.passkeys set copied_at = null`)
