@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,13 +19,13 @@ import (
 
 func TestFailover_OneProcessIsEnough(t *testing.T) {
 	t.Parallel()
-	s := ownSite(t, harness.Options{})
+	s := enterAlone(t)
 	s.atEach(t, "both are there", func(t *testing.T, f *front) { f.wantsAnswers(t, false) })
 
 	s.stack.Authservers[1].Kill()
 	s.atEach(t, "one has died", func(t *testing.T, f *front) {
-		// Caddy needs up to a second to notice. Until then it cannot send a body to the other process,
-		// because it has already read it.
+		// Caddy needs up to a second to notice. Until then it cannot send a body, which it has already read, to the
+		// other process.
 		f.wantsAnswers(t, f.name == "caddy")
 	})
 	must(t, s.stack.Authservers[1].Restart(t.Context()))
@@ -52,7 +51,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 	// Without a process the response is 503 in the shape of the path, and the other service is not affected.
 	s.stack.Authservers[1].Kill()
 	s.atEach(t, "no authserver", func(t *testing.T, f *front) {
-		p := s.product(t, f.transport())
+		p := s.product(t, f.transport(t))
 		secret := "alm_rt_" + strings.Repeat("secretsecret", 4)
 		met.AddAll(secret)
 		answer := p.API().With("Authorization", "Bearer "+secret).
@@ -64,12 +63,16 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 	})
 	must(t, s.stack.Authservers[0].Restart(t.Context()))
 	must(t, s.stack.Authservers[1].Restart(t.Context()))
-	s.stack.Resourceapi.Kill()
+	for _, process := range s.stack.Resources {
+		process.Kill()
+	}
 	s.atEach(t, "no resourceapi", func(t *testing.T, f *front) {
-		s.product(t, f.transport()).API().Get(t, harness.ListPath).WantsRetryAfter(t).
+		s.product(t, f.transport(t)).API().Get(t, harness.ListPath).WantsRetryAfter(t).
 			WantsNested(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	})
-	must(t, s.stack.Resourceapi.Restart(t.Context()))
+	for _, process := range s.stack.Resources {
+		must(t, process.Restart(t.Context()))
+	}
 	s.atEach(t, "all are back", func(t *testing.T, f *front) { f.wantsAnswers(t, f.name == "caddy") })
 }
 
@@ -77,8 +80,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 // is allowed at first.
 func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 	t.Helper()
-	transport := f.transport()
-	defer transport.CloseIdleConnections()
+	transport := f.transport(t)
 	end := time.Now().Add(await.Long)
 	for round := 0; round < 10; round++ {
 		for _, c := range []struct {
@@ -91,8 +93,7 @@ func (f *front) wantsAnswers(t *testing.T, inAMoment bool) {
 			{http.MethodGet, f.ports.baseURL() + harness.ListPath, http.StatusUnauthorized},
 		} {
 			body := map[string]string{http.MethodPost: "grant_type=refresh_token"}[c.method]
-			form := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
-			response, _ := ask(t, transport, c.method, c.address, body, form)
+			response, _ := ask(t, transport, c.method, c.address, body, http.Header{"Content-Type": {formType}})
 			switch {
 			case response.StatusCode == c.want:
 			case inAMoment && response.StatusCode == http.StatusServiceUnavailable &&
@@ -113,10 +114,9 @@ func (s *site) wantTurn(t *testing.T, f *front, process *stack.Service) {
 	if slices.Contains(s.stack.Authservers, process) {
 		path = "/v1/account/oauth/jwks"
 	}
-	transport := f.transport()
-	defer transport.CloseIdleConnections()
+	transport := f.transport(t)
 	await.True(t, "a request is in "+process.Spec.Log, func() bool {
-		id := plainly(t, f, transport, f.ports.baseURL()+path).Header.Get("X-Request-Id")
+		id := plainly(t, transport, f.ports.baseURL()+path).Header.Get("X-Request-Id")
 		content, err := os.ReadFile(process.Spec.Log)
 		must(t, err)
 		return strings.Contains(string(content), id)
@@ -137,29 +137,13 @@ func (s *site) atEach(t *testing.T, name string, do func(t *testing.T, f *front)
 	})
 }
 
-// A breaking server receives requests and closes the connection without a response. It replaces a process that dies
-// during a request, because the product's processes cannot be killed so often. It counts the requests.
-type breaking struct {
-	*httptest.Server
-	mu  sync.Mutex
-	got map[string]int // method → requests
-}
-
-func newBreaking(t *testing.T) *breaking {
+// serving returns processes that are all one server of the test.
+func serving(t *testing.T, handle http.HandlerFunc) processes {
 	t.Helper()
-	b := &breaking{got: map[string]int{}}
-	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/readyz" {
-			return
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		b.mu.Lock()
-		b.got[r.Method]++
-		b.mu.Unlock()
-		panic(http.ErrAbortHandler)
-	}))
-	t.Cleanup(b.Close)
-	return b
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	both := [2]string{hostOf(server.URL), hostOf(server.URL)}
+	return processes{both, both}
 }
 
 // before starts gateways in front of these processes, with additional settings for Caddy, and runs do for each.
@@ -181,33 +165,45 @@ func before(t *testing.T, processes processes, do func(t *testing.T, f *front, b
 }
 
 // A request that was sent may have been processed, so only the caller may retry it: a refresh token that is presented
-// twice revokes its grant.
+// twice revokes its grant. The servers close the connection without a response, in place of processes that die during a
+// request, because the product's processes cannot be killed so often.
 func TestFailover_PostIsSentOnce(t *testing.T) {
 	t.Parallel()
-	one, two := newBreaking(t), newBreaking(t)
-	both := [2]string{hostOf(one.URL), hostOf(two.URL)}
-	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
-		transport := f.transport()
-		defer transport.CloseIdleConnections()
+	var writes atomic.Int64
+	var reads [2]atomic.Int64
+	var addresses [2]string
+	for i := range addresses {
+		addresses[i] = serving(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			if r.Method == http.MethodGet {
+				reads[i].Add(1)
+			} else {
+				writes.Add(1)
+			}
+			panic(http.ErrAbortHandler)
+		}).authserver[0]
+	}
+	before(t, processes{addresses, addresses}, func(t *testing.T, f *front, base string) {
+		transport := f.transport(t)
 		for _, method := range []string{http.MethodPost, http.MethodPatch} {
 			// Go may retry a request with an Idempotency-Key.
 			for _, header := range []http.Header{nil, {"Idempotency-Key": {"7"}}} {
-				one.forget()
-				two.forget()
 				response, body := ask(t, transport, method, base+harness.TokenPath, "grant_type=refresh_token", header)
 				if response.StatusCode != http.StatusServiceUnavailable ||
 					!strings.Contains(body, `"temporarily_unavailable"`) {
 					t.Errorf("%s: %d %s", method, response.StatusCode, body)
 				}
-				if times := one.times(method) + two.times(method); times != 1 {
+				if times := writes.Swap(0); times != 1 {
 					t.Errorf("%s with %v was sent %d times", method, header, times)
 				}
 			}
 		}
 		ask(t, transport, http.MethodGet, base+"/v1/account/oauth/jwks", "", nil)
-		if one.times(http.MethodGet) == 0 || two.times(http.MethodGet) == 0 {
-			t.Errorf("a GET was not retried with the other process: %d and %d requests", one.times(http.MethodGet),
-				two.times(http.MethodGet))
+		if one, two := reads[0].Swap(0), reads[1].Swap(0); one == 0 || two == 0 {
+			t.Errorf("a GET was not retried with the other process: %d and %d requests", one, two)
 		}
 	})
 }
@@ -218,28 +214,22 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 	t.Parallel()
 	var ready atomic.Bool
 	var posts atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	upstream := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/readyz" && !ready.Load():
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case r.Method == http.MethodPost:
 			posts.Add(1)
 		}
-	}))
-	t.Cleanup(server.Close)
-	both := [2]string{hostOf(server.URL), hostOf(server.URL)}
-	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
+	})
+	before(t, upstream, func(t *testing.T, f *front, base string) {
 		if f.name != "caddy" {
 			t.Skip("nginx does not check whether a process is ready")
 		}
-		client := &http.Client{Transport: f.transport()}
-		defer client.CloseIdleConnections()
+		transport := f.transport(t)
 		post := func() (status int, took time.Duration) {
 			began := time.Now()
-			response, err := client.Post(base+harness.TokenPath, "application/x-www-form-urlencoded",
-				strings.NewReader("a=b"))
-			must(t, err)
-			must(t, response.Body.Close())
+			response, _ := ask(t, transport, http.MethodPost, base+harness.TokenPath, "a=b", nil)
 			return response.StatusCode, time.Since(began)
 		}
 		// Caddy treats a process as ready until its first check.
@@ -270,25 +260,13 @@ func TestCaddy_PostWaitsForAProcess(t *testing.T) {
 	})
 }
 
-func (b *breaking) times(method string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.got[method]
-}
-
-func (b *breaking) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	clear(b.got)
-}
-
 // The MCP endpoint may respond with a stream of events (streamable HTTP). The product does not do so yet, so the test
 // has its own server, which sends the second event after the first has arrived.
 func TestStreaming_EventsAreNotBuffered(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)
 	var late atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	upstream := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
 			return
 		}
@@ -301,13 +279,10 @@ func TestStreaming_EventsAreNotBuffered(t *testing.T) {
 			late.Store(true)
 		}
 		_, _ = io.WriteString(w, "data: two\n\n")
-	}))
-	t.Cleanup(server.Close)
-	both := [2]string{hostOf(server.URL), hostOf(server.URL)}
-	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
+	})
+	before(t, upstream, func(t *testing.T, f *front, base string) {
 		late.Store(false)
-		client := &http.Client{Transport: f.transport()}
-		defer client.CloseIdleConnections()
+		client := &http.Client{Transport: f.transport(t)}
 		response, err := client.Post(base+"/mcp", "application/json", strings.NewReader("{}"))
 		must(t, err)
 		defer func() { _ = response.Body.Close() }()

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -125,13 +124,10 @@ func caddy(f *front, dir string, before processes) (child.Spec, error) {
 	return child.Spec{
 		Args: []string{"run", "--config", file, "--adapter", "caddyfile"},
 		Env: []string{
-			"GATEWAY_API_HOST=" + apiHost,
-			"GATEWAY_APP_HOST=" + appHost,
+			"GATEWAY_API_HOST=" + apiHost, "GATEWAY_APP_HOST=" + appHost,
 			"GATEWAY_TLS=" + certificateFile(dir) + " " + keyFile(dir),
-			fmt.Sprint("GATEWAY_HTTP_PORT=", f.ports.http),
-			fmt.Sprint("GATEWAY_HTTPS_PORT=", f.ports.https),
-			"GATEWAY_BIND=" + f.address,
-			"GATEWAY_AUTHSERVERS=" + strings.Join(before.authserver[:], " "),
+			fmt.Sprint("GATEWAY_HTTP_PORT=", f.ports.http), fmt.Sprint("GATEWAY_HTTPS_PORT=", f.ports.https),
+			"GATEWAY_BIND=" + f.address, "GATEWAY_AUTHSERVERS=" + strings.Join(before.authserver[:], " "),
 			"GATEWAY_RESOURCEAPIS=" + strings.Join(before.resourceapi[:], " "),
 		},
 	}, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600)
@@ -173,7 +169,7 @@ func temporaryPaths(dir string) string {
 func (f *front) waitReady() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
 	defer cancel()
-	client := &http.Client{Transport: f.transport()}
+	client := &http.Client{Transport: f.newTransport()}
 	defer client.CloseIdleConnections()
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.ports.baseURL()+"/readyz", nil)
@@ -193,44 +189,42 @@ func (f *front) waitReady() error {
 	}
 }
 
-// dial connects to this gateway for any host name.
-func (f *front) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return f.dialFrom("", ctx, network, address)
-}
-
-// dialFrom is like dial from an address of the loopback interface, or from any if it is "".
-func (f *front) dialFrom(from string, ctx context.Context, network, address string) (net.Conn, error) {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
+// dial returns a function that connects to this gateway for any host name, from an address of the loopback interface,
+// or from any if it is "".
+func (f *front) dial(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: await.Long}
 	if from != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
-	return dialer.DialContext(ctx, network, net.JoinHostPort(f.address, port))
-}
-
-// transport returns a transport that connects to this gateway with HTTP/2.
-func (f *front) transport() *http.Transport {
-	return &http.Transport{
-		DialContext:         f.dial,
-		TLSClientConfig:     &tls.Config{RootCAs: f.trust, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2:   true,
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 32,
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return dialer.DialContext(ctx, network, net.JoinHostPort(f.address, port))
 	}
 }
 
-// oldTransport returns a transport that connects to this gateway with HTTP/1.1, from an address, or from any if it is
-// "".
-func (f *front) oldTransport(from string) *http.Transport {
-	transport := f.transport()
+func (f *front) newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext: f.dial(""), TLSClientConfig: &tls.Config{RootCAs: f.trust, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: 32,
+	}
+}
+
+// transport returns a transport that connects to this gateway with HTTP/2, until the test ends.
+func (f *front) transport(t *testing.T) *http.Transport {
+	transport := f.newTransport()
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// oldTransport is like transport with HTTP/1.1, from an address, or from any if it is "".
+func (f *front) oldTransport(t *testing.T, from string) *http.Transport {
+	transport := f.transport(t)
 	transport.ForceAttemptHTTP2 = false
 	transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		return f.dialFrom(from, ctx, network, address)
-	}
+	transport.DialContext = f.dial(from)
 	return transport
 }
 
@@ -252,78 +246,61 @@ func ask(
 // product returns the product through this gateway.
 func (s *site) product(t *testing.T, transport *http.Transport) *harness.Product {
 	t.Helper()
-	t.Cleanup(transport.CloseIdleConnections)
 	return harness.NewProductWithTransport(t, s.stack, &met, transport)
 }
 
 // raw opens a TLS connection for raw HTTP/1.1.
 func (f *front) raw(t *testing.T, host string) (net.Conn, error) {
 	t.Helper()
-	plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
+	plain, err := f.dial("")(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{
-		RootCAs:    f.trust,
-		ServerName: host,
-		NextProtos: []string{"http/1.1"},
-		MinVersion: tls.VersionTLS12,
-	}
+	config := f.newTransport().TLSClientConfig
+	config.ServerName, config.NextProtos = host, []string{"http/1.1"}
 	return tls.Client(plain, config), nil
+}
+
+// sendRaw sends text unchanged on a new connection for a host, and returns the responses.
+func (f *front) sendRaw(t *testing.T, host, text string) []*http.Response {
+	t.Helper()
+	connection, err := f.raw(t, host)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	return harness.SendRaw(connection, text)
 }
 
 func certificateFile(dir string) string { return filepath.Join(dir, "cert.pem") }
 func keyFile(dir string) string         { return filepath.Join(dir, "key.pem") }
 
-// writeCertificate creates a certificate authority and a certificate for both hosts. It returns the pool that trusts
-// the authority.
+// writeCertificate creates a certificate for both hosts and returns the pool that trusts it.
 func writeCertificate(dir string) (*x509.CertPool, error) {
-	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	authority := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "Almoner's tests"},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(24 * time.Hour),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	}
-	root, err := x509.CreateCertificate(rand.Reader, authority, authority, authorityKey.Public(), authorityKey)
-	if err != nil {
-		return nil, err
-	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2),
-		DNSNames:     []string{apiHost, appHost},
-		NotBefore:    authority.NotBefore,
-		NotAfter:     authority.NotAfter,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, authority, key.Public(), authorityKey)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{apiHost, appHost}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
-	if err := writePEM(keyFile(dir), "PRIVATE KEY", encoded); err != nil {
-		return nil, err
-	}
-	trusted, err := x509.ParseCertificate(root)
+	certificate, err := x509.ParseCertificate(signed)
 	if err != nil {
 		return nil, err
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(trusted)
-	return pool, writePEM(certificateFile(dir), "CERTIFICATE", leaf)
+	pool.AddCert(certificate)
+	return pool, errors.Join(
+		writePEM(keyFile(dir), "PRIVATE KEY", private), writePEM(certificateFile(dir), "CERTIFICATE", signed))
 }
 
 func writePEM(path, kind string, content []byte) error {

@@ -1,7 +1,7 @@
 // Package gateway tests Caddy and nginx, as configured by deploy/gateway, in front of the two services.
 //
-// Both are the real programs, on loopback, with TLS by a certificate authority of the test, in front of the real
-// binaries. The tests of a program that is not installed are skipped with a message; `make test` installs both.
+// Both are the real programs, on loopback, with TLS by a certificate of the test, in front of the real binaries. The
+// tests of a program that is not installed are skipped with a message; `make test` installs both.
 package gateway
 
 import (
@@ -87,12 +87,31 @@ func ownSite(t *testing.T, options harness.Options) *site {
 	return s
 }
 
+// alone is the site of the tests that stop processes, one of them at a time.
+var (
+	turnAlone sync.Mutex
+	alone     = sync.OnceValues(func() (*site, error) {
+		return newSite(harness.Lasting, harness.Options{Resources: 2})
+	})
+)
+
+// enterAlone returns a site that no other test uses until this one ends. In the long form it is the test's own.
+func enterAlone(t *testing.T) *site {
+	t.Helper()
+	if harness.Long() {
+		return ownSite(t, harness.Options{Resources: 2})
+	}
+	turnAlone.Lock()
+	t.Cleanup(turnAlone.Unlock)
+	s, err := alone()
+	must(t, err)
+	return s
+}
+
 func enter(t *testing.T) *site {
 	t.Helper()
 	s, err := started()
-	if err != nil {
-		t.Fatalf("start the site: %v", err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -109,6 +128,8 @@ func each(t *testing.T, test func(t *testing.T, s *site, f *front)) {
 		})
 	}
 }
+
+const formType = "application/x-www-form-urlencoded"
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -21,30 +20,25 @@ import (
 // Content-Length.
 func TestLimits_Bodies(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		p := s.product(t, f.transport())
+		p := s.product(t, f.transport(t))
 		ws := p.NewWorkspace(t)
 		list := p.In(ws.Workspace, ws.Token)
 		const kib, mib = 1 << 10, 1 << 20
-		for name, size := range map[string]int{"beyond the route": 65*kib + 1, "beyond the gateway": 5 * mib} {
+		for _, size := range []int{65*kib + 1, 5 * mib} { // beyond the route, beyond the gateway
 			body := strings.Repeat("x", size)
-			p.API().Send(t, http.MethodPost, harness.TokenPath, "application/x-www-form-urlencoded", body).
+			p.API().Send(t, http.MethodPost, harness.TokenPath, formType, body).
 				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
 			list.Send(t, http.MethodPost, harness.ListPath, "application/json", body).
 				WantsNested(t, http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE")
-			const form = "application/x-www-form-urlencoded"
-			status := p.App().Send(t, http.MethodPost, "/login", form, body).Status
-			if status != http.StatusRequestEntityTooLarge {
-				t.Errorf("%s: status %d for a form at the app", name, status)
-			}
+			p.App().Send(t, http.MethodPost, "/login", formType, body).Wants(t, http.StatusRequestEntityTooLarge)
 		}
 		// The largest body that a route accepts passes: an import of nearly 2 MiB.
 		rows := "name\n" + strings.Repeat("Lunch club "+strings.Repeat("x", 80)+"\n", 2*mib/92-1)
 		list.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", rows).Wants(t, http.StatusAccepted)
 		// Without a Content-Length.
-		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
+		for _, transport := range []*http.Transport{f.transport(t), f.oldTransport(t, "")} {
 			for path, code := range map[string]string{
-				harness.TokenPath: `"invalid_request"`,
-				harness.ListPath:  `"PAYLOAD_TOO_LARGE"`,
+				harness.TokenPath: `"invalid_request"`, harness.ListPath: `"PAYLOAD_TOO_LARGE"`,
 			} {
 				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.BaseURL+path,
 					io.MultiReader(strings.NewReader(strings.Repeat("x", 5*mib))))
@@ -54,9 +48,7 @@ func TestLimits_Bodies(t *testing.T) {
 				request.Header.Set("X-Tenant-Id", ws.Workspace.ID)
 				response, err := transport.RoundTrip(request)
 				if err != nil && !transport.ForceAttemptHTTP2 {
-					// With HTTP/1.1 a caller that is still sending may lose the response: the
-					// connection is closed.
-					continue
+					continue // a caller that is still sending may lose the response: the connection is closed
 				}
 				must(t, err)
 				body, _ := io.ReadAll(response.Body)
@@ -66,13 +58,13 @@ func TestLimits_Bodies(t *testing.T) {
 						harness.Redact(string(body)))
 				}
 			}
-			transport.CloseIdleConnections()
 		}
 	})
 }
 
 // Headers are limited too, by the gateway or by a service.
 func TestLimits_Headers(t *testing.T) {
+	tooLong := []int{http.StatusBadRequest, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge}
 	each(t, func(t *testing.T, s *site, f *front) {
 		for name, text := range map[string]string{
 			"a long header": "GET /v1/docs HTTP/1.1\r\nHost: " + apiHost + "\r\nX: " +
@@ -81,12 +73,9 @@ func TestLimits_Headers(t *testing.T) {
 				strings.Repeat("X-Another: "+strings.Repeat("x", 100)+"\r\n", 600) + "\r\n",
 			"a long path": "GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n",
 		} {
-			connection, err := f.raw(t, apiHost)
-			must(t, err)
-			for _, answer := range harness.SendRaw(connection, text) {
-				if answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusRequestURITooLong &&
-					answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-					t.Errorf("%s: %d", name, answer.StatusCode)
+			for _, status := range statuses(f.sendRaw(t, apiHost, text)) {
+				if !slices.Contains(tooLong, status) {
+					t.Errorf("%s: %d", name, status)
 				}
 			}
 		}
@@ -98,7 +87,7 @@ func TestLimits_Headers(t *testing.T) {
 // gateway's log.
 func TestFlow_WorksThroughGateway(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		p := s.product(t, f.transport())
+		p := s.product(t, f.transport(t))
 		ws := p.NewWorkspace(t)
 		person := p.Person(t, ws.Owner)
 		connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
@@ -151,7 +140,7 @@ var claims = []string{
 // passwords is per account and address (contract, section 7).
 func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		here, elsewhere := s.product(t, f.oldTransport("127.0.0.31")), s.product(t, f.oldTransport("127.0.0.32"))
+		here, elsewhere := s.product(t, f.oldTransport(t, "127.0.0.31")), s.product(t, f.oldTransport(t, "127.0.0.32"))
 		user := here.Database.User(t)
 		try := func(p *harness.Product, at int) int {
 			person := p.Person(t, user)
@@ -184,15 +173,12 @@ func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
 // The services receive only the gateway's own headers. The test's server returns the headers that it receives.
 func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 	t.Parallel()
-	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	echo := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Host", r.Host)
 		_ = json.NewEncoder(w).Encode(r.Header)
-	}))
-	t.Cleanup(echo.Close)
-	both := [2]string{hostOf(echo.URL), hostOf(echo.URL)}
-	before(t, processes{both, both}, func(t *testing.T, f *front, base string) {
-		transport := f.oldTransport("127.0.0.33")
-		defer transport.CloseIdleConnections()
+	})
+	before(t, echo, func(t *testing.T, f *front, base string) {
+		transport := f.oldTransport(t, "127.0.0.33")
 		for _, path := range []string{"/v1/account/oauth/jwks", "/v1/docs", "/mcp"} {
 			sent := http.Header{"Authorization": {"Bearer kept"}, "Idempotency-Key": {"kept"}}
 			for _, name := range slices.Concat(claims,
@@ -209,12 +195,8 @@ func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 			}
 			host := strings.TrimPrefix(base, "https://")
 			for name, want := range map[string]string{
-				"X-Forwarded-For":   "127.0.0.33",
-				"X-Forwarded-Proto": "https",
-				"X-Forwarded-Host":  host,
-				"Host":              host,
-				"Authorization":     "Bearer kept",
-				"Idempotency-Key":   "kept",
+				"X-Forwarded-For": "127.0.0.33", "X-Forwarded-Proto": "https", "X-Forwarded-Host": host, "Host": host,
+				"Authorization": "Bearer kept", "Idempotency-Key": "kept",
 			} {
 				if values := got.Values(name); len(values) != 1 || values[0] != want {
 					t.Errorf("%s: %s is %q, want %q", path, name, values, want)
@@ -227,7 +209,7 @@ func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 // The gateway assigns the request id. With an id from the caller, two requests could look like one in the logs.
 func TestForwarded_RequestIDIsReplaced(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		p := s.product(t, f.transport())
+		p := s.product(t, f.transport(t))
 		const chosen = "c0ffee00-0000-4000-8000-000000000000"
 		answer := p.API().With("X-Request-Id", chosen).Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 		if id := answer.Header.Get("X-Request-Id"); id == chosen || id == "" {

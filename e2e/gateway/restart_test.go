@@ -30,9 +30,13 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	var answered atomic.Int64
 	harness.Record(t, "%d restarts of each service, one of its two processes at a time, behind Caddy and nginx at "+
 		"once; %s requests succeeded", restarts, harness.Deferred[int64](answered.Load))
-	s := ownSite(t, harness.Options{Resources: 2})
+	s := enterAlone(t)
 	running := s.stack
-	stop := s.underLoad(t, 10*time.Millisecond, &answered)
+	pause := 50 * time.Millisecond
+	if harness.Long() {
+		pause = 10 * time.Millisecond
+	}
+	stop := s.underLoad(t, pause, &answered)
 	first := []*stack.Service{running.Authservers[0], running.Resources[0]}
 	second := []*stack.Service{running.Authservers[1], running.Resources[1]}
 	for round := range restarts {
@@ -126,7 +130,7 @@ func (s *site) logged(f *front, answer harness.Answer) string {
 func (s *site) requests(t *testing.T, f *front) []func() (harness.Answer, error) {
 	t.Helper()
 	var all []func() (harness.Answer, error)
-	for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
+	for _, transport := range []*http.Transport{f.transport(t), f.oldTransport(t, "")} {
 		p := s.product(t, transport)
 		ws := p.NewWorkspace(t)
 		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)

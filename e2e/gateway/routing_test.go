@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,72 +20,48 @@ const (
 	resource = "resourceapi"
 )
 
-// paths contains the service of each path of the API (contract, section 1).
-var paths = map[string]string{
-	"/v1/account":                                 account,
-	"/v1/account/":                                account,
-	"/v1/account/oauth/token":                     account,
-	"/v1/account/oauth/jwks":                      account,
-	"/v1/account/nothing":                         account,
-	"/.well-known/oauth-authorization-server":     account,
-	"/.well-known/oauth-authorization-server/v1":  account,
-	"/.well-known/oauth-authorization-server/mcp": account,
-	"/.well-known/openid-configuration":           account,
-	"/.well-known/openid-configuration/mcp":       account,
-	"/.well-known/openid-configuration/nothing":   account,
-	"/mcp/.well-known/oauth-authorization-server": account,
-	"/mcp/.well-known/openid-configuration":       account,
-	"/authorize":                                  account,
-	"/token":                                      account,
-	"/register":                                   account,
-	"/.well-known/jwks.json":                      account,
-	"/.well-known/jwks.json/x":                    resource,
-	"/":                                           resource,
-	"/v1":                                         resource,
-	"/v1/programmes/programmes":                   resource,
-	"/v1/accounts":                                resource,
-	"/v1/accountx/y":                              resource,
-	"/v1/openapi.json":                            resource,
-	"/v1/docs":                                    resource,
-	"/v1/engage/public/forms/x":                   resource,
-	"/mcp":                                        resource,
-	"/mcp/":                                       resource,
-	"/mcp/.well-known/oauth-protected-resource":   resource,
-	"/mcp/.well-known/openid-configuration/x":     resource,
-	"/.well-known/oauth-protected-resource/mcp":   resource,
-	"/.well-known/nothing":                        resource,
-	"/token/x":                                    resource,
-	"/tokens":                                     resource,
-	"/oauth/authorize":                            resource,
-	"/login":                                      resource,
-	"/nothing":                                    resource,
-	"/x/v1/account/oauth/jwks":                    resource,
-	"/healthy":                                    resource,
-	"/v1/healthz":                                 resource,
-	"/v1/readyz":                                  resource,
+// paths are paths of the API, by the service that gets them (contract, section 1).
+var paths = map[string][]string{
+	account: {
+		"/v1/account", "/v1/account/", "/v1/account/oauth/token", "/v1/account/oauth/jwks", "/v1/account/nothing",
+		"/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/v1",
+		"/.well-known/oauth-authorization-server/mcp", "/.well-known/openid-configuration",
+		"/.well-known/openid-configuration/mcp", "/.well-known/openid-configuration/nothing",
+		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
+		"/authorize", "/token", "/register", "/.well-known/jwks.json",
+	},
+	resource: {
+		"/.well-known/jwks.json/x", "/", "/v1", "/v1/programmes/programmes", "/v1/accounts", "/v1/accountx/y",
+		"/v1/openapi.json", "/v1/docs", "/v1/engage/public/forms/x", "/mcp", "/mcp/",
+		"/mcp/.well-known/oauth-protected-resource", "/mcp/.well-known/openid-configuration/x",
+		"/.well-known/oauth-protected-resource/mcp", "/.well-known/nothing", "/token/x", "/tokens",
+		"/oauth/authorize", "/login", "/nothing", "/x/v1/account/oauth/jwks", "/healthy", "/v1/healthz", "/v1/readyz",
+	},
 }
 
 // TestRouting_PathsReachTheirService finds the id of each response only in the log of the path's service. The gateway
 // that `make run` starts must agree.
 func TestRouting_PathsReachTheirService(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		for _, transport := range []*http.Transport{f.transport(), f.oldTransport("")} {
+		for _, transport := range []*http.Transport{f.transport(t), f.oldTransport(t, "")} {
 			p := s.product(t, transport)
 			want := map[string]string{} // id → service
-			for path, service := range paths {
-				if gateway.IsAccount(path) != (service == account) {
-					t.Errorf("%s: the local gateway disagrees", path)
-				}
-				for _, query := range []string{"", "?a=/v1/account/x&code=1"} {
-					answer := plainly(t, f, transport, p.BaseURL+path+query)
-					want[answer.Header.Get("X-Request-Id")] = service
+			for service, its := range paths {
+				for _, path := range its {
+					if gateway.IsAccount(path) != (service == account) {
+						t.Errorf("%s: the local gateway disagrees", path)
+					}
+					for _, query := range []string{"", "?a=/v1/account/x&code=1"} {
+						answer := plainly(t, transport, p.BaseURL+path+query)
+						want[answer.Header.Get("X-Request-Id")] = service
+					}
 				}
 			}
 			for _, path := range []string{
 				"/", "/login", "/oauth/authorize", "/static/site.css", "/v1/account/oauth/jwks",
 				"/v1/programmes/programmes", "/nothing",
 			} {
-				want[plainly(t, f, transport, p.AppURL+path).Header.Get("X-Request-Id")] = account
+				want[plainly(t, transport, p.AppURL+path).Header.Get("X-Request-Id")] = account
 			}
 			s.wantServed(t, want)
 		}
@@ -92,7 +69,7 @@ func TestRouting_PathsReachTheirService(t *testing.T) {
 }
 
 // plainly gets a URL and checks the headers that every response has.
-func plainly(t *testing.T, f *front, transport *http.Transport, address string) *http.Response {
+func plainly(t *testing.T, transport *http.Transport, address string) *http.Response {
 	t.Helper()
 	response, _ := ask(t, transport, http.MethodGet, address, "", nil)
 	if response.StatusCode >= http.StatusInternalServerError {
@@ -167,12 +144,12 @@ func lineWith(text, part string) string {
 // Health checks and metrics are internal: from outside they are 404, and no service receives the request.
 func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		transport := f.transport()
+		transport := f.transport(t)
 		p := s.product(t, transport)
 		sent := map[string]string{} // id → path
 		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/readyz?x=1", "/healthz/", "/metrics/x"} {
 			for _, base := range []string{p.BaseURL, p.AppURL} {
-				response := plainly(t, f, transport, base+path)
+				response := plainly(t, transport, base+path)
 				if response.StatusCode != http.StatusNotFound {
 					t.Errorf("%s%s: %d", base, path, response.StatusCode)
 				}
@@ -189,6 +166,7 @@ func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 			}
 		}
 		// Other spellings do not reach them.
+		notServed := []int{http.StatusNotFound, http.StatusBadRequest, http.StatusMisdirectedRequest}
 		for _, host := range []string{apiHost, appHost} {
 			for _, request := range []string{
 				"GET //readyz", "GET /./readyz", "GET /x/../readyz", "GET /%72eadyz", "GET /READYZ", "GET /readyz;x",
@@ -197,14 +175,11 @@ func TestRouting_HealthAndMetricsAreInternal(t *testing.T) {
 				"POST /readyz", "HEAD /readyz",
 			} {
 				for _, more := range []string{"", "Transfer-Encoding: chunked\r\n", "X-Original-URL: /readyz\r\n"} {
-					connection, err := f.raw(t, host)
-					must(t, err)
-					lines := request + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n" + more +
+					text := request + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n" + more +
 						"\r\n0\r\n\r\n"
-					for _, response := range harness.SendRaw(connection, lines) {
-						if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest &&
-							response.StatusCode != http.StatusMisdirectedRequest {
-							t.Errorf("%s at %s with %q: %d", request, host, more, response.StatusCode)
+					for _, status := range statuses(f.sendRaw(t, host, text)) {
+						if !slices.Contains(notServed, status) {
+							t.Errorf("%s at %s with %q: %d", request, host, more, status)
 						}
 					}
 				}
@@ -219,9 +194,7 @@ func TestRouting_UnknownHostIs421(t *testing.T) {
 		for _, host := range []string{
 			"evil.example", "localhost", f.address, "sub." + apiHost, apiHost + ".evil.example",
 		} {
-			connection, err := f.raw(t, apiHost)
-			must(t, err)
-			answers := harness.SendRaw(connection,
+			answers := f.sendRaw(t, apiHost,
 				"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
 			if len(answers) != 1 || answers[0].StatusCode != http.StatusMisdirectedRequest {
 				t.Errorf("Host %s: %v", host, statuses(answers))

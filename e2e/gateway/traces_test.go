@@ -84,10 +84,8 @@ func skipIfCaddyCannotTrace(t *testing.T) {
 	command.Env = slices.Concat(os.Environ(), program.Environment)
 	if modules, err := command.Output(); err != nil ||
 		!slices.Contains(strings.Fields(string(modules)), "http.handlers.tracing") {
-		t.Skip(
-			"this Caddy cannot trace: Debian leaves the module out. Put Caddy 2.11 or newer first in PATH, then try " +
-				"again",
-		)
+		t.Skip("this Caddy cannot trace: Debian leaves the module out. " +
+			"Put Caddy 2.11 or newer first in PATH, then try again")
 	}
 }
 
@@ -103,8 +101,7 @@ func (f *front) traced() []string {
 // spanOf sends a request with a foreign trace through a gateway and returns the first span of the service.
 func (s *site) spanOf(t *testing.T, f *front, address string) harness.Span {
 	t.Helper()
-	transport := f.transport()
-	defer transport.CloseIdleConnections()
+	transport := f.transport(t)
 	trace := http.Header{"Traceparent": {"00-" + foreign + "-00f067aa0ba902b7-01"}}
 	response, _ := ask(t, transport, http.MethodGet, address, "", trace)
 	id := response.Header.Get("X-Request-Id")

@@ -22,13 +22,10 @@ import (
 func TestTLS_RequiresVersion12(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
 		for version, accepted := range map[uint16]bool{
-			tls.VersionTLS10: false,
-			tls.VersionTLS11: false,
-			tls.VersionTLS12: true,
-			tls.VersionTLS13: true,
+			tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true,
 		} {
 			for _, host := range []string{apiHost, appHost} {
-				plain, err := f.dial(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
+				plain, err := f.dial("")(t.Context(), "tcp", fmt.Sprint(host, ":", f.ports.https))
 				must(t, err)
 				_ = plain.SetDeadline(time.Now().Add(await.Long))
 				connection := tls.Client(plain,
@@ -45,18 +42,16 @@ func TestTLS_RequiresVersion12(t *testing.T) {
 // Over plain HTTP the API rejects requests and pages redirect to https.
 func TestTLS_PlainHTTPServesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *site, f *front) {
-		transport := f.transport()
-		defer transport.CloseIdleConnections()
+		transport := f.transport(t)
 		for host, want := range map[string]int{
-			apiHost:        http.StatusForbidden,
-			appHost:        http.StatusPermanentRedirect,
+			apiHost: http.StatusForbidden, appHost: http.StatusPermanentRedirect,
 			"evil.example": http.StatusMisdirectedRequest,
 		} {
 			address := fmt.Sprint("http://", host, ":", f.ports.http, "/login?return=/x")
 			response, _ := ask(t, transport, http.MethodGet, address, "", nil)
-			if response.StatusCode != want || response.Header.Get("Strict-Transport-Security") != "" {
-				t.Errorf("%s: %d, Strict-Transport-Security %q", host, response.StatusCode,
-					response.Header.Get("Strict-Transport-Security"))
+			strict := response.Header.Get("Strict-Transport-Security")
+			if response.StatusCode != want || strict != "" {
+				t.Errorf("%s: %d, Strict-Transport-Security %q", host, response.StatusCode, strict)
 			}
 			to := response.Header.Get("Location")
 			if host == appHost && to != "https://"+appHost+"/login?return=/x" || host != appHost && to != "" {
@@ -88,19 +83,13 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 				group.Go(func() {
 					turns <- struct{}{}
 					defer func() { <-turns }()
-					connection, err := f.raw(t, host)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, response := range harness.SendRaw(connection, text) {
-						if response.StatusCode >= http.StatusInternalServerError &&
-							response.StatusCode != http.StatusNotImplemented &&
-							response.StatusCode != http.StatusHTTPVersionNotSupported &&
-							// Caddy treats a malformed body as a service that does not
-							// respond.
+					for _, response := range f.sendRaw(t, host, text) {
+						status := response.StatusCode
+						if status >= http.StatusInternalServerError && status != http.StatusNotImplemented &&
+							status != http.StatusHTTPVersionNotSupported &&
+							// Caddy treats a malformed body as a service that does not respond.
 							!(f.name == "caddy" && strings.HasPrefix(name, "chunk ")) {
-							t.Errorf("%s at %s%s: %d", name, host, path, response.StatusCode)
+							t.Errorf("%s at %s%s: %d", name, host, path, status)
 						}
 					}
 				})
@@ -110,13 +99,8 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 		// A second request on the same connection that is not hidden is logged, so a served request would be
 		// found.
 		plain := "/v1/account/plain-" + mark
-		connection, err := f.raw(t, apiHost)
-		must(t, err)
-		harness.SendRaw(
-			connection,
-			"GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"+
-				"GET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n",
-		)
+		f.sendRaw(t, apiHost, "GET /v1/account/oauth/jwks HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"+
+			"GET "+plain+" HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: close\r\n\r\n")
 		s.wantServed(t, map[string]string{plain: account})
 		for service, log := range s.served(t) {
 			for line := range strings.Lines(log) {
@@ -126,7 +110,7 @@ func TestSmuggling_NoHiddenRequestIsServed(t *testing.T) {
 			}
 		}
 		// Later requests on the gateway's connections to the services get their own responses.
-		p := s.product(t, f.transport())
+		p := s.product(t, f.transport(t))
 		for range 20 {
 			p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 			p.API().Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
@@ -144,16 +128,10 @@ func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 		_ = connection.SetDeadline(time.Now().Add(closeWithin))
 		_, err = io.WriteString(connection, "GET /v1/docs HTTP/1.1\r\nHost: "+apiHost+"\r\n")
 		must(t, err)
-		ended := make(chan struct{})
-		defer close(ended)
 		go func() {
-			for at := 0; ; at++ {
-				select {
-				case <-ended:
-					return
-				case <-time.After(500 * time.Millisecond):
-					_, _ = fmt.Fprintf(connection, "X-%d: y\r\n", at)
-				}
+			for at := 0; t.Context().Err() == nil; at++ {
+				time.Sleep(500 * time.Millisecond)
+				_, _ = fmt.Fprintf(connection, "X-%d: y\r\n", at)
 			}
 		}()
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
