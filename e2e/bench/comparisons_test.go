@@ -16,20 +16,11 @@ func TestCluster(t *testing.T) {
 	r := begin(t, "cluster")
 	const one, two = "one of each, one Redis", "two of each, three Redis"
 	cluster := harness.Servers(t, localstore.StartRedisMasters)
-	loads := append(
-		behindGateway(t, one, harness.Private(t, harness.Options{Durable: true}), nil),
-		behindGateway(
-			t,
-			two,
-			harness.Private(t, harness.Options{
-				Durable:     true,
-				Authservers: 2,
-				Resources:   2,
-				RedisURL:    cluster.URL,
-				RedisDir:    cluster.Dir,
-			}),
-			cluster,
-		)...)
+	options := harness.Options{
+		Durable: true, Authservers: 2, Resources: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir,
+	}
+	loads := append(behindGateway(t, one, harness.Private(t, harness.Options{Durable: true}), nil),
+		behindGateway(t, two, harness.Private(t, options), cluster)...)
 	all, order := measureAll(t, inTurn(loads), []int{8, 32})
 	r.line("Two installations, each with a Postgres of its own, take turns, %d rounds of %s each. Everything is asked "+
 		"through the gateway, which runs in", *rounds, *each)
@@ -109,7 +100,7 @@ func direct(t *testing.T, name string, running *stack.Stack, account *stack.Serv
 		return target{name, service.URL, []int{service.PID()}, postgres, []int{running.Redis.PID()}}
 	}
 	b := benchOf(t, running, at(account), at(running.Resourceapi)).signIn(t)
-	return append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange, before: b.fill})
+	return append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange(), before: b.fill})
 }
 
 // byNode runs a load once more and writes a row with the processor time of each node.

@@ -54,16 +54,12 @@ func startServer(t *testing.T, command *exec.Cmd) (address string, pid int) {
 	t.Helper()
 	command.Stderr = os.Stderr
 	_, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := command.StdoutPipe()
 	if err == nil {
 		err = command.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _, _ = command.Process.Kill(), command.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -23,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/server"
 )
 
@@ -37,7 +37,7 @@ type load struct {
 	what string
 	at   target
 	// worker returns functions that make a connection's requests, one after the other, and check its responses.
-	worker   func(connection int) (makeRequest, takeBody)
+	worker   newWorker
 	statuses []int    // the accepted statuses; nil for 200
 	from     net.Addr // local address of the connections; nil for any
 	before   func(t testing.TB, connections int)
@@ -47,6 +47,7 @@ type load struct {
 // makeRequest returns the next request, or nil if there is none. takeBody gets the body of its response and returns
 // what is wrong with it.
 type (
+	newWorker   func(connection int) (makeRequest, takeBody)
 	makeRequest func() *http.Request
 	takeBody    func(body []byte) error
 )
@@ -65,9 +66,7 @@ type sample struct {
 func (l load) run(t testing.TB, connections int, during time.Duration) sample {
 	t.Helper()
 	all, err := l.try(t, connections, during)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -166,8 +165,8 @@ func (l load) ask(connection net.Conn, answers *bufio.Reader, request *http.Requ
 	body, err := io.ReadAll(response.Body)
 	switch {
 	case err != nil:
-	case !slices.Contains(l.statuses,
-		response.StatusCode) && (l.statuses != nil || response.StatusCode != http.StatusOK):
+	case l.statuses == nil && response.StatusCode != http.StatusOK,
+		l.statuses != nil && !slices.Contains(l.statuses, response.StatusCode):
 		err = fmt.Errorf("%s of %s: status %d", l.what, l.at.name, response.StatusCode)
 	case response.Close:
 		err = fmt.Errorf("%s of %s: the server closes the connection", l.what, l.at.name)
@@ -239,7 +238,7 @@ func (r results) ratio(k, to key) float64 {
 
 // has reports whether anything was measured for a target.
 func (r results) has(of string) bool {
-	for k := range maps.Keys(r) {
+	for k := range r {
 		if k.of == of {
 			return true
 		}
@@ -297,10 +296,7 @@ func middle(figures []float64) float64 {
 // profiles is the directory for profiles of the services, which make bench PROFILE=1 sets; "" for none.
 var profiles = flag.String("profiles", "", "leave profiles of the services in this directory")
 
-const (
-	profilesSetting = "ALMONER_PROFILES"
-	writtenWithin   = time.Minute
-)
+const profilesSetting = "ALMONER_PROFILES"
 
 // requestProfile makes a service (by the name of its files) write its memory figures and then its profiles. It returns
 // the memory figures.
@@ -310,25 +306,19 @@ func requestProfile(t testing.TB, dir, service string, pid int) server.MemoryPro
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGUSR1))
 	var memory server.MemoryProfile
-	if err := json.Unmarshal(await(t, file), &memory); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(waitForFile(t, file), &memory))
 	return memory
 }
 
-func await(t testing.TB, file string) []byte {
+func waitForFile(t testing.TB, file string) (content []byte) {
 	t.Helper()
-	for end := time.Now().Add(writtenWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if content, err := os.ReadFile(file); err == nil {
-			return content
-		}
-	}
-	t.Fatalf("no %s within %s", filepath.Base(file), writtenWithin)
-	return nil
+	await.NoError(t, func() (err error) {
+		content, err = os.ReadFile(file)
+		return err
+	})
+	return content
 }
 
 // profileEach runs each load that can run for long at 32 connections, and stores its service's profiles.
@@ -337,9 +327,7 @@ func (r *report) profileEach(t *testing.T, loads []load, dir string) {
 	if *profiles == "" {
 		return
 	}
-	if err := os.MkdirAll(*profiles, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(*profiles, 0o700))
 	r.line("\nProfiles of the services are in .almoner/profiles: `go tool pprof -top FILE`.")
 	for _, l := range loads {
 		service := map[bool]string{true: "resourceapi", false: "authserver"}[strings.HasPrefix(l.what, "list")]
@@ -351,11 +339,9 @@ func (r *report) profileEach(t *testing.T, loads []load, dir string) {
 		l.run(t, 32, server.ProfileTime)
 		for _, kind := range []string{".cpu.pprof", ".heap.pprof"} {
 			from := filepath.Join(dir, service+kind)
-			content := await(t, from)
+			content := waitForFile(t, from)
 			err := errors.Join(os.WriteFile(filepath.Join(*profiles, name+kind), content, 0o600), os.Remove(from))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	}
 }

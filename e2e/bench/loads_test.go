@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -20,6 +19,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // These are the loads that are refused, by the mistake in them, and the form submission.
@@ -31,7 +31,7 @@ const (
 	submission  = "embedded form submission"
 )
 
-func listOf(at target, workspace, token, query string) func(int) (makeRequest, takeBody) {
+func listOf(at target, workspace, token, query string) newWorker {
 	return func(int) (makeRequest, takeBody) {
 		return func() *http.Request {
 				// The arguments are constant, so NewRequest cannot fail.
@@ -83,9 +83,7 @@ func (b *bench) wrong(t *testing.T) []load {
 	}
 	owner := b.product.Person(t, ws.Owner)
 	secret, err := credential.ClientSecret.New(rand.Reader) // of no client
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	code := confidential.Form(confidential.Code(t, owner))
 	code.Set("client_secret", secret.Reveal())
 	return []load{
@@ -107,16 +105,11 @@ func (b *bench) copies(t *testing.T, client string) []string {
 	for i := range ids {
 		ids[i] = uuid.NewString()
 	}
-	b.product.Database.Exec(
-		t,
-		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
-				  connector_platform, resource, token_endpoint_auth_method, created_by)
-				select new, kind, tenant_id, name, redirect_uris, required_permissions,
-				  connector_platform, resource, token_endpoint_auth_method, created_by
-		from account.oauth_clients, unnest($2::uuid[]) new where id = $1`,
-		client,
-		ids,
-	)
+	b.product.Database.Exec(t, `insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris,
+			required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by)
+		select new, kind, tenant_id, name, redirect_uris,
+			required_permissions, connector_platform, resource, token_endpoint_auth_method, created_by
+		from account.oauth_clients, unnest($2::uuid[]) new where id = $1`, client, ids)
 	return ids
 }
 
@@ -161,17 +154,10 @@ func (b *bench) submissions(t *testing.T) load {
 			}
 		},
 	}
-	send := func(int) (makeRequest, takeBody) {
-		return func() *http.Request {
-			select {
-			case token := <-b.openForms:
-				body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers}) // strings only
-				return ask(http.MethodPost, path+"/submissions", body)
-			default:
-				return nil
-			}
-		}, ignoreBody
-	}
+	send := oncePer(b.openForms, func(token string) *http.Request {
+		body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers}) // strings only
+		return ask(http.MethodPost, path+"/submissions", body)
+	})
 	return load{
 		what:     submission,
 		at:       b.lists,
@@ -187,18 +173,10 @@ func (b *bench) submissions(t *testing.T) load {
 	}
 }
 
-const processedWithin = time.Minute
-
 // allProcessed waits until the worker has processed all submissions.
 func (b *bench) allProcessed(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), processedWithin)
-	defer cancel()
-	for b.product.Database.Count(t, `select count(*) from resource.submissions where status = 'accepted'`) > 0 {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("submissions are not processed within %s", processedWithin)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	await.True(t, "all submissions are processed", func() bool {
+		return b.product.Database.Count(t, `select count(*) from resource.submissions where status = 'accepted'`) == 0
+	})
 }

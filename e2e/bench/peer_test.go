@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +28,7 @@ type peer struct {
 	target
 	minted minted
 	codes  chan string
-	held   map[int]string // refresh tokens, by connection
+	chains chains
 }
 
 // minted is the response of peer/server.mjs to /bench/mint.
@@ -59,7 +58,6 @@ func startPeer(t *testing.T, r *report) *peer {
 	p := &peer{
 		target: target{name: peerName, url: address, pids: []int{pid}, redis: []int{redis.PID()}},
 		codes:  make(chan string, maxCodes),
-		held:   map[int]string{},
 	}
 	p.mint(t, 1)
 	return p
@@ -69,15 +67,11 @@ func startPeer(t *testing.T, r *report) *peer {
 func freshRedis(t *testing.T) *localstore.Redis {
 	t.Helper()
 	dir, err := localstore.TempDir("almoner-bench-redis-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	redis, err := localstore.StartRedis(t.Context(),
 		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(redis.Stop)
 	return redis
 }
@@ -127,9 +121,7 @@ func peerVersion(t *testing.T) string {
 	if err == nil {
 		err = json.Unmarshal(content, &manifest)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return manifest.Dependencies["oidc-provider"]
 }
 
@@ -137,29 +129,28 @@ func peerVersion(t *testing.T) string {
 func (p *peer) mint(t testing.TB, count int) {
 	t.Helper()
 	response, err := http.Get(fmt.Sprintf("%s/bench/mint?count=%d", p.url, count))
-	if err != nil {
-		t.Fatal(err)
+	decode(t, response, err, &p.minted)
+	if len(p.minted.Codes) != count {
+		t.Fatalf("%s creates no codes", peerName)
 	}
+}
+
+// decode decodes the JSON of a response of the peer.
+func decode(t testing.TB, response *http.Response, err error, into any) {
+	t.Helper()
+	must(t, err)
 	defer func() { _ = response.Body.Close() }()
-	if err := json.NewDecoder(response.Body).Decode(&p.minted); err != nil || len(p.minted.Codes) != count {
-		t.Fatalf("%s creates no codes: %v", peerName, err)
-	}
+	must(t, json.NewDecoder(response.Body).Decode(into))
 }
 
 // fill replaces the codes with new ones.
 func (p *peer) fill(t testing.TB, connections int) {
 	t.Helper()
-	for len(p.codes) > 0 {
-		<-p.codes
-	}
+	drain(p.codes)
 	p.mint(t, codesAt(connections))
 	for _, code := range p.minted.Codes {
 		p.codes <- code
 	}
-}
-
-func (p *peer) post(path string, form url.Values, header http.Header) *http.Request {
-	return post(p.url+path, form, header)
 }
 
 func (p *peer) codeForm(code string) url.Values {
@@ -174,60 +165,32 @@ func (p *peer) connect(t testing.TB) string {
 	t.Helper()
 	p.mint(t, 1)
 	response, err := http.PostForm(p.url+"/token", p.codeForm(p.minted.Codes[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
 	var answer struct {
 		RefreshToken string `json:"refresh_token"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.RefreshToken == "" {
-		t.Fatalf("%s returns no refresh token: %d %v", peerName, response.StatusCode, err)
+	decode(t, response, err, &answer)
+	if answer.RefreshToken == "" {
+		t.Fatalf("%s returns no refresh token: %d", peerName, response.StatusCode)
 	}
 	return answer.RefreshToken
 }
 
 func (p *peer) loads(t *testing.T) []load {
-	exchange := func(int) (makeRequest, takeBody) {
-		return func() *http.Request {
-			select {
-			case code := <-p.codes:
-				return p.post("/token", p.codeForm(code), http.Header{})
-			default:
-				return nil
-			}
-		}, ignoreBody
-	}
-	var mu sync.Mutex
-	refresh := func(connection int) (makeRequest, takeBody) {
-		mu.Lock()
-		defer mu.Unlock()
-		if p.held[connection] == "" {
-			p.held[connection] = p.connect(t)
-		}
-		current := p.held[connection]
-		return func() *http.Request {
-				return p.post("/token", url.Values{
-					"grant_type": {"refresh_token"}, "client_id": {p.minted.ClientID}, "refresh_token": {current},
-					"resource": {p.minted.Resource},
-				}, http.Header{})
-			}, func(body []byte) error {
-				current = refreshTokenIn(body)
-				mu.Lock()
-				defer mu.Unlock()
-				p.held[connection] = current
-				return nil
-			}
-	}
+	exchange := oncePer(p.codes, func(code string) *http.Request {
+		return post(p.url+"/token", p.codeForm(code), http.Header{})
+	})
+	refresh := p.chains.refresh(func() string { return p.connect(t) }, func(token string) *http.Request {
+		return post(p.url+"/token", url.Values{
+			"grant_type": {"refresh_token"}, "client_id": {p.minted.ClientID}, "refresh_token": {token},
+			"resource": {p.minted.Resource},
+		}, http.Header{})
+	})
 	basic := http.Header{"Authorization": {harness.Basic(p.minted.ServiceID, p.minted.ServiceSecret)}}
 	token := url.Values{"token": {p.minted.Opaque}}
+	introspect := constant(func() *http.Request { return post(p.url+"/token/introspection", token, basic) })
 	return []load{
 		{what: codeExchange, at: p.target, worker: exchange, before: p.fill},
 		{what: refreshing, at: p.target, worker: refresh},
-		{
-			what:   introspection,
-			at:     p.target,
-			worker: constant(func() *http.Request { return p.post("/token/introspection", token, basic) }),
-		},
+		{what: introspection, at: p.target, worker: introspect},
 	}
 }

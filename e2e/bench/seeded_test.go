@@ -89,14 +89,10 @@ func newSeededStack(t *testing.T, b *bench, running *stack.Stack, s scale) *seed
 	e := &seededStack{scale: s, bench: b, running: running, refreshed: map[int]string{}, key: tokenKey(t, running)}
 	ctx := context.WithoutCancel(t.Context())
 	db, err := pgx.Connect(ctx, running.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close(ctx) }()
 	redis, err := dialRedis(running.RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = redis.connection.Close() }()
 	must(t, e.seedWorkspaces(ctx, db))
 	before := e.size(ctx, t, db, "account.grants")
@@ -148,8 +144,8 @@ func (e *seededStack) size(ctx context.Context, t *testing.T, db *pgx.Conn, tabl
 // settle makes Postgres vacuum and checkpoint now, so that it does not do so during the measurement.
 func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
 	if _, err := db.Exec(ctx, `vacuum (analyze) account.grants, account.tenants, account.users, account.memberships,
-			account.oauth_clients,
-		account.tenant_modules, account.tenant_features, account.audit_events, resource.programmes`); err != nil {
+		account.oauth_clients, account.tenant_modules, account.tenant_features, account.audit_events,
+		resource.programmes`); err != nil {
 		return err
 	}
 	superuser, err := pgx.Connect(ctx, running.Postgres.URL)
@@ -170,12 +166,8 @@ func (e *seededStack) seedWorkspaces(ctx context.Context, db *pgx.Conn) error {
 		clients = append(clients, id("client", i))
 	}
 	all := pgx.NamedArgs{
-		"tenants":      workspaces,
-		"users":        users,
-		"clients":      clients,
-		"organisation": id("organisation", 0),
-		"callback":     callback,
-		"resource":     e.resource(),
+		"tenants": workspaces, "users": users, "clients": clients, "organisation": id("organisation", 0),
+		"callback": callback, "resource": e.resource(),
 	}
 	for _, sql := range []string{
 		`insert into account.organisations (id, name) values (@organisation, 'Canal Lane Trust')`,
@@ -208,19 +200,9 @@ func (e *seededStack) seedGrants(ctx context.Context, db *pgx.Conn) error {
 	rows := pgx.CopyFromSlice(e.grants, func(i int) ([]any, error) {
 		workspace := e.workspace(i)
 		return []any{
-			id("grant", i),
-			"connector",
-			id("client", workspace),
-			id("user", workspace),
-			id("tenant", workspace),
-			[]string{"programmes:read:programmes"},
-			e.resource(),
-			"active",
-			seededGeneration,
-			[]byte(hash(i, seededGeneration)),
-			[]byte(hash(i, 0)),
-			now.Add(-time.Hour),
-			now.Add(-time.Minute),
+			id("grant", i), "connector", id("client", workspace), id("user", workspace), id("tenant", workspace),
+			[]string{"programmes:read:programmes"}, e.resource(), "active", seededGeneration,
+			[]byte(hash(i, seededGeneration)), []byte(hash(i, 0)), now.Add(-time.Hour), now.Add(-time.Minute),
 			now.Add(29 * 24 * time.Hour),
 		}, nil
 	})
@@ -233,56 +215,46 @@ func (e *seededStack) seedGrants(ctx context.Context, db *pgx.Conn) error {
 
 // seedProgrammes fills the workspace whose list is measured.
 func (e *seededStack) seedProgrammes(ctx context.Context, db *pgx.Conn) error {
-	_, err := db.Exec(
-		ctx,
-		`insert into resource.programmes (id, tenant_id, name, summary, status, starts_on, created_at)
+	_, err := db.Exec(ctx, `insert into resource.programmes
+			(id, tenant_id, name, summary, status, starts_on, created_at)
 		select gen_random_uuid(), $1::uuid, 'Lunch club ' || n,
-					'A hot meal and company every Thursday, open to everyone.',
-					(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5],
-					current_date, now() - n * interval '1 minute'
-		from generate_series(1, $2::int) n`,
-		e.product.Demo.Workspaces.Main.ID,
-		e.programmes,
-	)
+			'A hot meal and company every Thursday, open to everyone.',
+			(array['draft', 'active', 'active', 'completed', 'archived'])[1 + n % 5],
+			current_date, now() - n * interval '1 minute'
+		from generate_series(1, $2::int) n`, e.product.Demo.Workspaces.Main.ID, e.programmes)
 	return err
 }
 
 // seedAudit inserts consent events as authserver does, for some of the grants.
 func (e *seededStack) seedAudit(ctx context.Context, db *pgx.Conn) (int64, error) {
-	tag, err := db.Exec(
-		ctx,
-		`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
+	const events = `insert into account.audit_events
+			(id, tenant_id, user_id, actor, action, subject, detail, request_id)
 		select gen_random_uuid(), tenant_id, user_id, 'user:' || user_id, 'grant.consented', 'grant:' || id,
 			jsonb_build_object('client_id', client_id::text, 'permissions', to_jsonb(permissions)), gen_random_uuid()
-		from account.grants where state = 'active' limit 100000`,
-	)
+		from account.grants where state = 'active' limit 100000`
+	tag, err := db.Exec(ctx, events)
 	return tag.RowsAffected(), err
 }
 
 // luaScripts loads the authserver scripts that redeem a grant's code and refresh its token.
 func luaScripts(redis *redisConn) (map[string]string, error) {
-	hashes := map[string]string{}
-	prelude, err := luaSource("prelude")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range []string{"issue", "exchange", "rotate"} {
-		source, err := luaSource(name)
+	prelude, hashes := "", map[string]string{}
+	for _, name := range []string{"prelude", "issue", "exchange", "rotate"} {
+		source, err := os.ReadFile("../../authserver/internal/store/redis/lua/" + name + ".lua")
 		if err != nil {
 			return nil, err
 		}
+		if name == "prelude" {
+			prelude = string(source)
+			continue
+		}
 		// The product adds a deadline and the time to each call.
-		script := prelude + "\nlocal function answer()\n" + source + "\nend\nreturn answer()"
+		script := prelude + "\nlocal function answer()\n" + string(source) + "\nend\nreturn answer()"
 		if hashes[name], err = redis.do("SCRIPT", "LOAD", script); err != nil {
 			return nil, err
 		}
 	}
 	return hashes, nil
-}
-
-func luaSource(name string) (string, error) {
-	source, err := os.ReadFile("../../authserver/internal/store/redis/lua/" + name + ".lua")
-	return string(source), err
 }
 
 const grantsAtOnce = 500 // pipelined together
@@ -334,19 +306,13 @@ func nonce() string { return strings.ReplaceAll(uuid.NewString(), "-", "")[:16] 
 
 func TestSeeding_GrantsAreAccepted(t *testing.T) {
 	redis, err := dialRedis(harness.Servers(t, localstore.StartRedis).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = redis.connection.Close() }()
 	scripts, err := luaScripts(redis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := &seededStack{scale: scale{workspaces: 1}, running: &stack.Stack{}}
 	e.queueGrant(redis, scripts, 0, strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10))
-	if err := redis.out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, redis.out.Flush())
 	for range 3 {
 		if result, err := redis.receive(); result != "ok" || err != nil {
 			t.Errorf("got %q %v, want ok", result, err)

@@ -100,7 +100,7 @@ func (b *bench) soakers(t *testing.T) []load {
 }
 
 // signsIn sends the form of the login page. Each accepted request hashes a password.
-func (b *bench) signsIn() func(int) (makeRequest, takeBody) {
+func (b *bench) signsIn() newWorker {
 	owner := b.product.Demo.Users.Owner
 	return constant(func() *http.Request {
 		form := url.Values{"email": {owner.Email}, "password": {owner.Password}}

@@ -103,9 +103,7 @@ type bench struct {
 	codes          chan [2]string    // code and verifier
 	openForms      chan string       // tokens of opened public forms
 	profiles       string            // directory of the services' profiles
-
-	mu   sync.Mutex
-	held map[int]string // refresh tokens, by connection
+	chains         chains
 }
 
 // withoutGate removes the gate from the list: the same handler and query, with the same load, for any caller.
@@ -185,14 +183,10 @@ func benchOf(t *testing.T, running *stack.Stack, account, lists target) *bench {
 	t.Helper()
 	p := harness.NewProduct(t, running, &harness.Secrets{})
 	return &bench{
-		product:        p,
-		connector:      p.DemoConnector(),
-		account:        account,
-		lists:          lists,
+		product: p, connector: p.DemoConnector(), account: account, lists: lists,
 		demoWorkspaces: map[string]string{lists.url: running.Demo.Workspaces.Main.ID},
 		codes:          make(chan [2]string, maxCodes),
 		openForms:      make(chan string, maxCodes+openers),
-		held:           map[int]string{},
 	}
 }
 
@@ -216,11 +210,7 @@ func (b *bench) usual(t *testing.T) []load {
 
 func accountOf(s *stack.Stack, name string) target {
 	return target{
-		name,
-		s.Authservers[0].URL,
-		[]int{s.Authservers[0].PID()},
-		[]int{s.Postgres.PID()},
-		[]int{s.Redis.PID()},
+		name, s.Authservers[0].URL, []int{s.Authservers[0].PID()}, []int{s.Postgres.PID()}, []int{s.Redis.PID()},
 	}
 }
 
@@ -236,9 +226,7 @@ func codesAt(connections int) int { return min(maxCodes, 400+40*connections) }
 // fill replaces the codes with new ones, created concurrently.
 func (b *bench) fill(t testing.TB, connections int) {
 	t.Helper()
-	for len(b.codes) > 0 {
-		<-b.codes
-	}
+	drain(b.codes)
 	consents := make(chan struct{}, codesAt(connections))
 	for range cap(consents) {
 		consents <- struct{}{}
@@ -270,7 +258,7 @@ func (b *bench) token(at target, form url.Values) *http.Request {
 }
 
 // constant repeats one request.
-func constant(make func() *http.Request) func(int) (makeRequest, takeBody) {
+func constant(make func() *http.Request) newWorker {
 	return func(int) (makeRequest, takeBody) { return make, ignoreBody }
 }
 
@@ -283,40 +271,61 @@ func refreshTokenIn(body []byte) string {
 	return answer.RefreshToken
 }
 
+// chains are the newest refresh tokens, by connection.
+type chains struct{ held sync.Map }
+
 // refresh makes each connection refresh its own grant repeatedly.
-func (b *bench) refresh(t *testing.T) func(int) (makeRequest, takeBody) {
+func (c *chains) refresh(connect func() string, request func(token string) *http.Request) newWorker {
 	return func(connection int) (makeRequest, takeBody) {
-		if b.held[connection] == "" {
-			b.held[connection] = b.connector.Connect(t, b.owner).RefreshToken
+		held, connected := c.held.Load(connection)
+		if !connected {
+			held = connect()
 		}
-		current := b.held[connection]
-		ask := func() *http.Request { return b.token(b.account, b.connector.RefreshForm(current)) }
-		return ask, func(body []byte) error {
+		current := held.(string)
+		return func() *http.Request { return request(current) }, func(body []byte) error {
 			current = refreshTokenIn(body)
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.held[connection] = current
+			c.held.Store(connection, current)
 			return nil
 		}
 	}
 }
 
+func (b *bench) refresh(t *testing.T) newWorker {
+	return b.chains.refresh(func() string { return b.connector.Connect(t, b.owner).RefreshToken },
+		func(token string) *http.Request { return b.token(b.account, b.connector.RefreshForm(token)) })
+}
+
+// oncePer makes one request of each thing.
+func oncePer[T any](things <-chan T, make func(T) *http.Request) newWorker {
+	return func(int) (makeRequest, takeBody) {
+		return func() *http.Request {
+			select {
+			case one := <-things:
+				return make(one)
+			default:
+				return nil
+			}
+		}, ignoreBody
+	}
+}
+
+func drain[T any](things <-chan T) {
+	for len(things) > 0 {
+		<-things
+	}
+}
+
 // exchange exchanges the existing codes, each once.
-func (b *bench) exchange(int) (makeRequest, takeBody) {
-	return func() *http.Request {
-		select {
-		case code := <-b.codes:
-			form := b.connector.Begin().CodeForm(code[0])
-			form.Set("code_verifier", code[1])
-			return b.token(b.account, form)
-		default:
-			return nil
-		}
-	}, ignoreBody
+func (b *bench) exchange() newWorker {
+	return oncePer(b.codes, func(code [2]string) *http.Request {
+		form := b.connector.Begin().CodeForm(code[0])
+		form.Set("code_verifier", code[1])
+		return b.token(b.account, form)
+	})
 }
 
 // introspect introspects one access token repeatedly.
-func (b *bench) introspect(token string) func(int) (makeRequest, takeBody) {
+func (b *bench) introspect(token string) newWorker {
 	service := b.product.DemoService()
 	header := http.Header{"Authorization": {harness.Basic(service.ClientID, service.ClientSecret)}}
 	return constant(func() *http.Request {
@@ -325,14 +334,14 @@ func (b *bench) introspect(token string) func(int) (makeRequest, takeBody) {
 }
 
 // list requests a page of programmes, which must be full.
-func (b *bench) list(at target, token string) func(int) (makeRequest, takeBody) {
+func (b *bench) list(at target, token string) newWorker {
 	return listOf(at, b.demoWorkspaces[at.url], token, "")
 }
 
 func (b *bench) loads(t *testing.T) []load {
 	t.Helper()
 	floor := b.connector.RefreshForm("x")
-	loads := append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange, before: b.fill},
+	loads := append(b.usual(t), load{what: codeExchange, at: b.account, worker: b.exchange(), before: b.fill},
 		load{what: floorWork, at: b.floor, worker: constant(func() *http.Request { return b.token(b.floor, floor) })},
 		load{what: listUngated, at: b.ungated, worker: b.list(b.ungated, "")})
 	return append(append(loads, b.wrong(t)...), b.submissions(t))

@@ -175,10 +175,7 @@ func (r *report) write(t testing.TB) {
 	if len(r.goals) > 0 {
 		r.line("\n| goal | asked | measured | met |\n|---|---|---|---|")
 		for _, g := range r.goals {
-			met := "no"
-			if g.met {
-				met = "yes"
-			}
+			met := map[bool]string{true: "yes", false: "no"}[g.met]
 			r.line("| %s | %s | %s | %s |", g.what, g.asked, g.measured, met)
 		}
 	}
@@ -190,9 +187,7 @@ func (r *report) write(t testing.TB) {
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(resultsFile, []byte(replaceSection(string(old), r.part, r.String())), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(resultsFile, []byte(replaceSection(string(old), r.part, r.String())), 0o644))
 }
 
 // replaceSection replaces the section of the same part, or appends a new one.
@@ -251,13 +246,8 @@ func TestReplaceSection_ReplacesOnlyItsPart(t *testing.T) {
 }
 
 func TestMiddle_ReturnsMedian(t *testing.T) {
-	if got := middle([]float64{9, 1, 2}); got != 2 {
-		t.Error(got)
-	}
-	if got := middle([]float64{4, 1, 2, 9}); got != 3 {
-		t.Error(got)
-	}
-	if !math.IsNaN(middle(nil)) {
-		t.Error("the median of no figures is not NaN")
+	odd, even, none := middle([]float64{9, 1, 2}), middle([]float64{4, 1, 2, 9}), middle(nil)
+	if odd != 2 || even != 3 || !math.IsNaN(none) {
+		t.Errorf("the medians are %v, %v and, without figures, %v", odd, even, none)
 	}
 }
