@@ -69,9 +69,7 @@ func TestEventSteps_AreBoundedAndCommitted(t *testing.T) {
 			t.Fatalf("%d events are left after a session was ended, want %d", n, left)
 		}
 		for range 2 {
-			if _, err := store.NumberEvents(t.Context(), workspaceID); err != nil {
-				t.Fatal(err)
-			}
+			orFail(store.NumberEvents(t.Context(), workspaceID))(t)
 		}
 	}
 	for behind := true; behind; {
@@ -80,10 +78,8 @@ func TestEventSteps_AreBoundedAndCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := w.Count(`select count(distinct sequence) from account.events
-		where tenant_id = $1 and sequence between 1 and $2`, workspaceID, all); n != all {
-		t.Errorf("%d of %d sequences", n, all)
-	}
+	w.Wants(all, `select count(distinct sequence) from account.events
+		where tenant_id = $1 and sequence between 1 and $2`, workspaceID, all)
 	if behind, err := store.WorkspacesBehind(t.Context(), 1000); err != nil || slices.Contains(behind, workspaceID) {
 		t.Errorf("behind: %v, %v", behind, err)
 	}
@@ -92,20 +88,10 @@ func TestEventSteps_AreBoundedAndCommitted(t *testing.T) {
 // endWithinStep ends a session that has done a step and not committed it.
 func endWithinStep(t *testing.T, w *postgrestest.Fixture, workspaceID uuid.UUID) {
 	t.Helper()
-	session, err := pgx.Connect(t.Context(), w.Database.Resourceapi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := session.Exec(t.Context(), "begin"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := session.Exec(t.Context(), "select account.number_events($1, 40)", workspaceID); err != nil {
-		t.Fatal(err)
-	}
-	if err := session.PgConn().Conn().Close(); err != nil {
-		t.Fatal(err)
-	}
+	session := postgrestest.Connect(t, w.Database.Resourceapi)
+	orFail(session.Exec(t.Context(), "begin"))(t)
+	orFail(session.Exec(t.Context(), "select account.number_events($1, 40)", workspaceID))(t)
+	must(t, session.PgConn().Conn().Close())
 }
 
 // A reader that follows the sequences of a workspace reads each event once, in order, while transactions that began
@@ -167,9 +153,7 @@ func TestEventSteps_ReaderMissesNothingAmongWritersAndWorkers(t *testing.T) {
 		}
 	}
 	stop()
-	if err := working.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, working.Wait())
 	if want := 500 + writers*transactions*each; seen != want {
 		t.Errorf("%d events were read, want %d", seen, want)
 	}
@@ -252,10 +236,7 @@ func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
 		if err != nil || due[id] != workspaceID {
 			t.Fatalf("due: %v, %v", due, err)
 		}
-		target, err := store.Target(t.Context(), workspaceID, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := orFail(store.Target(t.Context(), workspaceID, id))(t)
 		left := unnumbered(w, workspaceID)
 		e, found, err := store.Next(t.Context(), target, target.Types)
 		if err != nil {
@@ -271,18 +252,14 @@ func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
 			return
 		}
 		if e.Sequence == target.Position { // the worker has to go on first
-			if _, err := stepped.NumberEvents(t.Context(), workspaceID); err != nil {
-				t.Fatal(err)
-			}
+			orFail(stepped.NumberEvents(t.Context(), workspaceID))(t)
 			steps++
 			continue
 		}
 		if e.Sequence < target.Position || e.Sequence > target.Position+100 {
 			t.Fatalf("from %d to %d", target.Position, e.Sequence)
 		}
-		if err := store.Skip(t.Context(), target, e.Sequence); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.Skip(t.Context(), target, e.Sequence))
 	}
 	t.Error("the event was not found")
 }
@@ -368,14 +345,8 @@ func TestEventStatements_IdleWorkspaceReadsNoBacklog(t *testing.T) {
 func planSessions(t *testing.T, w *postgrestest.Fixture) (sessions []*pgx.Conn) {
 	t.Helper()
 	for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-		session, err := pgx.Connect(t.Context(), w.Database.Owner)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = session.Close(context.WithoutCancel(t.Context())) })
-		if _, err := session.Exec(t.Context(), "set plan_cache_mode = "+mode); err != nil {
-			t.Fatal(err)
-		}
+		session := postgrestest.Connect(t, w.Database.Owner)
+		orFail(session.Exec(t.Context(), "set plan_cache_mode = "+mode))(t)
 		sessions = append(sessions, session)
 	}
 	return sessions

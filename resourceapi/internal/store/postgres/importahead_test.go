@@ -68,10 +68,7 @@ func (i *heldImport) release() { i.fixture.Exec("select pg_advisory_unlock(1000 
 // create adds a programme.
 func (i *heldImport) create() programme.Programme {
 	i.t.Helper()
-	p, err := create(i.t.Context(), i.store, i.workspaceID)
-	if err != nil {
-		i.t.Fatalf("a write during try %d of an import: %v", i.tries, err)
-	}
+	p := orFail(create(i.t.Context(), i.store, i.workspaceID))(i.t)
 	return p
 }
 
@@ -86,9 +83,7 @@ func (i *heldImport) overtake() {
 // later writes get later times.
 func (i *heldImport) expectLatest() {
 	i.t.Helper()
-	if err := <-i.ended; err != nil {
-		i.t.Fatal(err)
-	}
+	must(i.t, <-i.ended)
 	const imported = "select count(*) from resource.programmes where name in ('Row', 'Held')"
 	if n := i.fixture.Count(imported + ` and created_at > (
 		select max(created_at) from resource.programmes where name not in ('Row', 'Held'))`); n != 600 {

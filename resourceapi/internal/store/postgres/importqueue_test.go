@@ -35,10 +35,7 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 	of := map[uuid.UUID]uuid.UUID{}
 	add := func(workspaceID uuid.UUID) {
 		t.Helper()
-		id, err := acceptImport(t.Context(), store, workspaceID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := orFail(acceptImport(t.Context(), store, workspaceID))(t)
 		of[id] = workspaceID
 	}
 	next := func() uuid.UUID {
@@ -76,18 +73,13 @@ func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 	w, store := ownStore(t)
 	greedy, other := w.Workspace(), w.Workspace()
 	for _, workspaceID := range []uuid.UUID{greedy, greedy, greedy, other} {
-		if _, err := acceptImport(t.Context(), store, workspaceID); err != nil {
-			t.Fatal(err)
-		}
+		orFail(acceptImport(t.Context(), store, workspaceID))(t)
 	}
 	workspaces, err := store.workspacesInTurn(t.Context())
 	if err != nil || !slices.Equal(workspaces, []uuid.UUID{greedy, other}) {
 		t.Fatalf("%v %v", workspaces, err)
 	}
-	tx, err := store.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := orFail(store.pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	first := &transaction{Tx: tx, ctx: t.Context()}
 	if taken := first.takeImport(workspaces); first.err != nil || taken == nil || taken.workspaceID != greedy {
@@ -133,10 +125,7 @@ func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 	t.Parallel()
 	w, store := ownStore(t)
 	workspaceID := w.Workspace()
-	id, err := acceptImport(t.Context(), store, workspaceID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := orFail(acceptImport(t.Context(), store, workspaceID))(t)
 	for i := range maxTries {
 		failed := waitingImport{id: id, workspaceID: workspaceID}
 		if err := store.postpone(t.Context(), failed, io.ErrUnexpectedEOF); err != nil { // does not count as a try
@@ -169,16 +158,9 @@ func TestImports_OutOfTimeIsPostponed(t *testing.T) {
 	t.Parallel()
 	w, store := newStore(t)
 	workspaceID := w.Workspace()
-	id, err := acceptImport(t.Context(), store, workspaceID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := orFail(acceptImport(t.Context(), store, workspaceID))(t)
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if err := store.postpone(ctx, waitingImport{id: id, workspaceID: workspaceID}, ctx.Err()); err != nil {
-		t.Fatal(err)
-	}
-	if w.Count("select tries from resource.imports where id = $1 and try_at > now()", id) != 1 {
-		t.Error("the try is not counted")
-	}
+	must(t, store.postpone(ctx, waitingImport{id: id, workspaceID: workspaceID}, ctx.Err()))
+	w.Wants(1, "select tries from resource.imports where id = $1 and try_at > now()", id)
 }

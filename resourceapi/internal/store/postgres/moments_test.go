@@ -56,19 +56,13 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx, err := store.pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := orFail(store.pool.Begin(t.Context()))(t)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			first, err := (&writing{tx: tx}).Create(
+			first := orFail((&writing{tx: tx}).Create(
 				t.Context(),
 				workspaceID,
 				programme.Details{Name: "Winter shelter", Status: programme.Draft},
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			))(t)
 			second := make(chan programme.Programme, 1)
 			go func() {
 				p, err := write()
@@ -81,9 +75,7 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 			if len(second) > 0 {
 				t.Error("a record is visible before one with an earlier time")
 			}
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tx.Commit(t.Context()))
 			if p := <-second; !p.UpdatedAt.After(first.UpdatedAt) {
 				t.Errorf("%v is not after %v", p.UpdatedAt, first.UpdatedAt)
 			}
@@ -131,16 +123,11 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 	t.Parallel()
 	w, store := newStore(t)
 	workspaceID, other := w.Workspace(), w.Workspace()
-	tx, err := store.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := orFail(store.pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := (&writing{
+	orFail((&writing{
 		tx: tx,
-	}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}); err != nil {
-		t.Fatal(err)
-	}
+	}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}))(t)
 	if _, err := create(t.Context(), store, other); err != nil {
 		t.Error(err)
 	}
@@ -155,10 +142,7 @@ func TestProgrammes_TimesGrowWhenTheClockIsSetBack(t *testing.T) {
 	w.Exec("update resource.programmes set updated_at = now() + interval '1 hour' where id = $1", ids[0])
 	var last time.Time
 	for range 3 {
-		p, err := create(t.Context(), store, workspaceID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := orFail(create(t.Context(), store, workspaceID))(t)
 		if ahead := time.Until(p.CreatedAt); !p.CreatedAt.After(last) || !p.CreatedAt.Equal(p.UpdatedAt) ||
 			ahead < 50*time.Minute {
 			t.Errorf("%v follows %v", p.CreatedAt, last)
@@ -181,14 +165,8 @@ func TestImport_RowsHaveTimesInTheirOrder(t *testing.T) {
 	for name, insert := range map[string]insertFunc{"short": insertLocked, "long": store.insertAhead} {
 		t.Run(name, func(t *testing.T) {
 			workspaceID := w.Workspace()
-			before, err := create(t.Context(), store, workspaceID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = inTransaction(t.Context(), store.pool, func(tx *transaction) { insert(tx, workspaceID, rows) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := orFail(create(t.Context(), store, workspaceID))(t)
+			must(t, inTransaction(t.Context(), store.pool, func(tx *transaction) { insert(tx, workspaceID, rows) }))
 			page, err := store.Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 200, Into: newList})
 			if err != nil || len(listed(page)) != 151 || listed(page)[150] != before {
 				t.Fatalf("%d %v", len(listed(page)), err)

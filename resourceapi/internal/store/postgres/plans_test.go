@@ -213,10 +213,7 @@ func checkPlans(t *testing.T, store *Store, text string, args []any, wants strin
 
 func explained(t *testing.T, db querier, text string, args []any) string {
 	t.Helper()
-	lines, err := allRows(t.Context(), db, pgx.RowTo[string], "explain (analyze, buffers) "+text, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := orFail(allRows(t.Context(), db, pgx.RowTo[string], "explain (analyze, buffers) "+text, args...))(t)
 	return strings.Join(lines, "\n")
 }
 
@@ -224,25 +221,16 @@ func explained(t *testing.T, db querier, text string, args []any) string {
 // each execution.
 func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 	t.Helper()
-	connection, err := store.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := orFail(store.pool.Acquire(t.Context()))(t)
 	defer connection.Release()
-	if _, err := connection.Conn().Prepare(t.Context(), "page", text); err != nil {
-		t.Fatal(err)
-	}
+	orFail(connection.Conn().Prepare(t.Context(), "page", text))(t)
 	defer func() { _ = connection.Conn().Deallocate(context.WithoutCancel(t.Context()), "page") }()
 	for range 8 {
-		if _, err := connection.Exec(t.Context(), "page", args...); err != nil {
-			t.Fatal(err)
-		}
+		orFail(connection.Exec(t.Context(), "page", args...))(t)
 	}
 	var kept int
 	const generic = `select generic_plans from pg_prepared_statements where name = 'page'`
-	if err := connection.QueryRow(t.Context(), generic).Scan(&kept); err != nil {
-		t.Fatal(err)
-	}
+	must(t, connection.QueryRow(t.Context(), generic).Scan(&kept))
 	if kept == 0 {
 		return ""
 	}

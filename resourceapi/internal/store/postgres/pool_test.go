@@ -30,10 +30,7 @@ func TestOpen_StatementTimeoutIsAtLeastWait(t *testing.T) {
 		if mode := store.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement {
 			t.Errorf("mode %s", mode)
 		}
-		connection, err := store.pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		connection := orFail(store.pool.Acquire(t.Context()))(t)
 		var server string
 		err = connection.QueryRow(t.Context(), "show statement_timeout").Scan(&server)
 		connection.Release()

@@ -40,10 +40,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 	t.Parallel()
 	w := shared(t).For(t)
 	counter := &batchCounter{}
-	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, counter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := orFail(Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, counter))(t)
 	t.Cleanup(store.Close)
 	store.reads.AtOnce = 2 // independent of the machine
 	const clients, times = 24, 30

@@ -22,9 +22,7 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 		}
 	}
 	waits("without the job queue's tables")
-	if err := MigrateJobs(t.Context(), w.Database.Owner); err != nil {
-		t.Fatal(err)
-	}
+	must(t, MigrateJobs(t.Context(), w.Database.Owner))
 	if err := ready(); err != nil {
 		t.Errorf("not ready with every migration: %v", err)
 	}

@@ -87,8 +87,8 @@ func TestRetention_SubmissionsByTheirForm(t *testing.T) {
 	}
 	r.deletes("submissions", 1400)
 	r.deletes("submissions", 0)
-	wantCount(t, r.Fixture, 6, "submissions are left", "select count(*) from resource.submissions")
-	wantCount(t, r.Fixture, 1400, "events", "select count(*) from account.events where type = 'submission.deleted'")
+	r.Wants(6, "select count(*) from resource.submissions")
+	r.Wants(1400, "select count(*) from account.events where type = 'submission.deleted'")
 }
 
 func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
@@ -107,9 +107,9 @@ func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
 	r.Exec("update resource.supporters_left set since = now() - interval '21 days'")
 	r.deletes("supporters without submissions", 1)
 	r.deletes("supporters without submissions", 0)
-	wantCount(t, r.Fixture, 3, "supporters are left", "select count(*) from resource.supporters where id = any ($1)",
+	r.Wants(3, "select count(*) from resource.supporters where id = any ($1)",
 		[]uuid.UUID{returned, stayed, fresh})
-	wantCount(t, r.Fixture, 0, "supporters are still noted", "select count(*) from resource.supporters_left")
+	r.Wants(0, "select count(*) from resource.supporters_left")
 }
 
 func TestRetention_ImportsKeysAndJobs(t *testing.T) {
@@ -183,7 +183,7 @@ func TestRetention_FailingWorkspaceDoesNotStopOthers(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "refused by the test") != 3 || deleted != 9 || complete {
 		t.Errorf("%d deleted, complete %v: %v", deleted, complete, err)
 	}
-	wantCount(t, r.Fixture, 0, "submissions of other workspaces are left", `select count(*) from resource.submissions s
+	r.Wants(0, `select count(*) from resource.submissions s
 		where not exists (select from resource.kept k where k.tenant_id = s.tenant_id)`)
 }
 
@@ -200,8 +200,6 @@ func TestRetention_ReplacedWebhookSecrets(t *testing.T) {
 	r.Exec(insert, r.workspace, user, "1 hour", 2)
 	r.deletes("replaced webhook secrets", 3)
 	r.deletes("replaced webhook secrets", 0)
-	wantCount(t, r.Fixture, 5, "endpoints have their secret",
-		`select count(*) from account.webhooks where secret = 'new' and secret_key = 'key'`)
-	wantCount(t, r.Fixture, 2, "replaced secrets are stored",
-		`select count(*) from account.webhooks where former_secret is not null`)
+	r.Wants(5, `select count(*) from account.webhooks where secret = 'new' and secret_key = 'key'`)
+	r.Wants(2, `select count(*) from account.webhooks where former_secret is not null`)
 }

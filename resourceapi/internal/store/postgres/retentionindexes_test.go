@@ -16,16 +16,11 @@ func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
 	t.Parallel()
 	r := newRetentionTest(t)
-	tx, err := r.store.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := orFail(r.store.pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	// The tables are empty: without these settings, all plans cost the same.
 	for _, setting := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
-		if _, err := tx.Exec(t.Context(), "set local "+setting+" = off"); err != nil {
-			t.Fatal(err)
-		}
+		orFail(tx.Exec(t.Context(), "set local "+setting+" = off"))(t)
 	}
 	for _, k := range r.records.Kinds() {
 		if k.Name == "finished jobs" { // River's table, which is short
@@ -35,10 +30,7 @@ func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := orFail(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		text := strings.Join(plan, "\n")
 		if strings.Contains(strings.ReplaceAll(text, "Seq Scan on forms", ""), "Seq Scan") ||
 			!strings.Contains(text, "Index Cond") {

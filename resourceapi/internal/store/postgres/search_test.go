@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
@@ -17,54 +15,36 @@ func TestIndexSearches_ReplacesInvalidIndex(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
 	w.Exec("create index programmes_search on resource.programmes (name)")
-	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = superuser.Close(t.Context()) }()
-	if _, err := superuser.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = "+
-		"'resource.programmes_search'::regclass"); err != nil {
-		t.Fatal(err)
-	}
+	superuser := postgrestest.Connect(t, w.Database.Superuser)
+	orFail(superuser.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = "+
+		"'resource.programmes_search'::regclass"))(t)
 	if created, err := IndexSearches(t.Context(), w.Database.Owner); !created || err != nil {
 		t.Errorf("created %t, %v", created, err)
 	}
-	wantCount(t, w, 1, "valid indexes",
-		"select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname = "+
-			"'programmes_search' and indisvalid and relam <> 403")
+	w.Wants(1, "select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname = "+
+		"'programmes_search' and indisvalid and relam <> 403")
 }
 
 // A database whose owner may not create extensions has no search index, and searches still work.
 func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
-	superuser, err := pgx.Connect(t.Context(), w.Database.Superuser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = superuser.Close(t.Context()) }()
-	_, err = superuser.Exec(
-		t.Context(),
-		"do $$ begin execute format('alter database %I owner to current_user', current_database()); end $$",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	superuser := postgrestest.Connect(t, w.Database.Superuser)
+	orFail(superuser.Exec(t.Context(),
+		"do $$ begin execute format('alter database %I owner to current_user', current_database()); end $$"))(t)
 	if created, err := IndexSearches(t.Context(), w.Database.Owner); created || !errors.Is(err, ErrNoTrigrams) {
 		t.Errorf("created %t, %v", created, err)
 	}
 	store := openWith(t, w, Limits{Connections: 4, Wait: testkit.StoreWait, Search: testkit.StoreWait})
 	workspaceID := w.Workspace()
 	w.Programmes(workspaceID, 3)
-	page, err := store.Page(
-		t.Context(),
-		programme.Query{
-			WorkspaceID: workspaceID,
-			Limit:       50,
-			Filter:      programme.Filter{Search: "programme 2"},
-			Into:        newList,
-		},
-	)
+	second := programme.Filter{Search: "programme 2"}
+	page, err := store.Page(t.Context(), programme.Query{
+		WorkspaceID: workspaceID,
+		Limit:       50,
+		Filter:      second,
+		Into:        newList,
+	})
 	if err != nil || len(listed(page)) != 1 {
 		t.Errorf("%d programmes, %v", len(listed(page)), err)
 	}

@@ -28,14 +28,6 @@ func ownStore(t *testing.T) (*postgrestest.Fixture, *Store) {
 	return w, open(t, w)
 }
 
-// wantCount checks the number that a query yields. what says what it counts.
-func wantCount(t *testing.T, w *postgrestest.Fixture, want int, what, query string, args ...any) {
-	t.Helper()
-	if got := w.Count(query, args...); got != want {
-		t.Errorf("got %d %s, want %d: %s %v", got, what, want, query, args)
-	}
-}
-
 func open(t *testing.T, w *postgrestest.Fixture) *Store {
 	t.Helper()
 	return openWith(t, w, Limits{Connections: 4, Wait: testkit.SilentStoreWait})
@@ -43,10 +35,24 @@ func open(t *testing.T, w *postgrestest.Fixture) *Store {
 
 func openWith(t *testing.T, w *postgrestest.Fixture, limits Limits) *Store {
 	t.Helper()
-	store, err := Open(t.Context(), w.URL(), limits)
+	store := orFail(Open(t.Context(), w.URL(), limits))(t)
+	t.Cleanup(store.Close)
+	return store
+}
+
+// must fails the test if its arrangement failed.
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(store.Close)
-	return store
+}
+
+// orFail returns the value, or fails the test: connection := orFail(pgx.Connect(ctx, url))(t).
+func orFail[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return value
+	}
 }

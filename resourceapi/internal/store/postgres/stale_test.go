@@ -14,14 +14,8 @@ func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
 	t.Parallel()
 	w, store := ownStore(t)
 	for range 2 {
-		for name, pool := range map[string]*database{
-			"general":  store.pool,
-			"searches": store.searches,
-			"probe":    store.probe,
-		} {
-			if _, err := pool.Exec(t.Context(), "select 1"); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+		for _, pool := range []*database{store.pool, store.searches, store.probe} {
+			orFail(pool.Exec(t.Context(), "select 1"))(t)
 		}
 		w.Database.EndSessions(t)
 	}
@@ -32,16 +26,10 @@ func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
 	t.Parallel()
 	w := shared(t).For(t)
 	for _, connections := range []int32{1, 4} {
-		store, err := Open(t.Context(), w.URL(), Limits{Connections: connections, Wait: testkit.StoreWait})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := orFail(Open(t.Context(), w.URL(), Limits{Connections: connections, Wait: testkit.StoreWait}))(t)
 		t.Cleanup(store.Close)
 		for pool, want := range map[*database]bool{store.pool: true, store.searches: true, store.probe: false} {
-			connection, err := pool.Acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			connection := orFail(pool.Acquire(t.Context()))(t)
 			idle := pgxpool.ShouldPingParams{Conn: connection.Conn(), IdleDuration: time.Hour}
 			if got := pool.Config().ShouldPing(t.Context(), idle); got != want {
 				t.Errorf("%d connections, pool of %d: ping is %t", connections, pool.Config().MaxConns, got)

@@ -71,7 +71,7 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	if !found || err == nil {
 		t.Fatalf("%v, %v", found, err)
 	}
-	wantCount(t, w, 0, "programmes of a failed import", "select count(*) from resource.programmes")
+	w.Wants(0, "select count(*) from resource.programmes")
 	if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status != programme.ImportAccepted {
 		t.Errorf("%+v, %v", i, err)
 	}

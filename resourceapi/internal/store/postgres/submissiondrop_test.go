@@ -1,16 +1,16 @@
 package postgres
 
 import (
-	"context"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const dropSubmissionMonth = "select coalesce(resource.drop_submission_month(now()), -1)"
@@ -46,7 +46,7 @@ func TestSubmissionMonths_EmptyMonthIsDropped(t *testing.T) {
 	if n := r.Count(submissionMonths); n != before-dropped-1 {
 		t.Errorf("%d months are left of %d", n, before-dropped)
 	}
-	wantCount(t, r.Fixture, 4, "submissions are left", "select count(*) from resource.submissions")
+	r.Wants(4, "select count(*) from resource.submissions")
 }
 
 // Due submissions are deleted by their ids in their months, without reading the others.
@@ -60,17 +60,13 @@ func TestSubmissionMonths_OnlyDueSubmissionsAreRead(t *testing.T) {
 	}
 	r.submissions(short, from, 10, "100 days")
 	r.Exec("analyze resource.submissions")
-	owner, err := pgx.Connect(t.Context(), r.Database.Owner) // without the time limit of statements
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = owner.Close(context.WithoutCancel(t.Context())) }()
+	owner := postgrestest.Connect(t, r.Database.Owner) // without the time limit of statements
 	plan := explained(t, owner, oldSubmissions().Delete, []any{time.Now(), 500, r.workspace})
 	read := regexp.MustCompile(`Seq Scan on submissions_\S+ .*actual`).FindAllString(plan, -1)
 	if len(read) > 0 || !strings.Contains(plan, "Index Cond: ((tenant_id = ") {
 		t.Errorf("%d partitions are read as a whole: %s", len(read), plan)
 	}
-	wantCount(t, r.Fixture, 6000, "submissions are left", "select count(*) from resource.submissions")
+	r.Wants(6000, "select count(*) from resource.submissions")
 }
 
 // While another session reads submissions, no month is dropped, and a request waits only a moment.
@@ -78,25 +74,16 @@ func TestSubmissionMonths_SubmissionsInUseAreNotDropped(t *testing.T) {
 	t.Parallel()
 	r := retentionOfMonths(t)
 	before := r.Count(submissionMonths)
-	reader, err := pgx.Connect(t.Context(), r.Database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := reader.Exec(t.Context(), "begin; select count(*) from resource.submissions"); err != nil {
-		t.Fatal(err)
-	}
+	reader := postgrestest.Connect(t, r.Database.Owner)
+	orFail(reader.Exec(t.Context(), "begin; select count(*) from resource.submissions"))(t)
 	testkit.Quick(t, 900*time.Millisecond, func() { // the time for which they are locked
 		if n := r.Count(dropSubmissionMonth); n != -1 || r.Count(submissionMonths) != before {
 			t.Errorf("%d months are left of %d", r.Count(submissionMonths), before)
 		}
 	})
-	if _, err := reader.Exec(t.Context(), "rollback"); err != nil {
-		t.Fatal(err)
-	}
-	if n := r.Count(dropSubmissionMonth); n != 0 || r.Count(submissionMonths) != before-1 {
-		t.Errorf("%d months are left of %d later", r.Count(submissionMonths), before)
-	}
+	orFail(reader.Exec(t.Context(), "rollback"))(t)
+	r.Wants(0, dropSubmissionMonth)
+	r.Wants(before-1, submissionMonths)
 }
 
 // Submissions of the last partition move to their months when these are made, without events and with their supporters.
@@ -142,25 +129,15 @@ func TestSubmissionMonths_MonthsAreAddedLaterIfSubmissionsAreInUse(t *testing.T)
 	t.Parallel()
 	r := newRetentionTest(t)
 	testkit.SkipIfDistributed(t, "the new table has no months yet")
-	reader, err := pgx.Connect(t.Context(), r.Database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = reader.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := reader.Exec(t.Context(), "begin; select count(*) from resource.submissions"); err != nil {
-		t.Fatal(err)
-	}
+	reader := postgrestest.Connect(t, r.Database.Owner)
+	orFail(reader.Exec(t.Context(), "begin; select count(*) from resource.submissions"))(t)
 	before := r.Count(submissionMonths)
 	testkit.Quick(t, 900*time.Millisecond, func() { // the time for which they are locked
 		r.deletes("submissions", 0)
 		r.Exec("select resource.make_submission_months()")
 	})
-	if n := r.Count(submissionMonths); n != before {
-		t.Errorf("%d months, want %d", n, before)
-	}
-	if _, err := reader.Exec(t.Context(), "rollback"); err != nil {
-		t.Fatal(err)
-	}
+	r.Wants(before, submissionMonths)
+	orFail(reader.Exec(t.Context(), "rollback"))(t)
 	r.Exec("select resource.make_submission_months()")
 	if n := r.Count(submissionMonths); n < before+2 {
 		t.Errorf("%d months later", n)

@@ -128,18 +128,14 @@ func TestSubmissionMonths_EarlierServiceWorks(t *testing.T) {
 	t.Parallel()
 	w := shared(t).For(t)
 	workspaceID := w.Workspace()
-	connection, err := pgx.Connect(t.Context(), w.Database.Resourceapi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+	connection := postgrestest.Connect(t, w.Database.Resourceapi)
 	service := earlierService{connection, workspaceID, addForm(w, workspaceID)}
 	for range 3 {
 		if err := service.work(t.Context()); err != nil {
 			t.Errorf("a submission was refused: %v", err)
 		}
 	}
-	wantCount(t, w, 3, "submissions", "select count(*) from resource.submissions where tenant_id = $1", workspaceID)
+	w.Wants(3, "select count(*) from resource.submissions where tenant_id = $1", workspaceID)
 }
 
 // A token is used once, also by concurrent requests at the end of a month.
@@ -235,16 +231,10 @@ func matching(t *testing.T, store *Store, form uuid.UUID, f rest.Filter) []uuid.
 	if f.CreatedBefore.IsZero() {
 		f.CreatedBefore = time.Now().AddDate(1, 0, 0)
 	}
-	rows, err := store.pool.Query(t.Context(), `select id from resource.submissions where form_id = $1
+	rows := orFail(store.pool.Query(t.Context(), `select id from resource.submissions where form_id = $1
 		and ($2 = '' or status = $2) and created_at >= $3 and created_at < $4 and finished_at >= $5
-		order by created_at desc, id desc`, form, f.Status, f.CreatedSince, f.CreatedBefore, f.UpdatedSince)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		t.Fatal(err)
-	}
+		order by created_at desc, id desc`, form, f.Status, f.CreatedSince, f.CreatedBefore, f.UpdatedSince))(t)
+	ids := orFail(pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]))(t)
 	return ids
 }
 
@@ -267,10 +257,7 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	w := postgrestest.New(t) // what other tests write changes the plans
 	pastSubmissionMonths(w)
 	seen := &seenStatements{}
-	store, err := Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, seen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := orFail(Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, seen))(t)
 	t.Cleanup(store.Close)
 	workspaceID, id := w.Workspace(), uuid.Must(uuid.NewV7())
 	form := addForm(w, workspaceID)
@@ -330,15 +317,9 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 // partitionsOf returns how many partitions the plan for the arguments and the kept plan of a statement read.
 func partitionsOf(t *testing.T, w *postgrestest.Fixture, s pgx.TraceQueryStartData) (counts []int) {
 	t.Helper()
-	connection, err := pgx.Connect(t.Context(), w.Database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
+	connection := postgrestest.Connect(t, w.Database.Owner)
 	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-		if _, err := connection.Exec(t.Context(), "set plan_cache_mode = "+mode); err != nil {
-			t.Fatal(err)
-		}
+		orFail(connection.Exec(t.Context(), "set plan_cache_mode = "+mode))(t)
 		plan := explained(t, connection, s.SQL, s.Args)
 		found := regexp.MustCompile(`on (submissions_\d+\S*)`).FindAllString(plan, -1)
 		slices.Sort(found)
@@ -413,9 +394,7 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	id := uuid.New()
 	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		values ($1, $2, $3, $1, '{}', '[]', false, now() - interval '100 days')`, id, workspaceID, form)
-	if err := e.Process(t.Context(), workspaceID, id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Process(t.Context(), workspaceID, id))
 	if ids := changed(); len(ids) != 2 || ids[1] != id {
 		t.Errorf("the changed submissions are %v, want two, the older one %s", ids, id)
 	}
@@ -423,8 +402,6 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	w.Exec("update resource.submissions set finished_at = now() + interval '1 minute' where id = $1", id)
 	w.Exec(`update resource.list_locks l set late_at = s.finished_at from resource.submissions s
 		where s.id = $1 and l.list = s.form_id::text`, id)
-	if n := w.Count(`select count(*) from resource.submissions where id = $3
-		and finished_at < resource.next_moment($1, $2)`, workspaceID, form.String(), id); n != 1 {
-		t.Error("the next time is not later than that of the late submission")
-	}
+	w.Wants(1, `select count(*) from resource.submissions where id = $3
+		and finished_at < resource.next_moment($1, $2)`, workspaceID, form.String(), id)
 }

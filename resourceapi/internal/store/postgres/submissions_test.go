@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
@@ -26,11 +25,7 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 	if err := MigrateJobs(context.Background(), w.Database.Owner); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
-	service, err := pgx.Connect(context.Background(), w.Database.Resourceapi)
-	if err != nil {
-		t.Fatal("connect as the service")
-	}
-	defer func() { _ = service.Close(context.Background()) }()
+	service := postgrestest.Connect(t, w.Database.Resourceapi)
 	if _, err := service.Exec(context.Background(), "delete from river.river_job"); err != nil {
 		t.Error(err)
 	}
@@ -42,11 +37,7 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 			t.Errorf("the service role may: %s", forbidden)
 		}
 	}
-	other, err := pgx.Connect(context.Background(), w.Database.Authserver)
-	if err != nil {
-		t.Fatal("connect as authserver")
-	}
-	defer func() { _ = other.Close(context.Background()) }()
+	other := postgrestest.Connect(t, w.Database.Authserver)
 	for _, forbidden := range []string{
 		"select * from river.river_job",
 		"select * from resource.submissions",
@@ -71,11 +62,8 @@ func TestReject_DoesNotReadAnswers(t *testing.T) {
 		t.Error("the submission was processed")
 	}
 	for range 2 {
-		if err := store.Engage(nil).Reject(t.Context(), workspaceID, id, "It cannot be read."); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.Engage(nil).Reject(t.Context(), workspaceID, id, "It cannot be read."))
 	}
-	wantCount(t, w, 1, "submissions are rejected",
-		`select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
+	w.Wants(1, `select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
 		and reasons = '["It cannot be read."]'`, workspaceID)
 }

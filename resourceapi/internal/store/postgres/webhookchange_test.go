@@ -148,15 +148,9 @@ func deliverTo(
 	defer server.Close()
 	trusted := x509.NewCertPool()
 	trusted.AddCert(server.Certificate())
-	keys, err := webhook.NewKeys(seal.NewKeys(make([]byte, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := orFail(webhook.NewKeys(seal.NewKeys(make([]byte, 32))))(t)
 	id := uuid.New()
-	secret, err := webhook.Seal(keys.Public(), id, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := orFail(webhook.Seal(keys.Public(), id, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="))(t)
 	w.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at,
 			personal_data_for)
 		values ($1, $2, $3, $4, '{member.added}', $5, $6, 0, now(), case when $7 then $3::uuid end)`,
@@ -175,9 +169,7 @@ func deliverTo(
 			Count:   func(delivery.Outcome, time.Duration) {},
 			Now:     time.Now,
 		})
-		if err := deliverer.Deliver(t.Context(), workspaceID, id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, deliverer.Deliver(t.Context(), workspaceID, id))
 	}
 	if resent {
 		deliver(store.Webhooks)

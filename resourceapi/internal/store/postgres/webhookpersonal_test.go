@@ -19,10 +19,7 @@ func TestW8_SubmissionIsNotSentWhileModuleIsOff(t *testing.T) {
 		values ($1, $2, $1::uuid::text, 'x', '[]', '{}')`, form, workspaceID)
 	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
 		values ($1, $2, $3, gen_random_uuid(), '{}', '[]', false)`, submission, workspaceID, form)
-	data, err := json.Marshal(map[string]uuid.UUID{"id": submission})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := orFail(json.Marshal(map[string]uuid.UUID{"id": submission}))(t)
 	for _, state := range []struct{ enabled, provisioned, want bool }{
 		{true, true, true},
 		{false, true, false},

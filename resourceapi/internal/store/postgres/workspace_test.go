@@ -25,20 +25,14 @@ func TestStatements_NameTheWorkspace(t *testing.T) {
 		"from resource.supporters_left t where t.since",   // part of statements that name it
 		"select s.created_at as at from resource.forms f", // for operators
 	}
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := orFail(os.ReadDir("."))(t)
 	found := 0
 	for _, file := range files {
 		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
 			continue
 		}
 		positions := token.NewFileSet()
-		parsed, err := parser.ParseFile(positions, file.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := orFail(parser.ParseFile(positions, file.Name(), nil, 0))(t)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			literal, ok := n.(*ast.BasicLit)
 			if !ok || literal.Kind != token.STRING {

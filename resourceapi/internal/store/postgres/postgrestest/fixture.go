@@ -46,16 +46,22 @@ func NewWithJobs(t testing.TB, migrate testkit.Preparation) *Fixture {
 
 func fixture(t testing.TB, database testkit.Database) *Fixture {
 	t.Helper()
-	owner, err := pgx.Connect(context.Background(), database.Owner)
-	if err != nil {
-		t.Fatalf("connect as the owner: %v", err)
-	}
-	t.Cleanup(func() { _ = owner.Close(context.Background()) })
-	f := &Fixture{Database: database, t: t, owner: owner, org: uuid.Must(uuid.NewV7())}
+	f := &Fixture{Database: database, t: t, owner: Connect(t, database.Owner), org: uuid.Must(uuid.NewV7())}
 	f.Exec("insert into account.organisations (id, name) values ($1, 'Harbour Trust')", f.org)
 	f.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state)
 		values ($1, '{}', '', 'current') on conflict do nothing`, KeyID)
 	return f
+}
+
+// Connect returns a session of a database, which ends with the test.
+func Connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	session, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(func() { _ = session.Close(context.Background()) })
+	return session
 }
 
 // For creates a Fixture for another test in the same database, in which other tests write other workspaces at the same
@@ -85,15 +91,18 @@ func (f *Fixture) Count(sql string, args ...any) int {
 	return n
 }
 
+// Wants checks the number that a query yields, as the owner of the database.
+func (f *Fixture) Wants(want int, sql string, args ...any) {
+	f.t.Helper()
+	if got := f.Count(sql, args...); got != want {
+		f.t.Errorf("got %d, want %d: %s %v", got, want, sql, args)
+	}
+}
+
 // EndSessions terminates the sessions of the application in this database, as a server shutdown would.
 func (f *Fixture) EndSessions(application string) {
 	f.t.Helper()
-	superuser, err := pgx.Connect(context.Background(), f.Database.Superuser)
-	if err != nil {
-		f.t.Fatal("connect as the superuser")
-	}
-	defer func() { _ = superuser.Close(context.Background()) }()
-	tag, err := superuser.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
+	tag, err := Connect(f.t, f.Database.Superuser).Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
 		where datname = current_database() and application_name = $1`, application)
 	if err != nil || tag.RowsAffected() == 0 {
 		f.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
