@@ -1,16 +1,22 @@
 package api_test
 
 import (
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // These tests call the authorizer through the list of clients.
@@ -64,11 +70,12 @@ func TestAuthorizer_MissingBearerIs401(t *testing.T) {
 }
 
 func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
-	b, foreign := newTestEnv(t), testEnvOf(t, apitest.Own(t))
+	b := newTestEnv(t)
 	held, revoked, ended := b.linked(perm.AccountAPIAccess), b.linked(perm.AccountAPIAccess),
 		b.linked(perm.AccountAPIAccess)
 	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, revoked.Grant.ID)
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, ended.Grant.ID)
+	claims := b.Claims(held.Access)
 	mcp := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	connected := b.Connected(mcp, b.manager)
 	_, code := b.Consent(mcp, b.manager)
@@ -91,7 +98,11 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 		"for MCP":          connected.Access,
 		"refresh token":    connected.Refresh,
 		"code":             code,
-		"another server's": foreign.linked(perm.AccountAPIAccess).Access,
+		"another server's": b.Foreign(claims, "another"),
+		"of another key":   b.Foreign(claims, claims.KeyID),
+		"another user's":   b.Altered(claims, func(c *accesstoken.Claims) { c.Subject = uuid.New() }),
+		"another issuer's": b.Altered(claims, func(c *accesstoken.Claims) { c.Issuer = "https://example.org" }),
+		"another client's": b.Altered(claims, func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() }),
 	} {
 		b.Wants(what, b.with(token), 403, "Forbidden")
 	}
@@ -101,42 +112,12 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 }
 
 func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	held := b.linked(perm.AccountAPIAccess)
-	claims, err := b.Keyring.Public().Verify(held.Access.Reveal(), apitest.Issuer, time.Now())
-	b.Must(err)
-	b.Wait(time.Until(claims.Expires) - time.Minute)
+	b.Wait(time.Until(b.Claims(held.Access).Expires) - time.Minute)
 	b.Wants("a minute before", b.with(held.Access), 200, "")
 	b.Wait(2 * time.Minute)
 	b.Wants("a minute after", b.with(held.Access), 403, "Forbidden")
-}
-
-func TestAuthorizer_AccessTokenThatDiffersFromItsGrantIs403(t *testing.T) {
-	b := newTestEnv(t)
-	key, err := b.Keyring.Current(t.Context())
-	b.Must(err)
-	access := b.linked(perm.AccountAPIAccess).Access
-	claims, err := b.Keyring.Public().Verify(access.Reveal(), apitest.Issuer, time.Now())
-	b.Must(err)
-	for what, alter := range map[string]func(*accesstoken.Claims){
-		"another user":   func(c *accesstoken.Claims) { c.Subject = uuid.New() },
-		"another issuer": func(c *accesstoken.Claims) { c.Issuer = "https://example.org" },
-		"another client": func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
-	} {
-		altered := claims
-		alter(&altered)
-		token, err := accesstoken.Sign(key, altered)
-		b.Must(err)
-		b.Wants(what, b.with(token), 403, "Forbidden")
-	}
-}
-
-func TestAuthorizer_TokenKeepsItsScopeWhenGrantWidens(t *testing.T) {
-	b := newTestEnv(t)
-	held := b.linked(perm.ProgrammesRead)
-	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'
-		where id = $1`, held.Grant.ID)
-	b.forbidden("a token made for reading", noPermission, b.with(held.Access))
 }
 
 // This process still holds the removed key; Postgres reports that it was removed.
@@ -166,6 +147,14 @@ func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
 	spelled := strings.ReplaceAll(b.Fixture.WorkspaceID.String(), "-", "")
 	b.forbidden("a UUID in another spelling", noAccess, b.ask(spelled, bearer...))
 	b.forbidden("outside the token", noPermission, b.with(b.Fixture.Token(b.manager, perm.ProgrammesRead)))
+	widened := b.linked(perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.grants set permissions = '{account:api:access,programmes:read:programmes}'
+		where id = $1`, widened.Grant.ID)
+	b.forbidden("a token from before its grant had more", noPermission, b.with(widened.Access))
+	connector := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.manager)
+	b.forbidden("a connector", noPermission, b.with(connector.Access))
+	b.Fixture.SetLLM(false)
+	b.forbidden("LLM integration off", noAccess, b.with(connector.Access))
 	reader := b.Fixture.Member(perm.ProgrammesRead)
 	b.forbidden("the user lacks it", noPermission, b.with(b.Fixture.Token(reader, perm.AccountAPIAccess)))
 	b.SetPermissions(b.manager, perm.ProgrammesRead)
@@ -175,15 +164,8 @@ func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
 	b.forbidden("no longer a member", noAccess, b.with(b.token))
 }
 
-func TestAuthorizer_RefusesConnectorWhileLLMIsOff(t *testing.T) {
-	b := newTestEnv(t)
-	held := b.Connected(b.Fixture.Connector(apitest.REST, perm.AccountAPIAccess, perm.ProgrammesRead), b.manager)
-	b.Fixture.SetLLM(false)
-	b.forbidden("LLM integration off", noAccess, b.with(held.Access))
-}
-
 func TestAuthorizer_PostgresOutageIs503(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	access := b.linked(perm.AccountAPIAccess).Access
 	restore := b.CutPostgres()
 	b.Wants("access token", b.with(access), 503, "temporarily_unavailable")
@@ -193,4 +175,102 @@ func TestAuthorizer_PostgresOutageIs503(t *testing.T) {
 	b.Wants("members", b.send("GET", members, ""), 503, "temporarily_unavailable")
 	restore()
 	b.Wants("afterwards", b.with(b.token), 200, "")
+}
+
+// The contract's limits for one credential (section 6), at the real routes.
+func TestBounds_OneCredentialHas64InFlightAnd8Handled(t *testing.T) {
+	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	first := b.send("GET", clients, "")
+	b.Wants("the first", first, 200, "")
+	b.WantsHeader("the first", first, "RateLimit", `"requests-in-flight";r=63`)
+	b.WantsHeader("the first", first, "RateLimit-Policy", `"requests-in-flight";q=64;qu="concurrent-requests"`)
+	await.True(t, "the last request arrives before the first has waited too long", func() bool {
+		return refusesBeyond64(t, b)
+	})
+	b.Wants("afterwards", b.send("GET", clients, ""), 200, "")
+	other := b.with(b.Fixture.Token(b.manager, perm.AccountAPIAccess))
+	b.WantsHeader("another credential", other, "RateLimit", `"requests-in-flight";r=63`)
+}
+
+// refusesBeyond64 sends 69 requests, of which the first 64 are held until the others have been refused. It reports
+// false if a request was refused because it waited for its turn for too long.
+func refusesBeyond64(t *testing.T, b *testEnv) bool {
+	t.Helper()
+	// Blocks every request that is being handled.
+	release := b.Lock("lock table account.oauth_clients in access exclusive mode")
+	defer release()
+	const allowed, beyond = 64, 5
+	answers := make(chan apitest.Answer, allowed+beyond)
+	for i := range allowed + beyond {
+		method, body := "GET", ""
+		if i%2 == 0 {
+			method, body = "POST", confidential(nil)
+		}
+		go func() { answers <- b.send(method, clients, body) }()
+	}
+	var early []apitest.Answer
+	for range beyond {
+		early = append(early, <-answers)
+	}
+	var handled int
+	await.True(t, "a request is handled", func() bool { // a refusal can come before the first statement
+		handled = b.Count(`select count(*) from ` + testkit.Locks + `
+			where relation = 'account.oauth_clients'::regclass and not granted`)
+		return handled > 0
+	})
+	if handled > 8 {
+		t.Errorf("%d requests of one credential are handled at once, want 1 to 8", handled)
+	}
+	release()
+	inTime := true
+	for range allowed {
+		answer := <-answers
+		inTime = inTime && !strings.Contains(answer.Body, "take too long")
+		if inTime && (answer.Status == 429 || answer.Status >= 500) {
+			t.Errorf("one of the first %d: %d %s", allowed, answer.Status, answer.Body)
+		}
+	}
+	for _, answer := range early {
+		if inTime = inTime && !strings.Contains(answer.Body, "take too long"); !inTime {
+			return false
+		}
+		b.Wants("beyond 64", answer, 429, "RATE_LIMITED")
+		b.WantsHeader("beyond 64", answer, "Retry-After", "1")
+		b.WantsHeader("beyond 64", answer, "RateLimit", `"requests-in-flight";r=0`)
+	}
+	return true
+}
+
+// Lists of applications are read whole, so their number is limited.
+func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
+	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	b.Fixture.Exec(`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+			token_endpoint_auth_method)
+		select gen_random_uuid(), 'confidential', $1, 'Rota', '{https://rota.example/cb}', '{}', 'client_secret_post'
+		from generate_series(1, $2)`, b.Fixture.WorkspaceID, client.MaxInWorkspace-1)
+	// Blocks each registration after its client is inserted.
+	release := b.Lock("lock table account.client_secrets in access exclusive mode")
+	statuses := make([]int, 4)
+	var all sync.WaitGroup
+	for i := range statuses { // the changes of one user wait for each other
+		user := b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead)
+		token := b.Fixture.Token(user, perm.AccountAPIAccess, perm.ProgrammesRead)
+		all.Go(func() { statuses[i] = b.as(token, "POST", clients, confidential(nil)).Status })
+	}
+	await.True(t, "all registrations wait", func() bool {
+		return b.Count(`select count(*) from `+testkit.Locks+`
+			where relation = 'account.client_secrets'::regclass and not granted`) == len(statuses)
+	})
+	release()
+	all.Wait()
+	if slices.Sort(statuses); !slices.Equal(statuses, []int{201, 409, 409, 409}) {
+		t.Fatalf("the last one, requested four times at once: status %d", statuses)
+	}
+	if beyond := b.send("POST", clients, confidential(nil)); beyond.Status != 409 ||
+		!strings.Contains(string(beyond.Body), "1,000 applications") {
+		t.Errorf("one more: status %d", beyond.Status)
+	}
+	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()
+		where id = (select id from account.oauth_clients where tenant_id = $1 limit 1)`, b.Fixture.WorkspaceID)
+	b.Wants("after one was deleted", b.send("POST", clients, confidential(nil)), 201, "")
 }

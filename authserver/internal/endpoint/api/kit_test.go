@@ -27,19 +27,10 @@ var held = []perm.Permission{
 	perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead,
 }
 
-// newTestEnv runs the test in parallel, with a new workspace of the service that the package's tests share.
-func newTestEnv(t *testing.T) *testEnv {
-	t.Helper()
-	t.Parallel()
-	return testEnvOf(t, apitest.Shared(t))
-}
-
-// ownTestEnv runs the test in parallel, with a workspace of a service of this test alone.
-func ownTestEnv(t *testing.T, changes ...apitest.Change) *testEnv {
-	t.Helper()
-	t.Parallel()
-	return testEnvOf(t, apitest.Own(t, changes...))
-}
+var (
+	newTestEnv, ownTestEnv = apitest.Envs(testEnvOf)
+	inTurn                 = apitest.InTurn(testEnvOf) // for tests that move the clock or cut the database
+)
 
 func testEnvOf(t *testing.T, s *apitest.Server) *testEnv {
 	t.Helper()
@@ -77,6 +68,14 @@ func (b *testEnv) as(token credential.Secret, method, path, body string, headers
 func (b *testEnv) once(key, method, path, body string) apitest.Answer {
 	b.t.Helper()
 	return b.send(method, path, body, "Idempotency-Key", key)
+}
+
+// twice does what once does, checks that the same request again gets the same answer, and returns it.
+func (b *testEnv) twice(key, method, path, body string) apitest.Answer {
+	b.t.Helper()
+	first := b.once(key, method, path, body)
+	b.repeats(method+" "+path, first, b.once(key, method, path, body))
+	return first
 }
 
 // repeats checks that again is the stored answer first, marked as a repetition.

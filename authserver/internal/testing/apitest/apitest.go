@@ -46,7 +46,7 @@ type Server struct {
 	*service
 	t       testing.TB
 	Fixture *fixture.Fixture
-	Redis   *localstore.Redis     // nil if the service is shared
+	Redis   *localstore.Redis     // nil if other tests use the service at the same time
 	Clients *testkit.MetadataHost // serves metadata documents of clients
 	address string                // from which requests to a shared service seem to come
 	sent    sync.Map              // request id → request, for failures
@@ -78,6 +78,47 @@ func behindProxy(c *app.Config, _ string) { c.TrustedProxies = "127.0.0.1,::1" }
 // Shared returns a new workspace of the service that the tests of this process share. Other tests use the service at
 // the same time. The test's requests come from an address of its own.
 func Shared(t testing.TB) *Server { t.Helper(); return running(t).For(t) }
+
+// Envs returns two functions that run a test in parallel, with what of builds: on a workspace of the service that the
+// tests of this process share, and on one of a service of this test alone.
+func Envs[E any](of func(*testing.T, *Server) E) (func(*testing.T) E, func(*testing.T, ...Change) E) {
+	shared := func(t *testing.T) E {
+		t.Helper()
+		t.Parallel()
+		return of(t, Shared(t))
+	}
+	own := func(t *testing.T, changes ...Change) E {
+		t.Helper()
+		t.Parallel()
+		return of(t, Own(t, changes...))
+	}
+	return shared, own
+}
+
+// InTurn returns a function that builds on a service which the tests of this process have one after another, before
+// those that run in parallel. A test may move its clock, cut its database, lock tables and stop Redis: what it left so
+// is undone at its end, except for the database.
+func InTurn[E any](of func(*testing.T, *Server) E, changes ...Change) func(*testing.T) E {
+	build := testkit.Once(func(t testing.TB) *Server { return Own(t, append(changes, behindProxy)...) })
+	return func(t *testing.T) E {
+		t.Helper()
+		all := build(t)
+		s := all.For(t)
+		s.Redis = all.Redis
+		t.Cleanup(s.undo)
+		return of(t, s)
+	}
+}
+
+func (s *Server) undo() {
+	s.shift.Store(0)
+	s.FailuresAt.Store(nil)
+	s.Redis.Resume()
+	ctx := context.WithoutCancel(s.t.Context())
+	if s.Parts.Redis.Ping(ctx).Err() != nil {
+		s.Must(s.Redis.Restart(ctx))
+	}
+}
 
 // For returns a new workspace of the same service for another test.
 func (s *Server) For(t testing.TB) *Server {
@@ -122,8 +163,8 @@ func New(t testing.TB) *Server {
 // mustOwn fails a test that would disturb others.
 func (s *Server) mustOwn() {
 	s.t.Helper()
-	if s.address != "" {
-		s.t.Fatal("other tests use this service: start it with Own")
+	if s.Redis == nil {
+		s.t.Fatal("other tests use this service: start it with Own or InTurn")
 	}
 }
 

@@ -2,11 +2,14 @@ package apitest
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"errors"
 	"net/http"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -15,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -181,6 +185,37 @@ func (s *Server) held(g grant.Grant, answer Answer) Connection {
 	}
 	access, refresh := answer.Text("access_token"), answer.Text("refresh_token")
 	return Connection{g, credential.Secret(access), credential.Secret(refresh)}
+}
+
+// Claims returns the claims of an access token.
+func (s *Server) Claims(token credential.Secret) accesstoken.Claims {
+	s.t.Helper()
+	claims, err := s.Keyring.Public().Verify(token.Reveal(), Issuer, time.Now())
+	s.Must(err)
+	return claims
+}
+
+// Altered returns an access token with other claims, which the service has signed.
+func (s *Server) Altered(claims accesstoken.Claims, alter func(*accesstoken.Claims)) credential.Secret {
+	s.t.Helper()
+	key, err := s.Keyring.Current(s.t.Context())
+	s.Must(err)
+	alter(&claims)
+	token, err := accesstoken.Sign(key, claims)
+	s.Must(err)
+	return token
+}
+
+// Foreign returns an access token with these claims that another server has signed, with a key of this name.
+func (s *Server) Foreign(claims accesstoken.Claims, keyID string) credential.Secret {
+	s.t.Helper()
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.Must(err)
+	key, err := accesstoken.NewSigningKey(jose.JSONWebKey{Key: raw, KeyID: keyID, Algorithm: "ES256", Use: "sig"})
+	s.Must(err)
+	token, err := accesstoken.Sign(key, claims)
+	s.Must(err)
+	return token
 }
 
 // Stored returns the grant in Postgres.

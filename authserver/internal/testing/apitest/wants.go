@@ -15,12 +15,13 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// Wants requires a status and, of an error, its code: in one of the shapes of the contract (section 5), with a message,
-// and not to be cached. An error of the gateway has its message in place of a code. A 503 says when to come back.
+// Wants requires a status and, of an error, its code: in the shape that the contract (section 5) has for the path, with
+// a message, and not to be cached. An error of the gateway has its message in place of a code. A 503 says when to come
+// back.
 func (s *Server) Wants(what string, a Answer, status int, code string) {
 	s.t.Helper()
-	if a.Status != status || codeOf(a) != code {
-		s.t.Errorf("%s: %d %q, want %d %q\n%s", what, a.Status, codeOf(a), status, code, s.Explain(a))
+	if got := s.codeOf(a); a.Status != status || got != code {
+		s.t.Errorf("%s: %d %q, want %d %q\n%s", what, a.Status, got, status, code, s.Explain(a))
 		return
 	}
 	if code != "" && a.Header.Get("Cache-Control") != "no-store" {
@@ -31,24 +32,48 @@ func (s *Server) Wants(what string, a Answer, status int, code string) {
 	}
 }
 
-// codeOf returns the code of an error, or "" for what has none.
-func codeOf(a Answer) string {
-	switch {
-	case a.IsFlat():
-		return a.Text("error")
-	case a.IsGateway() && a.Status >= http.StatusBadRequest:
-		return a.Text("message")
+// codeOf returns the code of an error in the shape of its path, or "". All errors of the OAuth endpoints are flat.
+// Those of the account API are flat too, except for the gateway's, for what is forbidden and for too many requests.
+// Pages have none.
+func (s *Server) codeOf(a Answer) string {
+	found, _ := s.sent.Load(a.Header.Get(requestID))
+	sent, known := found.(sentRequest)
+	if !known || a.Status < http.StatusBadRequest {
+		return ""
 	}
-	return a.Code()
+	path, message := sent.URL.Path, a.Text("message")
+	ofTenant := strings.HasPrefix(path, "/v1/account/tenants/")
+	switch {
+	case (ofTenant || strings.HasPrefix(path, "/v1/account/oauth/")) && a.IsFlat():
+		return a.Text("error")
+	case ofTenant && a.IsGateway() && message == http.StatusText(a.Status):
+		return message
+	case ofTenant && (a.Status == http.StatusForbidden || a.Status == http.StatusTooManyRequests):
+		return a.Code()
+	}
+	return ""
 }
 
-// WantsMembers requires these members of a JSON object, among others.
+// WantsMembers requires these members of a JSON object, among others. One that is nil must be absent.
 func (s *Server) WantsMembers(what string, a Answer, want map[string]any) {
 	s.t.Helper()
 	got := a.Object()
 	for name, value := range want {
-		if !reflect.DeepEqual(got[name], value) {
-			s.t.Errorf("%s: %s is %v, want %v\n%s", what, name, got[name], value, s.Explain(a))
+		if _, there := got[name]; !reflect.DeepEqual(got[name], value) || there != (value != nil) {
+			s.t.Errorf("%s: %s is %v (present: %t), want %v\n%s", what, name, got[name], there, value, s.Explain(a))
+		}
+	}
+}
+
+// WantsAll requires exactly these members of a JSON object, in a response of this status that is not cached.
+func (s *Server) WantsAll(what string, a Answer, status int, want map[string]any) {
+	s.t.Helper()
+	s.Wants(what, a, status, "")
+	s.WantsHeader(what, a, "Cache-Control", "no-store")
+	s.WantsMembers(what, a, want)
+	for name := range a.Object() {
+		if _, expected := want[name]; !expected {
+			s.t.Errorf("%s: has %s\n%s", what, name, s.Explain(a))
 		}
 	}
 }

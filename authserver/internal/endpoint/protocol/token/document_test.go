@@ -6,8 +6,6 @@ import (
 	"crypto/rand"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,7 +106,7 @@ func (d *signer) signed(token credential.Secret) apitest.Answer {
 }
 
 func TestDocumentClient_UsesItsURLAsClientID(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	b.describe(nil)
 	g, code := b.code()
 	first := b.exchangeCode(code)
@@ -204,27 +202,24 @@ func TestAssertion_RequiredForEveryRequest(t *testing.T) {
 func TestAssertion_AcceptedOnce(t *testing.T) {
 	d := newSigner(t)
 	proof := d.proof(d.key)
-	codes := make([]credential.Secret, 20)
-	for i := range codes {
-		_, codes[i] = d.code()
+	sends := make([]func() apitest.Answer, 20)
+	for i := range sends {
+		_, code := d.code()
+		sends[i] = func() apitest.Answer { return d.exchangeCode(code, proof...) }
 	}
-	var accepted atomic.Int32
-	var group sync.WaitGroup
-	for _, code := range codes {
-		group.Go(func() {
-			if d.exchangeCode(code, proof...).Status == 200 {
-				accepted.Add(1)
-			}
-		})
+	accepted := 0
+	for _, answer := range atOnce(sends...) {
+		if answer.Status == 200 {
+			accepted++
+		}
 	}
-	group.Wait()
-	d.Equal("accepted requests", accepted.Load(), int32(1))
+	d.Equal("accepted requests", accepted, 1)
 }
 
 // Only Redis stores which assertions were accepted. After a loss of data, an assertion is accepted again until it
 // expires; the code or refresh token sent with it is not, because Postgres records its use.
 func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
-	d := signs(ownTestEnv(t))
+	d := signs(inTurn(t))
 	exchanged, code := d.code()
 	exchangeProof, refreshProof := d.proof(d.key), d.proof(d.key)
 	d.given("exchange", d.exchangeCode(code, exchangeProof...))
@@ -242,7 +237,7 @@ func TestAssertion_ReplayAfterRedisLossRevokesGrant(t *testing.T) {
 }
 
 func TestAssertion_KeysRotate(t *testing.T) {
-	d := signs(ownTestEnv(t))
+	d := signs(inTurn(t))
 	_, code := d.code()
 	held := d.exchangeCode(code, d.proof(d.key)...)
 	d.given("exchange", held)
@@ -267,7 +262,7 @@ func TestAssertion_KeysRotate(t *testing.T) {
 }
 
 func TestAssertion_RefusedWithoutRedis(t *testing.T) {
-	d := signs(ownTestEnv(t))
+	d := signs(inTurn(t))
 	_, code := d.code()
 	held := d.exchangeCode(code, d.proof(d.key)...)
 	d.given("exchange", held)

@@ -3,8 +3,8 @@ package token_test
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -124,21 +124,11 @@ func TestToken_RefusalConsumesNothing(t *testing.T) {
 func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 	b := newTestEnv(t)
 	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
-		statuses := make([]int, 8)
-		var group sync.WaitGroup
-		for i := range statuses {
-			group.Go(func() { statuses[i] = try().Status })
+		statuses := map[int]int{}
+		for _, answer := range atOnce(slices.Repeat([]func() apitest.Answer{try}, 8)...) {
+			statuses[answer.Status]++
 		}
-		group.Wait()
-		won := 0
-		for _, status := range statuses {
-			if status == 200 {
-				won++
-			} else if status != 400 {
-				t.Errorf("%s: a losing request got %d", what, status)
-			}
-		}
-		b.Equal(what+": winners", won, 1)
+		b.Equal(what+": statuses", statuses, map[int]int{200: 1, 400: 7})
 		b.wantRevoked(what, g, reason)
 	}
 	for range 5 {
@@ -150,7 +140,7 @@ func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
 }
 
 func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	held := b.connected()
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
@@ -173,13 +163,28 @@ func TestToken_OutageIs503AndChangesNothing(t *testing.T) {
 	b.given("the refresh token afterwards", b.refresh(held.Refresh))
 }
 
-func TestExchange_WithoutSigningKeyConsumesNothing(t *testing.T) {
-	t.Parallel()
-	b := withoutKeys(t)
+// A service that cannot read its signing keys uses up no code, and says of no token that it is inactive or revoked.
+func TestToken_WithoutSigningKeysIs503(t *testing.T) {
+	foreign := newTestEnv(t).connected().Access
+	s := apitest.New(t)
+	s.Fixture.Exec(`alter table account.signing_keys rename to signing_keys_hidden`)
+	s.Serve()
+	b := testEnvOf(t, s)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
 	_, code := b.Consent(b.app, b.user)
-	b.Wants("without a key", b.exchangeCode(code), 503, "temporarily_unavailable")
-	b.restoreKeys()
-	b.given("with a key", b.exchangeCode(code))
+	for what, answer := range map[string]apitest.Answer{
+		"exchange":                         b.exchangeCode(code),
+		"introspection of an access token": b.introspect(foreign),
+		"introspection of garbage":         b.introspect("a.b.c"),
+		"introspection of a personal one":  b.introspect(personal),
+		"revocation":                       b.revoke(b.app, foreign),
+	} {
+		b.Wants(what, answer, 503, "temporarily_unavailable")
+	}
+	b.Fixture.Exec(`alter table account.signing_keys_hidden rename to signing_keys`)
+	b.given("exchange with a key", b.exchangeCode(code))
+	b.inactive("garbage", "a.b.c")
+	b.active("personal access token", personal)
 }
 
 // age makes the code of a pending grant older by seconds, in Redis, where its lifetime is stored.
@@ -258,10 +263,7 @@ func TestToken_RemovedKeySignsNothing(t *testing.T) {
 		"refresh":                           func() apitest.Answer { return b.refresh(held.Refresh) },
 		"exchange of a connector":           func() apitest.Answer { return b.exchange() },
 		"exchange of a confidential client": func() apitest.Answer { return b.link() },
-		"exchange with an Idempotency-Key": func() apitest.Answer {
-			_, code := b.Consent(b.app, b.user)
-			return b.exchangeWith(code, someKey)
-		},
+		"exchange with an Idempotency-Key":  func() apitest.Answer { return b.exchange("Idempotency-Key:", someKey) },
 	} {
 		before := b.claims(b.exchange()).KeyID
 		b.Must(elsewhere.Remove(t.Context(), before, "admin"))
@@ -283,7 +285,7 @@ func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
 	elsewhere, later := b.elsewhere(foreign+","+b.Keys), b.elsewhere(b.Keys+","+foreign)
 	b.given("a first exchange", b.exchange()) // later ones of this client need no snapshot
 	held, repeating := b.connected(), b.connected()
-	b.given("a refresh with an Idempotency-Key", b.refreshWith(repeating, someKey))
+	b.given("a refresh with an Idempotency-Key", b.refresh(repeating.Refresh, "Idempotency-Key:", someKey))
 	_, code := b.Consent(b.app, b.user)
 	_, linked := b.Consent(b.linked, b.user)
 	for range 2 { // the current key and the next one
@@ -296,8 +298,10 @@ func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
 		}
 	}
 	sends := map[string]func() apitest.Answer{
-		"refresh":                           func() apitest.Answer { return b.refresh(held.Refresh) },
-		"repeated refresh":                  func() apitest.Answer { return b.refreshWith(repeating, someKey) },
+		"refresh": func() apitest.Answer { return b.refresh(held.Refresh) },
+		"repeated refresh": func() apitest.Answer {
+			return b.refresh(repeating.Refresh, "Idempotency-Key:", someKey)
+		},
 		"exchange of a connector":           func() apitest.Answer { return b.exchangeCode(code) },
 		"exchange of a confidential client": func() apitest.Answer { return b.linkCode(linked) },
 	}
@@ -308,5 +312,74 @@ func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
 	b.Must(err)
 	for what, send := range sends {
 		b.given(what+" afterwards", send())
+	}
+}
+
+const someKey = "an-unguessable-key"
+
+func tokenIn(answer apitest.Answer) credential.Secret {
+	return credential.Secret(answer.Text("refresh_token"))
+}
+
+// repeated requires the refresh token of first again, with a new access token.
+func (b *testEnv) repeated(what string, first, again apitest.Answer) {
+	b.t.Helper()
+	b.given(what, first)
+	b.given(what+" again", again)
+	if first.Header.Get("Idempotency-Replayed") != "" || again.Header.Get("Idempotency-Replayed") != "true" ||
+		again.Text("refresh_token") != first.Text("refresh_token") ||
+		again.Text("access_token") == first.Text("access_token") || again.Text("scope") != first.Text("scope") {
+		b.t.Errorf("%s: want the same refresh token and a new access token\n%s\n%s", what, b.Explain(first),
+			b.Explain(again))
+	}
+}
+
+func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
+	b := newTestEnv(t)
+	g, code := b.Consent(b.app, b.user)
+	exchange := func() apitest.Answer { return b.exchangeCode(code, "Idempotency-Key:", someKey) }
+	first := exchange()
+	b.repeated("exchange", first, exchange())
+	held := b.Refreshed(b.app, apitest.Connection{Grant: g, Refresh: tokenIn(first)})
+	refresh := func(key string) apitest.Answer { return b.refresh(held.Refresh, "Idempotency-Key:", key) }
+	b.repeated("refresh", refresh(someKey), refresh(someKey))
+	b.wantActive("after repetitions", g)
+	b.Wants("another key", refresh(someKey+"2"), 400, "invalid_grant")
+	b.wantRevoked("another key", g, grant.Replayed)
+	b.Wants("the same key, then", refresh(someKey), 400, "invalid_grant")
+	// A public client proves nothing by its client_id: without a key, the second request is a replay.
+	held = b.connected()
+	b.given("without a key", b.refresh(held.Refresh))
+	b.Wants("without a key, again", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.wantRevoked("without a key, again", held.Grant, grant.Replayed)
+}
+
+func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
+	b := newTestEnv(t)
+	g, code := b.Consent(b.linked, b.user)
+	send := func() apitest.Answer { return b.linkCode(code, "Idempotency-Key:", someKey) }
+	first := send()
+	b.repeated("exchange", first, send())
+	b.Equal("G5: the refresh token", first.Text("refresh_token"), "")
+	b.wantActive("after the repetition", g)
+	b.Wants("without the key", b.linkCode(code), 400, "invalid_grant")
+	b.wantRevoked("without the key", g, grant.CodeReused)
+}
+
+// A malformed key is refused before anything is consumed.
+func TestIdempotencyKey_MalformedIsRefused(t *testing.T) {
+	b := newTestEnv(t)
+	held := b.connected()
+	for _, key := range []string{
+		"", "fifteen-letters", "with a space in it", "with-a-\u00e9-in-it-xx", strings.Repeat("x", 256),
+	} {
+		b.Wants(key, b.refresh(held.Refresh, "Idempotency-Key:", key), 400, "invalid_request")
+	}
+	twice := []string{"Idempotency-Key", someKey, "Idempotency-Key", someKey}
+	b.Wants("twice", b.FormWith(path, twice, b.refreshForm(held.Refresh)...), 400, "invalid_request")
+	for _, key := range []string{strings.Repeat("!", 16), strings.Repeat("~", 255)} {
+		answer := b.refresh(held.Refresh, "Idempotency-Key:", key)
+		b.given(key[:1], answer)
+		held.Refresh = tokenIn(answer)
 	}
 }

@@ -36,8 +36,8 @@ func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 		{"connector", apitest.REST, b.app, b.connected().Access, both},
 		{"connector of MCP", apitest.MCP, mcp, assistant.Access, read},
 	} {
-		claims, answer := b.claimsOf(c.token), b.introspect(c.token)
-		b.WantsMembers(c.what, answer, map[string]any{
+		claims, answer := b.Claims(c.token), b.introspect(c.token)
+		b.WantsAll(c.what, answer, 200, map[string]any{
 			"active":      true,
 			"scope":       c.scope,
 			"client_id":   c.client.ID.String(),
@@ -51,9 +51,6 @@ func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 			"iat":         float64(claims.IssuedAt.Unix()),
 			"permissions": listed(strings.Fields(c.scope)...),
 		})
-		if len(answer.Object()) != 12 || answer.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s: want 12 members, and no caching\n%s", c.what, b.Explain(answer))
-		}
 	}
 	b.Equal("uses", b.Uses.Seen(b.Fixture.WorkspaceID), 3)
 }
@@ -72,8 +69,7 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 	token := b.Fixture.Token(b.user, perm.ProgrammesRead, perm.EngageReadForms)
 	b.Fixture.Exec(`update account.personal_access_tokens set created_at = '2026-01-02 03:04:05+00',
 		expires_at = '2036-01-02 03:04:05+00' where user_id = $1`, b.user)
-	answer := b.introspect(token)
-	b.WantsMembers("personal access token", answer, map[string]any{
+	b.WantsAll("personal access token", b.introspect(token), 200, map[string]any{
 		"active":      true,
 		"scope":       read + " engage:read:forms",
 		"sub":         b.user.String(),
@@ -84,8 +80,6 @@ func TestIntrospect_DescribesPersonalAccessToken(t *testing.T) {
 		"iat":         float64(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 		"exp":         float64(time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC).Unix()),
 		"permissions": listed(read), // what token and user both hold
-		"client_id":   nil,
-		"jti":         nil,
 	})
 }
 
@@ -97,16 +91,12 @@ func (b *testEnv) describes(what string, token credential.Secret, scope string, 
 	return answer
 }
 
-func TestIntrospect_TokenDoesNotGainPermissionsOfGrant(t *testing.T) {
-	b := newTestEnv(t)
-	held := b.Linked(b.linked, b.secret, b.user)
-	b.Fixture.Exec(`update account.grants set permissions = $2 where id = $1`, held.Grant.ID, strings.Fields(both))
-	b.describes("the token from before", held.Access, read, read)
-}
-
 func TestIntrospect_LostPermissionsLeaveTokenActive(t *testing.T) {
 	b := newTestEnv(t)
-	held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
+	held, linked := b.connected(), b.Linked(b.linked, b.secret, b.user)
+	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
+	b.Fixture.Exec(`update account.grants set permissions = $2 where id = $1`, linked.Grant.ID, strings.Fields(both))
+	b.describes("a token from before its grant had more", linked.Access, read, read)
 	b.SetPermissions(b.user, perm.EngageReadForms)
 	b.describes("connector", held.Access, both)
 	b.describes("personal", personal, read)
@@ -194,24 +184,30 @@ func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 }
 
 func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	held := b.connected()
-	b.Wait(time.Until(b.claimsOf(held.Access).Expires) - time.Minute)
+	b.Wait(time.Until(b.Claims(held.Access).Expires) - time.Minute)
 	b.active("a minute before", held.Access)
 	b.Wait(61 * time.Second) // within the leeway that other verifiers have
 	b.inactive("a second after", held.Access)
 }
 
 func TestIntrospect_OtherTextIsInactive(t *testing.T) {
-	b, foreign := newTestEnv(t), testEnvOf(t, apitest.Own(t))
+	b := newTestEnv(t)
 	held := b.connected()
+	claims := b.Claims(held.Access)
 	_, code := b.Consent(b.app, b.user)
 	access, personal := held.Access, b.Fixture.Token(b.user, perm.ProgrammesRead)
 	for what, text := range map[string]credential.Secret{
 		"refresh token":          held.Refresh,
 		"authorization code":     code,
 		"client secret":          b.service.Secret,
-		"another server's token": foreign.connected().Access,
+		"another server's token": b.Foreign(claims, "another"),
+		"a token of another key": b.Foreign(claims, claims.KeyID),
+		"another user":           b.Altered(claims, func(c *accesstoken.Claims) { c.Subject = uuid.New() }),
+		"another client":         b.Altered(claims, func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() }),
+		"another resource":       b.Altered(claims, func(c *accesstoken.Claims) { c.Audience = apitest.MCP }),
+		"another tenant":         b.Altered(claims, func(c *accesstoken.Claims) { c.WorkspaceID = uuid.New() }),
 		"cut":                    access[:len(access)-1],
 		"longer":                 access + "A",
 		"a space":                " " + personal,
@@ -224,27 +220,8 @@ func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 	}
 }
 
-func TestIntrospect_ClaimsThatDifferFromGrantAreInactive(t *testing.T) {
-	b := newTestEnv(t)
-	claims := b.claimsOf(b.connected().Access)
-	key, err := b.Keyring.Current(t.Context())
-	b.Must(err)
-	for what, alter := range map[string]func(*accesstoken.Claims){
-		"another user":     func(c *accesstoken.Claims) { c.Subject = uuid.New() },
-		"another client":   func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() },
-		"another resource": func(c *accesstoken.Claims) { c.Audience = apitest.MCP },
-		"another tenant":   func(c *accesstoken.Claims) { c.WorkspaceID = uuid.New() },
-	} {
-		altered := claims
-		alter(&altered)
-		token, err := accesstoken.Sign(key, altered)
-		b.Must(err)
-		b.inactive(what, token)
-	}
-}
-
 func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
 	restore := b.CutPostgres()
 	for _, token := range []credential.Secret{held.Access, personal, "word"} {
@@ -258,27 +235,15 @@ func TestIntrospect_OutageIsNeverInactive(t *testing.T) {
 
 // With the lock on the memberships, the client can be read and its grant cannot.
 func TestIntrospect_OutageAfterAuthenticationIsNeverInactive(t *testing.T) {
-	b := ownTestEnv(t, apitest.Impatient)
+	b := impatiently(t)
 	held, personal := b.connected(), b.Fixture.Token(b.user, perm.ProgrammesRead)
 	b.Lock(`lock table account.memberships in access exclusive mode`)
-	for what, answer := range atOnce(map[string]func() apitest.Answer{
-		"access token":          func() apitest.Answer { return b.introspect(held.Access) },
-		"personal access token": func() apitest.Answer { return b.introspect(personal) },
-	}) {
-		b.Wants(what, answer, 503, "temporarily_unavailable")
+	for _, answer := range atOnce(
+		func() apitest.Answer { return b.introspect(held.Access) },
+		func() apitest.Answer { return b.introspect(personal) },
+	) {
+		b.Wants("with the lock", answer, 503, "temporarily_unavailable")
 	}
-}
-
-func TestIntrospect_WithoutKeysNoTokenIsInactive(t *testing.T) {
-	held := newTestEnv(t).connected()
-	b := withoutKeys(t)
-	personal := b.Fixture.Token(b.user, perm.ProgrammesRead)
-	for _, token := range []credential.Secret{held.Access, "a.b.c", personal} {
-		b.Wants("introspection", b.introspect(token), 503, "temporarily_unavailable")
-	}
-	b.restoreKeys()
-	b.inactive("garbage", "a.b.c")
-	b.active("personal access token", personal)
 }
 
 func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
@@ -340,26 +305,26 @@ func TestIntrospect_OnlyServicesMayCall(t *testing.T) {
 func TestIntrospect_MalformedRequestIs400(t *testing.T) {
 	b := newTestEnv(t)
 	personal := b.Fixture.Token(b.user).Reveal()
-	const form, query = "application/x-www-form-urlencoded", apitest.IntrospectPath + "?token="
+	const query = apitest.IntrospectPath + "?token="
 	send := func(path, contentType, body string) apitest.Answer {
 		return b.Send(http.MethodPost, path, body, append(apitest.Basic(b.service.ID.String(), b.service.Secret),
 			"Content-Type", contentType)...)
 	}
 	post := func(contentType, body string) apitest.Answer { return send(apitest.IntrospectPath, contentType, body) }
-	inJSON := post("application/json", `{"token":"`+personal+`"}`)
+	inJSON := post(asJSON, `{"token":"`+personal+`"}`)
 	for what, answer := range map[string]apitest.Answer{
-		"no token":           post(form, ""),
-		"an empty token":     post(form, "token="),
-		"two tokens":         post(form, "token="+personal+"&token="+personal),
-		"a broken form":      post(form, "token=%zz"),
+		"no token":           post(asForm, ""),
+		"an empty token":     post(asForm, "token="),
+		"two tokens":         post(asForm, "token="+personal+"&token="+personal),
+		"a broken form":      post(asForm, "token=%zz"),
 		"JSON":               inJSON,
 		"no content type":    post("", "token="+personal),
-		"token in the query": send(query+personal, form, ""),
+		"token in the query": send(query+personal, asForm, ""),
 	} {
 		b.Wants(what, answer, 400, "invalid_request")
 	}
 	b.Contains("JSON", inJSON.Text("error_description"), "Content-Type")
-	b.Wants("a long body", post(form, "token="+strings.Repeat("x", 64<<10)), 413, "invalid_request")
-	hinted := post(form, "token_type_hint=refresh_token&unknown=1&token="+personal)
+	b.Wants("a long body", post(asForm, "token="+strings.Repeat("x", 64<<10)), 413, "invalid_request")
+	hinted := post(asForm, "token_type_hint=refresh_token&unknown=1&token="+personal)
 	b.WantsMembers("a wrong hint", hinted, map[string]any{"active": true})
 }

@@ -1,6 +1,10 @@
 package token_test
 
 import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -8,16 +12,22 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
+	asForm = "application/x-www-form-urlencoded"
+	asJSON = "application/json"
+
 	path  = apitest.TokenPath
 	read  = string(perm.ProgrammesRead)
 	write = string(perm.ProgrammesWrite)
@@ -36,19 +46,13 @@ type testEnv struct {
 	service apitest.ClientWithSecret
 }
 
-// newTestEnv runs the test in parallel, with a new workspace of the service that the package's tests share.
-func newTestEnv(t *testing.T) *testEnv {
-	t.Helper()
-	t.Parallel()
-	return testEnvOf(t, apitest.Shared(t))
-}
-
-// ownTestEnv runs the test in parallel, with a workspace of a service of this test alone.
-func ownTestEnv(t *testing.T, changes ...apitest.Change) *testEnv {
-	t.Helper()
-	t.Parallel()
-	return testEnvOf(t, apitest.Own(t, changes...))
-}
+var (
+	newTestEnv, ownTestEnv = apitest.Envs(testEnvOf)
+	// inTurn is for tests that move the clock or stop a store, impatiently for those in which requests wait for a lock
+	// until they are refused.
+	inTurn      = apitest.InTurn(testEnvOf)
+	impatiently = apitest.InTurn(testEnvOf, apitest.Impatient)
+)
 
 func testEnvOf(t *testing.T, s *apitest.Server) *testEnv {
 	t.Helper()
@@ -67,8 +71,36 @@ func (b *testEnv) connected() apitest.Connection {
 	return b.Connected(b.app, b.user)
 }
 
-// exchange sends the connector's form with a fresh code. changes are pairs of name and value; the value - removes a
-// name.
+// send sends pairs of name and value to the token endpoint, with changes: the value - removes a name, and a name that
+// ends in a colon is a header.
+func (b *testEnv) send(contentType string, pairs, changes []string) apitest.Answer {
+	b.t.Helper()
+	form, object, headers := url.Values{}, map[string]string{}, []string{"Content-Type", contentType}
+	for _, list := range [][]string{pairs, changes} {
+		for i := 0; i+1 < len(list); i += 2 {
+			if name, isHeader := strings.CutSuffix(list[i], ":"); isHeader {
+				headers = append(headers, name, list[i+1])
+				continue
+			}
+			form.Set(list[i], list[i+1])
+		}
+	}
+	for name := range form {
+		if object[name] = form.Get(name); object[name] == "-" {
+			delete(object, name)
+			delete(form, name)
+		}
+	}
+	body := form.Encode()
+	if contentType == asJSON {
+		encoded, err := json.Marshal(object)
+		b.Must(err)
+		body = string(encoded)
+	}
+	return b.Send(http.MethodPost, path, body, headers...)
+}
+
+// exchange sends the connector's form with a fresh code.
 func (b *testEnv) exchange(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.app, b.user)
@@ -77,28 +109,28 @@ func (b *testEnv) exchange(changes ...string) apitest.Answer {
 
 func (b *testEnv) exchangeCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
-	return b.Form(path, b.exchangeForm(code, changes...)...)
+	return b.send(asForm, b.exchangeForm(code), changes)
 }
 
-func (b *testEnv) exchangeForm(code credential.Secret, changes ...string) []string {
-	return changed([]string{
+func (b *testEnv) exchangeForm(code credential.Secret) []string {
+	return []string{
 		"grant_type", "authorization_code", "client_id", b.name, "resource", b.app.Resource, "code", code.Reveal(),
 		"code_verifier", apitest.Verifier, "redirect_uri", fixture.Callback,
-	}, changes)
+	}
 }
 
 func (b *testEnv) refresh(token credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
-	return b.Form(path, b.refreshForm(token, changes...)...)
+	return b.send(asForm, b.refreshForm(token), changes)
 }
 
-func (b *testEnv) refreshForm(token credential.Secret, changes ...string) []string {
-	return changed([]string{
+func (b *testEnv) refreshForm(token credential.Secret) []string {
+	return []string{
 		"grant_type", "refresh_token", "client_id", b.name, "resource", b.app.Resource, "refresh_token", token.Reveal(),
-	}, changes)
+	}
 }
 
-// link sends the confidential client's JSON with a fresh code and the changes.
+// link sends the confidential client's JSON with a fresh code.
 func (b *testEnv) link(changes ...string) apitest.Answer {
 	b.t.Helper()
 	_, code := b.Consent(b.linked, b.user)
@@ -107,34 +139,10 @@ func (b *testEnv) link(changes ...string) apitest.Answer {
 
 func (b *testEnv) linkCode(code credential.Secret, changes ...string) apitest.Answer {
 	b.t.Helper()
-	return b.PostJSON(path, changed([]string{
+	return b.send(asJSON, []string{
 		"client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal(), "code", code.Reveal(),
 		"redirect_uri", fixture.Callback,
-	}, changes)...)
-}
-
-// linkWith is linkCode with headers.
-func (b *testEnv) linkWith(code credential.Secret, headers ...string) apitest.Answer {
-	b.t.Helper()
-	body := `{"client_id":"` + b.linked.ID.String() + `","client_secret":"` + b.secret.Reveal() + `","code":"` +
-		code.Reveal() + `","redirect_uri":"` + fixture.Callback + `"}`
-	return b.Send("POST", path, body, append([]string{"Content-Type", "application/json"}, headers...)...)
-}
-
-func changed(pairs, changes []string) []string {
-	values := map[string]string{}
-	for _, list := range [][]string{pairs, changes} {
-		for i := 0; i+1 < len(list); i += 2 {
-			values[list[i]] = list[i+1]
-		}
-	}
-	var out []string
-	for name, value := range values {
-		if value != "-" {
-			out = append(out, name, value)
-		}
-	}
-	return out
+	}, changes)
 }
 
 // standard registers a confidential client of a standard method.
@@ -183,14 +191,7 @@ func (b *testEnv) wantActive(what string, g grant.Grant) {
 
 func (b *testEnv) claims(answer apitest.Answer) accesstoken.Claims {
 	b.t.Helper()
-	return b.claimsOf(credential.Secret(answer.Text("access_token")))
-}
-
-func (b *testEnv) claimsOf(token credential.Secret) accesstoken.Claims {
-	b.t.Helper()
-	claims, err := b.Keyring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
-	b.Must(err)
-	return claims
+	return b.Claims(credential.Secret(answer.Text("access_token")))
 }
 
 // introspect sends a token as the service.
@@ -230,19 +231,121 @@ func (b *testEnv) wantOK(what string, answer apitest.Answer) {
 	}
 }
 
-// atOnce sends requests that the service holds for a time, by name, and returns their answers.
-func atOnce(sends map[string]func() apitest.Answer) map[string]apitest.Answer {
-	answers := map[string]apitest.Answer{}
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	for what, send := range sends {
-		group.Go(func() {
-			answer := send()
-			mu.Lock()
-			defer mu.Unlock()
-			answers[what] = answer
-		})
+// atOnce sends requests at the same time and returns their answers.
+func atOnce(sends ...func() apitest.Answer) []apitest.Answer {
+	answers := make([]apitest.Answer, len(sends))
+	var all sync.WaitGroup
+	for i, send := range sends {
+		all.Go(func() { answers[i] = send() })
 	}
-	group.Wait()
+	all.Wait()
 	return answers
+}
+
+const (
+	// enough that one extra round trip per request exceeds the tolerance
+	countedTimes = 10
+	// tolerance for new connections, prepared statements and batched writes to Redis
+	tolerance    = 9
+	countedTries = 5 // retries for other activity: an extra round trip of the request itself occurs in each
+)
+
+// trips are the round trips of one request.
+type trips struct{ Postgres, Redis int }
+
+// A countedEnv is a testEnv that counts the round trips to each store.
+type countedEnv struct {
+	*testEnv
+	postgres, redis *testkit.Trips
+}
+
+// counted is the service whose trips are counted. Its tests run one after another.
+var counted = testkit.Once(func(t testing.TB) countedEnv {
+	s, b := apitest.New(t), countedEnv{}
+	s.Fixture.Database.Authserver, b.postgres = testkit.CountTrips(t, s.Fixture.Database.Authserver)
+	s.Redis.URL, b.redis = testkit.CountTrips(t, s.Redis.URL)
+	s.Serve()
+	s.Must(s.Keyring.Load(t.Context()))
+	b.testEnv = &testEnv{Server: s}
+	return b
+})
+
+func newCounted(t *testing.T) countedEnv {
+	t.Helper()
+	b := counted(t)
+	b.testEnv = testEnvOf(t, b.For(t))
+	return b
+}
+
+// costs warms up the connections to the stores, sends the request many times and compares the number of round trips.
+func (b countedEnv) costs(what string, each trips, send func()) {
+	b.t.Helper()
+	send()
+	for try := 1; ; try++ {
+		var got trips
+		got.Redis = b.redis.Of(func() {
+			got.Postgres = b.postgres.Of(func() {
+				for range countedTimes {
+					send()
+				}
+			})
+		})
+		if fits(got.Postgres, each.Postgres) && fits(got.Redis, each.Redis) {
+			return
+		}
+		if try == countedTries {
+			b.t.Errorf("%s: %d requests took %+v, want %+v each", what, countedTimes, got, each)
+			return
+		}
+	}
+}
+
+func fits(got, each int) bool {
+	least := each * countedTimes
+	return got >= least && got <= least+tolerance
+}
+
+// failElsewhere calls count until another process of authserver reaches the limit, and half as often on this server.
+// Both report to the shared count, so this server refuses further failures. It stops the clock of this server's
+// limiter, so that the limit stays exceeded.
+func (b *testEnv) failElsewhere(count func(c *ratelimit.Limiter) time.Duration) {
+	b.t.Helper()
+	now := time.Now()
+	if !b.FailuresAt.CompareAndSwap(nil, &now) {
+		now = *b.FailuresAt.Load()
+	}
+	stopped := func(o *app.Options) { o.FailuresClock = func() time.Time { return now } }
+	elsewhere, err := app.New(b.t.Context(), b.Config, slog.New(slog.DiscardHandler), stopped)
+	b.Must(err)
+	defer elsewhere.Close()
+	reached := 0
+	for count(elsewhere.Failures) == 0 {
+		reached++
+	}
+	b.Must(elsewhere.Failures.Report(b.t.Context()))
+	// The shared count recovers continuously. It takes half a minute to recover by half of the limit.
+	for range reached / 2 {
+		if wait := count(b.Failures); wait > 0 {
+			b.t.Fatalf("limited before another process failed: %s", wait)
+		}
+	}
+	b.Must(b.Failures.Report(b.t.Context()))
+}
+
+// failClientElsewhere is failElsewhere for the failures of a client.
+func (b *testEnv) failClientElsewhere(id string) {
+	b.t.Helper()
+	b.failElsewhere(func(f *ratelimit.Limiter) time.Duration { return f.ForClient(id) })
+}
+
+// wantLimited requires a 429 with its headers.
+func (b *testEnv) wantLimited(answer apitest.Answer) {
+	b.t.Helper()
+	b.Wants("limited", answer, 429, "rate_limited")
+	wait := answer.Header.Get("Retry-After")
+	policy, state := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
+	if wait == "" || wait == "0" || !strings.HasPrefix(policy, `"refusals-per-`) ||
+		!strings.HasSuffix(policy, ";w=60") || !strings.HasSuffix(state, ";r=0;t="+wait) {
+		b.t.Errorf("Retry-After: %s, RateLimit-Policy: %s, RateLimit: %s", wait, policy, state)
+	}
 }

@@ -4,12 +4,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -37,6 +39,7 @@ func TestToken_IncompleteRequestIsRefused(t *testing.T) {
 func TestToken_ErrorCodes(t *testing.T) {
 	b := newTestEnv(t)
 	service, secret := b.service.ID.String(), b.service.Secret.Reveal()
+	linked, own := b.linked.ID.String(), b.secret.Reveal()
 	_, foreign := b.Consent(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), b.user)
 	const other = "http://127.0.0.1:8090/other"
 	for _, c := range []struct {
@@ -73,11 +76,7 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{"a service", b.link("client_id", service, "client_secret", secret), "unauthorized_client"},
 		{"a service with another secret", b.link("client_id", service), "invalid_client"},
 		{"a service without its secret", b.link("client_id", service, "client_secret", "-"), "invalid_client"},
-		{
-			"a form from a JSON client",
-			b.exchange("client_id", b.linked.ID.String(), "client_secret", b.secret.Reveal()),
-			"invalid_client",
-		},
+		{"a form from a JSON client", b.exchange("client_id", linked, "client_secret", own), "invalid_client"},
 		{"JSON from a connector", b.link("client_id", b.name, "client_secret", ""), "invalid_request"},
 	} {
 		b.Wants(c.what, c.answer, 400, c.code)
@@ -107,13 +106,12 @@ func TestExchange_ChallengeRequiresVerifier(t *testing.T) {
 func TestToken_ConnectorMustNotSendJSON(t *testing.T) {
 	b := newTestEnv(t)
 	_, code := b.Consent(b.app, b.user)
-	b.Wants("exchange", b.PostJSON(path, b.exchangeForm(code)...), 400, "invalid_request")
-	b.Wants("refresh", b.PostJSON(path, b.refreshForm(b.connected().Refresh)...), 400, "invalid_request")
+	b.Wants("exchange", b.send(asJSON, b.exchangeForm(code), nil), 400, "invalid_request")
+	b.Wants("refresh", b.send(asJSON, b.refreshForm(b.connected().Refresh), nil), 400, "invalid_request")
 }
 
 func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 	b := newTestEnv(t)
-	const form, object = "application/x-www-form-urlencoded", "application/json"
 	_, code := b.Consent(b.linked, b.user)
 	id := b.linked.ID.String()
 	rest := `"client_secret":"` + b.secret.Reveal() + `","code":"` + code.Reveal() + `","redirect_uri":"` +
@@ -122,17 +120,17 @@ func TestToken_UnreadableBodyIsInvalidRequest(t *testing.T) {
 	for what, c := range map[string]struct{ contentType, body string }{
 		"no content type": {"", ""},
 		"multipart":       {"multipart/form-data; boundary=x", "--x--"},
-		"trailing data":   {object, `{"client_id":"` + id + `",` + rest + "{}"},
-		"key twice":       {object, `{"client_id":"` + id + `","client_id":"` + id + `",` + rest},
-		"another case":    {object, `{"Client_Id":"` + id + `",` + rest},
-		"a list":          {object, `{"client_id":["` + id + `"],` + rest},
-		"parameter twice": {form, "grant_type=refresh_token&client_id=" + id + "&client_id=" + id},
+		"trailing data":   {asJSON, `{"client_id":"` + id + `",` + rest + "{}"},
+		"key twice":       {asJSON, `{"client_id":"` + id + `","client_id":"` + id + `",` + rest},
+		"another case":    {asJSON, `{"Client_Id":"` + id + `",` + rest},
+		"a list":          {asJSON, `{"client_id":["` + id + `"],` + rest},
+		"parameter twice": {asForm, "grant_type=refresh_token&client_id=" + id + "&client_id=" + id},
 	} {
 		b.Wants(what, b.Send(http.MethodPost, path, c.body, "Content-Type", c.contentType), 400, "invalid_request")
 	}
-	two := b.Send(http.MethodPost, path, `{"client_id":"`+id+`",`+rest, "Content-Type", object, "Content-Type", form)
+	two := b.Send(http.MethodPost, path, `{"client_id":"`+id+`",`+rest, "Content-Type", asJSON, "Content-Type", asForm)
 	b.Wants("two content types", two, 400, "invalid_request")
-	for _, contentType := range []string{form, object, "text/plain"} {
+	for _, contentType := range []string{asForm, asJSON, "text/plain"} {
 		long := b.Send(http.MethodPost, path, "client_id="+strings.Repeat("x", 64<<10), "Content-Type", contentType)
 		b.Wants("more than 64 KiB of "+contentType, long, 413, "invalid_request")
 	}
@@ -148,7 +146,7 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 	for _, method := range []client.AuthMethod{client.SecretPost, client.SecretBasic} {
 		c, secret := b.standard(method)
 		id, right, wrong := c.ID.String(), secret.Reveal(), b.secret.Reveal()
-		basic := apitest.Basic(id, secret)
+		basic, posted := apitest.Basic(id, secret), []string{"client_id", id, "client_secret", right}
 		for _, r := range []struct {
 			what    string
 			headers []string
@@ -156,7 +154,7 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 			status  int
 			code    string
 		}{
-			{"posted", nil, []string{"client_id", id, "client_secret", right}, 200, ""},
+			{"posted", nil, posted, 200, ""},
 			{"wrong in the form", nil, []string{"client_id", id, "client_secret", wrong}, 400, "invalid_client"},
 			{"Basic", basic, nil, 200, ""},
 			{"Basic with the same client_id", basic, []string{"client_id", id}, 200, ""},
@@ -166,13 +164,7 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 			{"no UUID", apitest.Basic("app", secret), nil, 401, "invalid_client"},
 			{"Basic and a posted secret", basic, []string{"client_secret", right}, 400, "invalid_request"},
 			{"Basic and another client_id", basic, []string{"client_id", b.name}, 400, "invalid_request"},
-			{
-				"a bearer",
-				apitest.Bearer("word"),
-				[]string{"client_id", id, "client_secret", right},
-				400,
-				"invalid_request",
-			},
+			{"a bearer", apitest.Bearer("word"), posted, 400, "invalid_request"},
 			{"unreadable", []string{"Authorization", "Basic !"}, []string{"client_id", id}, 400, "invalid_request"},
 			{"an empty header", []string{"Authorization", ""}, []string{"client_id", id}, 400, "invalid_request"},
 			{"two headers", append(basic, basic...), nil, 400, "invalid_request"},
@@ -189,17 +181,13 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 			}
 		}
 	}
-	_, code := b.Consent(b.app, b.user)
-	basic := b.FormWith(path, apitest.Basic(b.name, ""), b.exchangeForm(code, "client_id", "-")...)
+	const header = "Authorization:"
+	basic := b.exchange(header, apitest.Basic(b.name, "")[1], "client_id", "-")
 	b.Wants("Basic from a connector", basic, 400, "invalid_request")
-	bearer := b.FormWith(path, apitest.Bearer("word"), b.refreshForm("x")...)
-	b.Wants("a bearer from a connector", bearer, 400, "invalid_request")
-	_, code = b.Consent(b.linked, b.user)
-	for what, header := range map[string][]string{
-		"Basic": apitest.Basic(b.linked.ID.String(), b.secret), "a bearer": apitest.Bearer("word"),
-		"unreadable": {"Authorization", "Basic !"},
-	} {
-		b.Wants(what+" with JSON", b.linkWith(code, header...), 400, "invalid_request")
+	b.Wants("a bearer from a connector", b.refresh("x", header, "Bearer word"), 400, "invalid_request")
+	_, code := b.Consent(b.linked, b.user)
+	for _, value := range []string{apitest.Basic(b.linked.ID.String(), b.secret)[1], "Bearer word", "Basic !"} {
+		b.Wants("a header with JSON", b.linkCode(code, header, value), 400, "invalid_request")
 	}
 	b.given("the code in JSON afterwards", b.linkCode(code))
 }
@@ -258,7 +246,7 @@ func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 	_, code := b.Consent(b.linked, b.user)
 	id, secret := b.linked.ID.String(), b.secret.Reveal()
 	send := func(query, body string) apitest.Answer {
-		return b.Send("POST", path+query, body, "Content-Type", "application/json")
+		return b.Send("POST", path+query, body, "Content-Type", asJSON)
 	}
 	query := "?client_id=" + id + "&client_secret=" + secret + "&code=" + code.Reveal() +
 		"&redirect_uri=" + fixture.Callback
@@ -269,10 +257,10 @@ func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 }
 
 func TestToken_SecretsAreNotLogged(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	held := b.connected()
 	for range 2 {
-		b.FormWith(path, []string{"Idempotency-Key", someKey}, b.refreshForm(held.Refresh)...)
+		b.refresh(held.Refresh, "Idempotency-Key:", someKey)
 	}
 	_, code := b.Consent(b.app, b.user)
 	restore := b.CutPostgres()
@@ -283,7 +271,7 @@ func TestToken_SecretsAreNotLogged(t *testing.T) {
 	restore()
 	b.refresh(held.Refresh, "resource", "x")
 	b.link("client_secret", "alm_cs_wrong")
-	b.FormWith(path, []string{"Idempotency-Key", someKey}, b.refreshForm(held.Refresh)...)
+	b.refresh(held.Refresh, "Idempotency-Key:", someKey)
 	for what, secret := range map[string]credential.Secret{
 		"code":            code,
 		"refresh token":   held.Refresh,
@@ -296,5 +284,75 @@ func TestToken_SecretsAreNotLogged(t *testing.T) {
 		if strings.Contains(b.Log.String(), secret.Reveal()) {
 			t.Errorf("the %s is in the log", what)
 		}
+	}
+}
+
+func TestF1_OnlyRefusalsAreThrottled(t *testing.T) {
+	b := inTurn(t)
+	held := b.connected()
+	b.failClientElsewhere(b.name)
+	b.failClientElsewhere(b.linked.ID.String())
+	_, code := b.Consent(b.linked, b.user)
+	b.wantLimited(b.linkCode(code, "client_secret", "alm_cs_wrong"))
+	b.wantLimited(b.linkCode("alm_ac_forged"))
+	b.wantLimited(b.refresh("alm_rt_forged"))
+	b.wantLimited(b.exchangeCode("alm_ac_forged"))
+	for range 5 {
+		b.given("a code", b.exchange())
+		b.given("a code in JSON", b.link())
+		held = b.Refreshed(b.app, held)
+	}
+	b.given("the code that others were refused with", b.linkCode(code))
+	b.Wants("without a token", b.refresh("", "refresh_token", "-"), 400, "invalid_request")
+}
+
+func TestF2_ThrottledReplayRevokesGrant(t *testing.T) {
+	b := inTurn(t)
+	first, other := b.connected(), b.connected()
+	b.failElsewhere(func(c *ratelimit.Limiter) time.Duration { return c.ForGrant(first.Grant.ID) })
+	b.wantLimited(b.refresh(first.Refresh, "resource", apitest.MCP))
+	second := b.Refreshed(b.app, first)
+	b.wantLimited(b.refresh(first.Refresh))
+	b.wantRevoked("replayed while its failures were throttled", first.Grant, grant.Replayed)
+	b.wantLimited(b.refresh(second.Refresh))
+	other = b.Refreshed(b.app, other)
+	b.Wants("another grant of the client", b.refresh(other.Refresh, "resource", apitest.MCP), 400, "invalid_target")
+	b.Wants("guesses of the client", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+}
+
+func TestIntrospect_OnlyWrongSecretsAreThrottled(t *testing.T) {
+	b := inTurn(t)
+	token, id := b.connected().Access, b.service.ID.String()
+	b.failClientElsewhere(id)
+	wrong := apitest.Basic(id, "alm_cs_wrong")
+	b.wantLimited(b.FormWith(apitest.IntrospectPath, wrong, "token", token.Reveal()))
+	b.wantLimited(b.Form(apitest.IntrospectPath, "token", token.Reveal(), "client_id", id, "client_secret", "alm_cs_x"))
+	for range 10 {
+		b.active("with the right one", token)
+		b.inactive("with the right one", "alm_pat_none")
+	}
+}
+
+func TestRevoke_OnlyWrongSecretsAreThrottled(t *testing.T) {
+	b := inTurn(t)
+	held := b.Linked(b.linked, b.secret, b.user)
+	b.failClientElsewhere(b.linked.ID.String())
+	revoke := func(secret credential.Secret) apitest.Answer {
+		return b.PostJSON(apitest.RevokePath, "client_id", b.linked.ID.String(), "client_secret", secret.Reveal(),
+			"token", held.Access.Reveal())
+	}
+	b.wantLimited(revoke("alm_cs_wrong"))
+	b.wantActive("by a wrong secret", held.Grant)
+	b.wantOK("the right one", revoke(b.secret))
+	b.wantRevoked("by the right one", held.Grant, grant.ByClient)
+}
+
+func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
+	b := inTurn(t)
+	_, code := b.Consent(b.linked, b.user)
+	b.Redis.Stop()
+	for range 3 {
+		b.Wants("forged", b.refresh("alm_rt_forged"), 400, "invalid_grant")
+		b.Wants("wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
 	}
 }

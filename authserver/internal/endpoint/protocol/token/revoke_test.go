@@ -112,7 +112,7 @@ func TestRevoke_OtherTextChangesNothing(t *testing.T) {
 
 // RFC 7009: the client wants the grant to end, whether or not its access token has expired meanwhile.
 func TestRevoke_ExpiredAccessTokenRevokesItsGrant(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	expired := b.connected()
 	b.Wait(2 * time.Hour)
 	b.wantOK("another client", b.revoke(b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead), expired.Access))
@@ -188,16 +188,16 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 	basic, basicSecret := b.standard(client.SecretBasic)
 	post, postSecret := b.standard(client.SecretPost)
 	id, app, secret := b.linked.ID.String(), b.name, b.secret.Reveal()
-	form := func(pairs ...string) apitest.Answer {
-		return b.Form(apitest.RevokePath, append(pairs, "token", held.Access.Reveal())...)
-	}
+	access := []string{"token", held.Access.Reveal()}
 	object := func(pairs ...string) apitest.Answer {
-		return b.PostJSON(apitest.RevokePath, append(pairs, "token", held.Access.Reveal())...)
+		return b.PostJSON(apitest.RevokePath, append(pairs, access...)...)
 	}
 	header := func(headers []string, pairs ...string) apitest.Answer {
-		return b.FormWith(apitest.RevokePath, headers, append(pairs, "token", held.Access.Reveal())...)
+		return b.FormWith(apitest.RevokePath, headers, append(pairs, access...)...)
 	}
+	form := func(pairs ...string) apitest.Answer { return header(nil, pairs...) }
 	basicOf := func(c client.Client, secret credential.Secret) []string { return apitest.Basic(c.ID.String(), secret) }
+	withoutHeader := form("client_id", basic.ID.String(), "client_secret", postSecret.Reveal())
 	for _, c := range []struct {
 		what   string
 		answer apitest.Answer
@@ -215,12 +215,7 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 		{"Basic from a connector", header(apitest.Basic(app, "")), 400, "invalid_request"},
 		{"a bearer", header(apitest.Bearer(held.Access), "client_id", app), 400, "invalid_request"},
 		{"a failed Basic", header(basicOf(basic, b.secret)), 401, "invalid_client"},
-		{
-			"a Basic client's wrong secret without header",
-			form("client_id", basic.ID.String(), "client_secret", postSecret.Reveal()),
-			400,
-			"invalid_client",
-		},
+		{"a Basic client's wrong secret without header", withoutHeader, 400, "invalid_client"},
 		{"a wrong posted secret", form("client_id", post.ID.String(), "client_secret", secret), 400, "invalid_client"},
 		{"a posting client's wrong secret in the header", header(basicOf(post, basicSecret)), 401, "invalid_client"},
 		{"a service", header(basicOf(b.service.Client, b.service.Secret)), 400, "unauthorized_client"},
@@ -235,28 +230,26 @@ func TestRevoke_FailedAuthenticationIsRefused(t *testing.T) {
 
 func TestRevoke_MalformedRequestIs400(t *testing.T) {
 	b := newTestEnv(t)
-	const form, object, in = "application/x-www-form-urlencoded", "application/json", apitest.RevokePath
-	post := func(path, contentType, body string) apitest.Answer {
-		return b.Send(http.MethodPost, path, body, "Content-Type", contentType)
-	}
-	for what, answer := range map[string]apitest.Answer{
-		"no token":        post(in, form, "client_id="+b.name),
-		"an empty token":  post(in, form, "client_id="+b.name+"&token="),
-		"a token twice":   post(in, form, "client_id="+b.name+"&token=a&token=a"),
-		"no content type": post(in, "", "client_id="+b.name+"&token=a"),
-		"JSON token list": post(in, object, `{"client_id":"`+b.name+`","token":["a"]}`),
-		"JSON key case":   post(in, object, `{"client_id":"`+b.name+`","Token":"a"}`),
-		"JSON key twice":  post(in, object, `{"client_id":"`+b.name+`","token":"a","token":"a"}`),
-		"in the query":    post(in+"?token=a&client_id="+b.name, form, ""),
+	form, object := "client_id="+b.name+"&token=", `{"client_id":"`+b.name+`",`
+	for what, c := range map[string]struct{ query, contentType, body string }{
+		"no token":        {"", asForm, "client_id=" + b.name},
+		"an empty token":  {"", asForm, form},
+		"a token twice":   {"", asForm, form + "a&token=a"},
+		"no content type": {"", "", form + "a"},
+		"JSON token list": {"", asJSON, object + `"token":["a"]}`},
+		"JSON key case":   {"", asJSON, object + `"Token":"a"}`},
+		"JSON key twice":  {"", asJSON, object + `"token":"a","token":"a"}`},
+		"in the query":    {"?" + form + "a", asForm, ""},
 	} {
+		answer := b.Send(http.MethodPost, apitest.RevokePath+c.query, c.body, "Content-Type", c.contentType)
 		b.Wants(what, answer, 400, "invalid_request")
 	}
-	long := post(in, form, "client_id="+b.name+"&token="+strings.Repeat("x", 64<<10))
+	long := b.Form(apitest.RevokePath, "client_id", b.name, "token", strings.Repeat("x", 64<<10))
 	b.Wants("a long body", long, 413, "invalid_request")
 }
 
 func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
-	b := ownTestEnv(t)
+	b := inTurn(t)
 	held, other := b.connected(), b.connected()
 	restore := b.CutPostgres()
 	for _, token := range []credential.Secret{held.Refresh, held.Access, "word"} {
@@ -274,29 +267,21 @@ func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 // With the lock on the memberships, the client can be read and its grant cannot. With the lock on the grant's row,
 // everything can be read and the revocation cannot be committed.
 func TestRevoke_UncommittedRevocationIs503(t *testing.T) {
-	t.Parallel()
+	b := impatiently(t)
 	for what, lock := range map[string]string{
 		"unreadable":  `lock table account.memberships in access exclusive mode`,
 		"unwriteable": `select 1 from account.grants for update`,
 	} {
-		t.Run(what, func(t *testing.T) {
-			b := ownTestEnv(t, apitest.Impatient)
-			held := b.connected()
-			release := b.Lock(lock)
-			for token, answer := range atOnce(map[string]func() apitest.Answer{
-				"refresh token": func() apitest.Answer { return b.revoke(b.app, held.Refresh) },
-				"access token":  func() apitest.Answer { return b.revoke(b.app, held.Access) },
-			}) {
-				b.Wants(token, answer, 503, "temporarily_unavailable")
-			}
-			release()
-			b.wantOK("afterwards", b.revoke(b.app, held.Refresh))
-			b.wantEnded("afterwards", held)
-		})
+		held := b.connected()
+		release := b.Lock(lock)
+		for _, answer := range atOnce(
+			func() apitest.Answer { return b.revoke(b.app, held.Refresh) },
+			func() apitest.Answer { return b.revoke(b.app, held.Access) },
+		) {
+			b.Wants(what, answer, 503, "temporarily_unavailable")
+		}
+		release()
+		b.wantOK(what+" afterwards", b.revoke(b.app, held.Refresh))
+		b.wantEnded(what+" afterwards", held)
 	}
-}
-
-func TestRevoke_WithoutKeysAccessTokenIs503(t *testing.T) {
-	held, b := newTestEnv(t).connected(), withoutKeys(t)
-	b.Wants("revocation", b.revoke(b.app, held.Access), 503, "temporarily_unavailable")
 }
