@@ -1,14 +1,17 @@
 package settings_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -20,10 +23,8 @@ func appForm(page *browsertest.Page, changes url.Values) url.Values {
 	form := page.Form(apps)
 	form.Set("name", "Donor sync")
 	form.Set("redirect_uris", "https://app.example.org/cb\r\n\r\n  http://localhost:9/cb  ")
-	form["permissions"] = []string{string(perm.ProgrammesRead)}
-	for name, values := range changes {
-		form[name] = values
-	}
+	form["permissions"] = []string{reading}
+	maps.Copy(form, changes)
 	return form
 }
 
@@ -57,74 +58,57 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 	site.Rows(2, "oauth_clients", "")
 }
 
+// A refusal is at the top and at the field, and what was sent is kept. Only the chosen kind is registered: a user who
+// asks for a connector never gets a secret.
 func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	connector := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {browsertest.Resource}}
+	bot := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {mcp}}
+	set := func(name string, values ...string) url.Values { return url.Values{name: values} }
+	const uris, second = "redirect_uris", "https://a.example/cb\n\nhttps://me:secret@a.example/cb"
+	const noConnectors = "Connectors cannot have the permission"
+	const named = "Address 2 of 2: A redirect URI must not contain a user name or password."
 	for name, c := range map[string]struct {
-		changes url.Values
-		words   string
+		changes      url.Values
+		field, words string
 	}{
-		"no name":    {url.Values{"name": {""}}, "Enter a name"},
-		"no address": {url.Values{"redirect_uris": {" \n "}}, "Enter 1 to 20 redirect URIs, one per line."},
-		"plain http": {url.Values{"redirect_uris": {"http://app.example.org/cb"}}, "must use https"},
-		"one of several": {
-			url.Values{"redirect_uris": {"https://a.example/cb\n\nhttps://me:secret@a.example/cb"}},
-			"Address 2 of 2: A redirect URI must not contain a user name or password.",
-		},
-		"script":        {url.Values{"redirect_uris": {"javascript:alert(1)"}}, "absolute"},
-		"no permission": {url.Values{"permissions": nil}, "Choose at least one permission."},
-		"not held":      {url.Values{"permissions": {string(perm.ProgrammesWrite)}}, "permissions that you have"},
-		"for a connector": {
-			with(connector, "permissions", string(perm.AccountAPIAccess)), "Connectors cannot have the permission",
-		},
-		"another's resource":  {with(connector, "resource", "https://elsewhere.example"), "Choose a resource."},
-		"unknown platform":    {with(connector, "platform", "x"), "Choose a platform."},
-		"unknown auth method": {url.Values{"method": {"none"}}, "Choose an authentication method."},
+		"no name":             {set("name", ""), "name", "Enter a name"},
+		"no address":          {set(uris, " \n "), "redirects", "Enter 1 to 20 redirect URIs, one per line."},
+		"plain http":          {set(uris, "http://app.example.org/cb"), "redirects", "must use https"},
+		"one of several":      {set(uris, second), "redirects", named},
+		"script":              {set(uris, "javascript:alert(1)"), "redirects", "absolute"},
+		"no permission":       {set("permissions"), "permissions", "Choose at least one permission."},
+		"not held":            {set("permissions", writing), "permissions", "permissions that you have"},
+		"for a connector":     {with(bot, "permissions", managing), "permissions", noConnectors},
+		"another's resource":  {with(bot, "resource", "https://elsewhere.example"), "resource", "Choose a resource."},
+		"without a resource":  {with(bot, "resource", ""), "resource", "Choose a resource."},
+		"unknown platform":    {with(bot, "platform", "x"), "platform", "Choose a platform."},
+		"without a platform":  {with(bot, "platform", ""), "platform", "Choose a platform."},
+		"of nothing":          {with(bot, "platform", "", "resource", ""), "platform", "Choose a platform."},
+		"its fields missing":  {with(bot, "platform", "-", "resource", "-"), "platform", "Choose a platform."},
+		"unknown auth method": {set("method", "none"), "method", "Choose an authentication method."},
+		"no kind":             {set("kind"), "kind", "Choose a kind"},
+		"an empty kind":       {set("kind", ""), "kind", "Choose a kind"},
+		"no such kind":        {set("kind", "bogus"), "kind", "Choose a kind"},
+		"a service":           {set("kind", "service"), "kind", "Choose a kind"},
 	} {
 		form := appForm(browser.Get(newApp), c.changes)
-		page := browser.Post(apps, form)
-		page.As(name).Wants(http.StatusBadRequest, c.words).Lacks("redirectUris", "requiredPermissions",
-			"connectorPlatform", "tokenEndpointAuthMethod", "account:api:access is") // members of the JSON API
-		page.As(name).Keeps(apps, "name", form.Get("name"), "kind", form.Get("kind"))
+		page := browser.Post(apps, form).As(name).Omits("alm_cs_")
+		page.Wants(http.StatusBadRequest, c.words).Lacks("redirectUris", "requiredPermissions", "connectorPlatform",
+			"tokenEndpointAuthMethod", "account:api:access is") // the words of the JSON API
+		summarised(name, page, "app-"+c.field)
+		if c.field == "kind" {
+			page.Keeps(apps, "kind", "") // no other is chosen instead
+			continue
+		}
+		page.Keeps(apps, "name", form.Get("name"), "kind", form.Get("kind"))
 		back := page.Form(apps)
-		sent := strings.ReplaceAll(form.Get("redirect_uris"), "\r\n", "\n")
-		if strings.TrimSpace(back.Get("redirect_uris")) != strings.TrimSpace(sent) {
-			t.Errorf("%s: the addresses came back as %q", name, back.Get("redirect_uris"))
+		sent := strings.ReplaceAll(form.Get(uris), "\r\n", "\n")
+		if strings.TrimSpace(back.Get(uris)) != strings.TrimSpace(sent) {
+			t.Errorf("%s: the addresses came back as %q", name, back.Get(uris))
 		}
-		if slices.Contains(form["permissions"], string(perm.ProgrammesRead)) &&
-			!slices.Contains(back["permissions"], string(perm.ProgrammesRead)) {
+		if slices.Contains(form["permissions"], reading) && !slices.Contains(back["permissions"], reading) {
 			t.Errorf("%s: the chosen permission came back unchecked", name)
-		}
-	}
-	site.Rows(0, "oauth_clients", "")
-}
-
-// Only the chosen kind is registered: a user who asks for a connector never gets a secret.
-func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	connector := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {mcp}}
-	for name, c := range map[string]struct {
-		changes url.Values
-		field   string
-	}{
-		"no kind":                  {url.Values{"kind": nil}, "app-kind"},
-		"an empty kind":            {url.Values{"kind": {""}}, "app-kind"},
-		"a kind that there is not": {url.Values{"kind": {"bogus"}}, "app-kind"},
-		"a service":                {url.Values{"kind": {"service"}}, "app-kind"},
-		"a connector of nothing":   {with(connector, "platform", "", "resource", ""), "app-platform"},
-		"a connector, fields missing": {
-			url.Values{"kind": {"connector"}, "platform": nil, "resource": nil}, "app-platform",
-		},
-		"without a platform": {with(connector, "platform", ""), "app-platform"},
-		"without a resource": {with(connector, "resource", ""), "app-resource"},
-	} {
-		page := register(browser, c.changes)
-		page.As(name).Wants(http.StatusBadRequest).Omits("alm_cs_").
-			Contains(`id="`+c.field+`-note"`, `href="#`+c.field+`"`)
-		if kind := page.Form(apps).Get("kind"); c.field == "app-kind" && kind != "" {
-			t.Errorf("%s: %s is chosen instead", name, kind)
 		}
 	}
 	site.Rows(0, "oauth_clients", "")
@@ -134,11 +118,11 @@ func TestRegisterApp_UnknownKindOrIncompleteConnectorIsRefused(t *testing.T) {
 func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	register(browser, url.Values{"kind": {"connector"}}).Wants(http.StatusOK)
+	connector := url.Values{"kind": {"connector"}}
+	register(browser, connector).Wants(http.StatusOK)
 	site.Rows(1, "oauth_clients", `kind = 'connector' and resource = $1`, mcp)
-	refused := register(browser,
-		url.Values{"kind": {"connector"}, "resource": {browsertest.Resource}, "name": {""}})
-	refused.Keeps(apps, "resource", browsertest.Resource)
+	register(browser, with(connector, "resource", browsertest.Resource, "name", "")).
+		Keeps(apps, "resource", browsertest.Resource)
 }
 
 // A double click or a browser's retry sends the same form several times at once.
@@ -168,24 +152,6 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 	browser.Post(apps, form).Says("This application was deleted").Lacks("already registered")
 }
 
-func TestReplaceSecret_OldSecretWorksForADay(t *testing.T) {
-	site := shared(t)
-	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
-	browser := site.SignedIn(developer(site))
-	const good = `select count(*) from account.client_secrets
-		where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
-	page := browser.Post(apps+"/secret", replacement(browser).Form(apps+"/secret"))
-	second := secretPattern.FindString(page.Body)
-	page.Wants(http.StatusOK)
-	site.CountIs(1, good, app.ID, credential.Hash(old.Reveal()))
-	site.CountIs(1, good, app.ID, credential.Hash(second))
-	form := replacement(browser).Form(apps + "/secret")
-	form.Set("expire_old", "yes")
-	third := secretPattern.FindString(browser.Post(apps+"/secret", form).Body)
-	site.CountIs(1, `select count(*) from account.client_secrets where client_id = $1`, app.ID)
-	site.CountIs(1, good, app.ID, credential.Hash(third))
-}
-
 func TestDeleteApp_RevokesGrants(t *testing.T) {
 	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
@@ -201,15 +167,99 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
 	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
-	eve := site.Stranger()
-	site.Fixture.Join(elsewhere, eve.ID, perm.AccountAPIAccess)
-	browser := site.SignedIn(eve)
+	browser := site.SignedIn(developerElsewhere(site))
 	form := browser.Get(newToken).Form(tokens)
+	form.Set("id", app.ID.String())
 	for _, path := range []string{apps + "/secret", apps + "/delete"} {
-		form.Set("id", app.ID.String())
 		browser.Post(path, form).As(path).Omits("alm_cs_")
 	}
 	site.Rows(1, "oauth_clients", `id = $1 and deleted_at is null`, app.ID)
+	site.CountIs(1, `select count(*) from account.client_secrets where client_id = $1`, app.ID)
+}
+
+// The page that shows a new application's client id also says what to do next.
+func TestApplications_RegisteredOneShowsNextSteps(t *testing.T) {
+	site := shared(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	const callback = "https://app.example.org/callback?a=b"
+	register(browser, url.Values{"redirect_uris": {callback}}).
+		Wants(http.StatusOK, "Donor sync was registered", "Exchange the code on your server").
+		Contains("/v1/account/oauth/token", "/oauth/authorize?client_id=",
+			"redirect_uri="+url.QueryEscape(callback), `/v1/docs#exchangeToken"`)
+	register(browser, url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {mcp}}).
+		Says("add a custom connector with the address " + mcp).Omits("/oauth/authorize?client_id=")
+}
+
+// replacement returns the page that replaces the secret of the first application, to which the list links.
+func replacement(browser *browsertest.Browser) *browsertest.Page {
+	return linked(browser, applications, applications+"/secret?")
+}
+
+// tokenReplacement returns the page that replaces the first token.
+func tokenReplacement(browser *browsertest.Browser) *browsertest.Page {
+	return linked(browser, developers, developers+"/replace?")
+}
+
+// linked returns the first page to which another one links with a URL that begins so, or the other one.
+func linked(browser *browsertest.Browser, from, prefix string) *browsertest.Page {
+	page := browser.Get(from)
+	if links := page.Links(prefix); len(links) > 0 {
+		return browser.Get(links[0])
+	}
+	return page
+}
+
+// A leaked secret must not stay valid for a day because the password was mistyped first.
+func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
+	site := own(t)
+	ada := developer(site, perm.ProgrammesRead)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	site.Fixture.Confidential(perm.ProgrammesRead)
+	site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	site.Wait(session.Freshness + time.Second)
+	for path, open := range map[string]func(*browsertest.Browser) *browsertest.Page{
+		apps + "/secret": replacement, tokens + "/replace": tokenReplacement,
+	} {
+		for password, words := range map[string]string{
+			"wrong": "The password is incorrect.",
+			"":      "Enter your password to continue.",
+		} {
+			form := with(open(browser).Form(path), "password", password, "expire_old", "yes")
+			id := form.Get("id")
+			page := browser.Post(path, form).As(path, password)
+			page.Wants(http.StatusBadRequest, "Nothing was created.", words, "Your password: ").
+				Contains(`id="password-`+id+`"`, `id="password-note-`+id+`"`, `href="#password-`+id+`"`)
+			if path == apps+"/secret" {
+				page.Keeps(path, "id", id, "expire_old", "yes")
+			}
+		}
+	}
+	form := replacement(browser).Keeps(apps+"/secret", "expire_old", "").Form(apps + "/secret")
+	retry := browser.Post(apps+"/secret", with(form, "expire_old", "yes", "password", "wrong"))
+	retry.Send(apps+"/secret", browsertest.Fields{"password": browsertest.Password}).
+		Wants(http.StatusOK, "The old secret no longer works.")
+	site.CountIs(1, `select count(*) from account.client_secrets where client_id = $1`, form.Get("id"))
+}
+
+// The old secret ends at once if the box is ticked, or a day later. The user ticks it, and no link that another person
+// sends.
+func TestReplaceSecret_LinkTicksNothing(t *testing.T) {
+	site := shared(t)
+	ada := developer(site, perm.ProgrammesRead)
+	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	const path = apps + "/secret"
+	const good = `select count(*) from account.client_secrets
+		where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`
+	form := replacement(browser).Form(path)
+	link := applications + "/secret?tenant=" + form.Get("tenant") + "&id=" + form.Get("id") + "&expire_old=yes"
+	page := browser.Get(link).Wants(http.StatusOK).Contains(`name="expire_old"`)
+	replaced := page.Keeps(path, "expire_old", "", "id", form.Get("id")).Send(path, nil)
+	replaced.Wants(http.StatusOK, "The old secret keeps working for 24 hours.")
+	site.CountIs(1, good, app.ID, credential.Hash(old.Reveal()))
+	site.CountIs(1, good, app.ID, credential.Hash(secretPattern.FindString(replaced.Body)))
+	ending := replacement(browser).Send(path, browsertest.Fields{"expire_old": "yes"})
+	site.CountIs(1, good, app.ID, credential.Hash(secretPattern.FindString(ending.Body)))
 	site.CountIs(1, `select count(*) from account.client_secrets where client_id = $1`, app.ID)
 }

@@ -1,12 +1,22 @@
 package settings_test
 
 import (
+	"bufio"
+	"encoding/csv"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
@@ -59,4 +69,293 @@ func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
 		t.Errorf("%d events on all pages", shown)
 	}
 	browser.Get("/settings/audit?before=rubbish").Wants(http.StatusOK, "Exported the audit log")
+}
+
+func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
+	site := shared(t)
+	ada := developer(site, perm.ProgrammesRead)
+	eve := site.Member(perm.ProgrammesRead)
+	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.users set name = 'Eve Moss' where id = $1`, eve.ID)
+	site.Fixture.Exec(`update account.oauth_clients set name = 'Sorter' where id = $1`, app.ID)
+	const insert = `insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, request_id)
+		values (gen_random_uuid(), $2::timestamptz, $1, $3, 'admin', $4, $5, $6)`
+	in := site.Fixture.WorkspaceID
+	site.Fixture.Exec(insert, in, "2026-03-01T23:59:59Z", ada.ID, "test.request", "x", "req-1")
+	site.Fixture.Exec(insert, in, "2026-03-02T23:59:59Z", eve.ID, "test.person", "x", "req-2")
+	site.Fixture.Exec(insert, in, "2026-03-03T00:00:00Z", ada.ID, "test.application", "client:"+app.ID.String(), "")
+	browser := site.SignedIn(ada)
+	for query, want := range map[string]string{
+		"&request=+req-1":                    "test.request",
+		"&person=eve+m":                      "test.person",
+		"&person=" + eve.Email:               "test.person",
+		"&application=SORT":                  "test.application",
+		"&client=" + app.ID.String():         "test.application",
+		"&client=" + in.String():             "",
+		"&since=2026-03-02&until=2026-03-02": "test.person",
+		"&until=2026-03-01":                  "test.request",
+		"&since=2026-03-03&until=2026-03-03": "test.application",
+		"&request=req-1&person=eve":          "",
+		"&person=%25":                        "",
+	} {
+		for _, path := range []string{"/settings/audit", "/settings/audit.csv", "/settings/audit.jsonl"} {
+			page := browser.Get(path + "?tenant=" + in.String() + query)
+			for _, action := range []string{"test.request", "test.person", "test.application"} {
+				if got := strings.Contains(page.Body, action); page.Status != http.StatusOK || got != (action == want) {
+					t.Errorf("%s%s: %d, %s is there: %v", path, query, page.Status, action, got)
+				}
+			}
+		}
+	}
+	browser.Get("/settings/audit?tenant=" + in.String() + "&person=eve+m").
+		Contains(`href="/settings/audit.csv?tenant=` + in.String() + `&amp;person=eve&#43;m"`)
+}
+
+func TestAudit_CSVMarksFormulas(t *testing.T) {
+	site := shared(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	for _, text := range []string{`=HYPERLINK("https://x")`, "+1", "-1", "@SUM(A1)", "\t=1", "a\n=1,\"b\""} {
+		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject, request_id)
+			values (gen_random_uuid(), $1, $2, $2, $2, $2)`, site.Fixture.WorkspaceID, text)
+	}
+	page := browser.Get("/settings/audit.csv?tenant=" + site.Fixture.WorkspaceID.String())
+	rows := rowsOf(t, page)
+	if !strings.HasPrefix(page.Header.Get("Content-Type"), "text/csv") || len(rows) < 7 ||
+		!strings.HasPrefix(page.Header.Get("Content-Disposition"), "attachment") ||
+		page.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Fatalf("%d rows, %v", len(rows), page.Header)
+	}
+	for _, row := range rows[1:] {
+		for _, cell := range row {
+			if strings.IndexAny(cell, "=+-@\t") == 0 {
+				t.Errorf("a cell begins with a formula: %q", cell)
+			}
+		}
+	}
+}
+
+// rowsOf returns the rows of a CSV file, which begins with a byte order mark.
+func rowsOf(t *testing.T, page *browsertest.Page) [][]string {
+	t.Helper()
+	content, marked := strings.CutPrefix(page.Body, "\ufeff")
+	rows, err := csv.NewReader(strings.NewReader(content)).ReadAll()
+	if err != nil || !marked {
+		t.Fatalf("marked: %t, %v: %.40q", marked, err, content)
+	}
+	return rows
+}
+
+// Both logs refuse days in the wrong order, with an error at the field.
+func TestLogs_DaysInWrongOrderAreRefused(t *testing.T) {
+	site := shared(t)
+	browser := site.SignedIn(developer(site))
+	const want = "“From” must not be later than “To”"
+	for _, path := range []string{"/settings/audit", "/settings/connectors/log"} {
+		path += "?tenant=" + site.Fixture.WorkspaceID.String()
+		browser.Get(path+"&since=2026-03-02&until=2026-03-01").As(path).Wants(http.StatusBadRequest, want)
+		for _, days := range []string{"&since=2026-03-01&until=2026-03-01", "&since=2026-03-02", "&until=2026-03-01"} {
+			browser.Get(path + days).As(path).Wants(http.StatusOK).Lacks(want)
+		}
+	}
+}
+
+const longEvents = 6_000
+
+// longLog is a workspace with events of 2 kB, more than the buffers of a connection hold.
+var longLog = testkit.Once(func(t testing.TB) *browsertest.Server {
+	site := shared(t)
+	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, actor, action, subject, detail)
+		select gen_random_uuid(), now() - n * interval '1 second', $1, 'admin', 'test.event', 'x',
+			jsonb_build_object('name', repeat('x', 2000)) from generate_series(1, $2::int) n`, site.Fixture.WorkspaceID,
+		longEvents)
+	return site
+})
+
+func inLongLog(t *testing.T) *browsertest.Server {
+	t.Helper()
+	site := shared(t)
+	site.Fixture.WorkspaceID = longLog(t).Fixture.WorkspaceID
+	return site
+}
+
+// begin requests an export and reads its first line. The server waits for the client to read the rest.
+func begin(t *testing.T, site *browsertest.Server, browser *browsertest.Browser) (rest *bufio.Scanner, end func()) {
+	t.Helper()
+	path := site.URL + "/settings/audit.jsonl?tenant=" + site.Fixture.WorkspaceID.String()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cookie := range browser.Cookies() {
+		request.AddCookie(cookie)
+	}
+	response, err := new(http.Client).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	rest = bufio.NewScanner(response.Body)
+	if response.StatusCode != http.StatusOK || !rest.Scan() {
+		t.Fatalf("%d %v", response.StatusCode, rest.Err())
+	}
+	return rest, func() { _ = response.Body.Close() }
+}
+
+// An export ends when its user loses the permission, and the client notices that it is incomplete.
+func TestExport_EndsWithPermission(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(site *browsertest.Server, user browsertest.Person){
+		"permission removed": func(site *browsertest.Server, user browsertest.Person) {
+			site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}'
+				where user_id = $1`, user.ID)
+		},
+		"sign-in ended": func(site *browsertest.Server, user browsertest.Person) {
+			site.Fixture.Exec("update account.sign_ins set ended_at = now() where user_id = $1", user.ID)
+		},
+		"no change": func(*browsertest.Server, browsertest.Person) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			site := inLongLog(t)
+			ada := developer(site, perm.ProgrammesRead)
+			rest, _ := begin(t, site, site.SignedIn(ada))
+			end(site, ada)
+			lines := 1
+			for rest.Scan() {
+				lines++
+			}
+			if complete := rest.Err() == nil && lines >= longEvents; complete != (name == "no change") {
+				t.Errorf("read %d lines, error %v", lines, rest.Err())
+			}
+		})
+	}
+}
+
+// A user has at most 2 exports and searches at once. Those of other users go on.
+func TestExport_TwoAtOncePerUser(t *testing.T) {
+	site := inLongLog(t)
+	in := "?tenant=" + site.Fixture.WorkspaceID.String() + "&person=ada"
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	other := site.SignedIn(developer(site, perm.ProgrammesRead))
+	_, end := begin(t, site, browser)
+	begin(t, site, browser)
+	var requests sync.WaitGroup
+	for _, path := range []string{
+		"/settings/audit", "/settings/audit.csv", connectionLog, connectionLog + ".jsonl", connectors,
+	} {
+		requests.Go(func() { // each gets 429 after 3 s
+			browser.Get(path+in+"&q=ada").As(path).Wants(http.StatusTooManyRequests,
+				"Too many searches and exports are running").HasHeader("Retry-After")
+		})
+		other.Get(path + in).As(path).Wants(http.StatusOK)
+	}
+	requests.Wait()
+	end()
+	browser.Get("/settings/audit" + in).Wants(http.StatusOK)
+}
+
+// A search finds members by parts of their names, and other users only by their whole e-mail address.
+func TestAudit_SearchByPersonIsBounded(t *testing.T) {
+	site := shared(t)
+	ada, eve := developer(site, perm.ProgrammesRead), site.Stranger()
+	site.Fixture.Exec(`update account.users set name = 'Eve Moss' where id = $1`, eve.ID)
+	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject)
+		values (gen_random_uuid(), $1, $2, 'admin', 'test.person', 'x')`, site.Fixture.WorkspaceID, eve.ID)
+	browser, search := site.SignedIn(ada), "/settings/audit?tenant="+site.Fixture.WorkspaceID.String()+"&person="
+	browser.Get(search + "eve+m").Wants(http.StatusOK).Lacks("test.person")
+	browser.Get(search+eve.Email).Wants(http.StatusOK, "test.person")
+}
+
+func TestAudit_EventsHaveRequestID(t *testing.T) {
+	site := shared(t)
+	ada := developer(site, perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	ids := map[string]bool{}
+	do := func(page *browsertest.Page, status int) *browsertest.Page {
+		t.Helper()
+		page.Wants(status)
+		ids[page.Header.Get("X-Request-Id")] = true
+		return page
+	}
+	approve := browsertest.Fields{"decision": "approve"}
+	do(browser.Get(consentPath(app)).Send("/oauth/authorize", approve), http.StatusSeeOther)
+	site.Redeemed(app, ada.ID) // not an HTTP request, so it has no request id
+	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
+	site.Redeemed(app, ada.ID)
+	do(browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}), http.StatusSeeOther)
+	do(makeToken(browser, "export", "7", perm.ProgrammesRead), http.StatusOK)
+	rows, err := site.Fixture.Owner.Query(t.Context(),
+		`select action, request_id from account.audit_events where tenant_id = $1`, site.Fixture.WorkspaceID)
+	site.Must(err)
+	named := map[string]int{}
+	var action, id string
+	_, err = pgx.ForEachRow(rows, []any{&action, &id}, func() error {
+		if ids[id] {
+			named[action]++
+		} else if _, err := uuid.Parse(id); err == nil || action != audit.GrantConsented {
+			t.Errorf("%s names the request %q", action, id)
+		}
+		return nil
+	})
+	site.Must(err)
+	// One consent on the page. Of the revocations, one is a disconnection and two come with the deletion of the
+	// application: its active grant and the pending one of the page.
+	for action, want := range map[string]int{
+		audit.GrantConsented: 1, audit.GrantRevoked: 3, audit.ClientDeleted: 1, audit.TokenCreated: 1,
+	} {
+		site.Equal("events that name their request: "+action, named[action], want)
+	}
+}
+
+func TestAudit_EveryActionHasWords(t *testing.T) {
+	site := shared(t)
+	var text strings.Builder
+	for actions := range slices.Chunk(audit.Descriptions(), 40) { // the page shows 50
+		site.Fixture = site.Fixture.For(t)
+		ada := developer(site)
+		for _, d := range actions {
+			site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+				values ($1, $2, $3, 'admin', $4, 'x',
+					'{"permissions": ["programmes:read:programmes"], "changes": ["enable"]}')`,
+				uuid.New(), site.Fixture.WorkspaceID, ada.ID, d.Action)
+		}
+		log := site.SignedIn(ada).Get("/settings/audit").Lacks("{") // each detail was filled in
+		for _, d := range actions {
+			log.Lacks(d.Action)
+		}
+		site.Equal("rows", len(log.Elements("tr"))-1, len(actions))
+		text.WriteString(log.Text())
+	}
+	for _, words := range []string{" to: “See programmes”", "An administrator of the deployment"} {
+		if !strings.Contains(text.String(), words) {
+			t.Errorf("does not say %q", words)
+		}
+	}
+}
+
+func TestApps_PausedConnectionNamesReason(t *testing.T) {
+	site := shared(t)
+	ada := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	site.Redeemed(app, ada.ID)
+	browser := site.SignedIn(ada)
+	const lost, without = "You no longer have any of these permissions", "Not available, because you no longer " +
+		"have these permissions: "
+	wants := func(holds []string, words string) {
+		t.Helper()
+		site.Fixture.Exec(`update account.memberships set permissions = $2 where user_id = $1`, ada.ID, holds)
+		page := browser.Get("/settings/apps")
+		for _, one := range []string{lost, without, "You are no longer a member of"} {
+			if page.HasText(one) != (one == words) {
+				t.Errorf("holding %v, says %q: %v", holds, one, page.HasText(one))
+			}
+		}
+	}
+	read, write := string(perm.ProgrammesRead), string(perm.ProgrammesWrite)
+	wants([]string{read, write}, "")
+	wants([]string{read}, without)
+	wants([]string{}, lost)
+	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, ada.ID)
+	const left = "You are no longer a member of Riverside Food Bank, so Donor sync has no access to it"
+	browser.Get("/settings/apps").Says(left).Lacks(lost)
 }

@@ -16,6 +16,17 @@ func memberManager(site *browsertest.Server, more ...perm.Permission) browsertes
 	return site.Member(append(more, perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead)...)
 }
 
+// inviteForm returns the filled-in form for an invitation.
+func inviteForm(browser *browsertest.Browser, email string, permissions ...string) url.Values {
+	form := with(browser.Get(members+"/invite").Form(members+"/invite"), "email", email)
+	form["permissions"] = permissions
+	return form
+}
+
+func invite(browser *browsertest.Browser, email string, permissions ...string) *browsertest.Page {
+	return browser.Post(members+"/invite", inviteForm(browser, email, permissions...))
+}
+
 func memberPath(site *browsertest.Server, who browsertest.Person) string {
 	return members + "/member?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + who.ID.String()
 }
@@ -41,28 +52,22 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	page = browser.Get(members + "/invite")
 	page.Wants(http.StatusOK, "Invite a person", "Sees programmes")
 	page.Lacks("Runs forms")
-	form := page.Form(members + "/invite")
-	form.Set("email", "sam@example.org")
-	form.Set("preset", "sees")
-	filled := browser.Post(members+"/invite", form)
-	filled.Keeps(members+"/invite", "email", "sam@example.org", "permissions", "programmes:read:programmes")
-	form = filled.Form(members + "/invite")
+	filled := page.Send(members+"/invite", browsertest.Fields{"email": "sam@example.org", "preset": "sees"})
+	filled.Keeps(members+"/invite", "email", "sam@example.org", "permissions", reading)
 	site.Rows(0, "invitations", "")
-	sent := browser.Post(members+"/invite", form)
+	sent := filled.Send(members+"/invite", nil)
 	sent.Wants(http.StatusOK, "sam@example.org is invited", "No e-mail was sent.", "Invited by Ada Okafor")
 	link := shownLink(t, site, sent)
 	browser.Get(members).Says("sam@example.org").Omits("invitation-link")
-	again := browser.Post(members+"/renew", browser.Get(members).Form(members+"/renew"))
+	again := browser.Get(members).Send(members+"/renew", nil)
 	if renewed := shownLink(t, site, again); renewed == link {
 		t.Error("the same link again")
 	}
 	site.Browser().Get(link).Wants(http.StatusNotFound, "This invitation is not valid")
-	withdrawn := browser.Post(members+"/withdraw", again.Form(members+"/withdraw"))
-	withdrawn.Follow().Wants(http.StatusOK, "The invitation was withdrawn.", "No open invitations")
-	browser.Post(members+"/withdraw", again.Form(members+"/withdraw")).Follow().Wants(http.StatusOK,
-		"already answered or withdrawn")
-	browser.Post(members+"/renew", again.Form(members+"/renew")).Follow().Wants(http.StatusOK,
-		"already sent again, answered or withdrawn")
+	again.Send(members+"/withdraw", nil).Follow().
+		Wants(http.StatusOK, "The invitation was withdrawn.", "No open invitations")
+	again.Send(members+"/withdraw", nil).Follow().Wants(http.StatusOK, "already answered or withdrawn")
+	again.Send(members+"/renew", nil).Follow().Wants(http.StatusOK, "already sent again, answered or withdrawn")
 }
 
 // A reloaded page, a double click and the back button send no second invitation, and a new invitation replaces an open
@@ -70,9 +75,7 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(memberManager(site))
-	form := browser.Get(members + "/invite").Form(members + "/invite")
-	form.Set("email", "sam@example.org")
-	form.Set("permissions", string(perm.ProgrammesRead))
+	form := inviteForm(browser, "sam@example.org", reading)
 	link := shownLink(t, site, browser.Post(members+"/invite", form))
 	browser.Post(members+"/invite", form).Follow().Wants(http.StatusOK, "The invitation was already sent.",
 		"To get a new link, choose “Send again”.")
@@ -80,18 +83,16 @@ func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	if !valid(link) {
 		t.Error("the same form sent twice ends the link")
 	}
-	other := browser.Get(members + "/invite").Form(members + "/invite")
-	other["email"], other["permissions"] = form["email"], form["permissions"]
-	refused := browser.Post(members+"/invite", other)
+	refused := invite(browser, "sam@example.org", reading)
 	refused.Wants(http.StatusConflict, "This address has an open invitation.", "Send a new invitation")
 	if !valid(link) {
 		t.Error("another form ends the link without a warning")
 	}
-	replacing := refused.Form(members + "/invite")
-	replacing.Set("replace", "someone.else@example.org")
-	browser.Post(members+"/invite", replacing).Wants(http.StatusConflict, "This address has an open invitation.")
-	replacing.Set("replace", "sam@example.org")
-	if second := shownLink(t, site, browser.Post(members+"/invite", replacing)); valid(link) || !valid(second) {
+	replace := func(email string) *browsertest.Page {
+		return refused.Send(members+"/invite", browsertest.Fields{"replace": email})
+	}
+	replace("someone.else@example.org").Wants(http.StatusConflict, "This address has an open invitation.")
+	if second := shownLink(t, site, replace("sam@example.org")); valid(link) || !valid(second) {
 		t.Error("the new invitation does not replace the open one")
 	}
 	renewing := browser.Get(members).Form(members + "/renew")
@@ -100,8 +101,8 @@ func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	if !valid(renewed) {
 		t.Error("“Send again” sent twice ends the link")
 	}
-	form.Set("email", "tom@example.org") // the back button, for another person
-	shownLink(t, site, browser.Post(members+"/invite", form))
+	// The back button, for another person.
+	shownLink(t, site, browser.Post(members+"/invite", with(form, "email", "tom@example.org")))
 	site.Rows(2, "invitations", `ended_at is null`)
 }
 
@@ -133,17 +134,12 @@ func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 		"not held":      {"sam@example.org", []string{"engage:read:forms"}, 403, "You do not have “See public forms”"},
 		"a member":      {ada.Email, read, 409, "A member has this address already."},
 	} {
-		form := browser.Get(members + "/invite").Form(members + "/invite")
-		form.Set("email", c.email)
-		form["permissions"] = c.permissions
-		page := browser.Post(members+"/invite", form).As(name)
+		page := invite(browser, c.email, c.permissions...).As(name)
 		page.Wants(c.status, c.words, "The invitation was not sent.").Keeps(members+"/invite", "email", c.email)
 	}
 	site.Rows(0, "invitations", "")
 	// All errors are listed with links to the fields, and the first field has the focus.
-	form := browser.Get(members + "/invite").Form(members + "/invite")
-	form.Del("permissions")
-	page := browser.Post(members+"/invite", form)
+	page := invite(browser, "")
 	page.Wants(400, "E-mail address: Enter an e-mail address", "Permissions: Choose at least one permission.")
 	page.Contains(`<a href="#invite-email">`, `<a href="#invite-permissions">`,
 		`spellcheck="false" autofocus aria-invalid="true"`)
@@ -170,14 +166,12 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 	holds(t, site, sam, "engage:read:forms account:read:members")
 	browser.Post(members+"/permissions", form).Wants(http.StatusConflict, "changed after you opened this page")
 	form = browser.Get(memberPath(site, sam)).Form(members + "/permissions")
-	form["permissions"] = nil
-	browser.Post(members+"/permissions", form).Wants(http.StatusBadRequest, "Choose at least one permission.")
-	form["permissions"] = []string{"programmes:write:programmes"}
-	browser.Post(members+"/permissions", form).Wants(http.StatusForbidden,
-		"You do not have “Add and change programmes”")
+	browser.Post(members+"/permissions", with(form, "permissions", "-")).
+		Wants(http.StatusBadRequest, "Choose at least one permission.")
+	browser.Post(members+"/permissions", with(form, "permissions", writing)).
+		Wants(http.StatusForbidden, "You do not have “Add and change programmes”")
 	own := browser.Get(memberPath(site, ada)).Form(members + "/permissions")
-	own["permissions"] = []string{"account:read:members"}
-	browser.Post(members+"/permissions", own).Wants(http.StatusConflict,
+	browser.Post(members+"/permissions", with(own, "permissions", "account:read:members")).Wants(http.StatusConflict,
 		"the last person with one of these permissions")
 	// A member who can only look cannot change anything.
 	reader := site.SignedIn(sam)
@@ -207,8 +201,8 @@ func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 	form["permissions"] = []string{"engage:read:forms", "account:read:members"}
 	browser.Post(members+"/permissions", form).Wants(http.StatusConflict, "Nothing was changed.",
 		"while the e-mail address is not confirmed")
-	form["permissions"] = []string{"engage:read:forms"}
-	browser.Post(members+"/permissions", form).Follow().Wants(http.StatusOK, "were saved.")
+	browser.Post(members+"/permissions", with(form, "permissions", "engage:read:forms")).Follow().
+		Wants(http.StatusOK, "were saved.")
 	holds(t, site, sam, "engage:read:forms")
 }
 
@@ -217,22 +211,19 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	ada, sam := memberManager(site), site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), sam.ID)
-	ask := browser.Post(members+"/remove", browser.Get(memberPath(site, sam)).Form(members+"/remove"))
+	ask := browser.Get(memberPath(site, sam)).Send(members+"/remove", nil)
 	ask.Wants(http.StatusOK, "What ends", "Ends: 1 connection.")
 	ask.Lacks("0 ", "Invitations that")
 	holds(t, site, sam, "programmes:read:programmes") // not removed without confirmation
-	form := ask.Form(members + "/remove")
-	browser.Post(members+"/remove", form).Follow().Wants(http.StatusOK, "was removed. This ended 1 connection")
+	ask.Send(members+"/remove", nil).Follow().Wants(http.StatusOK, "was removed. This ended 1 connection")
 	holds(t, site, sam, "")
 	site.Rows(0, "grants", `state <> 'revoked'`)
-	browser.Post(members+"/remove", form).Follow().Wants(http.StatusOK, "no longer a member")
+	ask.Send(members+"/remove", nil).Follow().Wants(http.StatusOK, "no longer a member")
 	browser.Get(memberPath(site, sam)).Follow().Wants(http.StatusOK, "no longer a member")
 	// The last holder of a permission cannot leave; another member can, from the page of their own account.
 	leave := func(who browsertest.Person) *browsertest.Page {
-		b := site.SignedIn(who)
-		ask := b.Post(members+"/leave", b.Get("/settings/user").Form(members+"/leave"))
-		ask.Wants(http.StatusOK, "You lose access immediately.")
-		return b.Post(members+"/leave", ask.Form(members+"/leave"))
+		ask := site.SignedIn(who).Get("/settings/user").Send(members+"/leave", nil)
+		return ask.Wants(http.StatusOK, "You lose access immediately.").Send(members+"/leave", nil)
 	}
 	leave(ada).Wants(http.StatusConflict, "You are the last person in Riverside Food Bank")
 	leave(site.Member(perm.ProgrammesRead)).Follow().Wants(http.StatusOK, "You left Riverside Food Bank.")
@@ -262,24 +253,16 @@ func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {
 func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(memberManager(site))
-	invite := func() *browsertest.Page {
-		form := browser.Get(members + "/invite").Form(members + "/invite")
-		form["email"], form["replace"] = []string{"sam@example.org"}, []string{"sam@example.org"}
-		form.Set("permissions", "programmes:read:programmes")
-		return browser.Post(members+"/invite", form)
+	again := func() *browsertest.Page {
+		form := inviteForm(browser, "sam@example.org", reading)
+		return browser.Post(members+"/invite", with(form, "replace", "sam@example.org"))
 	}
 	for range 5 {
-		invite().Wants(http.StatusOK, "sam@example.org is invited")
+		again().Wants(http.StatusOK, "sam@example.org is invited")
 	}
-	refused := invite()
-	refused.Wants(http.StatusTooManyRequests, "The invitation was not sent.", "5 invitations to this address",
-		"Try again in 24 hours.")
-	back := refused.Form(members + "/invite")
-	if back.Get("email") != "sam@example.org" || back.Get("permissions") != "programmes:read:programmes" ||
-		refused.Header.Get("Retry-After") == "" {
-		t.Errorf("the form came back as %v, Retry-After %q", back, refused.Header.Get("Retry-After"))
-	}
-	renewed := browser.Post(members+"/renew", browser.Get(members).Form(members+"/renew"))
-	renewed.Wants(http.StatusTooManyRequests, "The invitation was not sent again, and its link still works.")
-	renewed.HasHeader("Retry-After")
+	again().Wants(http.StatusTooManyRequests, "The invitation was not sent.", "5 invitations to this address",
+		"Try again in 24 hours.").HasHeader("Retry-After").
+		Keeps(members+"/invite", "email", "sam@example.org", "permissions", reading)
+	browser.Get(members).Send(members+"/renew", nil).HasHeader("Retry-After").
+		Wants(http.StatusTooManyRequests, "The invitation was not sent again, and its link still works.")
 }

@@ -3,7 +3,6 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,79 +22,48 @@ func summarised(name string, page *browsertest.Page, field string) {
 func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 	site := own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	page := browser.Get(newToken)
-	page.Omits("Error: ", `id="problem"`)
-	good := func() url.Values { return tokenForm(page, "export", "7", perm.ProgrammesRead) }
-	token := func(field, value string) *browsertest.Page {
-		form := good()
-		form.Set(field, value)
-		return browser.Post(tokens, form)
-	}
-	summarised("token's name", token("name", ""), "token-name")
-	summarised("token's days", token("days", "8"), "token-days")
-	summarised("token's permissions", token("permissions", "sudo"), "token-permissions")
-	app := func(changes url.Values) *browsertest.Page {
-		return browser.Post(apps, appForm(browser.Get(newApp), changes))
-	}
-	summarised("application's name", app(url.Values{"name": {""}}), "app-name")
-	summarised("application's addresses", app(url.Values{"redirect_uris": {""}}), "app-redirects")
-	summarised("application's permissions", app(url.Values{"permissions": nil}), "app-permissions")
-	summarised("application's method", app(url.Values{"method": {"none"}}), "app-method")
-	connector := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {"https://elsewhere.example"}}
-	summarised("connector's resource", app(connector), "app-resource")
-	connector["platform"], connector["resource"] = []string{"x"}, []string{browsertest.Resource}
-	summarised("connector's platform", app(connector), "app-platform")
+	browser.Get(newToken).Omits("Error: ", `id="problem"`)
+	token := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
+	app := appForm(browser.Get(newApp), nil)
 	site.Wait(session.Freshness)
-	summarised("password for a token", token("password", ""), "password-token")
-	summarised("password for an application", app(url.Values{"password": {"wrong"}}), "password-app")
+	summarised("password for a token", browser.Post(tokens, with(token, "password", "")), "password-token")
+	summarised("password for an application", browser.Post(apps, with(app, "password", "wrong")), "password-app")
+	// All errors of a form are shown at once, the missing password too, and the first one has the focus.
+	for page, action := range map[string]string{newToken: tokens, newApp: apps, newHook: webhooks} {
+		refused := browser.Get(page).Send(action, browsertest.Fields{"name": ""}).As(page)
+		refused.Wants(http.StatusBadRequest, "Enter your password to continue.").Times(1, " autofocus").
+			Omits(`autocomplete="current-password" autofocus`)
+		if listed := refused.All("#problem li a", "href"); len(listed) < 2 {
+			t.Errorf("%s lists the errors %q", page, listed)
+		}
+	}
 }
 
 // All errors are listed, and the first field gets the focus without a script.
 func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	app := func(pairs ...string) *browsertest.Page {
+		return register(browser, with(url.Values{"redirect_uris": {"x"}}, pairs...))
+	}
 	for name, c := range map[string]struct {
-		page  *browsertest.Page
-		first string
-		notes []string
+		page   *browsertest.Page
+		fields string
 	}{
-		"token": {
-			browser.Post(tokens, tokenForm(browser.Get(newToken), "", "8")), "token-name",
-			[]string{"token-name-note", "token-days-note", "token-permissions-note"},
-		},
-		"token with a name": {
-			browser.Post(tokens, tokenForm(browser.Get(newToken), "export", "8")), "token-days",
-			[]string{"token-days-note", "token-permissions-note"},
-		},
+		"token":             {makeToken(browser, "", "8"), "token-name token-days token-permissions"},
+		"token with a name": {makeToken(browser, "export", "8"), "token-days token-permissions"},
 		"application": {
-			browser.Post(apps, appForm(browser.Get(newApp), url.Values{
-				"name":          {""},
-				"kind":          nil,
-				"redirect_uris": {"x"},
-				"permissions":   nil,
-			})),
-			"app-name",
-			[]string{"app-name-note", "app-kind-note", "app-redirects-note", "app-permissions-note"},
+			app("name", "", "kind", "-", "permissions", "-"), "app-name app-kind app-redirects app-permissions",
 		},
 		"connector": {
-			browser.Post(apps, appForm(browser.Get(newApp), url.Values{
-				"kind":          {"connector"},
-				"platform":      {"x"},
-				"resource":      {"x"},
-				"redirect_uris": {""},
-			})),
-			"app-platform",
-			[]string{"app-platform-note", "app-resource-note", "app-redirects-note"},
+			app("kind", "connector", "platform", "x", "resource", "x"), "app-platform app-resource app-redirects",
 		},
-		"webhook": {
-			browser.Post(webhooks, webhookForm(browser.Get(newHook), "")), "webhook-url",
-			[]string{"webhook-url-note", "webhook-types-note"},
-		},
+		"webhook": {browser.Post(webhooks, webhookForm(browser.Get(newHook), "")), "webhook-url webhook-types"},
 	} {
-		notes, focused := c.page.All("[class=note]", "id"), c.page.All("[autofocus]", "id")
-		if !slices.Equal(notes, c.notes) || !slices.Equal(focused, []string{c.first}) {
-			t.Errorf("%s: the notes are %v, the focus is at %v", name, notes, focused)
-		}
+		fields := strings.Fields(c.fields)
+		site.Equal(name+": the focus", c.page.All("[autofocus]", "id"), fields[:1])
+		site.Equal(name+": the notes", c.page.All("[class=note]", "id"),
+			strings.Fields(strings.ReplaceAll(c.fields+" ", " ", "-note ")))
 	}
 }
 
@@ -117,27 +85,19 @@ func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 	browser := site.SignedIn(ada)
 	site.Wait(session.Freshness) // the forms have their fields for the password
 	for path, name := range map[string]string{developers: "Export ", applications: "Sync "} {
-		names := map[string]bool{}
+		names, last := map[string]bool{}, map[string]int{developers: 12, applications: 14}[path]
 		path += "?tenant=" + site.Fixture.WorkspaceID.String()
-		for number, want := range map[string]int{"": 25, "&page=2": 25, "&page=3": 0, "&page=0": 25, "&page=x": 25} {
-			page := browser.Get(path + number)
-			rows := 0
+		for number, want := range map[string]int{"": 25, "&page=2": 25, "&page=3": last, "&page=0": 25, "&page=x": 25} {
+			page, rows := browser.Get(path+number), 0
 			for _, h3 := range page.Elements("h3") {
-				if h3.FirstChild != nil && strings.HasPrefix(h3.FirstChild.Data, name) {
-					rows, names[h3.FirstChild.Data] = rows+1, true
+				if text := browsertest.TextOf(h3); strings.HasPrefix(text, name) {
+					rows, names[text] = rows+1, true
 				}
 			}
-			if rows != want && (want > 0 || rows != 12 && rows != 14) {
-				t.Errorf("%s%s: %d rows", path, number, rows)
-			}
-			t.Logf("%s%s: %d bytes", path, number, len(page.Body))
-			if len(page.Body) > 60<<10 {
-				t.Errorf("%s%s: %d bytes", path, number, len(page.Body))
-			}
+			site.Equal(path+number+": rows", rows, want)
+			isLight(t, path+number, page)
 		}
-		if len(names) != 62 && len(names) != 64 {
-			t.Errorf("%s: %d rows on all pages", path, len(names))
-		}
+		site.Equal(path+": rows on all pages", len(names), 50+last)
 		browser.Get(path + "&q=+" + url.QueryEscape(strings.ToUpper(name)) + "61").As(path).Says(name + "61").
 			Lacks(name + "60")
 		if none := browser.Get(path + "&q=%3Cb%3E"); !none.HasText("matches") || len(none.Elements("b")) != 0 {
@@ -152,30 +112,63 @@ func TestPages_TitleReportsRefusedForm(t *testing.T) {
 		c.SMTPURL, c.MailFrom = "smtp://127.0.0.1:1?tls=none", "Almoner <almoner@example.org>"
 	})
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	for page, c := range map[string]struct {
-		action string
-		fields browsertest.Fields
-	}{
-		"/settings/user":       {"/settings/user/name", browsertest.Fields{"name": ""}},
-		"/settings/user/email": {"/settings/user/email", browsertest.Fields{"email": "nowhere"}},
-	} {
-		browser.Get(page).Send(c.action, c.fields).As(page).Wants(http.StatusBadRequest).Contains("<title>Error: ")
+	const address = "/settings/user/email"
+	browser.Get("/settings/user").Send(namePath, browsertest.Fields{"name": ""}).
+		Wants(http.StatusBadRequest).Contains("<title>Error: ")
+	browser.Get(address).Send(address, browsertest.Fields{"email": "nowhere"}).
+		Wants(http.StatusBadRequest).Contains("<title>Error: ")
+}
+
+func everyPermission() (out []perm.Permission) {
+	for _, entry := range perm.All() {
+		out = append(out, entry.ID)
+	}
+	return out
+}
+
+// isLight requires that a page has at most 60 KB.
+func isLight(t *testing.T, path string, page *browsertest.Page) {
+	t.Helper()
+	t.Logf("%s: %d bytes", path, len(page.Body))
+	if len(page.Body) > 60<<10 {
+		t.Errorf("%s: %d bytes", path, len(page.Body))
 	}
 }
 
-// All errors of a form are shown at once, the missing password too, and the first one has the focus.
-func TestDevelopers_MissingPasswordIsShownWithOtherErrors(t *testing.T) {
-	site := own(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	site.Wait(session.Freshness)
-	for page, action := range map[string]string{newToken: tokens, newApp: apps, newHook: webhooks} {
-		form := browser.Get(page).Form(action)
-		form.Set("name", "")
-		refused := browser.Post(action, form)
-		refused.Wants(http.StatusBadRequest, "Enter your password to continue.")
-		if strings.Count(refused.Body, `<li><a href="#`) < 2 || strings.Count(refused.Body, " autofocus") != 1 ||
-			strings.Contains(refused.Body, `autocomplete="current-password" autofocus`) {
-			t.Errorf("%s: %s", page, refused.Body)
-		}
+// A page has at most 60 KB however many members, invitations, connections, tokens, applications and sign-ins there are.
+func TestPages_AreLight(t *testing.T) {
+	site := shared(t)
+	permissions := everyPermission()
+	ada := developer(site, permissions...)
+	in, everything := site.Fixture.WorkspaceID, perm.NewSet(permissions...).Strings()
+	connector := site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...)
+	confidential, _ := site.Fixture.Confidential(permissions...)
+	browser := site.SignedIn(ada)
+	for range 62 {
+		site.Fixture.Token(ada.ID, permissions...)
+		site.Fixture.Confidential(permissions...)
+	}
+	for range 31 {
+		site.Redeemed(connector, ada.ID)
+		site.Redeemed(confidential, ada.ID)
+	}
+	site.Fixture.Exec(`insert into account.users (id, email, name, password_hash)
+		select gen_random_uuid(), 'member.' || n || '@example.org', 'Member ' || n, '' from generate_series(1, 150) n`)
+	site.Fixture.Exec(`insert into account.memberships (tenant_id, user_id, permissions)
+		select $1, id, $2 from account.users where email like 'member.%'`, in, everything)
+	site.Fixture.Exec(`insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash,
+			expires_at)
+		select gen_random_uuid(), $1, 'invited.' || n || '@example.org', $2, $3, sha256(n::text::bytea),
+			now() + interval '1 day' from generate_series(1, 100) n`, in, everything, ada.ID)
+	site.Fixture.Exec(`insert into account.sign_ins (id, user_id, method, address, user_agent, expires_at)
+		select gen_random_uuid(), $1, 'password', '127.0.0.1', 'A browser', now() + interval '1 day'
+		from generate_series(1, 100) n`, ada.ID)
+	for _, path := range []string{
+		"/settings/user", "/settings/members", "/settings/members/invite",
+		"/settings/members/member?id=" + ada.ID.String(), "/settings/developers", "/settings/applications",
+		"/settings/webhooks", "/settings/webhooks/new", "/settings/apps", "/settings/connect", "/settings/connectors",
+		"/settings/connectors/log", "/settings/security", "/settings/audit",
+	} {
+		isLight(t, path, browser.Get(path).Wants(http.StatusOK))
 	}
 }

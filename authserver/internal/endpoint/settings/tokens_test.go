@@ -26,6 +26,11 @@ func tokenForm(page *browsertest.Page, name, days string, permissions ...perm.Pe
 	return form
 }
 
+// makeToken sends the filled-in form for a new token.
+func makeToken(browser *browsertest.Browser, name, days string, held ...perm.Permission) *browsertest.Page {
+	return browser.Post(tokens, tokenForm(browser.Get(newToken), name, days, held...))
+}
+
 var tokenPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
 func TestMakeToken_IsShownOnceAndStoredAsHash(t *testing.T) {
@@ -76,6 +81,7 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	read, long := []perm.Permission{perm.ProgrammesRead}, strings.Repeat("n", 101)
+	const days = "Choose 7, 30 or 90 days"
 	for name, c := range map[string]struct {
 		name, days  string
 		permissions []perm.Permission
@@ -84,26 +90,28 @@ func TestMakeToken_BadFormKeepsInput(t *testing.T) {
 		"no name":          {" ", "7", read, "Name: Enter a name."},
 		"long name":        {long, "7", read, "Name: Must have at most 100 characters."},
 		"odd name":         {"a\x00b", "7", read, "Must be a single line"},
-		"no such lifetime": {"export", "8", read, "Choose 7, 30 or 90 days"},
-		"one day":          {"export", "1", read, "Choose 7, 30 or 90 days"},
-		"91 days":          {"export", "91", read, "Choose 7, 30 or 90 days"},
-		"a year":           {"export", "365", read, "Choose 7, 30 or 90 days"},
-		"negative":         {"export", "-7", read, "Choose 7, 30 or 90 days"},
-		"a fraction":       {"export", "7.0", read, "Choose 7, 30 or 90 days"},
-		"a space":          {"export", "30 ", read, "Choose 7, 30 or 90 days"},
-		"for ever":         {"export", "", read, "Choose 7, 30 or 90 days"},
+		"no such lifetime": {"export", "8", read, days},
+		"one day":          {"export", "1", read, days},
+		"91 days":          {"export", "91", read, days},
+		"a year":           {"export", "365", read, days},
+		"negative":         {"export", "-7", read, days},
+		"a fraction":       {"export", "7.0", read, days},
+		"a space":          {"export", "30 ", read, days},
+		"for ever":         {"export", "", read, days},
 		"no permission":    {"export", "7", nil, "Choose at least one permission"},
 		"not held":         {"export", "7", readAndWrite, "permissions that you have"},
 		"unknown":          {"export", "7", []perm.Permission{"sudo"}, "permissions that you have"},
 	} {
-		page := browser.Post(tokens, tokenForm(browser.Get(newToken), c.name, c.days, c.permissions...))
-		page.As(name).Wants(http.StatusBadRequest, c.words)
-		form := page.Form(tokens)
+		page := makeToken(browser, c.name, c.days, c.permissions...).As(name).Wants(http.StatusBadRequest, c.words)
+		form, field := page.Form(tokens), "token-permissions"
+		if slices.Equal(c.permissions, read) {
+			field = map[bool]string{true: "token-days", false: "token-name"}[c.words == days]
+		}
+		summarised(name, page, field)
 		if c.name != "a\x00b" && form.Get("name") != c.name {
 			t.Errorf("%s: the name came back as %q", name, form.Get("name"))
 		}
-		if slices.Contains(c.permissions, perm.ProgrammesRead) &&
-			!slices.Contains(form["permissions"], string(perm.ProgrammesRead)) {
+		if slices.Contains(c.permissions, perm.ProgrammesRead) && !slices.Contains(form["permissions"], reading) {
 			t.Errorf("%s: the chosen permission came back unchecked: %v", name, form["permissions"])
 		}
 	}
@@ -174,4 +182,122 @@ func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	site.CountIs(0, active, credential.Hash(old.Reveal()))
 	site.CountIs(1, active, credential.Hash(value))
 	browser.Get(developers).Says("Replaced on " + time.Now().UTC().Format("2 January 2006"))
+}
+
+const ownRevoke = "/settings/security/tokens/revoke"
+
+// A user who may no longer create tokens can still see and revoke the existing ones, in every workspace.
+func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
+	site := shared(t)
+	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	elsewhere := site.Fixture.Workspace("Hillside Youth Club")
+	site.Fixture.Join(elsewhere, ada.ID)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.personal_access_tokens set name = 'Payroll bridge', tenant_id = $1
+		where user_id = $2`, elsewhere, ada.ID)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	browser.Get(developers).Wants(http.StatusForbidden)
+	browser.Get("/settings/security").Says("Payroll bridge", "Hillside Youth Club", "a token", "Riverside Food Bank",
+		"See programmes")
+	site.Fixture.Token(eve.ID, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.personal_access_tokens set expires_at = now() where user_id = $1`, eve.ID)
+	site.SignedIn(eve).Get("/settings/security").Says("No active tokens").Lacks("Payroll bridge")
+	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
+	for left := 1; left >= 0; left-- {
+		form := browser.Get("/settings/security").Pressed(ownRevoke)
+		stranger := site.SignedIn(eve)
+		others := stranger.Get("/settings/security").Form("/settings/security/sign-out-others")
+		stranger.Post(ownRevoke, url.Values{"key": others["key"], "id": form["id"]}).Wants(http.StatusSeeOther)
+		site.CountIs(left+1, active, ada.ID)
+		browser.Post(ownRevoke, form).Follow().Says("was revoked")
+		site.CountIs(left, active, ada.ID)
+		browser.Post(ownRevoke, form).Follow().Says("no longer active")
+	}
+	site.CountIs(2, `select count(*) from account.audit_events where action = $1 and user_id = $2
+		and detail->>'reason' = 'revoked_by_user' and tenant_id in ($3, $4)`, audit.TokenRevoked, ada.ID, elsewhere,
+		site.Fixture.WorkspaceID)
+	browser.Get("/settings/security").Says("No active tokens", "Revoked the personal access token Payroll bridge")
+}
+
+// A user without a password is not asked for one.
+func TestProof_UserWithoutPasswordIsSentToReauth(t *testing.T) {
+	site := own(t)
+	ada := developer(site, perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.users set password_hash = null where id = $1`, ada.ID)
+	browser.Get(developers).Lacks("confirm your identity")
+	site.Wait(session.Freshness + time.Second)
+	tokenReplacement(browser).Says("confirm your identity").Lacks("Your password")
+	for _, page := range []*browsertest.Page{
+		tokenReplacement(browser), browser.Get(newToken), replacement(browser), browser.Get(newApp),
+	} {
+		again, _ := url.Parse(page.Link("/login/again?"))
+		if to := again.Query().Get("return"); to != developers+"?tenant="+site.Fixture.WorkspaceID.String() {
+			t.Errorf("the reauthentication page returns to %s", to)
+		}
+	}
+	for path, form := range map[string]url.Values{
+		tokens:              tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead),
+		tokens + "/replace": tokenReplacement(browser).Form(tokens + "/replace"),
+		apps:                appForm(browser.Get(newApp), nil),
+		apps + "/secret":    replacement(browser).Form(apps + "/secret"),
+	} {
+		form.Set("password", "")
+		form.Set("expire_old", "yes")
+		refused := browser.Post(path, form).As(path).Wants(http.StatusBadRequest, "Confirm your identity first")
+		if path == apps+"/secret" {
+			refused.Keeps(path, "expire_old", "yes").Contains(`id="password-` + app.ID.String() + `"`)
+		}
+	}
+	site.Rows(1, "personal_access_tokens", "")
+	site.Rows(1, "oauth_clients", "")
+	site.CountIs(1, `select count(*) from account.client_secrets where client_id = $1`, app.ID)
+	events(site, 0, ada, audit.SignInFailed) // no wrong password is counted
+}
+
+func signedIn(b *browsertest.Browser) bool { return b.Get("/settings/user").Status == http.StatusOK }
+
+func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
+	site := shared(t)
+	ada, eve := site.Member(perm.ProgrammesRead), site.Member(perm.ProgrammesRead)
+	here, there, third, hers := site.SignedIn(ada), site.Browser(), site.SignedIn(ada), site.SignedIn(eve)
+	there.Headers.Set("User-Agent", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 "+
+		"Version/18.0 Mobile/15E148 Safari/604.1")
+	there.Headers.Set("X-Forwarded-For", "192.0.2.9")
+	there.SignIn(ada)
+	page := here.Get("/settings/security")
+	page.Says("This browser", "Safari on an iPhone", "192.0.2.9", "Signed in with Safari on an iPhone")
+	form := page.Pressed("/settings/security/sign-out")
+	var theirs string
+	site.Fixture.Read(`select id::text from account.sign_ins where user_id = '`+eve.ID.String()+`'`, &theirs)
+	here.Post("/settings/security/sign-out", url.Values{"key": form["key"], "id": {theirs}})
+	if !signedIn(hers) {
+		t.Fatal("another user was signed out")
+	}
+	here.Post("/settings/security/sign-out", form).Follow()
+	site.SignedIn(ada).Post("/logout", nil)
+	text := here.Get("/settings/security").Says("Signed out another browser").Text()
+	if other, all := strings.Count(text, "Signed out another"), strings.Count(text, "Signed out"); all != other+1 {
+		t.Errorf("a user's own sign-out is not told from the sign-out of another browser: %s", text)
+	}
+	if signedIn(there) == signedIn(third) {
+		t.Error("want exactly one browser signed out")
+	}
+	here.Post("/settings/security/sign-out-others", form).Follow().Says("1 other browser was signed out")
+	here.Get("/settings/security").Lacks("1 other browser was signed out") // shown once
+	if signedIn(there) || signedIn(third) || !signedIn(here) || !signedIn(hers) {
+		t.Error("want every other browser of this user signed out, and no other browser")
+	}
+}
+
+func TestSecurity_ShowsWrongPasswords(t *testing.T) {
+	site := shared(t)
+	ada := site.Member(perm.ProgrammesRead)
+	thief := site.Browser()
+	thief.Headers.Set("X-Forwarded-For", "192.0.2.66")
+	thief.Post("/login", url.Values{"email": {ada.Email}, "password": {"wrong"}})
+	site.SignedIn(ada).Get("/settings/security").Says("Sign-in failed: wrong password", "192.0.2.66")
 }

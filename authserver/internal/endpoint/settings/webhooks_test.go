@@ -47,11 +47,18 @@ func webhookForm(page *browsertest.Page, address string, types ...string) url.Va
 
 var webhookSecret = regexp.MustCompile(`whsec_[A-Za-z0-9+/]{43}=`)
 
+// postHook sends the filled-in form for a new endpoint.
+func postHook(browser *browsertest.Browser, address string, types ...string) *browsertest.Page {
+	return browser.Post(webhooks, webhookForm(browser.Get(newHook), address, types...))
+}
+
+// hookURL is the address of an endpoint. Nothing is sent to it.
+const hookURL = "https://hooks.example.invalid/"
+
 // addHook adds an endpoint and returns its page, and the path of its log.
 func addHook(t *testing.T, site *browsertest.Server, browser *browsertest.Browser) (*browsertest.Page, string) {
 	t.Helper()
-	form := webhookForm(browser.Get(newHook), "https://hooks.example.invalid/", "programme.created")
-	page := browser.Post(webhooks, form).Wants(http.StatusOK)
+	page := postHook(browser, hookURL, "programme.created").Wants(http.StatusOK)
 	return page, hookLog(site, hookID(t, page))
 }
 
@@ -100,25 +107,22 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 
 func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 	site := hookSite(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	browser, created := site.SignedIn(developer(site, perm.ProgrammesRead)), []string{"programme.created"}
 	for name, c := range map[string]struct {
 		address string
 		types   []string
 		words   string
 	}{
-		"no https":        {"http://hooks.example.invalid/", []string{"programme.created"}, "begins with https://"},
-		"this machine":    {"https://127.1:8443/", []string{"programme.created"}, "usual spelling"},
-		"a private host":  {"https://10.0.0.1/", []string{"programme.created"}, "The host must be public"},
-		"no kind":         {"https://hooks.example.invalid/", nil, "Choose at least one kind"},
-		"an unknown kind": {"https://hooks.example.invalid/", []string{"x.y"}, "events that you may read"},
-		"an event that the user may not read": {
-			"https://hooks.example.invalid/", []string{"programme.created", "submission.created"},
-			"events that you may read",
-		},
+		"no https":        {"http://hooks.example.invalid/", created, "begins with https://"},
+		"this machine":    {"https://127.1:8443/", created, "usual spelling"},
+		"a private host":  {"https://10.0.0.1/", created, "The host must be public"},
+		"no kind":         {hookURL, nil, "Choose at least one kind"},
+		"an unknown kind": {hookURL, []string{"x.y"}, "events that you may read"},
+		"not readable":    {hookURL, []string{created[0], "submission.created"}, "events that you may read"},
 	} {
-		page := browser.Post(webhooks, webhookForm(browser.Get(newHook), c.address, c.types...)).As(name)
+		page := postHook(browser, c.address, c.types...).As(name)
 		page.Wants(http.StatusBadRequest, "The endpoint was not added.", c.words)
-		offered := slices.DeleteFunc(slices.Clone(c.types), func(one string) bool { return one != "programme.created" })
+		offered := slices.DeleteFunc(slices.Clone(c.types), func(one string) bool { return one != created[0] })
 		page.Keeps(webhooks, "url", c.address, "types", strings.Join(offered, " "))
 	}
 	browser.Get(newHook).Lacks("submission.created")
@@ -128,10 +132,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 func TestWebhooks_LimitPerWorkspaceAndMissingKey(t *testing.T) {
 	site := own(t)
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	add := func() *browsertest.Page {
-		page := browser.Get(newHook)
-		return browser.Post(webhooks, webhookForm(page, "https://hooks.example.invalid/", "programme.created"))
-	}
+	add := func() *browsertest.Page { return postHook(browser, hookURL, "programme.created") }
 	add().Wants(http.StatusServiceUnavailable, "not available yet")
 	publishedKey(t, site)
 	for range 20 {
@@ -159,12 +160,10 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 			($3, $2, 'event', 'submission.created', 8, now(), 200, null)`, uuid.New(), id, uuid.New())
 	browser.Get(log).Says("Waiting", "status 500", "Event 7", "Accepted", "Test event", "Show results")
 	resend := func(eventType string) *browsertest.Page {
-		form := browser.Get(log).Form(webhooks + "/resend")
 		var delivery string
 		site.Fixture.Read("select id::text from account.webhook_deliveries where tried_at is not null and type = '"+
 			eventType+"' and webhook_id = '"+id+"'", &delivery)
-		form.Set("delivery", delivery)
-		return browser.Post(webhooks+"/resend", form)
+		return browser.Get(log).Send(webhooks+"/resend", browsertest.Fields{"delivery": delivery})
 	}
 	resend("programme.created").LeadsTo(log).Follow().Says("The event is on its way")
 	resend("submission.created").Wants(http.StatusForbidden)
@@ -201,13 +200,11 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 	browser.Get(hookLog(site, elsewhere.String())).Wants(http.StatusNotFound).Lacks("hooks.example")
 	for _, what := range []string{"delete", "disable", "enable", "test", "resend"} {
 		form := browser.Get(own).Form(webhooks + "/delete")
-		form.Set("id", elsewhere.String())
-		form.Set("delivery", uuid.NewString())
+		form = with(form, "id", elsewhere.String(), "delivery", uuid.NewString())
 		browser.Post(webhooks+"/"+what, form).Follow().Says("The endpoint no longer exists.")
 	}
 	form := browser.Get(own).Form(webhooks + "/enable")
 	browser.Post(webhooks+"/enable", form).Follow().Says("The endpoint was not enabled.")
-	form.Set("id", here.String())
 	browser.Post(webhooks+"/secret", form).Follow().Says("The secret was not replaced.")
 	site.CountIs(2, `select count(*) from account.webhooks
 		where not enabled and former_secret is null and user_id = $1`, owner.ID)
@@ -247,13 +244,70 @@ func TestWebhooks_SecretNeedsReauthentication(t *testing.T) {
 	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
 	_, log := addHook(t, site, browser)
 	site.Wait(11 * time.Minute)
-	form := webhookForm(browser.Get(newHook), "https://other.example.invalid/", "programme.created")
-	browser.Post(webhooks, form).As("added without a password").
+	postHook(browser, "https://other.example.invalid/", "programme.created").As("added without a password").
 		Wants(http.StatusBadRequest, "Enter your password to continue.").
 		Keeps(webhooks, "url", "https://other.example.invalid/")
-	page := browser.Post(webhooks+"/secret", browser.Get(log).Form(webhooks+"/secret"))
+	page := browser.Get(log).Send(webhooks+"/secret", nil)
 	page.Wants(http.StatusBadRequest, "The secret was not replaced.")
 	site.Rows(1, "webhooks", "former_secret is null")
 	page.Send(webhooks+"/secret", browsertest.Fields{"password": browsertest.Password}).
 		Wants(http.StatusOK).Contains("whsec_")
+}
+
+// A user asks for personal data when the endpoint is added, or later. Another user who enables the endpoint does not
+// get it.
+func TestWebhooks_PersonalData(t *testing.T) {
+	site := hookSite(t)
+	ada, bob := developer(site, perm.EngageReadSubmissions), developer(site, perm.EngageReadSubmissions)
+	browser := site.SignedIn(ada)
+	personal := func(want int, user browsertest.Person) {
+		t.Helper()
+		site.Rows(want, "webhooks", "user_id = $1 and personal_data_for = $1", user.ID)
+	}
+	form := webhookForm(browser.Get(newHook), hookURL, "submission.created")
+	page := browser.Post(webhooks, with(form, "personal", "yes"))
+	page.Wants(http.StatusOK, "With personal data")
+	personal(1, ada)
+	log := hookLog(site, hookID(t, page))
+	change := func(as *browsertest.Browser) *browsertest.Page {
+		return as.Get(log).Send(webhooks+"/personal-data", nil).Follow()
+	}
+	change(browser).Says("now sent without personal data").Lacks("With personal data")
+	personal(0, ada)
+	change(browser).Says("now sent with personal data", "With personal data")
+	personal(1, ada)
+	bobs := site.SignedIn(bob)
+	bobs.Get(log).Send(webhooks+"/disable", nil)
+	bobs.Get(log).Send(webhooks+"/enable", nil)
+	personal(0, bob)
+	change(bobs).Says("now sent with personal data")
+	personal(1, bob)
+	site.Rows(1, "audit_events", `action = $1
+		and detail -> 'personal_data' = 'true'`, audit.WebhookAdded)
+	site.Rows(3, "audit_events", "action = $1", audit.WebhookChanged)
+}
+
+// Personal data needs the permission to read the events of the endpoint, and reauthentication.
+func TestWebhooks_PersonalDataNeedsPermission(t *testing.T) {
+	site := own(t)
+	publishedKey(t, site)
+	ada, bob := developer(site, perm.EngageReadSubmissions), developer(site)
+	id := uuid.New()
+	site.Fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key,
+		position, created_at) values ($1, $2, $3, 'https://hooks.example.invalid/', '{submission.created}', '', '', 0,
+		now())`, id, site.Fixture.WorkspaceID, ada.ID)
+	log := hookLog(site, id.String())
+	const included = "personal_data_for is not null"
+	const personal = webhooks + "/personal-data"
+	site.SignedIn(bob).Get(log).Send(personal, nil).Follow().Says("events that you may not read")
+	site.Rows(0, "webhooks", included)
+	browser := site.SignedIn(ada)
+	site.Wait(11 * time.Minute)
+	page := browser.Get(log).Send(personal, nil)
+	page.As("without a password").Wants(http.StatusBadRequest, "Nothing was changed.")
+	site.Rows(0, "webhooks", included)
+	form := with(page.Form(personal), "password", browsertest.Password)
+	browser.Post(personal, form)
+	site.Rows(1, "webhooks", included)
+	browser.Post(personal, with(form, "id", uuid.NewString())).Follow().Says("no longer exists")
 }

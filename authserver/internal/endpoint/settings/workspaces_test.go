@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
@@ -25,8 +26,7 @@ func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
 	ada, first := inTwo(site)
 	own := site.Fixture.WorkspaceID.String()
 	browser := site.SignedIn(ada)
-	bad := browser.Post(connectors+"/policy",
-		policyForm(browser.Get(connectors), "31", anyPlatform, perm.ProgrammesRead))
+	bad := savePolicy(browser, "31", anyPlatform, perm.ProgrammesRead)
 	for section, page := range map[string]*browsertest.Page{
 		developers: browser.Post(tokens+"/revoke",
 			url.Values{"key": browser.Get(newToken).Form(tokens)["key"], "tenant": {first}}).Follow(),
@@ -145,29 +145,156 @@ func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
 	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
 	workspace := site.Fixture.WorkspaceID.String()
-	for _, path := range posts {
-		if !strings.HasPrefix(path, developers) && !strings.HasPrefix(path, connectors) {
-			continue
-		}
+	stranger := site.Browser()
+	for _, path := range ofDevelopers() {
 		section := strings.TrimSuffix(pageOf(path), "/new")
 		page := section + "?tenant=" + workspace
 		browser.Post(path, url.Values{"key": {"x"}, "tenant": {workspace}}).As(path).
 			Wants(http.StatusForbidden).Contains(`href="` + page + `"`)
-		site.Browser().Post(path, url.Values{"tenant": {workspace}}).As(path).
-			LeadsTo("/login?return=" + url.QueryEscape(page) + "&unsent=1")
-		site.Browser().Post(path, url.Values{"tenant": {"//elsewhere.example"}}).As(path).
-			LeadsTo("/login?return=" + url.QueryEscape(section) + "&unsent=1")
+		for tenant, to := range map[string]string{workspace: page, "//elsewhere.example": section} {
+			stranger.Post(path, url.Values{"tenant": {tenant}}).As(path, tenant).
+				LeadsTo("/login?return=" + url.QueryEscape(to) + "&unsent=1")
+		}
 	}
 }
 
-func TestConnectorPolicy_MessagesNameWorkspace(t *testing.T) {
+func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 	site := shared(t)
-	ada, _ := inTwo(site)
-	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
+	ada := developer(site, perm.ProgrammesRead)
+	const path, navigation = "/settings/nothing", `<nav class="sections"`
+	site.Browser().Get(path).As("stranger").Wants(http.StatusNotFound).Omits(navigation, ada.Email)
+	site.SignedIn(ada).Get(path).As("user").Wants(http.StatusNotFound).Contains(navigation, ada.Email)
+}
+
+// Pages about an error have the choice of the workspace: the one of the request is chosen, and its links keep it.
+func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
+	site := own(t)
+	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
-	page := browser.Get(connectors + "?tenant=" + site.Fixture.WorkspaceID.String())
-	warning := browser.Post(connectors+"/policy", policyForm(page, "7", anyPlatform, perm.ProgrammesRead))
-	warning.Says("existing connections in Riverside Food Bank")
-	browser.Post(connectors+"/policy", warning.Form(connectors+"/policy")).Follow().
-		Says("The policy of Riverside Food Bank was saved.")
+	browser.Get("/settings/nothing").Send(switching, browsertest.Fields{"tenant": first}).LeadsTo("/settings/user")
+	own := site.Fixture.WorkspaceID.String()
+	site.Fixture.Exec(`alter table account.oauth_clients rename to hidden`)
+	browser.Get(applications+"?tenant="+own).Wants(http.StatusServiceUnavailable).Keeps(switching, "tenant", own).
+		Contains(`<a href="/settings/connectors?tenant=` + own + `"`)
+}
+
+func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
+	site := shared(t)
+	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	for path, status := range map[string]int{
+		"/settings/user":                http.StatusOK,
+		"/settings/developers":          http.StatusOK,
+		"/settings/nothing":             http.StatusNotFound,
+		"/settings/connectors?tenant=x": http.StatusForbidden,
+	} {
+		page := browser.Get(path).As(path).Wants(status)
+		if id := page.Header.Get("X-Request-Id"); status == http.StatusOK {
+			page.Omits(id)
+		} else {
+			page.Contains(id)
+		}
+	}
+}
+
+// While PostgreSQL does not respond, the error page keeps the navigation and can submit the same form again.
+func TestUnavailable_KeepsFormInsideSettings(t *testing.T) {
+	site := own(t)
+	ada := site.Member(perm.ProgrammesRead)
+	browser := site.SignedIn(ada)
+	browser.Headers.Set("Sec-Fetch-Site", "same-origin")
+	form := with(browser.Get("/settings/user").Form(namePath), "name", "Ada Typed")
+	const navigation = `<nav class="sections"`
+	restore := site.CutPostgres()
+	page := browser.Post(namePath, form)
+	stranger := site.Browser().Get("/settings/user")
+	restore()
+	page.Wants(http.StatusServiceUnavailable, "Try again").Contains(navigation).Keeps(namePath, "name", "Ada Typed")
+	page.Omits(ada.Email) // who was not read
+	stranger.Omits(navigation)
+	page.Send(namePath, nil).Follow().Says("Ada Typed")
+}
+
+// A page that answers a form has the path of the form, which has no GET. Its search must lead elsewhere.
+func TestSearchForms_WorkOnPagesThatAnswerForms(t *testing.T) {
+	site := shared(t)
+	ada := developer(site, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	site.Redeemed(app, ada.ID)
+	for range 6 {
+		site.Member(perm.ProgrammesRead)
+	}
+	browser := site.SignedIn(ada)
+	in := "?tenant=" + site.Fixture.WorkspaceID.String()
+	for name, page := range map[string]*browsertest.Page{
+		"connections": savePolicy(browser, "", anyPlatform),
+		"members":     invite(browser, "kim@example.org", reading),
+	} {
+		searches := page.All("form[role=search]", "action")
+		if len(searches) != 1 || searches[0] == "" {
+			t.Fatalf("%s: the searches are %q: %d %s", name, searches, page.Status, page.Text())
+		}
+		browser.Get(searches[0] + in + "&q=ada").As(name).Wants(http.StatusOK)
+	}
+}
+
+const namePath = "/settings/user/name"
+
+func TestUser_ChangesName(t *testing.T) {
+	site := shared(t)
+	ada := site.Stranger()
+	browser := site.SignedIn(ada)
+	form := browser.Get("/settings/user").Form(namePath)
+	form.Set("name", "  Ada King ")
+	browser.Post(namePath, form).Follow().Says("Your name was saved.", "Ada King")
+	browser.Post(namePath, form) // changes nothing
+	site.CountIs(1, "select count(*) from account.audit_events where "+`action = $2 and user_id = $1
+		and detail::text not like '%King%'`, ada.ID, audit.UserRenamed)
+	for _, name := range []string{"", " ", "a\u202eb", strings.Repeat("x", 101), "a\nb"} {
+		form.Set("name", name)
+		page := browser.Post(namePath, form)
+		page.As(name).Wants(http.StatusBadRequest, "The name was not saved.")
+		if kept := page.Form(namePath).Get("name"); kept != name && name != "a\nb" {
+			t.Errorf("%q: the form keeps %q", name, kept)
+		}
+	}
+	browser.Post(namePath, url.Values{"name": {"Eve"}}).Wants(http.StatusForbidden)
+	site.CountIs(1, `select count(*) from account.users where id = $1 and name = 'Ada King'`, ada.ID)
+}
+
+const deletePath = "/settings/user/delete"
+
+func TestDeletion_EndsAccountAndSignsOut(t *testing.T) {
+	site := shared(t)
+	ada := memberManager(site)
+	memberManager(site)
+	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
+	browser, other := site.SignedIn(ada), site.SignedIn(ada)
+	page := browser.Get(deletePath)
+	page.Wants(http.StatusOK, "You leave the workspace Riverside Food Bank.", "1 personal access token",
+		"Entries in audit logs", ada.Email)
+	form := page.Form(deletePath)
+	browser.Post(deletePath, with(form, "confirm", "-")).Wants(http.StatusBadRequest, "Tick this box")
+	browser.Post(deletePath, with(form, "confirm", "yes", "key", "-")).Wants(http.StatusForbidden)
+	site.CountIs(1, `select count(*) from account.users where id = $1 and deleted_at is null`, ada.ID)
+	done := page.Send(deletePath, browsertest.Fields{"confirm": "yes"})
+	done.Follow().Wants(http.StatusOK, "Your account was deleted.")
+	done.LeadsTo("/login?account-deleted=1")
+	for _, b := range []*browsertest.Browser{browser, other} {
+		b.Get("/settings/user").Wants(http.StatusSeeOther)
+	}
+	for _, email := range []string{ada.Email, "x" + ada.Email} { // as an unknown user
+		site.Browser().Get("/login").Send("/login",
+			browsertest.Fields{"email": email, "password": browsertest.Password}).Wants(http.StatusBadRequest)
+	}
+	events(site, 1, ada, audit.UserDeleted)
+}
+
+func TestDeletion_NeedsAnotherManager(t *testing.T) {
+	site := shared(t)
+	ada := memberManager(site)
+	browser := site.SignedIn(ada)
+	browser.Get(deletePath).Wants(http.StatusOK, "You cannot delete it yet", "Riverside Food Bank", "Manage members")
+	form := with(browser.Get("/settings/user").Form(namePath), "confirm", "yes")
+	browser.Post(deletePath, form).Wants(http.StatusConflict, "Nothing was deleted.", "You cannot delete it yet")
+	site.CountIs(1, `select count(*) from account.users where id = $1 and deleted_at is null`, ada.ID)
 }
