@@ -9,12 +9,16 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // many opens and activates n grants of n clients.
@@ -32,22 +36,23 @@ func (l *storeTest) many(n int) []grant.Grant {
 	return all
 }
 
+// lock executes a statement that takes locks, which the transaction has until the test ends it, or ends.
+func (l *storeTest) lock(sql string, args ...any) pgx.Tx {
+	l.Helper()
+	tx, err := l.fixture.Owner.Begin(l.Context())
+	must(l, err)
+	l.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(l.Context())) })
+	must(l, errOf(tx.Exec(l.Context(), sql, args...)))
+	return tx
+}
+
 // hold locks the row of a grant until release is called.
 func (l *storeTest) hold(id uuid.UUID) (release func()) {
 	l.Helper()
-	holder, err := l.fixture.Owner.Begin(l.Context())
-	if err == nil {
-		_, err = holder.Exec(l.Context(), `select id from account.grants where tenant_id = $2 and id = $1 for update`,
-			id, l.fixture.WorkspaceID)
-	}
-	if err != nil {
-		l.Fatal(err)
-	}
+	tx := l.lock(`select from account.grants where tenant_id = $2 and id = $1 for update`, id, l.fixture.WorkspaceID)
 	return func() {
 		l.Helper()
-		if err := holder.Rollback(l.Context()); err != nil {
-			l.Fatal(err)
-		}
+		must(l, tx.Rollback(l.Context()))
 	}
 }
 
@@ -61,7 +66,6 @@ func concurrently(n int, work func(int)) {
 
 // Concurrent queries return each caller its own grant and client.
 func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(24)
 	concurrently(len(grants)*4, func(i int) {
@@ -81,7 +85,6 @@ func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 }
 
 func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(12)
 	tokens := make([][]byte, len(grants))
@@ -133,7 +136,6 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 }
 
 func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	grants := l.many(24)
 	const last = 40
@@ -162,7 +164,6 @@ func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 // Two processes, or a retry that overtakes, may write two steps of one grant at once: the later generation
 // wins.
 func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	one := l.many(1)[0]
 	for generation := uint32(2); generation < 200; generation += 4 {
@@ -181,17 +182,21 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 	}
 }
 
-func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
-	t.Parallel()
+// wantUndone checks that a step failed and was certainly not written, so that the rotation can be undone (G8).
+func wantUndone(t testing.TB, what string, err error) {
+	t.Helper()
+	wantErr(t, what, store.ErrUnavailable, err)
+	wantErr(t, what, grant.ErrNotCommitted, err)
+}
+
+func TestG8_LockTimeoutIsNotCommittedAndDelaysNoOtherGrant(t *testing.T) {
 	l := newStoreTest(t)
 	grants := l.many(12)
 	held := grants[0]
 	hasty, release := l.hasty(), l.hold(held.ID)
 	concurrently(len(grants), func(i int) {
 		if i == 0 {
-			if _, err := hasty.advance(t.Context(), held.ID, 2, hash(2)); !errors.Is(err, grant.ErrNotCommitted) {
-				t.Errorf("locked grant: %v", err)
-			}
+			wantUndone(t, "locked grant", errOf(hasty.advance(t.Context(), held.ID, 2, hash(2))))
 			return
 		}
 		for generation := uint32(2); generation < 40; generation++ {
@@ -205,28 +210,66 @@ func TestAdvance_LockedGrantDoesNotDelayOthers(t *testing.T) {
 // A statement that was never sent is certainly not committed, so the rotation can be undone (G8). This holds
 // if no connection became free, and if the remaining time would end during the statement.
 func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	one := l.many(1)[0]
 	hasty := l.hasty()
 	release, err := hasty.TakeAll(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	concurrently(4, func(int) {
-		if _, err := hasty.advance(t.Context(), one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
-			!errors.Is(err, grant.ErrNotCommitted) {
-			t.Errorf("without a connection: %v", err)
-		}
+		wantUndone(t, "without a connection", errOf(hasty.advance(t.Context(), one.ID, 2, hash(2))))
 	})
 	release()
 	release = l.hold(one.ID)
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // less than Postgres waits for a lock
 	defer cancel()
-	if _, err := l.advance(soon, one.ID, 2, hash(2)); !errors.Is(err, store.ErrUnavailable) ||
-		!errors.Is(err, grant.ErrNotCommitted) {
-		t.Errorf("with little time left: %v", err)
-	}
+	wantUndone(t, "with little time left", errOf(l.advance(soon, one.ID, 2, hash(2))))
 	release()
 	l.wantResult(grant.Updated)(l.advance(t.Context(), one.ID, 2, hash(2)))
+}
+
+// A distributed Postgres refuses a statement that locks grants of several workspaces. Each step then has its own
+// statement.
+func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
+	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
+	l := ownStoreTest(t)
+	grants := l.many(24)
+	l.fixture.Exec(`create table account.refusals (at timestamptz); grant insert on account.refusals to public`)
+	l.fixture.Exec(`create function account.refuse_many() returns trigger language plpgsql as $$
+		begin
+			if (select count(*) from changed) > 1 then
+				raise exception 'could not run distributed query' using errcode = '0A000';
+			end if;
+			insert into account.refusals values (now());
+			return null;
+		end $$`)
+	l.fixture.Exec(`create trigger refuse_many after update on account.grants referencing new table as changed
+		for each statement execute function account.refuse_many()`)
+	const last = 10
+	concurrently(len(grants), func(i int) {
+		for generation := uint32(2); generation <= last; generation++ {
+			l.wantResult(grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(byte(100+i))))
+		}
+	})
+	for _, g := range grants {
+		if stored, err := l.Grant(t.Context(), g.Key()); err != nil || stored.Generation != last {
+			t.Errorf("%+v %v", stored, err)
+		}
+	}
+}
+
+// Violations are also recognised in a distributed Postgres, where the names of shards end with numbers.
+func TestViolations_AreRecognisedInShards(t *testing.T) {
+	testkit.SkipIfDistributed(t, "Citus refuses the view of this test, and other tests violate constraints of shards")
+	l := ownStoreTest(t)
+	user := l.fixture.Member(perm.ProgrammesRead)
+	l.fixture.Exec(`alter table account.memberships rename to memberships_102008`)
+	l.fixture.Exec(`create view account.memberships as select * from account.memberships_102008`)
+	l.fixture.Exec(`grant all on account.memberships to almoner_authserver`)
+	l.fixture.Exec(`alter table account.memberships_102008
+		rename constraint memberships_pkey to memberships_pkey_102008`)
+	event := byOperator(audit.MemberAdded, user)
+	err := l.AddMember(t.Context(), l.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), event)
+	if !errors.Is(err, membership.ErrMember) {
+		t.Errorf("%v, want %v", err, membership.ErrMember)
+	}
 }

@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,25 +42,11 @@ func deletion(user uuid.UUID) audit.Event {
 // rows returns the tables of the schema whose column of this name and type has the value, with the columns' names.
 func (m *memberTest) rows(dataType, value string) (found []string) {
 	m.Helper()
-	rows, err := m.fixture.Owner.Query(m.Context(), `select table_name, column_name from information_schema.columns
-		where table_schema in ('account') and data_type = $1 and table_name not like 'goose%'`, dataType)
-	if err != nil {
-		m.Fatal(err)
-	}
-	var columns [][2]string
-	for rows.Next() {
-		var c [2]string
-		if err := rows.Scan(&c[0], &c[1]); err != nil {
-			m.Fatal(err)
-		}
-		columns = append(columns, c)
-	}
-	if err := rows.Err(); err != nil {
-		m.Fatal(err)
-	}
-	for _, c := range columns {
-		if m.count(`select count(*) from account.`+c[0]+` where `+c[1]+`::text ilike '%' || $1 || '%'`, value) > 0 {
-			found = append(found, c[0]+"."+c[1])
+	for _, name := range m.texts(`select table_name || '.' || column_name from information_schema.columns
+		where table_schema = 'account' and data_type = $1 and table_name not like 'goose%'`, dataType) {
+		table, column, _ := strings.Cut(name, ".")
+		if m.count(`select count(*) from account.`+table+` where `+column+`::text ilike '%' || $1 || '%'`, value) > 0 {
+			found = append(found, name)
 		}
 	}
 	slices.Sort(found)
@@ -67,7 +55,6 @@ func (m *memberTest) rows(dataType, value string) (found []string) {
 
 // TestP1_DeletedUserHasNoNameAndNoAccess fills every table that refers to a user.
 func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
-	t.Parallel()
 	m := ownMemberTest(t)
 	other := m.person(manages...)
 	leaver := m.person(manages...)
@@ -96,15 +83,11 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
 	m.fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
 		values ($1, $2, '{}', '', true)`, user, m.workspaceID)
-	if _, err := m.Invite(t.Context(), leaver, "sam@example.org", []string{"programmes:read:programmes"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.invites(leaver, "sam@example.org"))
 	elsewhere := *m
 	elsewhere.workspaceID = m.fixture.Workspace("Third")
 	inviter := elsewhere.person(manages...)
-	if _, err := m.Invite(t.Context(), inviter, email, []string{"programmes:read:programmes"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.invites(inviter, email))
 	summary, err := m.DeletionSummary(t.Context(), user)
 	if err != nil || len(summary.Workspaces) != 2 || summary.Connections != 1 || summary.Tokens != 2 ||
 		summary.SignIns != 1 || summary.SignInMethods != 3 || summary.Invitations != 1 || summary.Applications != 1 ||
@@ -143,10 +126,8 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 		audit.UserDeleted: 1, audit.MemberLeft: 2, audit.GrantRevoked: 2, audit.TokenRevoked: 2,
 		audit.InvitationDeclined: 1,
 	} {
-		if n := m.count(`select count(*) from account.audit_events where user_id = $1 and action = $2`, user,
-			action); n != want {
-			t.Errorf("%s: %d events", action, n)
-		}
+		m.wantCount(want, "events", `select count(*) from account.audit_events where user_id = $1 and action = $2`,
+			user, action)
 	}
 	entries, err := m.EventsOfWorkspace(t.Context(), second, audit.Search{}, audit.Cursor{}, 1)
 	if err != nil || len(entries) != 1 || entries[0].ActorName != "Deleted user" || *entries[0].UserID != user {
@@ -163,21 +144,11 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 	m.Helper()
 	ctx := m.Context()
 	event := byOperator(audit.UserEnabled, user)
-	calls := map[string]func() error{
-		"enable": func() error { _, err := m.SetDisabled(ctx, user, false, event); return err },
-		"set a password": func() error {
-			_, err := m.SetPassword(ctx, user, "x", false, event)
-			return err
-		},
-		"make a link":  func() error { return m.AddReset(ctx, user, hash(7), time.Now().Add(time.Hour), event) },
-		"add a member": func() error { return m.AddMember(ctx, m.workspaceID, user, nil, event) },
-		"delete again": func() error { _, err := m.DeleteUser(ctx, user, event); return err },
-	}
-	for name, call := range calls {
-		if err := call(); !errors.Is(err, admin.ErrNoUser) {
-			m.Errorf("%s: %v", name, err)
-		}
-	}
+	wantErr(m, "enable", admin.ErrNoUser, errOf(m.SetDisabled(ctx, user, false, event)))
+	wantErr(m, "set a password", admin.ErrNoUser, errOf(m.SetPassword(ctx, user, "x", false, event)))
+	wantErr(m, "make a link", admin.ErrNoUser, m.AddReset(ctx, user, hash(7), time.Now().Add(time.Hour), event))
+	wantErr(m, "add a member", admin.ErrNoUser, m.AddMember(ctx, m.workspaceID, user, nil, event))
+	wantErr(m, "delete again", admin.ErrNoUser, errOf(m.DeleteUser(ctx, user, event)))
 	if linked, _, err := m.LinkIdentity(ctx, user, email, "i", "s", true, event); linked || err != nil {
 		m.Errorf("an account was linked: %v", err)
 	}
@@ -187,15 +158,14 @@ func (m *memberTest) refusesDeleted(user uuid.UUID, email string) {
 		}
 	}
 	m.fixture.User(email) // the address can be used again
-	_, err := m.fixture.Owner.Exec(ctx, `update account.users set disabled_at = null where id = $1`, user)
-	if err == nil {
+	const enable = `update account.users set disabled_at = null where id = $1`
+	if _, err := m.fixture.Owner.Exec(ctx, enable, user); err == nil {
 		m.Error("a program of an earlier release can enable the user")
 	}
 }
 
 // A write that was authorized before a deletion waits for the deletion and is then refused.
 func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
-	t.Parallel()
 	m := ownMemberTest(t)
 	const password = "a hash"
 	for name, write := range map[string]func(user uuid.UUID) error{
@@ -244,33 +214,15 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 // both. It returns the error of write.
 func (m *memberTest) whileDeleting(user uuid.UUID, write func() error) error {
 	m.Helper()
-	stop, err := m.fixture.Owner.Begin(m.Context())
-	if err != nil {
-		m.Fatal(err)
-	}
-	waiting := func() (n int) {
-		err := stop.QueryRow(m.Context(), `select count(distinct pid) from `+testkit.Locks+` where not granted`).
-			Scan(&n)
-		if err != nil {
-			m.Fatal(err)
-		}
-		return n
-	}
-	const last = `select from account.unwanted_mails where user_id = $1 for update`
-	if _, err := stop.Exec(m.Context(), last, user); err != nil {
-		m.Fatal(err)
-	}
+	stop := m.lock(`select from account.unwanted_mails where user_id = $1 for update`, user)
+	waiting := func() int { return m.count(`select count(distinct pid) from ` + testkit.Locks + ` where not granted`) }
 	deleted, written := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := m.DeleteUser(m.Context(), user, deletion(user)); deleted <- err }()
 	await.True(m, "the deletion waits", func() bool { return waiting() == 1 })
 	go func() { written <- write() }()
 	await.True(m, "the write ends or waits", func() bool { return waiting() == 2 || len(written) == 1 })
-	if err := stop.Commit(m.Context()); err != nil {
-		m.Fatal(err)
-	}
-	if err := <-deleted; err != nil {
-		m.Errorf("deletion: %v", err)
-	}
+	must(m, stop.Commit(m.Context()))
+	wantErr(m, "deletion", nil, <-deleted)
 	return <-written
 }
 
@@ -301,7 +253,6 @@ func (m *memberTest) access(user uuid.UUID) int {
 
 // TestP2_LastHolderCannotDeleteOwnAccount also deletes two managers at the same time, of whom one stays.
 func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	for range 5 {
 		m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
@@ -313,17 +264,12 @@ func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 		if m.managers() != 1 || (errs[0] == nil) == (errs[1] == nil) {
 			t.Fatalf("%d managers: %v", m.managers(), errs)
 		}
-		for _, err := range errs {
-			if err != nil && !errors.Is(err, membership.ErrLastHolder) {
-				t.Error(err)
-			}
-		}
+		wantErr(t, "both leave", membership.ErrLastHolder, errors.Join(errs...))
 		stays := a
 		if errs[0] == nil {
 			stays = b
 		}
-		event := byOperator(audit.UserDeleted, stays)
-		ended, err := m.DeleteUser(t.Context(), stays, event)
+		ended, err := m.DeleteUser(t.Context(), stays, byOperator(audit.UserDeleted, stays))
 		if err != nil || len(ended.Unmanaged()) != 1 || ended.Unmanaged()[0].ID != m.workspaceID {
 			t.Errorf("an operator: %+v %v", ended.Summary, err)
 		}
@@ -332,7 +278,6 @@ func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 
 // The invitations of others to an address do not end with an account that another person may have made for it.
 func TestProven_DeletedUnprovenAccountDeclinesNothing(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
 	for proven, left := range map[bool]int{true: 0, false: 1} {
@@ -340,15 +285,9 @@ func TestProven_DeletedUnprovenAccountDeclinesNothing(t *testing.T) {
 		m.fixture.Exec(`update account.users set email_proven_at = case when $2 then now() end
 			where id = $1`, user, proven)
 		email := m.read(`select email from account.users where id = $1`, user)
-		if _, err := m.Invite(t.Context(), inviter, email, []string{"programmes:read:programmes"}); err != nil {
-			t.Fatal(err)
-		}
-		event := byOperator(audit.UserDeleted, user)
-		if _, err := m.DeleteUser(t.Context(), user, event); err != nil {
-			t.Fatal(err)
-		}
-		if n := m.count(`select count(*) from account.invitations where email = $1`, email); n != left {
-			t.Errorf("proven %t: %d invitations are left, want %d", proven, n, left)
-		}
+		must(t, m.invites(inviter, email))
+		must(t, errOf(m.DeleteUser(t.Context(), user, byOperator(audit.UserDeleted, user))))
+		m.wantCount(left, fmt.Sprintf("invitations are left, proven %t", proven),
+			`select count(*) from account.invitations where email = $1`, email)
 	}
 }

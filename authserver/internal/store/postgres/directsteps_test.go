@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"math/bits"
 	"strings"
 	"sync"
@@ -39,9 +38,7 @@ func (l *storeTest) complete(snapshot grant.Snapshot, result grant.UpdateResult)
 // Every cause for which Blocked refuses a grant, alone and with others, refuses a direct step. Without a cause, the
 // step is taken.
 func TestDirectSteps_AreRefusedWhereSnapshotIsBlocked(t *testing.T) {
-	t.Parallel()
-	l := ownStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := ownStoreTest(t).pending()
 	causes := []string{
 		`update account.grants set ends_at = now() + interval '900 ms'`,
 		`update account.users set disabled_at = now()`,
@@ -77,13 +74,9 @@ func (l *storeTest) agrees(sql string) {
 			refresh_hash = null, code_binding = '\x` + strings.Repeat("01", 32) + `'`
 	l.fixture.Exec(`create table if not exists saved_memberships as table account.memberships`)
 	l.fixture.Exec(`create table if not exists saved_features as table account.tenant_features`)
-	if _, err := l.fixture.Owner.Exec(ctx, sql); err != nil {
-		l.Fatal(err)
-	}
+	l.fixture.Exec(sql)
 	snapshot, err := l.Snapshot(ctx, l.grant.ClientID, l.grant.Key())
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	allowed := snapshot.Blocked() == grant.NotBlocked
 	for generation := range uint32(2) {
 		if generation == 1 {
@@ -95,17 +88,13 @@ func (l *storeTest) agrees(sql string) {
 			l.Errorf("generation %d, Blocked %q: %v %v, after %s", generation+1, snapshot.Blocked(), result, err, sql)
 		}
 	}
-	if _, err := l.fixture.Owner.Exec(ctx, restore); err != nil {
-		l.Fatal(err)
-	}
+	l.fixture.Exec(restore)
 }
 
 // A client that was deleted, or that must authenticate now, and a request for another client or resource get nothing.
 func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	ctx, own := t.Context(), l.grant
-	l.wantState(grant.Pending)(l.approve(ctx, own))
+	l := newStoreTest(t).pending()
+	own := l.grant
 	step := func(generation uint32) grant.Step { return l.step(uuid.NewString(), generation, hash(30)) }
 	for generation := uint32(1); generation <= 2; generation++ {
 		for _, sql := range [][2]string{
@@ -138,9 +127,7 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 
 // Redis decides a direct step anew. If another try took the same step in Postgres, Redis has lost data.
 func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	for generation := uint32(1); generation <= 2; generation++ {
 		own := l.step(uuid.NewString(), generation, hash(40))
 		l.wantResult(grant.Updated)(l.directly(own))
@@ -153,7 +140,6 @@ func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
 
 // Concurrent direct steps share a statement, and each gets its own grant.
 func TestDirectSteps_AreBatched(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	grants := make([]grant.Grant, 3)
 	for i := range grants {
@@ -168,9 +154,7 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 	}
 	steps[1].GrantID = uuid.New()
 	taken, err := l.TakeDirectly(t.Context(), steps, l.grant.CodeBinding, l.grant.ClientID, l.grant.Resource)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, g := range taken {
 		if i == 1 {
 			if g != nil {
@@ -184,13 +168,9 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 
 // A grant that is revoked during the step is a race. One that was revoked before is refused.
 func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	step := l.fresh(1, hash(60))
-	if err := l.Revoke(t.Context(), l.grant.Key(), grant.CodeReused, "client:x", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.CodeReused, "client:x", nil))
 	l.wantResult(grant.Overtaken)(l.directly(step))
 	l.fixture.Exec(`update account.grants set revoked_at = revoked_at - interval '1 minute'
 		where tenant_id = $1`, l.fixture.WorkspaceID)
@@ -203,14 +183,10 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 
 // Postgres may lose an advance in a crash while Redis holds it. The winner of the next race succeeds nevertheless.
 func TestDirectSteps_RaceAfterLostAdvanceHasWinner(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	l.wantResult(grant.Updated)(l.directly(l.fresh(1, hash(80))))
 	winner := l.fresh(3, hash(82)) // generation 2 is lost
-	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil))
 	l.wantResult(grant.Overtaken)(l.directly(winner))
 	winner.Nonce, winner.Hash = uuid.NewString(), hash(83)
 	l.wantResult(grant.Refused)(l.directly(winner))  // a second success of the generation
@@ -220,24 +196,13 @@ func TestDirectSteps_RaceAfterLostAdvanceHasWinner(t *testing.T) {
 }
 
 func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
-	t.Parallel()
 	const steps = 2
 	l := ownStoreTest(t)
 	l.Store = l.open(await.Long)
 	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
 	racing := l.fresh(1, nil)
-	if err := l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil); err != nil {
-		t.Fatal(err)
-	}
-	locked, err := l.fixture.Owner.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = locked.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := locked.Exec(t.Context(), `select from account.grants where tenant_id = $1 for no key update`,
-		l.fixture.WorkspaceID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil))
+	locked := l.lock(`select from account.grants where tenant_id = $1 for no key update`, l.fixture.WorkspaceID)
 	var succeeded atomic.Int32
 	var group sync.WaitGroup
 	for i := range steps {
@@ -254,13 +219,9 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 		})
 	}
 	await.True(t, "every step waits for the lock", func() bool {
-		var waiting int
-		l.fixture.Read(`select count(*) from `+testkit.Locks+` where not granted`, &waiting)
-		return waiting == steps
+		return l.count(`select count(*) from `+testkit.Locks+` where not granted`) == steps
 	})
-	if err := locked.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, locked.Commit(t.Context()))
 	group.Wait()
 	if succeeded.Load() != 1 {
 		t.Errorf("%d steps succeeded", succeeded.Load())

@@ -43,9 +43,7 @@ func (l *storeTest) manyGrants(app client.Client) []grant.Grant {
 func (l *storeTest) standingOf(g grant.Grant) standing.Standing {
 	l.Helper()
 	one, err := l.Standing(l.Context(), granted(g, "key", uuid.Nil, ""))
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	return one
 }
 
@@ -54,15 +52,11 @@ func (l *storeTest) accepts(all []grant.Grant) (accepted []grant.Grant) {
 	l.Helper()
 	for _, g := range all {
 		snapshot, err := l.Snapshot(l.Context(), g.ClientID, g.Key())
-		if err != nil {
-			l.Fatal(err)
-		}
+		must(l, err)
 		step := grant.Step{GrantID: g.ID, WorkspaceID: g.WorkspaceID, Generation: 2, Hash: hash(2), Nonce: "n"}
 		terms := grant.CodeTerms{ClientID: g.ClientID, Resource: g.Resource}
 		_, result, err := l.AdvanceDirectly(l.Context(), step, terms, nil)
-		if err != nil {
-			l.Fatal(err)
-		}
+		must(l, err)
 		if l.standingOf(g).State == standing.Active || result != grant.Refused ||
 			(snapshot.Client != nil && snapshot.Grant.State != grant.Revoked) {
 			accepted = append(accepted, g)
@@ -108,9 +102,7 @@ func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
 	l.Helper()
 	for parts := 0; ; parts++ {
 		_, found, err := l.EndNext(l.Context())
-		if err != nil {
-			l.Fatal(err)
-		}
+		must(l, err)
 		if !found {
 			break
 		}
@@ -126,13 +118,9 @@ func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
 		"events": `select count(distinct e.data ->> 'id') from account.events e join account.grants g
 			on g.id::text = e.data ->> 'id' where e.type = 'connection.ended' and g.client_id = $1 and $2 <> ''`,
 	} {
-		if n := l.count(sql, all[0].ClientID, string(reason)); n != len(all) {
-			l.Errorf("%s: %d, want %d", what, n, len(all))
-		}
+		l.wantCount(len(all), what, sql, all[0].ClientID, string(reason))
 	}
-	if n := l.count(`select count(*) from account.endings`); n != 0 {
-		l.Errorf("%d endings are left", n)
-	}
+	l.wantCount(0, "endings are left", `select count(*) from account.endings`)
 }
 
 func (l *storeTest) event(action audit.Action) audit.Event {
@@ -148,7 +136,6 @@ func (l *storeTest) event(action audit.Action) audit.Event {
 }
 
 func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
-	t.Parallel()
 	l := ownStoreTest(t)
 	l.publish("key")
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
@@ -181,7 +168,6 @@ const endingOfNothing = `insert into account.endings (id, tenant_id, client_id, 
 
 // Requests for several grants share a statement, in a workspace with an ending too.
 func TestG7_EndingConcernsItsClientAlone(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	all := l.many(16)
 	over := all[0]
@@ -214,18 +200,15 @@ const toMetadataClient = `update account.oauth_clients set tenant_id = null,
 
 // The platform decides which grants a policy ends. A setting that changes it meanwhile must not give them back.
 func TestP3_ClientKeepsPlatformWhilePolicyIsApplied(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 	l.fixture.Exec(toMetadataClient, app.ID)
 	wants := func(want string) {
 		t.Helper()
-		if err := l.SetClientPlatform(t.Context(), app.ID, "chatgpt"); err != nil {
-			t.Fatal(err)
-		}
-		if l.count(`select count(*) from account.oauth_clients where id = $1 and connector_platform = $2`,
-			app.ID, want) != 1 {
-			t.Errorf("the platform is not %s", want)
+		must(t, l.SetClientPlatform(t.Context(), app.ID, "chatgpt"))
+		got := l.read(`select connector_platform from account.oauth_clients where id = $1`, app.ID)
+		if got != want {
+			t.Errorf("the platform is %s, want %s", got, want)
 		}
 	}
 	l.fixture.Exec(`insert into account.endings (id, tenant_id, platforms, permissions, days, reason, actor)
@@ -236,7 +219,6 @@ func TestP3_ClientKeepsPlatformWhilePolicyIsApplied(t *testing.T) {
 }
 
 func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
-	t.Parallel()
 	const workspaces = 60
 	l := ownStoreTest(t)
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
@@ -252,11 +234,8 @@ func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 	if err != nil || !ended.More || len(ended.Grants) == 0 || len(ended.Grants) > workspaces {
 		t.Fatal(len(ended.Grants), ended.More, err)
 	}
-	rows, err := l.fixture.Owner.Query(t.Context(),
-		`select tenant_id, id from account.grants where client_id = $1`, app.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const ofClient = `select tenant_id, id from account.grants where client_id = $1`
+	rows, _ := l.fixture.Owner.Query(t.Context(), ofClient, app.ID) // CollectRows returns the error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[grant.Key])
 	if err != nil || len(all) != 1+workspaces {
 		t.Fatal(len(all), err)
@@ -271,14 +250,11 @@ func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const revoked = `select count(*) from account.grants where client_id = $1 and state = 'revoked'`
-	if n := l.count(revoked, app.ID); n != len(all) {
-		t.Errorf("%d of %d grants were revoked", n, len(all))
-	}
+	l.wantCount(len(all), "grants were revoked",
+		`select count(*) from account.grants where client_id = $1 and state = 'revoked'`, app.ID)
 }
 
 func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
-	t.Parallel()
 	l := ownStoreTest(t)
 	l.publish("key")
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
@@ -296,9 +272,7 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 	}
 	l.fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = $1`, user)
 	held := perm.NewSet(perm.ProgrammesRead)
-	if err := l.AddMember(t.Context(), workspaceID, user, held, l.event(audit.MemberAdded)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.AddMember(t.Context(), workspaceID, user, held, l.event(audit.MemberAdded)))
 	l.wantLeftOver(all, grant.MembershipOver)
 	// The token in question is one that waits for its end.
 	l.fixture.Exec(`update account.personal_access_tokens set hash = sha256('former') where hash = $1`, token.PATHash)
@@ -325,7 +299,6 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 }
 
 func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
-	t.Parallel()
 	l := ownStoreTest(t)
 	l.publish("key")
 	l.fixture.Exec(`update account.memberships set permissions = $1`, perm.NewSet(both...).Strings())
@@ -358,13 +331,7 @@ func TestP2_PolicyNarrowsMoreGrantsThanATransactionChanges(t *testing.T) {
 	wantNarrow()
 	l.endAll(ended, grant.ByPolicy)
 	wantNarrow()
-	for what, sql := range map[string]string{
-		"narrowed": `select count(*) from account.grants
-			where narrowed_at is not null and cardinality(permissions) = 1`,
-		"audit": `select count(*) from account.audit_events where action = '` + string(audit.GrantNarrowed) + `'`,
-	} {
-		if n := l.count(sql); n != tooMany {
-			t.Errorf("%s: %d, want %d", what, n, tooMany)
-		}
-	}
+	l.wantCount(tooMany, "grants are narrowed", `select count(*) from account.grants
+		where narrowed_at is not null and cardinality(permissions) = 1`)
+	l.events(audit.GrantNarrowed, tooMany)
 }

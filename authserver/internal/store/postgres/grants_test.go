@@ -13,7 +13,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -31,16 +30,25 @@ type storeTest struct {
 	grant   grant.Grant
 }
 
-// newStoreTest returns a workspace in the database that the tests of this package share.
+// newStoreTest runs the test in parallel with others, and returns a workspace in the database that they share.
 func newStoreTest(t *testing.T) *storeTest {
 	t.Helper()
+	t.Parallel()
 	return storeTestIn(t, fixture.Shared(t))
 }
 
 // ownStoreTest is newStoreTest with a database of its own, for tests that change the schema or look at all workspaces.
 func ownStoreTest(t *testing.T) *storeTest {
 	t.Helper()
+	t.Parallel()
 	return storeTestIn(t, fixture.New(t))
+}
+
+// pending approves l.grant, whose code is not used yet.
+func (l *storeTest) pending() *storeTest {
+	l.Helper()
+	l.wantState(grant.Pending)(l.approve(l.Context(), l.grant))
+	return l
 }
 
 func storeTestIn(t *testing.T, f *fixture.Fixture) *storeTest {
@@ -67,9 +75,7 @@ func (l *storeTest) open(wait time.Duration) *postgres.Store {
 	l.Helper()
 	url := credential.Secret(l.fixture.Database.Authserver)
 	store, err := postgres.Open(l.Context(), postgres.Only(url), wait)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	l.Cleanup(store.Close)
 	return store
 }
@@ -95,6 +101,33 @@ func (l *storeTest) awaitBlocked(tx pgx.Tx, sessions int) {
 func (l *storeTest) key(id uuid.UUID) grant.Key {
 	return grant.Key{WorkspaceID: l.fixture.WorkspaceID, ID: id}
 }
+
+// connect opens a session with a URL, which lasts until the test ends.
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	session, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	t.Cleanup(func() { _ = session.Close(context.WithoutCancel(t.Context())) })
+	return session
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantErr checks how what was tried ended: with the error want, or well if want is nil.
+func wantErr(t testing.TB, what string, want, got error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: got the error %v, want %v", what, got, want)
+	}
+}
+
+// errOf returns the error of a call whose result the test does not need.
+func errOf(_ any, err error) error { return err }
 
 func hash(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
@@ -175,13 +208,9 @@ func (l *storeTest) read(query string, args ...any) string {
 func (l *storeTest) texts(query string, args ...any) []string {
 	l.Helper()
 	rows, err := l.fixture.Owner.Query(l.Context(), query, args...)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	return all
 }
 
@@ -194,14 +223,6 @@ func (l *storeTest) approve(ctx context.Context, g grant.Grant) (grant.State, er
 		return "", err
 	}
 	return l.Open(ctx, g, approval.Number)
-}
-
-// isUsed requires that an approval was refused, because the grant has left its pending state.
-func (l *storeTest) isUsed(_ grant.State, err error) {
-	l.Helper()
-	if !errors.Is(err, grant.ErrAlreadyUsed) {
-		l.Errorf("%v, want %v", err, grant.ErrAlreadyUsed)
-	}
 }
 
 func (l *storeTest) wantState(want grant.State) func(grant.State, error) {
@@ -223,9 +244,7 @@ func (l *storeTest) wantResult(want grant.UpdateResult) func(grant.UpdateResult,
 }
 
 func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	second := l.grant
 	second.CodeBinding = hash(2)
 	second.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -238,12 +257,11 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 	}
 	l.wantResult(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the previous approval
 	l.wantResult(grant.Updated)(l.Activate(t.Context(), l.step("n", 1, hash(11)), hash(2)))
-	l.isUsed(l.approve(t.Context(), second))
+	wantErr(t, "approve a grant in use", grant.ErrAlreadyUsed, errOf(l.approve(t.Context(), second)))
 	l.events(audit.GrantConsented, 2)
 }
 
 func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	early, err := l.Approve(t.Context(), l.grant.Key())
 	if err != nil || early.State != grant.Pending {
@@ -260,7 +278,6 @@ func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 }
 
 func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
 	l.wantResult(grant.Refused)(l.activate(ctx, uuid.New(), 11))
@@ -282,15 +299,11 @@ func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
 }
 
 func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTest(t).pending()
 	ctx, id := t.Context(), l.grant.ID
-	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
-		if err := l.Revoke(ctx, l.key(id), reason, "client:x", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Revoke(ctx, l.key(id), reason, "client:x", nil))
 	}
 	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // revoked while this step was under way
 	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // the same step, tried again
@@ -298,7 +311,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 5, hash(15))) // Postgres has lost the steps before
 	l.wantResult(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
 	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
-	l.isUsed(l.approve(ctx, l.grant))
+	wantErr(t, "approve a revoked grant", grant.ErrAlreadyUsed, errOf(l.approve(ctx, l.grant)))
 	stored, err := l.Grant(ctx, l.key(id))
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 5 {
 		t.Errorf("%+v %v", stored, err)
@@ -307,9 +320,7 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 }
 
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key())
 	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member || !snapshot.LLMEnabled ||
 		snapshot.UserDisabled || !snapshot.Held.Has(perm.ProgrammesRead) || snapshot.Now.IsZero() {
@@ -323,21 +334,4 @@ func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	if err != nil || snapshot.Client != nil || snapshot.Grant == nil {
 		t.Errorf("%+v %v", snapshot, err)
 	}
-}
-
-// Another transaction holds the grant's row. Nothing was certainly written, so the rotation can be undone
-// (G8).
-func TestG8_LockTimeoutIsNotCommitted(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	ctx, id := t.Context(), l.grant.ID
-	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
-	release := l.hold(id)
-	if _, err := l.hasty().advance(ctx, id, 2, hash(12)); !errors.Is(err, store.ErrUnavailable) ||
-		!errors.Is(err, grant.ErrNotCommitted) {
-		t.Errorf("got %v, want ErrUnavailable and ErrNotCommitted", err)
-	}
-	release()
-	l.wantResult(grant.Updated)(l.advance(ctx, id, 2, hash(12)))
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,20 +90,23 @@ func at(functions ...func() error) []error {
 	return errs
 }
 
+func (m *memberTest) remove(by, user membership.Actor) error {
+	return errOf(m.Remove(m.Context(), by, user.UserID))
+}
+
+// lower leaves a user one permission.
+func (m *memberTest) lower(by, user membership.Actor) error {
+	return errOf(m.ChangePermissions(m.Context(), by, user.UserID, perm.NewSet(perm.ProgrammesRead), nil))
+}
+
 // Two administrators who end each other's or their own membership at the same time leave one (M2).
 func TestM2_ConcurrentRemovalsLeaveOneManager(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
-	lowered := perm.NewSet(perm.ProgrammesRead)
-	remove := func(by, user membership.Actor) error { _, err := m.Remove(m.Context(), by, user.UserID); return err }
-	leave := func(by, _ membership.Actor) error { _, err := m.Leave(m.Context(), by); return err }
-	lower := func(by, user membership.Actor) error {
-		_, err := m.ChangePermissions(m.Context(), by, user.UserID, lowered, nil)
-		return err
-	}
-	lowerSelf := func(by, _ membership.Actor) error { return lower(by, by) }
 	for name, end := range map[string]func(by, user membership.Actor) error{
-		"remove each other": remove, "leave": leave, "lower each other": lower, "lower themselves": lowerSelf,
+		"remove each other": m.remove,
+		"leave":             func(by, _ membership.Actor) error { return errOf(m.Leave(m.Context(), by)) },
+		"lower each other":  m.lower,
+		"lower themselves":  func(by, _ membership.Actor) error { return m.lower(by, by) },
 	} {
 		for range 5 {
 			m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
@@ -126,22 +131,14 @@ func TestM2_ConcurrentRemovalsLeaveOneManager(t *testing.T) {
 // A manager who strips or removes all others cannot strip the last holder of a permission, even with two requests at
 // the same time (M2).
 func TestM2_LastHolderOfEachPermissionOfAccountStays(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	for _, p := range []perm.Permission{perm.AccountAPIAccess, perm.AccountReadMembers} {
 		for name, end := range map[string]func(by, user membership.Actor) error{
-			"remove": func(by, user membership.Actor) error {
-				_, err := m.Remove(m.Context(), by, user.UserID)
-				return err
-			},
-			"lower": func(by, user membership.Actor) error {
-				_, err := m.ChangePermissions(m.Context(), by, user.UserID, perm.NewSet(perm.ProgrammesRead), nil)
-				return err
-			},
-			"leave": func(_, user membership.Actor) error { _, err := m.Leave(m.Context(), user); return err },
+			"remove": m.remove,
+			"lower":  m.lower,
+			"leave":  func(_, user membership.Actor) error { return errOf(m.Leave(m.Context(), user)) },
 			"delete": func(_, user membership.Actor) error {
-				_, err := m.DeleteUser(m.Context(), user.UserID, deletion(user.UserID))
-				return err
+				return errOf(m.DeleteUser(m.Context(), user.UserID, deletion(user.UserID)))
 			},
 		} {
 			m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
@@ -161,20 +158,14 @@ func TestM2_LastHolderOfEachPermissionOfAccountStays(t *testing.T) {
 
 // A disabled administrator does not count (M2).
 func TestM2_LastEnabledManagerStays(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	a, disabled := m.person(manages...), m.person(manages...)
 	m.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.UserID)
-	if _, err := m.Leave(m.Context(), a); !errors.Is(err, membership.ErrLastHolder) {
-		t.Errorf("leave: %v", err)
-	}
-	if _, err := m.Remove(m.Context(), a, disabled.UserID); err != nil {
-		t.Errorf("remove the disabled one: %v", err)
-	}
+	wantErr(t, "leave", membership.ErrLastHolder, errOf(m.Leave(m.Context(), a)))
+	wantErr(t, "remove the disabled one", nil, errOf(m.Remove(m.Context(), a, disabled.UserID)))
 }
 
 func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	a, b := m.person(manages...), m.person(perm.ProgrammesRead, perm.ProgrammesWrite)
 	var missing *membership.NotHeld
@@ -185,17 +176,14 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 	}
 	// What the member holds already may stay, and may be taken away.
 	for _, set := range []perm.Set{perm.NewSet(perm.ProgrammesWrite), perm.NewSet(perm.ProgrammesRead)} {
-		if _, err := m.ChangePermissions(m.Context(), a, b.UserID, set, nil); err != nil {
-			t.Errorf("%v: %v", set, err)
-		}
+		wantErr(t, fmt.Sprintf("%v", set), nil, errOf(m.ChangePermissions(m.Context(), a, b.UserID, set, nil)))
 	}
 	if _, err := m.Invite(m.Context(), a, anAddress("sam"), []string{"engage:read:forms"}); !errors.As(err, &missing) {
 		t.Errorf("invite: %v", err)
 	}
 	seen := perm.NewSet(perm.ProgrammesWrite)
-	if _, err := m.ChangePermissions(m.Context(), a, b.UserID, seen, &seen); !errors.Is(err, membership.ErrChanged) {
-		t.Errorf("with permissions that are no longer the member's: %v", err)
-	}
+	wantErr(t, "with permissions that are no longer the member's", membership.ErrChanged,
+		errOf(m.ChangePermissions(m.Context(), a, b.UserID, seen, &seen)))
 	// A member who lost a permission after the caller was checked does not get it back by the change.
 	_, err = m.storeTest.Store.ChangePermissions(m.Context(), membership.Change{
 		WorkspaceID: m.workspaceID,
@@ -206,27 +194,20 @@ func TestM1_NobodyGivesWhatTheyDoNotHold(t *testing.T) {
 		WorkspaceID: m.workspaceID,
 		Permissions: perm.NewSet(perm.AccountWriteMembers),
 	}})
-	if !errors.Is(err, membership.ErrChanged) {
-		t.Errorf("a permission that the member lost since: %v", err)
-	}
+	wantErr(t, "a permission that the member lost since", membership.ErrChanged, err)
 	// The permission ends between the check and the write.
 	m.fixture.Exec(`update account.memberships set permissions = '{account:write:members}' where user_id = $1`,
 		a.UserID)
 	m.fixture.Exec(`update account.memberships set permissions = '{programmes:write:programmes}' where user_id = $1`,
 		b.UserID)
 	_, err = m.ChangePermissions(m.Context(), a, b.UserID, perm.NewSet(perm.ProgrammesRead), nil)
-	if !errors.Is(err, audit.ErrNotAuthorized) {
-		t.Errorf("a permission that was lost since: %v", err)
-	}
-	if _, err := m.Invite(m.Context(), a, anAddress("sam"), []string{"programmes:read:programmes"}); !errors.Is(err,
-		audit.ErrNotAuthorized) {
-		t.Errorf("an invitation with a permission that was lost since: %v", err)
-	}
+	wantErr(t, "a permission that was lost since", audit.ErrNotAuthorized, err)
+	wantErr(t, "an invitation with a permission that was lost since", audit.ErrNotAuthorized,
+		m.invites(a, anAddress("sam")))
 }
 
 // A removal ends grants, tokens and sent invitations, and records each end (M3).
 func TestM3_RemovalEndsWhatDependsOnMembership(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	m.workspaceID = m.fixture.WorkspaceID
 	a := m.person(manages...)
@@ -240,31 +221,22 @@ func TestM3_RemovalEndsWhatDependsOnMembership(t *testing.T) {
 	if err != nil || len(removal.Grants) != 1 || removal.Grants[0].ID != g.ID || removal.Tokens != 1 {
 		t.Fatalf("%+v %v", removal, err)
 	}
-	if n := m.count(`select count(*) from account.grants where id = $1 and state = 'revoked'
-		and revoke_reason = $2`, g.ID, string(grant.MembershipOver)); n != 1 {
-		t.Error("the grant is not revoked")
+	if now := m.stored(g); now.State != grant.Revoked || now.Reason != grant.MembershipOver {
+		t.Errorf("the grant is %s for %q", now.State, now.Reason)
 	}
-	if _, err := m.Offer(m.Context(), sent); !errors.Is(err, membership.ErrNoInvitation) {
-		t.Errorf("an invitation of the removed member: %v", err)
-	}
+	wantErr(t, "an invitation of the removed member", membership.ErrNoInvitation, errOf(m.Offer(m.Context(), sent)))
 	for action, want := range map[string]int{audit.MemberRemoved: 1, audit.GrantRevoked: 1, audit.TokenRevoked: 1} {
-		if n := m.count(`select count(*) from account.audit_events where action = $1 and actor = $2`, action,
-			"user:"+a.UserID.String()); n != want {
-			t.Errorf("%d events %s", n, action)
-		}
+		m.wantCount(want, "events", `select count(*) from account.audit_events where action = $1 and actor = $2`,
+			action, "user:"+a.UserID.String())
 	}
-	if _, err := m.Remove(m.Context(), a, gone.UserID); !errors.Is(err, membership.ErrNoMember) {
-		t.Errorf("twice: %v", err)
-	}
+	wantErr(t, "twice", membership.ErrNoMember, errOf(m.Remove(m.Context(), a, gone.UserID)))
 }
 
 // invited returns the token of an invitation for reading programmes.
 func (m *memberTest) invited(by membership.Actor, email string) credential.Secret {
 	m.Helper()
 	sent, err := m.Invite(m.Context(), by, email, []string{string(perm.ProgrammesRead)})
-	if err != nil {
-		m.Fatal(err)
-	}
+	must(m, err)
 	return tokenOf(m.T, sent)
 }
 
@@ -280,22 +252,21 @@ func tokenOf(t *testing.T, sent membership.Sent) credential.Secret {
 func (m *memberTest) offer(token credential.Secret) membership.Offer {
 	m.Helper()
 	o, err := m.Offer(m.Context(), token)
-	if err != nil {
-		m.Fatal(err)
-	}
+	must(m, err)
 	return o
 }
 
 func (m *memberTest) accept(o membership.Offer, user uuid.UUID) error {
-	return m.Accept(m.Context(), o, user, audit.Event{
-		Actor:         "user:" + user.String(),
-		Authorization: &audit.Authorization{UserID: user},
-	})
+	return m.Accept(m.Context(), o, user, byUser(user))
+}
+
+// byUser returns the event of what a user does.
+func byUser(user uuid.UUID) audit.Event {
+	return audit.Event{Actor: "user:" + user.String(), Authorization: &audit.Authorization{UserID: user}}
 }
 
 // Only one of several concurrent requests accepts an invitation (M4).
 func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
 	for i := range 5 {
@@ -305,10 +276,7 @@ func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 		races := map[int]func() error{
 			0: func() error { return m.accept(o, sam) },
 			1: func() error { return m.Withdraw(m.Context(), inviter, o.ID) },
-			2: func() error {
-				event := audit.Event{Actor: "user:" + sam.String(), Authorization: &audit.Authorization{UserID: sam}}
-				return m.Decline(m.Context(), o, &sam, event)
-			},
+			2: func() error { return m.Decline(m.Context(), o, &sam, byUser(sam)) },
 		}
 		errs := at(func() error { return m.accept(o, sam) }, races[i%3])
 		won := 0
@@ -326,20 +294,15 @@ func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 	// Two people cannot both create an account for one invitation.
 	fresh := anAddress("new")
 	o := m.offer(m.invited(inviter, fresh))
-	create := func() error {
-		_, err := m.AcceptAsNewUser(m.Context(), o, "Sam Reed", "hash", "r-1")
-		return err
-	}
-	errs := at(create, create)
-	if (errs[0] == nil) == (errs[1] == nil) || m.count(`select count(*) from account.users
-		where email = $1`, fresh) != 1 {
+	create := func() error { return errOf(m.AcceptAsNewUser(m.Context(), o, "Sam Reed", "hash", "r-1")) }
+	if errs := at(create, create); (errs[0] == nil) == (errs[1] == nil) {
 		t.Errorf("%v", errs)
 	}
+	m.wantCount(1, "accounts", `select count(*) from account.users where email = $1`, fresh)
 }
 
 // An acceptance and the removal of the inviter at the same time end in one of two orders: joined before, or refused.
 func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	admin := m.person(manages...)
 	address := anAddress("sam")
@@ -355,16 +318,11 @@ func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
 		inviter := m.person(manages...)
 		o := m.offer(m.invited(inviter, address))
 		m.fixture.Exec(end, inviter.UserID)
-		if err := m.accept(o, sam); !errors.Is(err, membership.ErrInviter) {
-			t.Errorf("%s: %v", name, err)
-		}
+		wantErr(t, name, membership.ErrInviter, m.accept(o, sam))
 	}
 	inviter := m.person(manages...)
 	o := m.offer(m.invited(inviter, address))
-	errs := at(
-		func() error { return m.accept(o, sam) },
-		func() error { _, err := m.Remove(m.Context(), admin, inviter.UserID); return err },
-	)
+	errs := at(func() error { return m.accept(o, sam) }, func() error { return m.remove(admin, inviter) })
 	joined := m.count(`select count(*) from account.memberships where user_id = $1`, sam) == 1
 	if errs[1] != nil || joined != (errs[0] == nil) || (!joined && !errors.Is(errs[0], membership.ErrNoInvitation)) {
 		t.Errorf("joined %v: %v", joined, errs)
@@ -372,62 +330,56 @@ func TestM4_InviterMustStillBeAbleToInvite(t *testing.T) {
 }
 
 func TestM4_InvitationIsBoundToAddressTokenAndTime(t *testing.T) {
-	t.Parallel()
 	m := newMemberTest(t)
 	inviter := m.person(manages...)
 	address := anAddress("sam")
 	sam, eve := m.fixture.User(address), m.fixture.User(anAddress("eve"))
 	first := m.invited(inviter, strings.ToUpper(address))
 	o := m.offer(first)
-	if err := m.accept(o, eve); !errors.Is(err, membership.ErrOtherAddress) {
-		t.Errorf("another user: %v", err)
-	}
-	event := audit.Event{Authorization: &audit.Authorization{UserID: eve}}
-	if err := m.Decline(m.Context(), o, &eve, event); !errors.Is(err, membership.ErrOtherAddress) {
-		t.Errorf("another user declines: %v", err)
-	}
+	wantErr(t, "another user", membership.ErrOtherAddress, m.accept(o, eve))
+	wantErr(t, "another user declines", membership.ErrOtherAddress, m.Decline(m.Context(), o, &eve, byUser(eve)))
 	mailed := o // the holder of a link that was not mailed must not learn that there is an account
 	mailed.Mailed = true
-	if err := m.Decline(m.Context(), mailed, nil, audit.Event{}); !errors.Is(err, membership.ErrAccountExists) {
-		t.Errorf("a person who is not signed in declines: %v", err)
-	}
-	if _, err := m.AcceptAsNewUser(m.Context(), o, "Eve", "hash", ""); !errors.Is(err, membership.ErrAccountExists) {
-		t.Errorf("a second account for the address: %v", err)
-	}
+	wantErr(t, "a person who is not signed in declines", membership.ErrAccountExists,
+		m.Decline(m.Context(), mailed, nil, audit.Event{}))
+	wantErr(t, "a second account for the address", membership.ErrAccountExists,
+		errOf(m.AcceptAsNewUser(m.Context(), o, "Eve", "hash", "")))
 	renewed, err := m.Renew(m.Context(), inviter, o.ID, o.Expires)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Offer(m.Context(), first); !errors.Is(err, membership.ErrNoInvitation) {
-		t.Errorf("the link before the renewal: %v", err)
-	}
-	if err := m.accept(o, sam); !errors.Is(err, membership.ErrNoInvitation) {
-		t.Errorf("a page that was opened before the renewal: %v", err)
-	}
+	must(t, err)
+	wantErr(t, "the link before the renewal", membership.ErrNoInvitation, errOf(m.Offer(m.Context(), first)))
+	wantErr(t, "a page that was opened before the renewal", membership.ErrNoInvitation, m.accept(o, sam))
 	o = m.offer(tokenOf(t, renewed))
 	m.fixture.Exec(`update account.invitations set expires_at = now() where id = $1`, o.ID)
-	if err := m.accept(o, sam); !errors.Is(err, membership.ErrNoInvitation) {
-		t.Errorf("expired: %v", err)
-	}
+	wantErr(t, "expired", membership.ErrNoInvitation, m.accept(o, sam))
 	second := m.invited(inviter, address)
 	third := m.invited(inviter, address)
-	if _, err := m.Offer(m.Context(), second); !errors.Is(err, membership.ErrNoInvitation) {
-		t.Errorf("a replaced invitation: %v", err)
-	}
-	if err := m.accept(m.offer(third), sam); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Offer(m.Context(), third); !errors.Is(err, membership.ErrNoInvitation) {
-		t.Errorf("after acceptance: %v", err)
-	}
-	if _, err := m.Invite(m.Context(), inviter, address, []string{"programmes:read:programmes"}); !errors.Is(
-		err, membership.ErrMember) {
-		t.Errorf("a member is invited: %v", err)
-	}
+	wantErr(t, "a replaced invitation", membership.ErrNoInvitation, errOf(m.Offer(m.Context(), second)))
+	must(t, m.accept(m.offer(third), sam))
+	wantErr(t, "after acceptance", membership.ErrNoInvitation, errOf(m.Offer(m.Context(), third)))
+	wantErr(t, "a member is invited", membership.ErrMember, m.invites(inviter, address))
 	m.wantCount(1, "events of the acceptance",
 		`select count(*) from account.audit_events where user_id = $1 and action = $2
 		and detail ->> 'invited_by' = $3`, sam, audit.MemberAdded, inviter.UserID.String())
-	if text := m.count(`select count(*) from account.invitations where token_hash::text like '%alm_inv%'`); text != 0 {
-		t.Error("a token is stored")
+	m.wantCount(0, "tokens are stored",
+		`select count(*) from account.invitations where token_hash::text like '%alm_inv%'`)
+}
+
+// A page of members is read by the ids that the list has sorted. Ids of users who are no members are left out.
+func TestWorkspaceMembers_AreInTheOrderOfUsers(t *testing.T) {
+	m := newMemberTest(t)
+	var users []uuid.UUID
+	for range 5 {
+		users = append(users, m.person().UserID)
+	}
+	slices.SortFunc(users, func(a, b uuid.UUID) int { return -slices.Compare(a[:], b[:]) })
+	asked := slices.Insert(slices.Clone(users), 2, m.fixture.User(anAddress("stranger")))
+	members, err := m.WorkspaceMembers(t.Context(), m.workspaceID, asked)
+	must(t, err)
+	var got []uuid.UUID
+	for _, member := range members {
+		got = append(got, member.UserID)
+	}
+	if !slices.Equal(got, users) {
+		t.Errorf("members in the order %v, want %v", got, users)
 	}
 }

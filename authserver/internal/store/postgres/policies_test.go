@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -35,43 +34,27 @@ func (l *storeTest) consented(app client.Client, age time.Duration) grant.Grant 
 	l.wantState(grant.Pending)(l.approve(l.Context(), g))
 	l.wantResult(grant.Updated)(l.activate(l.Context(), g.ID, 1))
 	stored := l.stored(g)
-	l.fixture.Exec(
-		`update account.grants set created_at = $2, ends_at = $3 where id = $1`,
-		g.ID,
-		stored.Created.Add(-age),
-		stored.Ends.Add(-age),
-	)
+	l.fixture.Exec(`update account.grants set created_at = $2, ends_at = $3 where id = $1`, g.ID,
+		stored.Created.Add(-age), stored.Ends.Add(-age))
 	return l.stored(g)
 }
 
 func (l *storeTest) stored(g grant.Grant) grant.Grant {
 	l.Helper()
 	found, err := l.Grant(l.Context(), g.Key())
-	if err != nil {
-		l.Fatal(err)
-	}
+	must(l, err)
 	return found
 }
 
 func (l *storeTest) limit(p workspace.ConnectorPolicy) consent.PolicyChange {
 	l.Helper()
-	change, err := l.ReplaceConnectorPolicy(l.Context(), l.fixture.WorkspaceID, "", p, audit.Event{
-		WorkspaceID: &l.fixture.WorkspaceID,
-		Actor:       "admin",
-		Action:      audit.ConnectorPolicyChanged,
-		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
-		RequestID:   "r-1",
-
-		Authorization: operator,
-	})
-	if err != nil {
-		l.Fatal(err)
-	}
+	change, err := l.ReplaceConnectorPolicy(l.Context(), l.fixture.WorkspaceID, "", p,
+		l.event(audit.ConnectorPolicyChanged))
+	must(l, err)
 	return change
 }
 
 func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	young, old := l.consented(app, 0), l.consented(app, 20*day)
@@ -125,7 +108,6 @@ func (l *storeTest) events(action string, want int) {
 }
 
 func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	before := l.consented(app, 0)
@@ -148,7 +130,6 @@ func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
 }
 
 func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	held := l.consented(app, 0)
@@ -158,17 +139,12 @@ func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
 	}
 	refused := l.grant
 	refused.ID, refused.ClientID = uuid.New(), app.ID
-	if _, err := l.approve(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
-		t.Errorf("consent for a disallowed platform: %v", err)
-	}
+	wantErr(t, "consent for a disallowed platform", grant.ErrPolicy, errOf(l.approve(t.Context(), refused)))
 	l.limit(policyOf(30, nil, perm.ForConnectors()...))
-	if _, err := l.approve(t.Context(), refused); !errors.Is(err, grant.ErrPolicy) {
-		t.Errorf("consent with no allowed platform: %v", err)
-	}
+	wantErr(t, "consent with no allowed platform", grant.ErrPolicy, errOf(l.approve(t.Context(), refused)))
 }
 
 func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	l.limit(workspace.DefaultConnectorPolicy())
 	l.events(audit.ConnectorPolicyChanged, 0)
@@ -184,48 +160,29 @@ func TestSetConnectorPolicy_SamePolicyWritesNoEvent(t *testing.T) {
 		!elsewhere.Equal(workspace.DefaultConnectorPolicy()) {
 		t.Errorf("another workspace: %+v %v", elsewhere, err)
 	}
-	if _, err := l.ReplaceConnectorPolicy(t.Context(), uuid.New(), "", one, audit.Event{
-		Authorization: operator,
-	}); !errors.Is(err, admin.ErrNoWorkspace) {
-		t.Errorf("unknown workspace: %v", err)
-	}
+	wantErr(t, "unknown workspace", admin.ErrNoWorkspace,
+		errOf(l.ReplaceConnectorPolicy(t.Context(), uuid.New(), "", one, audit.Event{Authorization: operator})))
 }
 
 func TestReplaceConnectorPolicy_RequiresCurrentDigest(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	claude := []workspace.Platform{workspace.Claude}
 	first, second := policyOf(3, claude, both...), policyOf(5, claude, both...)
 	replace := func(seen, wanted workspace.ConnectorPolicy) error {
-		_, err := l.ReplaceConnectorPolicy(t.Context(), l.fixture.WorkspaceID, seen.Digest(), wanted, audit.Event{
-			WorkspaceID: &l.fixture.WorkspaceID,
-			Actor:       "admin",
-			Action:      audit.ConnectorPolicyChanged,
-			Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
-
-			Authorization: operator,
-		})
-		return err
+		return errOf(l.ReplaceConnectorPolicy(t.Context(), l.fixture.WorkspaceID, seen.Digest(), wanted,
+			l.event(audit.ConnectorPolicyChanged)))
 	}
-	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
-		t.Errorf("replace the default policy: %v", err)
-	}
-	if err := replace(workspace.DefaultConnectorPolicy(), second); !errors.Is(err, consent.ErrPolicyChanged) {
-		t.Errorf("replace with an outdated digest: %v", err)
-	}
-	if err := replace(workspace.DefaultConnectorPolicy(), first); err != nil {
-		t.Errorf("outdated digest, policy already set: %v", err)
-	}
-	if err := replace(first, second); err != nil {
-		t.Errorf("replace the current policy: %v", err)
-	}
+	wantErr(t, "replace the default policy", nil, replace(workspace.DefaultConnectorPolicy(), first))
+	wantErr(t, "replace with an outdated digest", consent.ErrPolicyChanged,
+		replace(workspace.DefaultConnectorPolicy(), second))
+	wantErr(t, "outdated digest, policy already set", nil, replace(workspace.DefaultConnectorPolicy(), first))
+	wantErr(t, "replace the current policy", nil, replace(first, second))
 	l.events(audit.ConnectorPolicyChanged, 2)
 }
 
 // Approvals run concurrently with a stricter policy: whatever comes first, no grant exceeds the policy
 // afterwards.
 func TestP2_ConcurrentApprovalDoesNotExceedStricterPolicy(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
 	wide, narrow := workspace.DefaultConnectorPolicy(), policyOf(1, workspace.Platforms(), perm.ProgrammesRead)

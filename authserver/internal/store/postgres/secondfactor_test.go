@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,22 +22,11 @@ import (
 // Each change of factors, whether or not a workspace requires a second factor, and each write in a workspace that
 // requires one, repeats the check of the page in its transaction.
 func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	l.withKeys(make([]byte, 32))
 	proofs, user := l.proving(), l.grant.UserID
-	weak, err := l.begin(proofs["password"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	strong, err := l.begin(proofs["passkey"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	linked, err := l.begin(proofs["upstream"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	weak, strong := l.signedIn(proofs["password"]), l.signedIn(proofs["passkey"])
+	linked := l.signedIn(proofs["upstream"])
 	event := func(signIn uuid.UUID, in uuid.UUID) audit.Event {
 		e := audit.Event{Actor: "test", Action: audit.SecondFactorChanged, Subject: "x", Detail: map[string]any{}}
 		e.Authorization = &audit.Authorization{UserID: user, SignInID: signIn, WorkspaceID: in}
@@ -48,31 +36,23 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 		return e
 	}
 	here := l.grant.WorkspaceID
-	if err := l.RequireSecondFactor(t.Context(), here, true, event(weak, here)); !errors.Is(
-		err, session.ErrSecondFactor) {
-		t.Errorf("required by a password alone: %v", err)
-	}
-	if err := l.RequireSecondFactor(t.Context(), here, true, event(strong, here)); err != nil {
-		t.Fatal(err)
-	}
+	wantErr(t, "required by a password alone", session.ErrSecondFactor,
+		l.RequireSecondFactor(t.Context(), here, true, event(weak, here)))
+	must(t, l.RequireSecondFactor(t.Context(), here, true, event(strong, here)))
 	for signIn, want := range map[uuid.UUID]error{weak: audit.ErrNotAuthorized, strong: nil, linked: nil} {
-		if err := l.RequireSecondFactor(t.Context(), here, true, event(signIn, here)); !errors.Is(err, want) {
-			t.Errorf("a write in the workspace: %v, want %v", err, want)
-		}
+		wantErr(t, "a write in the workspace", want,
+			l.RequireSecondFactor(t.Context(), here, true, event(signIn, here)))
 	}
 	other := l.fixture.Workspace("Elsewhere")
 	l.fixture.Join(other, user, perm.ProgrammesRead)
-	if err := l.RequireSecondFactor(t.Context(), other, false, event(weak, other)); err != nil {
-		t.Errorf("a write in another workspace: %v", err)
-	}
+	wantErr(t, "a write in another workspace", nil,
+		l.RequireSecondFactor(t.Context(), other, false, event(weak, other)))
 	left := event(weak, uuid.Nil)
 	left.Authorization.WorkspaceID = other
-	if _, err := l.EndMembership(t.Context(), other, user, left); !errors.Is(err, session.ErrSecondFactor) {
-		t.Errorf("leave with a password alone: %v", err)
-	}
-	if _, err := l.DeleteUser(t.Context(), user, event(weak, uuid.Nil)); !errors.Is(err, session.ErrSecondFactor) {
-		t.Errorf("delete the account with a password alone: %v", err)
-	}
+	wantErr(t, "leave with a password alone", session.ErrSecondFactor,
+		errOf(l.EndMembership(t.Context(), other, user, left)))
+	wantErr(t, "delete the account with a password alone", session.ErrSecondFactor,
+		errOf(l.DeleteUser(t.Context(), user, event(weak, uuid.Nil))))
 	key := passkey.Passkey{ID: uuid.New(), UserID: user, Name: "Thief", PublicKey: []byte{1}, AAGUID: []byte{0}}
 	key.CredentialID, key.Transports = key.ID[:], []string{}
 	changes := map[string]func(signIn uuid.UUID) error{
@@ -95,60 +75,41 @@ func TestSecondFactor_IsCheckedWhereChangesAreWritten(t *testing.T) {
 			}, event(s, uuid.Nil))
 		},
 		"add a passkey": func(s uuid.UUID) error {
-			_, err := l.AddPasskey(t.Context(), key, event(s, uuid.Nil))
-			return err
+			return errOf(l.AddPasskey(t.Context(), key, event(s, uuid.Nil)))
 		},
 		"remove a passkey": func(s uuid.UUID) error {
-			_, err := l.RemovePasskey(t.Context(), user, key.ID, issuer, event(s, uuid.Nil))
-			return err
+			return errOf(l.RemovePasskey(t.Context(), user, key.ID, issuer, event(s, uuid.Nil)))
 		},
 		"add an app": func(s uuid.UUID) error {
 			return l.AddAuthenticator(t.Context(), user, authenticator.Secret("12345678901234567890"), 1,
 				[][]byte{make([]byte, 32)}, event(s, uuid.Nil))
 		},
 		"replace recovery codes": func(s uuid.UUID) error {
-			_, err := l.ReplaceRecoveryCodes(t.Context(), user, [][]byte{make([]byte, 32)}, event(s, uuid.Nil))
-			return err
+			return errOf(l.ReplaceRecoveryCodes(t.Context(), user, [][]byte{make([]byte, 32)}, event(s, uuid.Nil)))
 		},
 		"remove an app": func(s uuid.UUID) error {
-			_, err := l.RemoveAuthenticator(t.Context(), user, event(s, uuid.Nil))
-			return err
+			return errOf(l.RemoveAuthenticator(t.Context(), user, event(s, uuid.Nil)))
 		},
 	}
 	l.fixture.Exec(`update account.tenants set second_factor_required = false where id = any ($1)`,
 		[]uuid.UUID{here, other})
 	for name, change := range changes {
-		if err := change(weak); !errors.Is(err, session.ErrSecondFactor) {
-			t.Errorf("%s with a password alone, where no workspace requires more: %v", name, err)
-		}
+		wantErr(t, name+" with a password alone, where no workspace requires more", session.ErrSecondFactor,
+			change(weak))
 	}
 	l.fixture.Exec(`update account.tenants set second_factor_required = true where id = $1`, here)
 	for _, name := range []string{
 		"add a passkey", "remove a passkey", "add an app", "replace recovery codes", "remove an app",
 		"change the password", "change the address", "unlink the account",
 	} {
-		if err := changes[name](weak); !errors.Is(err, session.ErrSecondFactor) {
-			t.Errorf("%s with a password alone: %v", name, err)
-		}
-		if err := changes[name](strong); err != nil {
-			t.Errorf("%s with a second factor: %v", name, err)
-		}
+		wantErr(t, name+" with a password alone", session.ErrSecondFactor, changes[name](weak))
+		wantErr(t, name+" with a second factor", nil, changes[name](strong))
 	}
-	if err := l.prove(weak, proofs["password"]); err != nil {
-		t.Fatal(err)
-	}
-	if err := changes["add an app"](weak); !errors.Is(err, session.ErrSecondFactor) {
-		t.Errorf("after the password again: %v", err)
-	}
-	if err := l.prove(weak, proofs["passkey"]); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.RequireSecondFactor(t.Context(), here, true, event(weak, here)); err != nil {
-		t.Errorf("after the passkey: %v", err)
-	}
-	if err := changes["remove the password"](strong); err != nil {
-		t.Errorf("remove the password with a second factor: %v", err)
-	}
+	must(t, l.prove(weak, proofs["password"]))
+	wantErr(t, "after the password again", session.ErrSecondFactor, changes["add an app"](weak))
+	must(t, l.prove(weak, proofs["passkey"]))
+	wantErr(t, "after the passkey", nil, l.RequireSecondFactor(t.Context(), here, true, event(weak, here)))
+	wantErr(t, "remove the password with a second factor", nil, changes["remove the password"](strong))
 }
 
 // Each function of the store that writes how a user signs in uses changeFactors, or has a reason not to.
@@ -175,17 +136,13 @@ func TestFactors_AreChangedByOneRule(t *testing.T) {
 	}
 	found := map[string]bool{}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, text := range strings.Split(string(source), "\nfunc ")[1:] {
 			function := regexp.MustCompile(`^(\([^)]*\) )?(\w+)`).FindStringSubmatch(text)[2]
 			if !writes.MatchString(text) {

@@ -2,10 +2,21 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func (l *storeTest) cancel(step grant.Step) {
@@ -25,10 +36,8 @@ func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte
 }
 
 func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTest(t).pending()
 	ctx := t.Context()
-	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
 	exchange := func(nonce string, b byte) grant.Step { return l.step(nonce, 1, hash(b)) }
 	l.cancel(exchange("not taken", 10))
@@ -56,9 +65,7 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 
 // A try is given up again until Postgres has answered. That must not push out the nonces of other tries.
 func TestG10_NonceIsStoredOnce(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	step := func(nonce string) grant.Step { return l.step(nonce, 1, hash(10)) }
 	l.cancel(step("first"))
 	for range 9 {
@@ -71,9 +78,7 @@ func TestG10_NonceIsStoredOnce(t *testing.T) {
 // Postgres stores the last eight nonces in the order in which they were given up, and does not change a
 // revoked grant.
 func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l := newStoreTest(t).pending()
 	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
@@ -87,9 +92,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.GivenUp) != "[2 3 4 5 6 7 8 9]" {
 		t.Errorf("%q", g.GivenUp)
 	}
-	if err := l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil))
 	step.Generation, step.Hash = 1, hash(11)
 	l.cancel(step)
 	l.wantStored(grant.Revoked, 1, hash(11))
@@ -97,10 +100,8 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 
 // Tries that repeat a step share it. It is reverted when all of them were given up, and never if there were too many.
 func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
-	t.Parallel()
-	l := newStoreTest(t)
+	l := newStoreTest(t).pending()
 	ctx := t.Context()
-	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
 	binding := l.grant.CodeBinding
 	exchange := func(nonce string) grant.Step { return l.step(nonce, 1, hash(11)) }
 	for _, nonce := range []string{"a", "b"} {
@@ -124,9 +125,7 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	for _, nonce := range []string{"d", "e"} {
 		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
 	}
-	if err := l.CancelTries(ctx, refresh(""), []string{"d", "e"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.CancelTries(ctx, refresh(""), []string{"d", "e"}))
 	l.wantStored(grant.Active, 1, hash(11))
 	for _, nonce := range []string{"f", "g", "h", "i"} {
 		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
@@ -136,5 +135,65 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	}
 	if g := l.wantStored(grant.Active, 2, hash(12)); fmt.Sprint(g.TakenBy) != "["+grant.ManyTries+"]" {
 		t.Errorf("taken by %q", g.TakenBy)
+	}
+}
+
+// A refresh changes no indexed column, so that the indexes do not grow and old row versions are pruned with
+// their page. All versions of this test fit into one page, because another transaction may prevent pruning.
+func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
+	l := ownStoreTest(t).pending()
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	const advances = 5
+	for generation := range uint32(advances) {
+		l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
+	}
+	l.Close() // a session that ends reports its statistics
+	updates, heapOnly := 0, 0
+	for updates < 1+advances {
+		must(t, l.fixture.Owner.QueryRow(t.Context(), `select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables
+			where relid = 'account.grants'::regclass`).Scan(&updates, &heapOnly))
+	}
+	if heapOnly < advances {
+		t.Errorf("%d of %d updates are heap-only, want %d", heapOnly, updates, advances)
+	}
+	indexed := l.texts(`select distinct a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid
+		and a.attnum = any (i.indkey::int2[])
+		where i.indrelid = 'account.grants'::regclass
+		and a.attname in ('generation', 'refresh_hash', 'last_used_at', 'renewed_at')`)
+	if len(indexed) > 0 {
+		t.Errorf("columns that every refresh changes are indexed: %v", indexed)
+	}
+}
+
+// confirmations counts the statements that make a commit wait for a synchronous standby.
+type confirmations struct{ n atomic.Int32 }
+
+func (c *confirmations) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "pg_logical_emit_message") {
+		c.n.Add(1)
+	}
+	return ctx
+}
+
+func (*confirmations) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A repeated revocation waits for the standby, also if the deployment sends mail: an earlier one may have given up.
+func TestG9_RepeatedRevocationOfReplayIsConfirmed(t *testing.T) {
+	l := newStoreTest(t).pending()
+	var confirmed confirmations
+	url := credential.Secret(l.fixture.Database.Authserver)
+	s, err := postgres.Open(t.Context(), postgres.Only(url), testkit.StoreWait, &confirmed)
+	must(t, err)
+	t.Cleanup(s.Close)
+	keys := seal.NewKeys(make([]byte, 32))
+	queue, err := mail.NewQueue[pgx.Tx](s.JobDriver(), postgres.MailSchema, keys, time.Now)
+	must(t, err)
+	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "system", nil))
+	for want, mails := range []postgres.MailQueue{nil, queue} {
+		s.SendMail(mails)
+		must(t, s.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "system", nil))
+		if n := int(confirmed.n.Load()); n != want+1 {
+			t.Errorf("%d confirmations after %d repeated revocations", n, want+1)
+		}
 	}
 }

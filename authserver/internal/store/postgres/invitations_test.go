@@ -12,6 +12,23 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
+// The key of an invitation contains its workspace, so an answer changes only the invitation of that workspace.
+func TestInvitations_AnswerNamesWorkspace(t *testing.T) {
+	m := newMemberTest(t)
+	address := anAddress("sam")
+	inviter, sam := m.person(manages...), m.fixture.User(address)
+	offer := m.offer(m.invited(inviter, address))
+	other := m.fixture.Workspace("Riverside")
+	m.fixture.Exec(`
+		insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash, expires_at)
+		select id, $2, email, permissions, invited_by, sha256(token_hash), expires_at
+		from account.invitations where id = $1`, offer.ID, other)
+	must(t, m.Decline(t.Context(), offer, &sam, byUser(sam)))
+	const open = `select count(*) from account.invitations where tenant_id = $1 and ended_at is null`
+	m.wantCount(1, "invitations to another workspace are open", open, other)
+	m.wantCount(0, "invitations to the workspace are open", open, m.workspaceID)
+}
+
 // sentBefore inserts n messages that were sent some time ago.
 func (m *memberTest) sentBefore(n int, workspaceID, inviter uuid.UUID, email string, ago time.Duration) {
 	m.Helper()
@@ -38,20 +55,15 @@ func wantsLimit(t *testing.T, what string, err error, limit membership.Limit, wa
 }
 
 func TestM5_InvitationsAreLimited(t *testing.T) {
-	t.Parallel()
 	m := ownMemberTest(t)
 	other, inviter := m.fixture.Workspace("Elsewhere"), uuid.New()
 	const hour = time.Hour
 
 	busy := m.person(manages...)
 	m.sentBefore(membership.PerInviter.Most-1, other, busy.UserID, "x@example.org", hour)
-	if err := m.invites(busy, "first@example.org"); err != nil {
-		t.Errorf("the last one of an inviter: %v", err)
-	}
+	wantErr(t, "the last one of an inviter", nil, m.invites(busy, "first@example.org"))
 	wantsLimit(t, "inviter", m.invites(busy, "second@example.org"), membership.PerInviter, 23*hour)
-	if err := m.invites(m.person(manages...), "second@example.org"); err != nil {
-		t.Errorf("another inviter: %v", err)
-	}
+	wantErr(t, "another inviter", nil, m.invites(m.person(manages...), "second@example.org"))
 
 	sam := m.person(manages...)
 	for i := range membership.PerAddressOfInviter.Most {
@@ -70,9 +82,8 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 		}
 	}
 	wantsLimit(t, "address", m.invites(sam, "SAM@example.org"), membership.PerAddressOfInviter, 24*hour)
-	if err := m.invites(m.person(manages...), "sam@example.org"); err != nil {
-		t.Errorf("one user exhausts the limit of an address for another: %v", err)
-	}
+	wantErr(t, "one user exhausts the limit of an address for another", nil,
+		m.invites(m.person(manages...), "sam@example.org"))
 	before := m.count(`select count(*) from account.audit_events`)
 	wantsLimit(t, "renewed", m.renews(sam, "sam@example.org"), membership.PerAddressOfInviter, 24*hour)
 	if m.count(`select count(*) from account.audit_events`) != before {
@@ -85,24 +96,18 @@ func TestM5_InvitationsAreLimited(t *testing.T) {
 	wantsLimit(t, "users in the workspace", m.invites(sam, "tom@example.org"), membership.PerAddressInWorkspace,
 		16*hour)
 	m.fixture.Exec(`delete from account.invitation_messages where sent_at < now() - interval '7 hours 30 minutes'`)
-	if err := m.invites(sam, "tom@example.org"); err != nil {
-		t.Errorf("the last user of the workspace: %v", err)
-	}
+	wantErr(t, "the last user of the workspace", nil, m.invites(sam, "tom@example.org"))
 
 	for range membership.PerAddress.Most {
 		m.sentBefore(1, other, uuid.New(), "eve@example.org", 2*hour)
 	}
-	if err := m.invites(sam, "eve@example.org"); err != nil {
-		t.Errorf("other workspaces keep this one from inviting: %v", err)
-	}
+	wantErr(t, "other workspaces keep this one from inviting", nil, m.invites(sam, "eve@example.org"))
 	wantsLimit(t, "address in all workspaces", m.invites(sam, "eve@example.org"), membership.PerAddress, 22*hour)
 
 	m.sentBefore(membership.PerWorkspace.Most, m.workspaceID, inviter, "y@example.org", 3*hour)
 	wantsLimit(t, "workspace", m.invites(sam, "last@example.org"), membership.PerWorkspace, 21*hour)
 	m.fixture.Exec(`update account.invitation_messages set sent_at = sent_at - interval '1 day'`)
-	if err := m.invites(sam, "sam@example.org"); err != nil {
-		t.Errorf("a day later: %v", err)
-	}
+	wantErr(t, "a day later", nil, m.invites(sam, "sam@example.org"))
 	for range 4 {
 		_ = m.invites(sam, fmt.Sprintf("%s@example.org", uuid.NewString()))
 	}
@@ -115,9 +120,7 @@ func (m *memberTest) open(email string) (id uuid.UUID, expires time.Time) {
 	m.Helper()
 	err := m.fixture.Owner.QueryRow(m.Context(), `select id, expires_at from account.invitations
 		where tenant_id = $1 and email = $2 and ended_at is null`, m.workspaceID, email).Scan(&id, &expires)
-	if err != nil {
-		m.Fatal(err)
-	}
+	must(m, err)
 	return id, expires
 }
 
@@ -130,7 +133,6 @@ func (m *memberTest) renews(by membership.Actor, email string) error {
 
 // Two workspaces that invite one address at the same time do not exceed its limit.
 func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
-	t.Parallel()
 	m := ownMemberTest(t)
 	actors := make([]membership.Actor, 6)
 	for i := range actors {
@@ -161,7 +163,6 @@ func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
 
 // A transaction that Postgres aborts for a deadlock is repeated: each try begins with what the caller saw.
 func TestInvitations_AreSavedAndRenewedInSecondTry(t *testing.T) {
-	t.Parallel()
 	m := ownMemberTest(t)
 	by := m.person(manages...)
 	m.fixture.Exec(`create sequence account.tries`)
@@ -174,13 +175,9 @@ func TestInvitations_AreSavedAndRenewedInSecondTry(t *testing.T) {
 		end $$`)
 	m.fixture.Exec(`create trigger fail before insert on account.invitation_messages
 		for each row execute function account.fail_odd_tries()`)
-	if err := m.invites(by, "sam@example.org"); err != nil {
-		t.Errorf("invited: %v", err)
-	}
+	wantErr(t, "invited", nil, m.invites(by, "sam@example.org"))
 	_, seen := m.open("sam@example.org")
-	if err := m.renews(by, "sam@example.org"); err != nil {
-		t.Errorf("renewed: %v", err)
-	}
+	wantErr(t, "renewed", nil, m.renews(by, "sam@example.org"))
 	if _, expires := m.open("sam@example.org"); !expires.After(seen) {
 		t.Errorf("the invitation still ends at %s", seen)
 	}

@@ -13,7 +13,90 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+// An earlier release records uses without the workspaces of the tokens.
+func TestTokenUses_PreviousReleaseRecordsOnNewSchema(t *testing.T) {
+	t.Parallel()
+	database := testkit.NewDatabase(t)
+	owner := connect(t, database.Owner)
+	const tokens = 3
+	_, err := owner.Exec(t.Context(), `
+		with o as (insert into account.organisations (id, name) values (gen_random_uuid(), 'x') returning id),
+			w as (insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, 'x' from o
+				returning id),
+			u as (insert into account.users (id, email, name) values (gen_random_uuid(), 'x@y.z', 'x') returning id)
+		insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+		select gen_random_uuid(), sha256(n::text::bytea), u.id, w.id, 'x', '{}', now() + interval '1 day'
+		from w, u, generate_series(1, $1::integer) n`, tokens)
+	must(t, err)
+	recorded := func(what string, want int) {
+		t.Helper()
+		var same int
+		err := owner.QueryRow(t.Context(), `select count(*) from account.personal_access_tokens p
+			join account.token_uses u
+				on u.tenant_id = p.tenant_id and u.token_id = p.id and u.used_at = p.last_used_at`).
+			Scan(&same)
+		if err != nil || same != want {
+			t.Errorf("%s: %d uses, want %d: %v", what, same, want, err)
+		}
+	}
+	recorded("before the first use", 0)
+	service := connect(t, database.Authserver)
+	var ids []uuid.UUID
+	must(t, owner.QueryRow(t.Context(), `select array_agg(id) from account.personal_access_tokens`).Scan(&ids))
+	must(t, errOf(service.Exec(t.Context(), `select account.note_use($1, '{}', '{}')`, ids)))
+	recorded("after uses at the previous release", tokens)
+}
+
+// The last use of a token in its workspace is recorded at most once an hour, and is deleted with the token.
+func TestTokenUses_AreThoseOfWorkspace(t *testing.T) {
+	l := newStoreTest(t)
+	ctx := t.Context()
+	user, workspaceID := l.fixture.Member(perm.ProgrammesRead), l.fixture.WorkspaceID
+	l.fixture.Token(user, perm.ProgrammesRead)
+	tokens, err := l.Tokens(ctx, user, workspaceID)
+	if err != nil || len(tokens) != 1 || tokens[0].LastUsed != nil {
+		t.Fatalf("%+v %v", tokens, err)
+	}
+	id := tokens[0].ID
+	used := func(workspaceID uuid.UUID) { // as at the previous use, but for the time
+		l.fixture.Exec(`select account.note_use($1, $2, '{}', '{}')`, []uuid.UUID{id}, []uuid.UUID{workspaceID})
+	}
+	lastUse := func() *time.Time {
+		t.Helper()
+		listed, err := l.Tokens(ctx, user, workspaceID)
+		if err != nil || len(listed) != 1 {
+			t.Fatalf("%+v %v", listed, err)
+		}
+		active, err := l.ActiveTokens(ctx, user)
+		if err != nil || len(active) != 1 || (active[0].LastUsed == nil) != (listed[0].LastUsed == nil) {
+			t.Fatalf("%+v %v", active, err)
+		}
+		return listed[0].LastUsed
+	}
+	used(l.fixture.Workspace("Elsewhere"))
+	if at := lastUse(); at != nil {
+		t.Errorf("last used at %s, in another workspace", at)
+	}
+	used(workspaceID)
+	first := lastUse()
+	if first == nil {
+		t.Fatal("the use is not recorded")
+	}
+	used(workspaceID)
+	if at := lastUse(); !at.Equal(*first) {
+		t.Errorf("a use within the hour was recorded: %s, before %s", at, first)
+	}
+	l.fixture.Exec(`update account.token_uses set used_at = now() - interval '61 minutes' where token_id = $1`, id)
+	used(workspaceID)
+	if at := lastUse(); time.Since(*at) > time.Minute {
+		t.Errorf("a use an hour later was not recorded: %s", at)
+	}
+	l.fixture.Exec(`delete from account.personal_access_tokens where id = $1`, id)
+	l.wantCount(0, "uses of a deleted token", `select count(*) from account.token_uses where token_id = $1`, id)
+}
 
 func (l *storeTest) liveSecrets(id uuid.UUID) int {
 	l.Helper()
@@ -34,7 +117,6 @@ func replaced(id uuid.UUID) audit.Event {
 
 // Concurrent replacements leave the newest secret and the previous one.
 func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	for i := range 20 { // as an earlier release left them
@@ -62,9 +144,7 @@ func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 	for i, overlap := range []time.Duration{24 * time.Hour, 24 * time.Hour, 0} {
 		err := l.ReplaceSecret(
 			t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(50+i), overlap, replaced(app.ID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for hash, lives := range map[int]bool{50 + i: true, 49 + i: i > 0 && overlap > 0, 48 + i: false} {
 			c, err := l.ClientWithSecret(t.Context(), app.ID, secretHash(hash))
 			if err != nil || (len(c.Secrets) == 1) != lives {
@@ -80,18 +160,14 @@ func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 // A client with thousands of live secrets costs a shared statement no more than any other client: it reads
 // only the hash that was presented.
 func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
-	t.Parallel()
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	l.fixture.Exec(`insert into account.client_secrets (client_id, hash)
 		select $1, sha256(n::text::bytea) from generate_series(1, 6000) n`, app.ID)
 	good := secretHash(1)
 	l.fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`, app.ID, good)
-	l.fixture.Exec(
-		`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now())`,
-		app.ID,
-		secretHash(2),
-	)
+	l.fixture.Exec(`insert into account.client_secrets (client_id, hash, expires_at) values ($1, $2, now())`, app.ID,
+		secretHash(2))
 	concurrently(64, func(i int) {
 		presented := [][]byte{good, secretHash(2), secretHash(3), nil}[i%4]
 		check := func(how string, found [][]byte, err error) {
@@ -114,9 +190,7 @@ func TestSharedStatements_ReadOnlyPresentedSecret(t *testing.T) {
 		t.Errorf("recent client: %d hashes, %v", len(c.Secrets), err)
 	}
 	all, err := l.Store.Clients.Clients(t.Context(), l.fixture.WorkspaceID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range all {
 		if len(c.Secrets) != 0 {
 			t.Errorf("list read %d hashes", len(c.Secrets))

@@ -1,0 +1,272 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+// The upgrade finds the addresses that earlier data prove, and no others.
+func TestProven_UpgradeFindsWhatEarlierDataProve(t *testing.T) {
+	t.Parallel()
+	database := emptyDatabase(t, testkit.NewDatabase(t))
+	migrateBefore(t, "00330", database)
+	owner := connect(t, database.Owner)
+	event := func(action, actor, ago string) string {
+		return `insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, at)
+			select gen_random_uuid(), '00000000-0000-0000-0000-000000000000', id, ` + actor + `, '` + action + `',
+			'user:' || id, now() - interval '` + ago + `' from account.users where id = $1`
+	}
+	const self = "'user:' || id"
+	const linked = `insert into account.identities (issuer, subject, user_id, created_at)
+		values ('i', $1::uuid::text, $1, now() - interval '1 day')`
+	workspace, client := uuid.New(), uuid.New()
+	for _, sql := range []string{
+		`insert into account.organisations (id, name) values ($1, 'x')`,
+		`insert into account.tenants (id, organisation_id, name) values ($1, $1, 'x')`,
+		`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+			connector_platform, resource, token_endpoint_auth_method)
+			values ('` + client.String() + `', 'connector', $1, 'x', '{}', '{}', 'claude', 'r', 'none')`,
+	} {
+		must(t, errOf(owner.Exec(t.Context(), sql, workspace)))
+	}
+	passkey := func(at string) string {
+		return `insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+			transports, backup_eligible, backed_up, created_at) values (gen_random_uuid(), $1, 'x',
+			uuid_send(gen_random_uuid()), 'k', 0, '', '{}', false, false, ` + at + `)`
+	}
+	token := func(at, revoked string) string {
+		return `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, created_at,
+			expires_at, revoked_at) values (gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), $1,
+			'` + workspace.String() + `', 'x', '{}', ` + at + `, now() + interval '1 day', ` + revoked + `)`
+	}
+	grant := func(at, state string) string {
+		return `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+			created_at, ends_at, revoked_at) select gen_random_uuid(), 'connector', '` + client.String() + `', $1::uuid,
+			'` + workspace.String() + `', '{}', 'r', s, ` + at + `, now() + interval '1 day',
+			now() + case when s <> 'revoked' then null::interval else interval '0' end
+			from (values ('` + state + `')) v (s)`
+	}
+	users := map[string]struct {
+		made []string
+		by   string
+	}{
+		"invited, by a link that may have been shown": {[]string{event(audit.UserAdded, self, "3 days")}, ""},
+		"added by an operator": {[]string{
+			event(audit.UserAdded, "'admin'", "3 days"), event(audit.UserPasswordReset, self, "1 day"),
+		}, "operator"},
+		"linked": {[]string{linked, passkey("now()"), token("now()", "null"), grant("now()", "active")}, "upstream"},
+		"linked, with a password of unknown age": {
+			[]string{linked, `update account.users set password_hash = 'x' where id = $1`}, "",
+		},
+		"linked after a passkey was added":  {[]string{linked, passkey("now() - interval '2 days'")}, ""},
+		"linked after a token was created":  {[]string{linked, token("now() - interval '2 days'", "null")}, ""},
+		"linked after a grant was approved": {[]string{linked, grant("now() - interval '2 days'", "active")}, ""},
+		"linked while signed in": {[]string{linked, `insert into account.sign_ins (id, user_id, created_at, expires_at,
+			method, address, user_agent) select gen_random_uuid(), $1::uuid, now() - interval '25 hours',
+			now() - interval '13 hours', 'password', '', ''`}, ""},
+		"linked after a token was revoked and a grant ended": {[]string{
+			linked, token("now() - interval '2 days'", "now()"), grant("now() - interval '2 days'", "revoked"),
+		}, "upstream"},
+		"with a password that a mailed link set, with an older passkey": {
+			[]string{event(audit.UserPasswordReset, self, "1 hour"), passkey("now() - interval '2 hours'")}, "",
+		},
+		"with a password that a mailed link set, with an older token": {
+			[]string{event(audit.UserPasswordReset, self, "1 hour"), token("now() - interval '2 hours'", "null")}, "",
+		},
+		"with a password that a mailed link set, with an older authenticator app": {[]string{
+			event(audit.UserPasswordReset, self, "1 hour"), `insert into account.authenticators (user_id, secret,
+			last_step, created_at) values ($1, 'x', 0, now() - interval '2 hours')`,
+		}, ""},
+		"with a password that a mailed link set, with a later passkey": {[]string{
+			`update account.users set password_hash = 'x' where id = $1`,
+			event(audit.UserPasswordReset, self, "1 hour"), passkey("now()"),
+		}, "reset"},
+		"with an address that mailed links changed": {
+			[]string{event(audit.UserEmailChanged, self, "1 day")}, "email_change",
+		},
+		"with an address that an operator changed": {[]string{event(audit.UserEmailChanged, "'admin'", "1 day")}, ""},
+		"with a password that a mailed link set": {[]string{
+			event(audit.UserResetRequested, "'anonymous'", "61 minutes"),
+			event(audit.UserPasswordReset, self, "1 hour"),
+		}, "reset"},
+		"with a password that an operator's link set": {[]string{
+			event(audit.UserResetRequested, "'admin'", "61 minutes"), event(audit.UserPasswordReset, self, "1 hour"),
+		}, ""},
+	}
+	ids := map[string]uuid.UUID{}
+	for name, user := range users {
+		id := uuid.New()
+		ids[name] = id
+		for _, sql := range append([]string{
+			`insert into account.users (id, email, name) values ($1, $1::uuid || '@example.org', 'x')`,
+		}, user.made...) {
+			if _, err := owner.Exec(t.Context(), sql, id); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+	}
+	must(t, errOf(postgres.Migrate(t.Context(), credential.Secret(database.Owner))))
+	for name, user := range users {
+		var by string
+		err := owner.QueryRow(t.Context(), `select coalesce(email_proven_by, '') from account.users where id = $1
+			and (email_proven_at is null) = (email_proven_by is null)`, ids[name]).Scan(&by)
+		if err != nil || by != user.by {
+			t.Errorf("%s: proven by %q, want %q: %v", name, by, user.by, err)
+		}
+	}
+}
+
+// spellings are addresses as earlier releases stored them, each with what the same person types elsewhere.
+var spellings = map[string][]string{
+	"ada@xn--mnchen-3ya.example":    {"ada@münchen.example", "Ada@MU\u0308NCHEN.example", "ada@xn--mnchen-3ya.example"},
+	"bob@zürich.example":            {"bob@xn--zrich-kva.example", "bob@zu\u0308rich.example"},
+	"jose\u0301@example.org":        {"jos\u00e9@example.org", "JOSE\u0301@example.org"},
+	"ren\u00e9@example.org":         {"rene\u0301@EXAMPLE.org", "\u202aren\u00e9@example.org\u202c"},
+	"zoe\u0308@xn--kln-sna.example": {"zo\u00eb@k\u00f6ln.example"},
+}
+
+func TestUsers_OfEarlierReleasesAreFoundInAnySpelling(t *testing.T) {
+	m := ownMemberTest(t)
+	for stored, typed := range spellings {
+		id := m.fixture.User(stored)
+		for _, text := range typed {
+			if user, _, found, err := m.UserByEmail(t.Context(), text); user.ID != id || !found || err != nil {
+				t.Errorf("%+q does not find %+q: %v", text, stored, err)
+			}
+			hash := credential.Hash(stored + text)
+			event := audit.Event{Actor: "anonymous"}
+			to, made, err := m.BeginReset(t.Context(), text, hash, time.Now().Add(time.Hour), event)
+			if to.ID != id || to.Email != stored || err != nil {
+				t.Errorf("a link for %+q is made for %+q: %v, %v", text, to.Email, made, err)
+			}
+			id := uuid.New()
+			err = m.AddUser(t.Context(), id, membershipEmail(t, text), "Second", byOperator(audit.UserAdded, id))
+			wantErr(t, fmt.Sprintf("%+q gets a second account beside %+q", text, stored), admin.ErrEmailTaken, err)
+		}
+	}
+	if user, _, found, _ := m.UserByEmail(t.Context(), "ada@munchen.example"); found {
+		t.Errorf("another domain finds %s", user.Email)
+	}
+}
+
+func membershipEmail(t *testing.T, text string) string {
+	t.Helper()
+	email, err := membership.ParseEmail(text)
+	must(t, err)
+	return email
+}
+
+// An invitation in another spelling than the account's is for the same person.
+func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
+	m := ownMemberTest(t)
+	inviter := m.person(manages...)
+	for stored, typed := range spellings {
+		id := m.fixture.User(stored)
+		offer := m.offer(m.invited(inviter, typed[0]))
+		if !offer.HasAccount {
+			t.Errorf("an invitation of %+q does not know the account of %+q", typed[0], stored)
+		}
+		_, err := m.AcceptAsNewUser(t.Context(), offer, "Second", "", "r")
+		wantErr(t, fmt.Sprintf("%+q gets a second account beside %+q", typed[0], stored), membership.ErrAccountExists,
+			err)
+		wantErr(t, fmt.Sprintf("%+q cannot accept an invitation of %+q", stored, typed[0]), nil, m.accept(offer, id))
+		wantErr(t, "a member is invited in another spelling", membership.ErrMember,
+			m.invites(inviter, typed[len(typed)-1]))
+	}
+}
+
+// `migrate --finish` rewrites the addresses that are not canonical, and leaves those that another user has.
+func TestFinishUpgrade_RespellsAddressesAndMergesNobody(t *testing.T) {
+	m := ownMemberTest(t)
+	ids := map[string]uuid.UUID{}
+	for stored := range spellings {
+		ids[stored] = m.fixture.User(stored)
+	}
+	ours, theirs := m.fixture.User("eve@xn--bcher-kva.example"), m.fixture.User("eve@bücher.example")
+	owner := credential.Secret(m.fixture.Owner.Config().ConnString())
+	for range 2 { // it is safe to repeat
+		if left, err := postgres.FinishUpgrade(t.Context(), owner); left != 1 || err != nil {
+			t.Fatalf("%d are left: %v", left, err)
+		}
+	}
+	for stored, typed := range spellings {
+		user, _, _, err := m.UserByID(t.Context(), ids[stored])
+		if want := membershipEmail(t, typed[0]); user.Email != want || err != nil {
+			t.Errorf("%+q is %+q now, want %+q: %v", stored, user.Email, want, err)
+		}
+	}
+	duplicates, err := m.DuplicateUsers(t.Context())
+	if err != nil || len(duplicates) != 2 || duplicates[0].Address != "eve@bücher.example" {
+		t.Fatalf("%+v: %v", duplicates, err)
+	}
+	// Each of them still signs in with the spelling that is stored.
+	for spelled, id := range map[string]uuid.UUID{"eve@xn--bcher-kva.example": ours, "eve@bücher.example": theirs} {
+		if user, _, _, err := m.UserByEmail(t.Context(), spelled); user.ID != id || err != nil {
+			t.Errorf("%q finds another user: %v", spelled, err)
+		}
+	}
+	must(t, errOf(m.DeleteUser(t.Context(), theirs, byOperator(audit.UserDeleted, theirs))))
+	if left, err := postgres.FinishUpgrade(t.Context(), owner); left != 0 || err != nil {
+		t.Errorf("%d are left: %v", left, err)
+	}
+}
+
+// Without its invisible characters, an address may be another mailbox: `migrate --finish` leaves it to the operator.
+func TestFinishUpgrade_LeavesAddressesWithInvisibleCharacters(t *testing.T) {
+	m := ownMemberTest(t)
+	unseen := []string{
+		"ad\u200ba@example.org", "b\u00adob@example.org", "\u202aeve@example.org", "zo\u200de@example.org",
+	}
+	ids := map[string]uuid.UUID{}
+	for _, stored := range unseen {
+		ids[stored] = m.fixture.User(stored)
+	}
+	owner := credential.Secret(m.fixture.Owner.Config().ConnString())
+	if left, err := postgres.FinishUpgrade(t.Context(), owner); left != len(unseen) || err != nil {
+		t.Errorf("%d are left: %v", left, err)
+	}
+	for stored, id := range ids {
+		if user, _, _, err := m.UserByID(t.Context(), id); user.Email != stored || err != nil {
+			t.Errorf("%+q is %+q now: %v", stored, user.Email, err)
+		}
+	}
+	listed, err := m.DuplicateUsers(t.Context())
+	if err != nil || len(listed) != len(unseen) {
+		t.Fatalf("%+v: %v", listed, err)
+	}
+	for _, d := range listed {
+		if ids[d.Email] != d.ID {
+			t.Errorf("%+q is listed as %s", d.Email, d.ID)
+		}
+	}
+}
+
+// The hash of a password that an earlier release stored for its very text is replaced at the next sign-in.
+func TestRenewHash_ReplacesOnlyHashThatWasRead(t *testing.T) {
+	m := newMemberTest(t)
+	id := m.fixture.User(uuid.NewString() + "@example.org")
+	hashes := make([]credential.Secret, 3)
+	for i := range hashes {
+		hash, err := session.HashPassword("a password", session.LowestCost())
+		must(t, err)
+		hashes[i] = hash
+	}
+	m.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, id, hashes[0].Reveal())
+	if renewed, err := m.RenewHash(t.Context(), id, hashes[1], hashes[2]); renewed || err != nil {
+		t.Errorf("another hash was replaced: %v", err)
+	}
+	if renewed, err := m.RenewHash(t.Context(), id, hashes[0], hashes[2]); !renewed || err != nil {
+		t.Errorf("the hash was not replaced: %v", err)
+	}
+}

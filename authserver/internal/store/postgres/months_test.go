@@ -1,0 +1,326 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/shared/database/migrate"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+// pastMonths adds the partitions of the 6 months before this one, with an event for each day.
+func (l *storeTest) pastMonths() {
+	l.Helper()
+	l.fixture.Exec(`drop table account.audit_events_earlier`)
+	l.fixture.Exec(`do $$ declare month timestamptz; begin
+		for month in
+			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+			from generate_series(1, 6) n loop
+			execute format('create table account.%I partition of account.audit_events for values from (%L) to (%L)',
+				'audit_events_past_' || to_char(month, 'YYYY_MM'), month,
+				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+		end loop;
+	end $$`)
+	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
+		select gen_random_uuid(), day, 'system', 'x', 'x' from generate_series(
+			(date_trunc('month', now() at time zone 'UTC') - interval '6 months') at time zone 'UTC', now(),
+			interval '1 day') day`)
+}
+
+const (
+	auditMonths = `select count(*) from account.audit_months()`
+	dropMonth   = `select coalesce(account.drop_audit_month(now() - interval '91 days'), -1)`
+
+	// As if no process had made months for half a year.
+	dropAuditMonths = `do $$ declare name text; begin
+		for name in select p.name from account.audit_months() p where p.starts is not null loop
+			execute format('drop table account.%I', name);
+		end loop;
+	end $$`
+)
+
+// A call drops one month, so that each drop locks the audit log for a moment.
+func TestAuditMonths_OneMonthIsDroppedPerCall(t *testing.T) {
+	l := ownStoreTest(t)
+	l.pastMonths()
+	before := l.count(auditMonths)
+	for dropped := 1; dropped <= 2; dropped++ {
+		if n := l.count(dropMonth); n < 1 || l.count(auditMonths) != before-dropped {
+			t.Errorf("%d events, and %d of %d months are left", n, l.count(auditMonths), before)
+		}
+	}
+	for l.count(dropMonth) >= 0 {
+	}
+	if n := l.count(`select count(*) from account.audit_events where at > now() - interval '90 days'`); n < 89 {
+		t.Errorf("%d events of the last 90 days are left", n)
+	}
+}
+
+// notDroppedInUse checks that no month of a table is dropped while another session reads the table, that the drop waits
+// only a moment, and that a month is dropped afterwards.
+func (l *storeTest) notDroppedInUse(table, months, drop string) {
+	l.Helper()
+	before := l.count(months)
+	reader := connect(l, l.fixture.Database.Owner)
+	must(l, errOf(reader.Exec(l.Context(), "begin; select count(*) from "+table)))
+	testkit.Quick(l, 900*time.Millisecond, func() { // the time for which it is locked
+		l.wantCount(-1, "records were dropped", drop)
+		l.wantCount(before, "months are left", months)
+	})
+	must(l, errOf(reader.Exec(l.Context(), "rollback")))
+	if n := l.count(drop); n < 0 || l.count(months) != before-1 {
+		l.Errorf("%d of %d months are left later", l.count(months), before)
+	}
+}
+
+// While another session reads the audit log, no month is dropped, and an insert waits only a moment.
+func TestAuditMonths_LogInUseIsNotDropped(t *testing.T) {
+	l := ownStoreTest(t)
+	l.pastMonths()
+	l.notDroppedInUse("account.audit_events", auditMonths, dropMonth)
+}
+
+// Refusals that the default partition has more than once move to their month once.
+func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
+	l := ownStoreTest(t)
+	l.fixture.Exec(dropAuditMonths)
+	insert := fmt.Sprintf(`insert into account.audit_events (id, at, actor, action, subject, detail)
+		select gen_random_uuid(), date_trunc('hour', now()) + make_interval(months => 3), 'system', '%s', 'grant:x',
+			'{"reason": "x"}' from generate_series(1, $1) on conflict do nothing`, audit.GrantRefused)
+	const stored = `select count(*) from account.audit_events where subject = 'grant:x'`
+	l.fixture.Exec(insert, 3)
+	l.wantCount(1, "refusals in the default partition", stored)
+	// As it was before the index.
+	l.fixture.Exec(`drop index account.audit_events_default_refusals`)
+	l.fixture.Exec(insert, 3)
+	l.wantCount(4, "refusals without the index", stored)
+	l.fixture.Exec(`select account.make_audit_months()`)
+	l.wantCount(1, "refusals", stored)
+	l.wantCount(0, "events in the default partition", `select count(*) from account.audit_events_default`)
+}
+
+// earlierMigrations are the migrations before a number.
+type earlierMigrations struct {
+	fs.FS
+	number string
+}
+
+func (e earlierMigrations) ReadDir(name string) ([]fs.DirEntry, error) {
+	all, err := fs.ReadDir(e.FS, name)
+	var some []fs.DirEntry
+	for _, file := range all {
+		if file.Name() < e.number {
+			some = append(some, file)
+		}
+	}
+	return some, err
+}
+
+// emptyDatabase creates a database on the server of database, and returns it with these roles.
+func emptyDatabase(t *testing.T, database testkit.Database) testkit.Database {
+	t.Helper()
+	superuser := connect(t, database.Superuser)
+	name := "months_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	must(t, errOf(superuser.Exec(t.Context(), "create database "+name+" owner test_owner")))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		must(t, errOf(superuser.Exec(ctx, "drop database "+name+" with (force)")))
+	})
+	return testkit.Database{
+		Owner:      testkit.InDatabase(database.Owner, name),
+		Authserver: testkit.InDatabase(database.Authserver, name),
+	}
+}
+
+// migrateBefore applies the migrations before a number.
+func migrateBefore(t *testing.T, number string, database testkit.Database) {
+	t.Helper()
+	files, err := fs.Sub(postgres.Migrations, "migrations")
+	must(t, err)
+	before := migrate.Migrations{Files: earlierMigrations{files, number}, Table: "goose_authserver"}
+	must(t, errOf(before.Up(t.Context(), database.Owner)))
+}
+
+// A refusal is recorded once an hour in the month's partition too.
+func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
+	l := ownStoreTest(t)
+	l.fixture.Exec(`drop table account.audit_events_earlier`)
+	l.fixture.Exec(`select account.make_audit_months()`)
+	for range 3 {
+		must(t, l.RecordRefusal(t.Context(), audit.Event{
+			Actor:   "system",
+			Action:  audit.GrantRefused,
+			Subject: "grant:x",
+			Detail:  map[string]any{"reason": "x"},
+		}))
+	}
+	const here = `select count(*) from account.audit_events where action = 'grant.' || 'refused'
+		and tableoid::regclass::text like 'account.audit_events_2%'`
+	l.wantCount(1, "refusals in this month's partition", here)
+}
+
+// Events in the default partition move to their month when it is made.
+func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
+	l := ownStoreTest(t)
+	l.fixture.Exec(dropAuditMonths)
+	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
+		select gen_random_uuid(), now() + make_interval(months => 3), 'system', 'x', 'x' from generate_series(1, 7)`)
+	const left = `select count(*) from account.audit_events_default`
+	l.wantCount(7, "events in the default partition", left)
+	forEver := l.Retention(postgres.RetentionPeriods{}) // it makes months too
+	must(t, forEver.RunOnce(t.Context(), func(string, int64) {}, slog.New(slog.DiscardHandler)))
+	l.wantCount(0, "events in the default partition after the run", left)
+	l.wantCount(7, "events", `select count(*) from account.audit_events`)
+}
+
+// A month is dropped when all its events are due, and none is deleted before.
+func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
+	l := ownStoreTest(t)
+	l.pastMonths()
+	const due = `select count(*) from account.audit_events
+		where at < account.audit_events_due(now() - interval '100 days')`
+	months, all, ready := l.count(auditMonths), l.count(`select count(*) from account.audit_events`), l.count(due)
+	kept := keepAll()
+	kept[postgres.SettingAuditEvents] = 100 * day
+	deletes(t, l.Retention(kept), "audit events", ready)
+	if n := l.count(`select count(*) from account.audit_events`); ready < 20 || n != all-ready {
+		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)
+	}
+	l.wantCount(0, "events are due", due)
+	if n := l.count(auditMonths); n >= months {
+		t.Errorf("%d months are left of %d", n, months)
+	}
+	if n := l.count(`select count(*) from account.audit_events where at > now() - interval '100 days'`); n != 100-1 &&
+		n != 100 {
+		t.Errorf("%d events of the last 100 days are left", n)
+	}
+}
+
+// pastEventMonths replaces events_earlier by the partitions of this month and the 3 before it, with an event for each
+// day.
+func (l *storeTest) pastEventMonths() {
+	l.Helper()
+	l.fixture.Exec(`drop table account.events_earlier`)
+	l.fixture.Exec(`do $$ declare month timestamptz; begin
+		for month in
+			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+			from generate_series(-1, 3) n loop
+			continue when exists (select from account.months_of('account.events') p where p.starts <= month);
+			execute format('create table account.%I (like account.events_later including defaults including indexes)',
+				'events_past_' || to_char(month, 'YYYY_MM'));
+			execute format('alter table account.events attach partition account.%I for values from (%L) to (%L)',
+				'events_past_' || to_char(month, 'YYYY_MM'), month,
+				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+		end loop;
+	end $$`)
+	l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at)
+		select $1, 'x.y', '{}', now() - make_interval(days => n) from generate_series(0, 80) n`, l.grant.WorkspaceID)
+}
+
+const (
+	eventMonths    = `select count(*) from account.months_of('account.events')`
+	dropEventMonth = `select coalesce(account.drop_event_month(now()), -1)`
+	keptEvents     = `select count(*) from account.events where created_at > now() - interval '30 days'`
+)
+
+// A month of events is dropped once its last event is 30 days old, and not before, whatever time the caller passes.
+func TestEventMonths_PastMonthIsDropped(t *testing.T) {
+	l := ownStoreTest(t)
+	l.pastEventMonths()
+	const due = `select count(*) from account.events where created_at < account.events_due(now() - interval '30 days')`
+	months, all, ready, kept := l.count(eventMonths), l.count(`select count(*) from account.events`), l.count(due),
+		l.count(keptEvents)
+	if ready == 0 || kept < 30 {
+		t.Fatalf("%d events are due, %d are kept", ready, kept)
+	}
+	deletes(t, l.Retention(keepAll()), "events", ready)
+	if n := l.count(`select count(*) from account.events`); n != all-ready || l.count(keptEvents) != kept {
+		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)
+	}
+	if n := l.count(eventMonths); n >= months {
+		t.Errorf("%d months are left of %d", n, months)
+	}
+	l.wantCount(-1, "events of a month that is not due were dropped", dropEventMonth)
+	l.wantCount(kept, "events are kept", keptEvents)
+}
+
+// While another session reads events, no month is dropped, and an insert waits only a moment.
+func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
+	l := ownStoreTest(t)
+	l.pastEventMonths()
+	l.notDroppedInUse("account.events", eventMonths, dropEventMonth)
+}
+
+// Events of two months are numbered in one order by concurrent readers, and a month refuses a sequence that it has.
+func TestEventMonths_SequencesHaveNoHole(t *testing.T) {
+	l := ownStoreTest(t)
+	l.pastEventMonths()
+	inMonths := `select count(distinct tableoid) from account.events where created_at > now() - interval '30 days'`
+	if n := l.count(inMonths); n < 2 && time.Now().UTC().Day() < 28 {
+		t.Fatalf("the events are in %d months", n)
+	}
+	concurrently(8, func(int) {
+		for range 3 {
+			for _, sql := range []string{
+				`select account.add_event($1, 'x.y', $1, null)`, `select account.number_events($1)`,
+			} {
+				_, err := l.fixture.Owner.Exec(t.Context(), sql, l.grant.WorkspaceID)
+				wantErr(t, sql, nil, err)
+			}
+		}
+	})
+	const holes = `select coalesce(max(sequence), 0) - count(distinct sequence)
+		from account.events where tenant_id = $1`
+	l.wantCount(0, "sequences are missing or were given twice", holes, l.grant.WorkspaceID)
+	const numbered = `select count(*) from account.events
+		where tenant_id = $1 and created_at > now() - interval '30 days' and sequence is null`
+	l.wantCount(0, "events have no sequence", numbered, l.grant.WorkspaceID)
+	_, err := l.fixture.Owner.Exec(t.Context(), `insert into account.events (tenant_id, type, data, sequence)
+		select $1, 'x.y', '{}', 1000 from generate_series(1, 2)`, l.grant.WorkspaceID)
+	if err == nil {
+		t.Error("a month has the same sequence twice")
+	}
+}
+
+// Events of the last partition move to their months when these are made, and keep their sequences.
+func TestEventMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
+	l := ownStoreTest(t)
+	// As if no process had made months for half a year.
+	l.fixture.Exec(`do $$ declare first timestamptz; name text; begin
+		select min(p.starts) into first from account.months_of('account.events') p;
+		for name in select p.name from account.months_of('account.events') p where p.starts is not null
+			and p.ends is not null loop
+			execute format('drop table %s', name);
+		end loop;
+		alter table account.events detach partition account.events_later;
+		execute format('alter table account.events attach partition account.events_later
+			for values from (%L) to (maxvalue)', first);
+	end $$`)
+	l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at, sequence)
+		select gen_random_uuid(), 'x.y', '{}', now() + make_interval(months => n + 2), n from generate_series(1, 7) n`)
+	const left = `select count(*) from account.events_later`
+	if n := l.count(left); n < 6 {
+		t.Fatalf("%d events in the last partition", n)
+	}
+	for range 2 { // a month that exists is not made again
+		l.fixture.Exec(`select account.make_event_months()`)
+	}
+	const ahead = `select count(*) from account.events where sequence between 1 and 7
+		and created_at > now() + interval '2 months'`
+	if n, all := l.count(left), l.count(ahead); n != 6 || all != 7 {
+		t.Errorf("%d events in the last partition, %d in all", n, all)
+	}
+	l.wantCount(1, "partitions of the third month after this one",
+		`select count(*) from account.months_of('account.events') p
+		where p.starts <= now() + interval '3 months' and p.ends > now() + interval '3 months'`)
+}

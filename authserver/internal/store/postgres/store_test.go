@@ -1,0 +1,260 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+// F26: the first request after a restart of PostgreSQL succeeds.
+func TestOpen_ClosedConnectionIsNotReused(t *testing.T) {
+	l := ownStoreTest(t)
+	for range 2 {
+		must(t, errOf(l.SigningKeys(t.Context())))
+		l.fixture.Database.EndSessions(t)
+	}
+}
+
+// While the primary of a URL with several hosts is down, a replica may lack the latest revocations. The read-only
+// server is in place of the replica.
+func TestStore_DoesNotReadFromReplica(t *testing.T) {
+	l := newStoreTest(t)
+	for readOnly, want := range map[string]bool{"off": true, "on": false} {
+		address, err := url.Parse(l.fixture.Database.Authserver)
+		must(t, err)
+		address.Host = "127.0.0.1:1," + address.Host
+		query := address.Query()
+		query.Set("default_transaction_read_only", readOnly)
+		address.RawQuery = query.Encode()
+		database := postgres.Only(credential.Secret(address.String()))
+		store, err := postgres.Open(t.Context(), database, testkit.SilentStoreWait)
+		must(t, err)
+		t.Cleanup(store.Close)
+		_, err = store.Modules(t.Context(), l.grant.UserID)
+		if got := err == nil; got != want {
+			t.Errorf("read only %s: %v", readOnly, err)
+		}
+	}
+}
+
+func TestReady_RequiresEveryMigration(t *testing.T) {
+	l := ownStoreTest(t)
+	ready := func() error { return l.open(testkit.StoreWait).Ready(t.Context()) }
+	wantErr(t, "all migrations applied", nil, ready())
+	l.fixture.Exec("insert into goose_authserver (version_id, is_applied) values (99999, true)") // by a newer program
+	wantErr(t, "newer schema", nil, ready())
+	l.fixture.Exec("delete from goose_authserver where version_id = 331")
+	if err := ready(); err == nil || !strings.Contains(err.Error(), "00331_proven_addresses_filled.sql") {
+		t.Errorf("missing migration: %v", err)
+	}
+}
+
+func TestReady_DoesNotWaitForCallersConnections(t *testing.T) {
+	l := ownStoreTest(t)
+	release, err := l.TakeAll(t.Context())
+	must(t, err)
+	defer release()
+	for _, when := range []string{"first, with the migrations", "later"} {
+		wantErr(t, when, nil, l.Ready(t.Context()))
+	}
+	l.wantCount(16, "connections of a process (SCALING.md)", `select count(*) from pg_stat_activity
+		where application_name = 'almoner-authserver' and datname = current_database()`)
+}
+
+// Without ALMONER_STORE_WAIT, a request gets its 503 before the server closes its connection. With it, requests and
+// steps of grants wait longer, for a connection and for a lock.
+func TestSteps_WaitAsConfigured(t *testing.T) {
+	l := newStoreTest(t)
+	for _, c := range []struct {
+		wait, transaction, operation time.Duration
+		lock                         string
+	}{
+		{0, 5 * time.Second, time.Second, "400ms"},
+		{testkit.SilentStoreWait, 5 * time.Second, 3 * time.Second, "1200ms"},
+		{testkit.StoreWait, 20 * time.Second, 20 * time.Second, "8s"},
+	} {
+		transaction, operation, lock, err := l.open(c.wait).Limits(t.Context())
+		if transaction != c.transaction || operation != c.operation || lock != c.lock || err != nil {
+			t.Errorf("wait %s: got %s, %s, %s, %v, want %+v", c.wait, transaction, operation, lock, err, c)
+		}
+		if transaction >= postgres.CommandTime {
+			t.Errorf("wait %s: a request waits %s, as long as a command", c.wait, transaction)
+		}
+	}
+}
+
+func TestSteps_WaitLongerWithSetting(t *testing.T) {
+	l := newStoreTest(t).pending()
+	release, err := l.TakeAll(t.Context())
+	must(t, err)
+	time.AfterFunc(1500*time.Millisecond, release) // later than a second, the limit without the setting
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
+
+	unlock, unlocked := l.hold(l.grant.ID), make(chan struct{})
+	time.AfterFunc(800*time.Millisecond, func() { // later than 400 ms
+		defer close(unlocked)
+		unlock()
+	})
+	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(3)))
+	<-unlocked
+}
+
+// An operator's command waits longer for a connection than requests do.
+func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
+	l := newStoreTest(t)
+	release, err := l.TakeAll(t.Context())
+	must(t, err)
+	operations := map[string]func() error{
+		"changes": func() error {
+			event := audit.Event{Actor: "user:" + l.grant.UserID.String(), Authorization: operator}
+			return l.SetName(t.Context(), l.grant.UserID, "Ada Okafor", event)
+		},
+		"reads": func() error {
+			_, err := l.ConnectorPolicy(t.Context(), l.grant.WorkspaceID)
+			return err
+		},
+	}
+	const limit = 20 * time.Millisecond
+	l.SetLimit(limit)
+	for what, request := range operations {
+		began := time.Now()
+		wantErr(t, "a request that "+what, store.ErrUnavailable, request())
+		if took := time.Since(began); took >= postgres.CommandTime {
+			t.Errorf("a request that %s waited as long as a command: %s", what, took)
+		}
+	}
+	l.ServeCommands()
+	var group sync.WaitGroup
+	time.AfterFunc(5*limit, release)
+	for what, command := range operations {
+		group.Go(func() {
+			wantErr(t, "a command that "+what, nil, command())
+		})
+	}
+	group.Wait()
+}
+
+// refreshRole creates a login for refreshes whose commits do not wait for the disk, and returns its URL.
+func (l *storeTest) refreshRole(name string) credential.Secret {
+	l.Helper()
+	ctx := l.Context()
+	superuser := connect(l, l.fixture.Database.Superuser)
+	for _, sql := range []string{
+		"drop role if exists " + name,
+		"create role " + name + " login password 'for tests' in role almoner_authserver",
+		"alter role " + name + " set synchronous_commit = off",
+	} {
+		must(l, errOf(superuser.Exec(ctx, sql)))
+	}
+	address, err := url.Parse(l.fixture.Database.Authserver)
+	must(l, err)
+	address.User = url.UserPassword(name, "for tests")
+	return credential.Secret(address.String())
+}
+
+// reopen replaces the store with one whose refreshes use another URL.
+func (l *storeTest) reopen(refreshes credential.Secret) {
+	l.Helper()
+	l.Close()
+	var err error
+	l.Store, err = postgres.Open(l.Context(), postgres.Sources{
+		Database:  credential.Fixed(credential.Secret(l.fixture.Database.Authserver)),
+		Refreshes: credential.Fixed(refreshes),
+	}, testkit.StoreWait)
+	must(l, err)
+	l.Cleanup(l.Store.Close)
+}
+
+// notesCommits notes each commit of a change of a grant. The settings are read at the commit itself: a deferred trigger
+// runs after the statement, just before the transaction ends.
+func (l *storeTest) notesCommits() {
+	l.Helper()
+	for _, sql := range []string{
+		`create table account.commits (generation integer, state text, by name, waits text)`,
+		`create function account.note_commit() returns trigger language plpgsql security definer as $$
+		begin
+			insert into account.commits
+				values (new.generation, new.state, session_user, current_setting('synchronous_commit'));
+			return null;
+		end $$`,
+		`create constraint trigger note_commit after insert or update on account.grants deferrable initially deferred
+			for each row execute function account.note_commit()`,
+	} {
+		l.fixture.Exec(sql)
+	}
+}
+
+// Only refreshes use the role for refreshes, if there is one. The use of a code must be durable (G1), so it uses the
+// other role. Only the commits of refreshes do not wait for the disk.
+func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
+	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		l := storeTestIn(t, fixture.New(t))
+		if own {
+			l.reopen(l.refreshRole("almoner_test_refreshes"))
+		}
+		l.notesCommits()
+		if err := l.PingRefreshes(t.Context()); err != nil || l.HasRefreshPool() != own {
+			t.Fatalf("%v, own pool: %t, want %t", err, l.HasRefreshPool(), own)
+		}
+		l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+		l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+		l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
+		l.wantResult(grant.Updated)(l.directly(l.step("direct", 3, hash(3))))
+		if snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); err != nil ||
+			snapshot.Grant.Generation != 3 {
+			t.Errorf("%+v %v", snapshot.Grant, err)
+		}
+		must(t, l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil))
+		got := l.texts(`select state || ' ' || generation || ' ' || (by = 'almoner_test_refreshes') || ' ' || waits
+			from account.commits`)
+		want := []string{
+			"pending 0 false on",
+			"active 1 false on",
+			fmt.Sprintf("active 2 %t off", own),
+			fmt.Sprintf("active 3 %t off", own),
+			"revoked 3 false on",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("own pool %t: got %q, want %q", own, got, want)
+		}
+	}
+}
+
+// Another database does not have the grants, so refreshes would look like the use of stolen tokens. They fail instead.
+func TestRefreshPool_RefusesAnotherDatabase(t *testing.T) {
+	l := ownStoreTest(t)
+	l.publish("one")
+	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	other := fixture.New(t)
+	l.reopen(credential.Secret(other.Database.Authserver))
+	if err := l.PingRefreshes(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), postgres.ErrOtherDatabase.Error()) {
+		t.Errorf("%v, want %v", err, postgres.ErrOtherDatabase)
+	}
+	if result, err := l.advance(t.Context(), l.grant.ID, 2, hash(2)); !errors.Is(err, postgres.ErrOtherDatabase) {
+		t.Errorf("%v %v, want %v", result, err, postgres.ErrOtherDatabase)
+	}
+	if _, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); !errors.Is(err, postgres.ErrOtherDatabase) {
+		t.Errorf("%v, want %v", err, postgres.ErrOtherDatabase)
+	}
+	l.publish("two")
+	other.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state)
+		values ('two', '{}', '', 'next')`)
+	wantErr(t, "a database with the same key", nil, l.PingRefreshes(t.Context()))
+}
