@@ -16,7 +16,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// The upgrade finds the addresses that earlier data prove, and no others.
 func TestProven_UpgradeFindsWhatEarlierDataProve(t *testing.T) {
 	t.Parallel()
 	database := emptyDatabase(t, testkit.NewDatabase(t))
@@ -57,52 +56,45 @@ func TestProven_UpgradeFindsWhatEarlierDataProve(t *testing.T) {
 			now() + case when s <> 'revoked' then null::interval else interval '0' end
 			from (values ('` + state + `')) v (s)`
 	}
-	users := map[string]struct {
+	const (
+		before   = "now() - interval '2 days'" // before the account was linked, and before the password was set
+		password = `update account.users set password_hash = 'x' where id = $1`
+		app      = `insert into account.authenticators (user_id, secret, last_step, created_at)
+			values ($1, 'x', 0, now() - interval '2 hours')`
+		signIn = `insert into account.sign_ins (id, user_id, created_at, expires_at, method, address, user_agent)
+			select gen_random_uuid(), $1::uuid, now() - interval '25 hours', now() - interval '13 hours', 'password',
+				'', ''`
+	)
+	reset := event(audit.UserPasswordReset, self, "1 hour")
+	type account struct {
+		by   string // who or what proved the address, or "" if nothing did
 		made []string
-		by   string
-	}{
-		"invited, by a link that may have been shown": {[]string{event(audit.UserAdded, self, "3 days")}, ""},
-		"added by an operator": {[]string{
-			event(audit.UserAdded, "'admin'", "3 days"), event(audit.UserPasswordReset, self, "1 day"),
-		}, "operator"},
-		"linked": {[]string{linked, passkey("now()"), token("now()", "null"), grant("now()", "active")}, "upstream"},
-		"linked, with a password of unknown age": {
-			[]string{linked, `update account.users set password_hash = 'x' where id = $1`}, "",
-		},
-		"linked after a passkey was added":  {[]string{linked, passkey("now() - interval '2 days'")}, ""},
-		"linked after a token was created":  {[]string{linked, token("now() - interval '2 days'", "null")}, ""},
-		"linked after a grant was approved": {[]string{linked, grant("now() - interval '2 days'", "active")}, ""},
-		"linked while signed in": {[]string{linked, `insert into account.sign_ins (id, user_id, created_at, expires_at,
-			method, address, user_agent) select gen_random_uuid(), $1::uuid, now() - interval '25 hours',
-			now() - interval '13 hours', 'password', '', ''`}, ""},
-		"linked after a token was revoked and a grant ended": {[]string{
-			linked, token("now() - interval '2 days'", "now()"), grant("now() - interval '2 days'", "revoked"),
-		}, "upstream"},
-		"with a password that a mailed link set, with an older passkey": {
-			[]string{event(audit.UserPasswordReset, self, "1 hour"), passkey("now() - interval '2 hours'")}, "",
-		},
-		"with a password that a mailed link set, with an older token": {
-			[]string{event(audit.UserPasswordReset, self, "1 hour"), token("now() - interval '2 hours'", "null")}, "",
-		},
-		"with a password that a mailed link set, with an older authenticator app": {[]string{
-			event(audit.UserPasswordReset, self, "1 hour"), `insert into account.authenticators (user_id, secret,
-			last_step, created_at) values ($1, 'x', 0, now() - interval '2 hours')`,
-		}, ""},
-		"with a password that a mailed link set, with a later passkey": {[]string{
-			`update account.users set password_hash = 'x' where id = $1`,
-			event(audit.UserPasswordReset, self, "1 hour"), passkey("now()"),
-		}, "reset"},
-		"with an address that mailed links changed": {
-			[]string{event(audit.UserEmailChanged, self, "1 day")}, "email_change",
-		},
-		"with an address that an operator changed": {[]string{event(audit.UserEmailChanged, "'admin'", "1 day")}, ""},
-		"with a password that a mailed link set": {[]string{
-			event(audit.UserResetRequested, "'anonymous'", "61 minutes"),
-			event(audit.UserPasswordReset, self, "1 hour"),
-		}, "reset"},
-		"with a password that an operator's link set": {[]string{
-			event(audit.UserResetRequested, "'admin'", "61 minutes"), event(audit.UserPasswordReset, self, "1 hour"),
-		}, ""},
+	}
+	is := func(by string, made ...string) account { return account{by, made} }
+	added, asked := event(audit.UserAdded, "'admin'", "3 days"), audit.UserResetRequested
+	users := map[string]account{
+		"invited, by a link that may have been shown": is("", event(audit.UserAdded, self, "3 days")),
+		"added by an operator":                        is("operator", added, reset),
+
+		"linked": is("upstream", linked, passkey("now()"), token("now()", "null"),
+			grant("now()", "active")),
+		"linked, with a password of unknown age": is("", linked, password),
+		"linked after a passkey was added":       is("", linked, passkey(before)),
+		"linked after a token was created":       is("", linked, token(before, "null")),
+		"linked after a grant was approved":      is("", linked, grant(before, "active")),
+		"linked while signed in":                 is("", linked, signIn),
+		"linked after both ended": is("upstream", linked, token(before, "now()"),
+			grant(before, "revoked")),
+
+		"reset by a mailed link":                 is("reset", event(asked, "'anonymous'", "61 minutes"), reset),
+		"reset by a link, with a later passkey":  is("reset", password, reset, passkey("now()")),
+		"reset by a link, with an older passkey": is("", reset, passkey(before)),
+		"reset by a link, with an older token":   is("", reset, token(before, "null")),
+		"reset by a link, with an older app":     is("", reset, app),
+		"reset by an operator's link":            is("", event(asked, "'admin'", "61 minutes"), reset),
+
+		"changed by mailed links": is("email_change", event(audit.UserEmailChanged, self, "1 day")),
+		"changed by an operator":  is("", event(audit.UserEmailChanged, "'admin'", "1 day")),
 	}
 	ids := map[string]uuid.UUID{}
 	for name, user := range users {
@@ -167,7 +159,6 @@ func membershipEmail(t *testing.T, text string) string {
 	return email
 }
 
-// An invitation in another spelling than the account's is for the same person.
 func TestInvitations_AreForAddressInAnySpelling(t *testing.T) {
 	m := ownMemberTest(t)
 	inviter := m.person(manages...)

@@ -29,8 +29,8 @@ func (l *storeTest) many(n int) []grant.Grant {
 		app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 		g := l.grant
 		g.ID, g.ClientID = uuid.New(), app.ID
-		l.wantState(grant.Pending)(l.approve(l.Context(), g))
-		l.wantResult(grant.Updated)(l.activate(l.Context(), g.ID, 11))
+		wants(l, grant.Pending)(l.approve(l.Context(), g))
+		wants(l, grant.Updated)(l.activate(l.Context(), g.ID, 11))
 		all[i] = g
 	}
 	return all
@@ -64,7 +64,6 @@ func concurrently(n int, work func(int)) {
 	all.Wait()
 }
 
-// Concurrent queries return each caller its own grant and client.
 func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 	l := newStoreTest(t)
 	grants := l.many(24)
@@ -146,10 +145,10 @@ func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 			case err != nil || result != grant.Updated:
 				t.Errorf("generation %d: %v %v", generation, result, err)
 			case generation%5 == 0:
-				l.wantResult(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
-				l.wantResult(grant.Refused)(l.advance(t.Context(), grants[i].ID, generation-1, hash(own)))
-				l.wantResult(grant.Refused)(l.activate(t.Context(), grants[i].ID, own))
-				l.wantResult(grant.Refused)(l.advance(t.Context(), uuid.New(), generation, hash(own)))
+				wants(l, grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
+				wants(l, grant.Refused)(l.advance(t.Context(), grants[i].ID, generation-1, hash(own)))
+				wants(l, grant.Refused)(l.activate(t.Context(), grants[i].ID, own))
+				wants(l, grant.Refused)(l.advance(t.Context(), uuid.New(), generation, hash(own)))
 			}
 		}
 	})
@@ -200,11 +199,11 @@ func TestG8_LockTimeoutIsNotCommittedAndDelaysNoOtherGrant(t *testing.T) {
 			return
 		}
 		for generation := uint32(2); generation < 40; generation++ {
-			l.wantResult(grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
+			wants(l, grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(2)))
 		}
 	})
 	release()
-	l.wantResult(grant.Updated)(l.advance(t.Context(), held.ID, 2, hash(2)))
+	wants(l, grant.Updated)(l.advance(t.Context(), held.ID, 2, hash(2)))
 }
 
 // A statement that was never sent is certainly not committed, so the rotation can be undone (G8). This holds
@@ -224,7 +223,7 @@ func TestG8_UnsentStepIsNotCommitted(t *testing.T) {
 	defer cancel()
 	wantUndone(t, "with little time left", errOf(l.advance(soon, one.ID, 2, hash(2))))
 	release()
-	l.wantResult(grant.Updated)(l.advance(t.Context(), one.ID, 2, hash(2)))
+	wants(l, grant.Updated)(l.advance(t.Context(), one.ID, 2, hash(2)))
 }
 
 // A distributed Postgres refuses a statement that locks grants of several workspaces. Each step then has its own
@@ -247,7 +246,7 @@ func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 	const last = 10
 	concurrently(len(grants), func(i int) {
 		for generation := uint32(2); generation <= last; generation++ {
-			l.wantResult(grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(byte(100+i))))
+			wants(l, grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(byte(100+i))))
 		}
 	})
 	for _, g := range grants {

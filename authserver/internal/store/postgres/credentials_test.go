@@ -115,7 +115,6 @@ func replaced(id uuid.UUID) audit.Event {
 	}
 }
 
-// Concurrent replacements leave the newest secret and the previous one.
 func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 	l := newStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)

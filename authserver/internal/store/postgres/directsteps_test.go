@@ -112,16 +112,16 @@ func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 			},
 		} {
 			l.fixture.Exec(sql[0], own.ClientID)
-			l.wantResult(grant.Refused)(l.directly(step(generation)))
+			wants(l, grant.Refused)(l.directly(step(generation)))
 			l.fixture.Exec(sql[1], own.ClientID)
 		}
 		l.grant.ClientID = l.fixture.Connector(own.Resource).ID
-		l.wantResult(grant.Refused)(l.directly(step(generation)))
+		wants(l, grant.Refused)(l.directly(step(generation)))
 		l.grant = own
 		l.grant.Resource = "https://api.example.org/mcp"
-		l.wantResult(grant.Refused)(l.directly(step(generation)))
+		wants(l, grant.Refused)(l.directly(step(generation)))
 		l.grant = own
-		l.wantResult(grant.Updated)(l.directly(step(generation)))
+		wants(l, grant.Updated)(l.directly(step(generation)))
 	}
 }
 
@@ -130,11 +130,11 @@ func TestDirectSteps_OnlyOwnStepIsRepeated(t *testing.T) {
 	l := newStoreTest(t).pending()
 	for generation := uint32(1); generation <= 2; generation++ {
 		own := l.step(uuid.NewString(), generation, hash(40))
-		l.wantResult(grant.Updated)(l.directly(own))
-		l.wantResult(grant.Updated)(l.directly(own)) // G8
+		wants(l, grant.Updated)(l.directly(own))
+		wants(l, grant.Updated)(l.directly(own)) // G8
 		other := own
 		other.Nonce = uuid.NewString()
-		l.wantResult(grant.Refused)(l.directly(other))
+		wants(l, grant.Refused)(l.directly(other))
 	}
 }
 
@@ -145,7 +145,7 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 	for i := range grants {
 		grants[i] = l.grant
 		grants[i].ID = uuid.New()
-		l.wantState(grant.Pending)(l.approve(t.Context(), grants[i]))
+		wants(l, grant.Pending)(l.approve(t.Context(), grants[i]))
 	}
 	steps := make([]grant.Step, len(grants))
 	for i, g := range grants {
@@ -171,35 +171,35 @@ func TestDirectSteps_OnlyLaterRevocationIsRace(t *testing.T) {
 	l := newStoreTest(t).pending()
 	step := l.fresh(1, hash(60))
 	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.CodeReused, "client:x", nil))
-	l.wantResult(grant.Overtaken)(l.directly(step))
+	wants(l, grant.Overtaken)(l.directly(step))
 	l.fixture.Exec(`update account.grants set revoked_at = revoked_at - interval '1 minute'
 		where tenant_id = $1`, l.fixture.WorkspaceID)
-	l.wantResult(grant.Refused)(l.directly(step))
+	wants(l, grant.Refused)(l.directly(step))
 	l.fixture.Exec(`update account.grants set revoked_at = now() where tenant_id = $1`, l.fixture.WorkspaceID)
-	l.wantResult(grant.Overtaken)(l.directly(step)) // the same step, tried again
+	wants(l, grant.Overtaken)(l.directly(step)) // the same step, tried again
 	step.Nonce, step.Hash = uuid.NewString(), hash(61)
-	l.wantResult(grant.Refused)(l.directly(step)) // a second success of the generation
+	wants(l, grant.Refused)(l.directly(step)) // a second success of the generation
 }
 
 // Postgres may lose an advance in a crash while Redis holds it. The winner of the next race succeeds nevertheless.
 func TestDirectSteps_RaceAfterLostAdvanceHasWinner(t *testing.T) {
 	l := newStoreTest(t).pending()
-	l.wantResult(grant.Updated)(l.directly(l.fresh(1, hash(80))))
+	wants(l, grant.Updated)(l.directly(l.fresh(1, hash(80))))
 	winner := l.fresh(3, hash(82)) // generation 2 is lost
 	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil))
-	l.wantResult(grant.Overtaken)(l.directly(winner))
+	wants(l, grant.Overtaken)(l.directly(winner))
 	winner.Nonce, winner.Hash = uuid.NewString(), hash(83)
-	l.wantResult(grant.Refused)(l.directly(winner))  // a second success of the generation
-	earlier := l.fresh(2, hash(81))                  // Redis was restored from an older copy
-	earlier.Began = winner.Began                     // it began before the revocation
-	l.wantResult(grant.Refused)(l.directly(earlier)) // a later generation succeeded
+	wants(l, grant.Refused)(l.directly(winner))  // a second success of the generation
+	earlier := l.fresh(2, hash(81))              // Redis was restored from an older copy
+	earlier.Began = winner.Began                 // it began before the revocation
+	wants(l, grant.Refused)(l.directly(earlier)) // a later generation succeeded
 }
 
 func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	const steps = 2
 	l := ownStoreTest(t)
 	l.Store = l.open(await.Long)
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	wants(l, grant.Pending)(l.approve(t.Context(), l.grant))
 	racing := l.fresh(1, nil)
 	must(t, l.Revoke(t.Context(), l.grant.Key(), grant.Replayed, "client:x", nil))
 	locked := l.lock(`select from account.grants where tenant_id = $1 for no key update`, l.fixture.WorkspaceID)

@@ -203,7 +203,7 @@ func TestP3_ClientKeepsPlatformWhilePolicyIsApplied(t *testing.T) {
 	l := newStoreTest(t)
 	app := l.fixture.Connector(l.grant.Resource, perm.ProgrammesRead)
 	l.fixture.Exec(toMetadataClient, app.ID)
-	wants := func(want string) {
+	wantPlatform := func(want string) {
 		t.Helper()
 		must(t, l.SetClientPlatform(t.Context(), app.ID, "chatgpt"))
 		got := l.read(`select connector_platform from account.oauth_clients where id = $1`, app.ID)
@@ -213,9 +213,9 @@ func TestP3_ClientKeepsPlatformWhilePolicyIsApplied(t *testing.T) {
 	}
 	l.fixture.Exec(`insert into account.endings (id, tenant_id, platforms, permissions, days, reason, actor)
 		values (gen_random_uuid(), $1, '{}', '{}', 1, 'policy', 'admin')`, l.fixture.WorkspaceID)
-	wants("claude")
+	wantPlatform("claude")
 	l.fixture.Exec(`delete from account.endings where tenant_id = $1`, l.fixture.WorkspaceID)
-	wants("chatgpt")
+	wantPlatform("chatgpt")
 }
 
 func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {

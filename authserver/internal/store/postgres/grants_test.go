@@ -47,7 +47,7 @@ func ownStoreTest(t *testing.T) *storeTest {
 // pending approves l.grant, whose code is not used yet.
 func (l *storeTest) pending() *storeTest {
 	l.Helper()
-	l.wantState(grant.Pending)(l.approve(l.Context(), l.grant))
+	wants(l, grant.Pending)(l.approve(l.Context(), l.grant))
 	return l
 }
 
@@ -225,20 +225,12 @@ func (l *storeTest) approve(ctx context.Context, g grant.Grant) (grant.State, er
 	return l.Open(ctx, g, approval.Number)
 }
 
-func (l *storeTest) wantState(want grant.State) func(grant.State, error) {
-	return func(got grant.State, err error) {
-		l.Helper()
+// wants checks the result of a call: wants(t, grant.Updated)(l.Advance(…)).
+func wants[T comparable](t testing.TB, want T) func(T, error) {
+	return func(got T, err error) {
+		t.Helper()
 		if err != nil || got != want {
-			l.Errorf("got %q %v, want %q", got, err, want)
-		}
-	}
-}
-
-func (l *storeTest) wantResult(want grant.UpdateResult) func(grant.UpdateResult, error) {
-	return func(got grant.UpdateResult, err error) {
-		l.Helper()
-		if err != nil || got != want {
-			l.Errorf("got %v %v, want %v", got, err, want)
+			t.Errorf("got %v %v, want %v", got, err, want)
 		}
 	}
 }
@@ -249,14 +241,14 @@ func TestOpen_RepeatedApprovalUpdatesOneGrant(t *testing.T) {
 	second.CodeBinding = hash(2)
 	second.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
 	second.Ends = second.Ends.Add(-time.Minute).Truncate(time.Second)
-	l.wantState(grant.Pending)(l.approve(t.Context(), second))
+	wants(l, grant.Pending)(l.approve(t.Context(), second))
 	stored, err := l.Grant(t.Context(), l.grant.Key()) // every field comes from the last approval
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(2)) || len(stored.Permissions) != 2 ||
 		!stored.Ends.Equal(second.Ends) {
 		t.Errorf("%+v %v", stored, err)
 	}
-	l.wantResult(grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the previous approval
-	l.wantResult(grant.Updated)(l.Activate(t.Context(), l.step("n", 1, hash(11)), hash(2)))
+	wants(l, grant.Refused)(l.activate(t.Context(), l.grant.ID, 11)) // the code of the previous approval
+	wants(l, grant.Updated)(l.Activate(t.Context(), l.step("n", 1, hash(11)), hash(2)))
 	wantErr(t, "approve a grant in use", grant.ErrAlreadyUsed, errOf(l.approve(t.Context(), second)))
 	l.events(audit.GrantConsented, 2)
 }
@@ -267,10 +259,10 @@ func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 	if err != nil || early.State != grant.Pending {
 		t.Fatalf("%+v %v", early, err)
 	}
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
+	wants(l, grant.Pending)(l.approve(t.Context(), l.grant))
 	wider := l.grant
 	wider.CodeBinding, wider.Permissions = hash(2), perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
-	l.wantState(grant.Pending)(l.Open(t.Context(), wider, early.Number))
+	wants(l, grant.Pending)(l.Open(t.Context(), wider, early.Number))
 	stored, err := l.Grant(t.Context(), l.grant.Key())
 	if err != nil || !bytes.Equal(stored.CodeBinding, hash(1)) || len(stored.Permissions) != 1 {
 		t.Errorf("%+v %v", stored, err)
@@ -280,18 +272,18 @@ func TestOpen_EarlierApprovalDoesNotOverwriteLater(t *testing.T) {
 func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
 	l := newStoreTest(t)
 	ctx, id := t.Context(), l.grant.ID
-	l.wantResult(grant.Refused)(l.activate(ctx, uuid.New(), 11))
-	l.wantState(grant.Pending)(l.approve(ctx, l.grant))
-	l.wantResult(grant.Refused)(l.advance(ctx, id, 2, hash(12)))
-	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
-	l.wantResult(grant.Updated)(l.activate(ctx, id, 11)) // G8: our own retry
-	l.wantResult(grant.Refused)(l.activate(ctx, id, 99)) // G1: Redis lost the grant
-	l.wantResult(grant.Updated)(l.advance(ctx, id, 2, hash(12)))
-	l.wantResult(grant.Updated)(l.advance(ctx, id, 2, hash(12)))
-	l.wantResult(grant.Refused)(l.advance(ctx, id, 2, hash(99))) // G2
-	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
-	l.wantResult(grant.Updated)(l.advance(ctx, id, 5, hash(15)))
-	l.wantResult(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
+	wants(l, grant.Refused)(l.activate(ctx, uuid.New(), 11))
+	wants(l, grant.Pending)(l.approve(ctx, l.grant))
+	wants(l, grant.Refused)(l.advance(ctx, id, 2, hash(12)))
+	wants(l, grant.Updated)(l.activate(ctx, id, 11))
+	wants(l, grant.Updated)(l.activate(ctx, id, 11)) // G8: our own retry
+	wants(l, grant.Refused)(l.activate(ctx, id, 99)) // G1: Redis lost the grant
+	wants(l, grant.Updated)(l.advance(ctx, id, 2, hash(12)))
+	wants(l, grant.Updated)(l.advance(ctx, id, 2, hash(12)))
+	wants(l, grant.Refused)(l.advance(ctx, id, 2, hash(99))) // G2
+	wants(l, grant.Refused)(l.activate(ctx, id, 11))
+	wants(l, grant.Updated)(l.advance(ctx, id, 5, hash(15)))
+	wants(l, grant.Refused)(l.advance(ctx, id, 4, hash(14)))
 	stored, err := l.Grant(ctx, l.key(id))
 	if err != nil || stored.Generation != 5 || !bytes.Equal(stored.RefreshHash, hash(15)) || stored.LastUsed == nil {
 		t.Errorf("%+v %v", stored, err)
@@ -301,16 +293,16 @@ func TestAdvance_EachGenerationIsAcceptedOnce(t *testing.T) {
 func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 	l := newStoreTest(t).pending()
 	ctx, id := t.Context(), l.grant.ID
-	l.wantResult(grant.Updated)(l.activate(ctx, id, 11))
+	wants(l, grant.Updated)(l.activate(ctx, id, 11))
 	for _, reason := range []grant.Reason{grant.Replayed, grant.ByUser} {
 		must(t, l.Revoke(ctx, l.key(id), reason, "client:x", nil))
 	}
-	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // revoked while this step was under way
-	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // the same step, tried again
-	l.wantResult(grant.Refused)(l.advance(ctx, id, 2, hash(13)))   // a second success of the generation
-	l.wantResult(grant.Overtaken)(l.advance(ctx, id, 5, hash(15))) // Postgres has lost the steps before
-	l.wantResult(grant.Refused)(l.advance(ctx, id, 4, hash(14)))
-	l.wantResult(grant.Refused)(l.activate(ctx, id, 11))
+	wants(l, grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // revoked while this step was under way
+	wants(l, grant.Overtaken)(l.advance(ctx, id, 2, hash(12))) // the same step, tried again
+	wants(l, grant.Refused)(l.advance(ctx, id, 2, hash(13)))   // a second success of the generation
+	wants(l, grant.Overtaken)(l.advance(ctx, id, 5, hash(15))) // Postgres has lost the steps before
+	wants(l, grant.Refused)(l.advance(ctx, id, 4, hash(14)))
+	wants(l, grant.Refused)(l.activate(ctx, id, 11))
 	wantErr(t, "approve a revoked grant", grant.ErrAlreadyUsed, errOf(l.approve(ctx, l.grant)))
 	stored, err := l.Grant(ctx, l.key(id))
 	if err != nil || stored.State != grant.Revoked || stored.Reason != grant.Replayed || stored.Generation != 5 {

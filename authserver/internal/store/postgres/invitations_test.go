@@ -131,7 +131,6 @@ func (m *memberTest) renews(by membership.Actor, email string) error {
 	return err
 }
 
-// Two workspaces that invite one address at the same time do not exceed its limit.
 func TestM5_ConcurrentWorkspacesShareLimitOfAddress(t *testing.T) {
 	m := ownMemberTest(t)
 	actors := make([]membership.Actor, 6)

@@ -192,7 +192,7 @@ func TestNoteUse_FirstCallTimeIsStored(t *testing.T) {
 	if now := l.stored(g); !first.Equal(kept) || time.Since(*now.LastUsed) > time.Minute {
 		t.Error("the first use changed, or the last use did not")
 	}
-	l.wantResult(grant.Updated)(l.advance(t.Context(), g.ID, 2, hash(9)))
+	wants(l, grant.Updated)(l.advance(t.Context(), g.ID, 2, hash(9)))
 	if w := l.attempts(app, 1); !w[0].Taken[connectionlog.Refreshed] {
 		t.Errorf("%+v", w)
 	}
@@ -267,7 +267,6 @@ var (
 	eventsByRequest = regexp.MustCompile(`audit_events_earlier_by_request `)
 )
 
-// The role of authserver appends audit events. It cannot set their time or change them.
 func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 	testkit.SkipIfDistributed(t, "rights on columns have no effect (deploy/citus/README.md)")
 	l := newStoreTest(t)

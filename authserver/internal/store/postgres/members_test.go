@@ -156,7 +156,6 @@ func TestM2_LastHolderOfEachPermissionOfAccountStays(t *testing.T) {
 	}
 }
 
-// A disabled administrator does not count (M2).
 func TestM2_LastEnabledManagerStays(t *testing.T) {
 	m := newMemberTest(t)
 	a, disabled := m.person(manages...), m.person(manages...)
@@ -265,7 +264,6 @@ func byUser(user uuid.UUID) audit.Event {
 	return audit.Event{Actor: "user:" + user.String(), Authorization: &audit.Authorization{UserID: user}}
 }
 
-// Only one of several concurrent requests accepts an invitation (M4).
 func TestM4_ConcurrentAnswersHaveOneEffect(t *testing.T) {
 	m := newMemberTest(t)
 	inviter := m.person(manages...)

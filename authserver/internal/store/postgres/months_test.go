@@ -82,14 +82,12 @@ func (l *storeTest) notDroppedInUse(table, months, drop string) {
 	}
 }
 
-// While another session reads the audit log, no month is dropped, and an insert waits only a moment.
 func TestAuditMonths_LogInUseIsNotDropped(t *testing.T) {
 	l := ownStoreTest(t)
 	l.pastMonths()
 	l.notDroppedInUse("account.audit_events", auditMonths, dropMonth)
 }
 
-// Refusals that the default partition has more than once move to their month once.
 func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
 	l := ownStoreTest(t)
 	l.fixture.Exec(dropAuditMonths)
@@ -151,7 +149,6 @@ func migrateBefore(t *testing.T, number string, database testkit.Database) {
 	must(t, errOf(before.Up(t.Context(), database.Owner)))
 }
 
-// A refusal is recorded once an hour in the month's partition too.
 func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
 	l := ownStoreTest(t)
 	l.fixture.Exec(`drop table account.audit_events_earlier`)
@@ -169,7 +166,6 @@ func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
 	l.wantCount(1, "refusals in this month's partition", here)
 }
 
-// Events in the default partition move to their month when it is made.
 func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
 	l := ownStoreTest(t)
 	l.fixture.Exec(dropAuditMonths)
@@ -254,7 +250,6 @@ func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 	l.wantCount(kept, "events are kept", keptEvents)
 }
 
-// While another session reads events, no month is dropped, and an insert waits only a moment.
 func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
 	l := ownStoreTest(t)
 	l.pastEventMonths()

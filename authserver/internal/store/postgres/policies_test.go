@@ -31,8 +31,8 @@ func (l *storeTest) consented(app client.Client, age time.Duration) grant.Grant 
 	g := l.grant
 	g.ID, g.Kind, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.Kind, app.ID, app.Required, time.Now().
 		Add(app.Kind.Traits().GrantLife)
-	l.wantState(grant.Pending)(l.approve(l.Context(), g))
-	l.wantResult(grant.Updated)(l.activate(l.Context(), g.ID, 1))
+	wants(l, grant.Pending)(l.approve(l.Context(), g))
+	wants(l, grant.Updated)(l.activate(l.Context(), g.ID, 1))
 	stored := l.stored(g)
 	l.fixture.Exec(`update account.grants set created_at = $2, ends_at = $3 where id = $1`, g.ID,
 		stored.Created.Add(-age), stored.Ends.Add(-age))
@@ -64,10 +64,10 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 	pending := l.grant
 	pending.ID, pending.ClientID, pending.Permissions, pending.Ends = uuid.New(), app.ID, app.Required, time.Now().
 		Add(30*day)
-	l.wantState(grant.Pending)(l.approve(t.Context(), pending))
+	wants(l, grant.Pending)(l.approve(t.Context(), pending))
 	dead := pending
 	dead.ID = uuid.New()
-	l.wantState(grant.Pending)(l.approve(t.Context(), dead))
+	wants(l, grant.Pending)(l.approve(t.Context(), dead))
 	l.fixture.Exec(`update account.grants set created_at = $2 where id = $1`, dead.ID, time.Now().Add(-3*time.Hour))
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	effect, err := l.ConnectorPolicyEffect(t.Context(), l.fixture.WorkspaceID, narrow)
@@ -192,7 +192,7 @@ func TestP2_ConcurrentApprovalDoesNotExceedStricterPolicy(t *testing.T) {
 			group.Go(func() {
 				g := l.grant
 				g.ID, g.ClientID, g.Permissions, g.Ends = uuid.New(), app.ID, app.Required, time.Now().Add(30*day)
-				l.wantState(grant.Pending)(l.approve(t.Context(), g))
+				wants(l, grant.Pending)(l.approve(t.Context(), g))
 			})
 		}
 		group.Go(func() { l.limit(narrow) })

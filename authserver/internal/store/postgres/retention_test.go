@@ -69,78 +69,60 @@ func ago(keep time.Duration, hours int) string {
 	return fmt.Sprintf("now() - interval '%d hours'", int(keep/time.Hour)+hours)
 }
 
-// For each kind, a record that is due is deleted, and a record that will be due in an hour is not.
 func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 	l := ownStoreTest(t)
 	keep := keepAll()
 	r := l.Retention(keep)
-	user, workspace, client := l.grant.UserID, l.grant.WorkspaceID, l.grant.ClientID
+	of := pgx.NamedArgs{"user": l.grant.UserID, "workspace": l.grant.WorkspaceID, "client": l.grant.ClientID}
 	for _, c := range []struct {
 		kind string
 		keep time.Duration
 		sql  string // with the time as %s
-		args []any
 	}{
-		{"audit events", keep[postgres.SettingAuditEvents],
-			`insert into account.audit_events (id, at, actor, action, subject)
-			values (gen_random_uuid(), %s, 'system', 'x', 'x')`, nil},
-		{"ended grants", keep[postgres.SettingGrants],
-			`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions,
-				resource, state, ends_at) values (gen_random_uuid(), 'connector', $1, $2, $3, '{}', 'x', 'active', %s)`,
-			[]any{client, user, workspace}},
-		{"expired personal access tokens", keep[postgres.SettingTokens],
-			`insert into account.personal_access_tokens (id, hash, user_id,
-				tenant_id, name, permissions, expires_at)
-			values (gen_random_uuid(), sha256(gen_random_uuid()::text::bytea), $1, $2, 'x', '{}', %s)`,
-			[]any{user, workspace}},
-		{"deleted clients", keep[postgres.SettingClients],
-			`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris,
-				required_permissions, token_endpoint_auth_method, deleted_at)
-			values (gen_random_uuid(), 'confidential', $1, 'x', '{}', '{}', 'client_secret_json', %s)`,
-			[]any{workspace}},
-		{"removed signing keys", keep[postgres.SettingKeys],
-			`insert into account.signing_keys (kid, public_jwk, private_sealed, state,
-				removed_at) values (gen_random_uuid()::text, '{}', '', 'removed', %s)`, nil},
-		{"ended invitations", keep[postgres.SettingInvitations],
-			`insert into account.invitations (id, tenant_id, email, permissions,
-				invited_by, token_hash, expires_at)
-			values (gen_random_uuid(), $1, gen_random_uuid() || '@example.org', '{x}', $2,
-				sha256(gen_random_uuid()::text::bytea), %s)`, []any{workspace, user}},
-		{"connection log", keep[postgres.SettingConnectionLog],
-			`insert into account.connection_stops (id, tenant_id, client_id, stray,
-				outcome, reason, request_id, at)
-			values (gen_random_uuid(), $1, $2, false, 'refused', 'x', 'x', %s)`, []any{workspace, client}},
-		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at)
-			values ($1, 'x.y', '{}', %s)`, []any{workspace}},
+		{"audit events", keep[postgres.SettingAuditEvents], `insert into account.audit_events (id, at, actor, action,
+			subject) values (gen_random_uuid(), %s, 'system', 'x', 'x')`},
+		{"ended grants", keep[postgres.SettingGrants], `insert into account.grants (id, kind, client_id, user_id,
+			tenant_id, permissions, resource, state, ends_at) values (gen_random_uuid(), 'connector', @client, @user,
+			@workspace, '{}', 'x', 'active', %s)`},
+		{"expired personal access tokens", keep[postgres.SettingTokens], `insert into account.personal_access_tokens
+			(id, hash, user_id, tenant_id, name, permissions, expires_at) values (gen_random_uuid(),
+			sha256(gen_random_uuid()::text::bytea), @user, @workspace, 'x', '{}', %s)`},
+		{"deleted clients", keep[postgres.SettingClients], `insert into account.oauth_clients (id, kind, tenant_id,
+			name, redirect_uris, required_permissions, token_endpoint_auth_method, deleted_at) values
+			(gen_random_uuid(), 'confidential', @workspace, 'x', '{}', '{}', 'client_secret_json', %s)`},
+		{"removed signing keys", keep[postgres.SettingKeys], `insert into account.signing_keys (kid, public_jwk,
+			private_sealed, state, removed_at) values (gen_random_uuid()::text, '{}', '', 'removed', %s)`},
+		{"ended invitations", keep[postgres.SettingInvitations], `insert into account.invitations (id, tenant_id, email,
+			permissions, invited_by, token_hash, expires_at) values (gen_random_uuid(), @workspace, gen_random_uuid() ||
+			'@example.org', '{x}', @user, sha256(gen_random_uuid()::text::bytea), %s)`},
+		{"connection log", keep[postgres.SettingConnectionLog], `insert into account.connection_stops (id, tenant_id,
+			client_id, stray, outcome, reason, request_id, at) values (gen_random_uuid(), @workspace, @client, false,
+			'refused', 'x', 'x', %s)`},
+		{"events", 30 * day, `insert into account.events (tenant_id, type, data, created_at) values (@workspace, 'x.y',
+			'{}', %s)`},
 		{"idempotency keys", day, `insert into account.idempotency_keys (tenant_id, user_id, route, key, body_hash,
-				created_at)
-			values ($1, $2, 'x', gen_random_uuid()::text, sha256('x'), %s)`, []any{workspace, user}},
-		{"expired sessions", 0, `insert into account.sessions (token, data, expiry)
-			values (gen_random_uuid()::text, '', %s)`, nil},
+			created_at) values (@workspace, @user, 'x', gen_random_uuid()::text, sha256('x'), %s)`},
+		{"expired sessions", 0, `insert into account.sessions (token, data, expiry) values (gen_random_uuid()::text, '',
+			%s)`},
 		{"ended sign-ins", 90 * day, `insert into account.sign_ins (id, user_id, expires_at, method, address,
-				user_agent)
-			values (gen_random_uuid(), $1, %s, 'password', '', '')`, []any{user}},
+			user_agent) values (gen_random_uuid(), @user, %s, 'password', '', '')`},
 		{"expired sign-in states", 0, `insert into account.ceremonies (secret_hash, binding_hash, purpose, data,
-				expires_at)
-			values (sha256(gen_random_uuid()::text::bytea), sha256('x'), 'x', '', %s)`, nil},
-		{"password resets", day, `insert into account.password_resets (token_hash, user_id, expires_at)
-			values (sha256(gen_random_uuid()::text::bytea), $1, %s)`, []any{user}},
-		{"requests for access", 30 * day, `with w as (
-				insert into account.tenants (id, organisation_id, name)
-				select gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id)
-			insert into account.access_requests (user_id, tenant_id, permissions, application, member, asked_at)
-			select $1, id, '{}', '', true, %s from w`, []any{user}},
+			expires_at) values (sha256(gen_random_uuid()::text::bytea), sha256('x'), 'x', '', %s)`},
+		{"password resets", day, `insert into account.password_resets (token_hash, user_id, expires_at) values
+			(sha256(gen_random_uuid()::text::bytea), @user, %s)`},
+		{"requests for access", 30 * day, `with w as ( insert into account.tenants (id, organisation_id, name) select
+			gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id) insert into
+			account.access_requests (user_id, tenant_id, permissions, application, member, asked_at) select @user, id,
+			'{}', '', true, %s from w`},
 		{"changes of e-mail addresses", day, `insert into account.email_changes (id, user_id, old_email, new_email,
-				old_token_hash, new_token_hash, ended_at, outcome, expires_at)
-			values (gen_random_uuid(), $1, 'a@example.org', 'b@example.org',
-				sha256(gen_random_uuid()::text::bytea), sha256(gen_random_uuid()::text::bytea), now(), 'stopped', %s)`,
-			[]any{user}},
+			old_token_hash, new_token_hash, ended_at, outcome, expires_at) values (gen_random_uuid(), @user,
+			'a@example.org', 'b@example.org', sha256(gen_random_uuid()::text::bytea),
+			sha256(gen_random_uuid()::text::bytea), now(), 'stopped', %s)`},
 		{"finished mail jobs", 7 * day, `insert into account_jobs.river_job (state, args, kind, finalized_at,
-				max_attempts)
-			values ('completed', '{}', 'x', %s, 1)`, nil},
+			max_attempts) values ('completed', '{}', 'x', %s, 1)`},
 	} {
-		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, 1)), c.args...)
-		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, -1)), c.args...)
+		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, 1)), of)
+		l.fixture.Exec(fmt.Sprintf(c.sql, ago(c.keep, -1)), of)
 		t.Run(c.kind, func(t *testing.T) {
 			deletes(t, r, c.kind, 1)
 			deletes(t, r, c.kind, 0)
@@ -312,7 +294,6 @@ func TestRetention_RunsOncePerHour(t *testing.T) {
 	}
 }
 
-// The table of events does not grow beyond the events of 30 days.
 func TestRetention_EventsTableStopsGrowing(t *testing.T) {
 	l := ownStoreTest(t)
 	const (

@@ -64,7 +64,6 @@ func TestStanding_RemovedKeyRefusesItsAccessTokens(t *testing.T) {
 	}
 }
 
-// A batch of queries returns the same results as separate queries.
 func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 	l := newStoreTest(t)
 	g := l.many(1)[0]

@@ -41,12 +41,12 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	binding := l.grant.CodeBinding
 	exchange := func(nonce string, b byte) grant.Step { return l.step(nonce, 1, hash(b)) }
 	l.cancel(exchange("not taken", 10))
-	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
-	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
+	wants(l, grant.Refused)(l.Activate(ctx, exchange("not taken", 10), binding))
+	wants(l, grant.Updated)(l.Activate(ctx, exchange("taken", 11), binding))
 	l.cancel(exchange("taken", 11))
 	l.wantStored(grant.Pending, 0, nil)
-	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
-	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
+	wants(l, grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
+	wants(l, grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
 
 	refresh := func(nonce string, b byte) grant.Step {
 		step := l.step(nonce, 2, hash(b))
@@ -54,11 +54,11 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 		return step
 	}
 	l.cancel(refresh("not taken 2", 20))
-	l.wantResult(grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
-	l.wantResult(grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
+	wants(l, grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
+	wants(l, grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
 	l.cancel(refresh("taken 2", 21))
 	l.wantStored(grant.Active, 1, hash(12))
-	l.wantResult(grant.Updated)(l.Advance(ctx, refresh("retry 2", 22)))
+	wants(l, grant.Updated)(l.Advance(ctx, refresh("retry 2", 22)))
 	l.cancel(refresh("taken 2", 21)) // repeated: another step was taken since
 	l.wantStored(grant.Active, 2, hash(22))
 }
@@ -71,15 +71,15 @@ func TestG10_NonceIsStoredOnce(t *testing.T) {
 	for range 9 {
 		l.cancel(step("second"))
 	}
-	l.wantResult(grant.Refused)(l.Activate(t.Context(), step("first"), l.grant.CodeBinding))
-	l.wantResult(grant.Refused)(l.Activate(t.Context(), step("second"), l.grant.CodeBinding))
+	wants(l, grant.Refused)(l.Activate(t.Context(), step("first"), l.grant.CodeBinding))
+	wants(l, grant.Refused)(l.Activate(t.Context(), step("second"), l.grant.CodeBinding))
 }
 
 // Postgres stores the last eight nonces in the order in which they were given up, and does not change a
 // revoked grant.
 func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	l := newStoreTest(t).pending()
-	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
+	wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 11))
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
 	}
@@ -105,17 +105,17 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	binding := l.grant.CodeBinding
 	exchange := func(nonce string) grant.Step { return l.step(nonce, 1, hash(11)) }
 	for _, nonce := range []string{"a", "b"} {
-		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
-		l.wantResult(grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
+		wants(l, grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
+		wants(l, grant.Updated)(l.Activate(ctx, exchange(nonce), binding))
 	}
 	l.cancel(exchange("b"))
-	l.wantResult(grant.Refused)(l.Activate(ctx, exchange("b"), binding))
+	wants(l, grant.Refused)(l.Activate(ctx, exchange("b"), binding))
 	if g := l.wantStored(grant.Active, 1, hash(11)); fmt.Sprint(g.TakenBy) != "[a]" {
 		t.Errorf("taken by %q", g.TakenBy)
 	}
 	l.cancel(exchange("a"))
 	l.wantStored(grant.Pending, 0, nil)
-	l.wantResult(grant.Updated)(l.Activate(ctx, exchange("c"), binding))
+	wants(l, grant.Updated)(l.Activate(ctx, exchange("c"), binding))
 
 	refresh := func(nonce string) grant.Step {
 		step := l.step(nonce, 2, hash(12))
@@ -123,12 +123,12 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 		return step
 	}
 	for _, nonce := range []string{"d", "e"} {
-		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
+		wants(l, grant.Updated)(l.Advance(ctx, refresh(nonce)))
 	}
 	must(t, l.CancelTries(ctx, refresh(""), []string{"d", "e"}))
 	l.wantStored(grant.Active, 1, hash(11))
 	for _, nonce := range []string{"f", "g", "h", "i"} {
-		l.wantResult(grant.Updated)(l.Advance(ctx, refresh(nonce)))
+		wants(l, grant.Updated)(l.Advance(ctx, refresh(nonce)))
 	}
 	for _, nonce := range []string{"f", "g", "h", "i"} {
 		l.cancel(refresh(nonce))
@@ -142,10 +142,10 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 // their page. All versions of this test fit into one page, because another transaction may prevent pruning.
 func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
 	l := ownStoreTest(t).pending()
-	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	const advances = 5
 	for generation := range uint32(advances) {
-		l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
+		wants(l, grant.Updated)(l.advance(t.Context(), l.grant.ID, generation+2, hash(byte(generation))))
 	}
 	l.Close() // a session that ends reports its statistics
 	updates, heapOnly := 0, 0

@@ -101,18 +101,17 @@ func TestSteps_WaitLongerWithSetting(t *testing.T) {
 	release, err := l.TakeAll(t.Context())
 	must(t, err)
 	time.AfterFunc(1500*time.Millisecond, release) // later than a second, the limit without the setting
-	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
+	wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 2))
 
 	unlock, unlocked := l.hold(l.grant.ID), make(chan struct{})
 	time.AfterFunc(800*time.Millisecond, func() { // later than 400 ms
 		defer close(unlocked)
 		unlock()
 	})
-	l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(3)))
+	wants(l, grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(3)))
 	<-unlocked
 }
 
-// An operator's command waits longer for a connection than requests do.
 func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 	l := newStoreTest(t)
 	release, err := l.TakeAll(t.Context())
@@ -211,10 +210,10 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 		if err := l.PingRefreshes(t.Context()); err != nil || l.HasRefreshPool() != own {
 			t.Fatalf("%v, own pool: %t, want %t", err, l.HasRefreshPool(), own)
 		}
-		l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-		l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
-		l.wantResult(grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
-		l.wantResult(grant.Updated)(l.directly(l.step("direct", 3, hash(3))))
+		wants(l, grant.Pending)(l.approve(t.Context(), l.grant))
+		wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+		wants(l, grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
+		wants(l, grant.Updated)(l.directly(l.step("direct", 3, hash(3))))
 		if snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); err != nil ||
 			snapshot.Grant.Generation != 3 {
 			t.Errorf("%+v %v", snapshot.Grant, err)
@@ -239,8 +238,8 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 func TestRefreshPool_RefusesAnotherDatabase(t *testing.T) {
 	l := ownStoreTest(t)
 	l.publish("one")
-	l.wantState(grant.Pending)(l.approve(t.Context(), l.grant))
-	l.wantResult(grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
+	wants(l, grant.Pending)(l.approve(t.Context(), l.grant))
+	wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 	other := fixture.New(t)
 	l.reopen(credential.Secret(other.Database.Authserver))
 	if err := l.PingRefreshes(t.Context()); err == nil ||
