@@ -54,16 +54,8 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.loses--
 		panic(http.ErrAbortHandler)
 	}
-	answer(
-		w,
-		200,
-		fmt.Sprintf(
-			`{"access_token":"a%d","token_type":"Bearer","expires_in":3600,"scope":"s","tenant_id":"t",
-			"refresh_token":"r%d","authorization_expires_in":60}`,
-			e.next,
-			e.next,
-		),
-	)
+	answer(w, 200, fmt.Sprintf(`{"access_token":"a%d","token_type":"Bearer","expires_in":3600,"scope":"s",
+		"tenant_id":"t","refresh_token":"r%[1]d","authorization_expires_in":60}`, e.next))
 }
 
 func rotating(t *testing.T) (*tokenEndpoint, client.Connector) {
@@ -114,7 +106,6 @@ func TestSource_ConcurrentCallersShareOneRefresh(t *testing.T) {
 	}
 }
 
-// A new token is used only after it was stored, and is not refreshed before.
 func TestSource_UnstoredTokenIsNotUsed(t *testing.T) {
 	endpoint, connector := rotating(t)
 	full := errors.New("disk full")
@@ -256,11 +247,8 @@ func TestFinish_ChecksCallback(t *testing.T) {
 			t.Errorf("%s: the code was sent: %v", name, err)
 		}
 	}
-	_, err = connector.Finish(
-		t.Context(),
-		client.Question{},
-		url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}},
-	)
+	_, err = connector.Finish(t.Context(), client.Question{},
+		url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}})
 	if _, asked := errors.AsType[*client.Error](err); err == nil || asked {
 		t.Errorf("empty state accepted: %v", err)
 	}

@@ -16,13 +16,8 @@ func standIn() *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+programmes, func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("cursor") == "" {
-			answer(
-				w,
-				200,
-				`{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},
-				{"name":"Tool bank","startsOn":"2026-03-01"}],
-				"meta":{"count":2,"nextCursor":"2"}}`,
-			)
+			answer(w, 200, `{"data":[{"name":"Night shelter","startsOn":"2026-11-01"},
+				{"name":"Tool bank","startsOn":"2026-03-01"}],"meta":{"count":2,"nextCursor":"2"}}`)
 		} else {
 			answer(w, 200, `{"data":[{"name":"Seed library","startsOn":null}],"meta":{"count":1}}`)
 		}
@@ -39,12 +34,8 @@ func standIn() *httptest.Server {
 		answer(w, 202, `{"id":"i1","status":"accepted","statusUrl":"…"}`)
 	})
 	mux.HandleFunc("GET "+programmes+"/imports/i1", func(w http.ResponseWriter, _ *http.Request) {
-		answer(
-			w,
-			200,
-			`{"id":"i1","status":"rejected","imported":0,
-			"errors":[{"row":3,"field":"startsOn","message":"Must be a date in the format YYYY-MM-DD."}]}`,
-		)
+		answer(w, 200, `{"id":"i1","status":"rejected","imported":0,
+			"errors":[{"row":3,"field":"startsOn","message":"Must be a date in the format YYYY-MM-DD."}]}`)
 	})
 	mux.HandleFunc("POST /v1/account/oauth/token", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("grant_type") == "refresh_token" {

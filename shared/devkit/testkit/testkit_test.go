@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -86,10 +88,8 @@ func ownServer(t *testing.T) string {
 	dir, err := localstore.TempDir("almoner-testkit-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := localstore.StartPostgres(
-		t.Context(),
-		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true},
-	)
+	server, err := localstore.StartPostgres(t.Context(),
+		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
 	must(t, err)
 	t.Cleanup(server.Stop)
 	return server.URL
@@ -184,4 +184,59 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestOnce_BuildsForFirstTestAndFailsEach(t *testing.T) {
+	built := 0
+	number := Once(func(t testing.TB) int {
+		t.Cleanup(func() { built = -1 })
+		built++
+		return built
+	})
+	for _, name := range []string{"first", "second"} {
+		t.Run(name, func(t *testing.T) {
+			if got := number(t); got != 1 || built != 1 {
+				t.Errorf("%d, built %d times", got, built)
+			}
+		})
+	}
+	fails := Once(func(t testing.TB) int { t.Fatal("no server"); return 0 })
+	for range 2 {
+		r := &recorder{TB: t}
+		if fails(r); !r.failed {
+			t.Error("the value could not be built, and the test did not fail")
+		}
+	}
+}
+
+func TestQuick_CallsUntilOneCallIsQuick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		Quick(t, 2, func() {
+			time.Sleep([]time.Duration{3, 2, 1}[calls])
+			calls++
+		})
+		if calls != 3 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// A recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (*recorder) Helper()                 {}
+func (r *recorder) Fatalf(string, ...any) { r.failed = true }
+
+func TestQuick_FailsIfEveryCallWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{TB: t}
+		Quick(r, time.Second, func() { time.Sleep(time.Second) })
+		if !r.failed {
+			t.Error("no call was quick, and the test did not fail")
+		}
+	})
 }
