@@ -159,7 +159,6 @@ func TestCompose_GrantsLeastPrivilege(t *testing.T) {
 	}
 }
 
-// TestLoose_ReportsEachViolation checks that loose reports each violation.
 func TestLoose_ReportsEachViolation(t *testing.T) {
 	tight := project(t).Services["authserver-1"]
 	for words, loosen := range map[string]func(*types.ServiceConfig){

@@ -116,12 +116,8 @@ func build(t *testing.T, service string) string {
 	}
 	command := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(r.script, " /out/", " "+out))
 	command.Dir = filepath.Join(dir, "src")
-	command.Env = slices.Concat(
-		os.Environ(),
-		[]string{"GOFLAGS=" + parallel()},
-		r.environment,
-		[]string{"COMMIT=" + commit},
-	)
+	command.Env = slices.Concat(os.Environ(), []string{"GOFLAGS=" + parallel()}, r.environment,
+		[]string{"COMMIT=" + commit})
 	if printed, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}

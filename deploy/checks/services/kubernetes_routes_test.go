@@ -48,7 +48,6 @@ func (c cluster) route(t *testing.T, name string) gatewayapi.HTTPRoute {
 	return find(t, "HTTPRoute "+name, c.routes, func(route gatewayapi.HTTPRoute) bool { return route.Name == name })
 }
 
-// TestRoutes_MatchTheLocalGateway checks that the routes agree with the gateway of make run.
 func TestRoutes_MatchTheLocalGateway(t *testing.T) {
 	t.Parallel()
 	c := example(t)

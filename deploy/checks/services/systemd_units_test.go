@@ -5,7 +5,9 @@ package services
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -147,10 +149,8 @@ func TestUnits_SandboxTheirProcess(t *testing.T) {
 				t.Errorf("%s: %s=%s", s.file, name, got)
 			}
 		}
-		if filter := s.values("Service", "SystemCallFilter"); !slices.Equal(
-			filter,
-			[]string{"@system-service", "~@privileged @resources"},
-		) {
+		if filter := s.values("Service", "SystemCallFilter"); !slices.Equal(filter,
+			[]string{"@system-service", "~@privileged @resources"}) {
 			t.Errorf("%s: SystemCallFilter=%q", s.file, filter)
 		}
 	}
@@ -266,4 +266,88 @@ func (s service) loaded(t *testing.T) map[string]string {
 		files[name] = below
 	}
 	return files
+}
+
+// TestUnits_MailDropInIsAccepted adds authserver-mail.conf to authserver@1.service, whose program checks the settings.
+func TestUnits_MailDropInIsAccepted(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(folder(), "authserver-mail.conf"))
+	must(t, err)
+	added, err := unit.DeserializeOptions(bytes.NewReader(content))
+	must(t, err)
+	all := services(t)
+	i := slices.IndexFunc(all, func(s service) bool { return s.file == "authserver@1.service" })
+	s := all[i]
+	s.options = append(slices.Clone(s.options), added...)
+	secrets := map[string]string{
+		"authserver-database-url": "postgres://user:password@stores.invalid/almoner",
+		"redis-url":               "redis://:password@stores.invalid:6379",
+		"authserver-keys":         newKey(),
+		"smtp-url":                "smtp://user:password@mail.invalid",
+	}
+	for _, c := range s.commands(t, s.load(t, secrets)) {
+		settings, err := c.Settings(t)
+		must(t, err)
+		if unknown := c.Unknown(settings); len(unknown) > 0 {
+			t.Errorf("unknown settings %q", unknown)
+		}
+		// check-config shows no secret, and accepts a sender only together with a mail server.
+		if from := settings["ALMONER_MAIL_FROM"]; from != "Almoner <almoner@almoner.example>" {
+			t.Errorf("the sender is %q", from)
+		}
+	}
+}
+
+// exposed is the maximum that systemd-analyze security may report, in tenths of its scale from 0.0 (safe) to 10.0. The
+// rest, 1.1 with systemd 252, is that a service opens connections and ports, to any address. Later versions report
+// more.
+const exposed = "20"
+
+// oldest is the first version of systemd-analyze that checks files.
+const oldest = 250
+
+// systemdVersion returns the number in "systemd 252 (252.39-1)".
+func systemdVersion(t *testing.T, program string) int {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
+	must(t, err)
+	var number int
+	if _, err := fmt.Sscanf(string(out), "systemd %d", &number); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	return number
+}
+
+func TestUnits_PassSystemdAnalyze(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed: only the other tests check the units")
+	}
+	if found := systemdVersion(t, program); found < oldest {
+		t.Skipf("systemd-analyze %d does not check files: only the other tests check the units", found)
+	}
+	dir, units := t.TempDir(), []string{}
+	binaries := filepath.Dir(invocation{Binary: "authserver"}.Path(t)) + "/"
+	for _, s := range services(t) {
+		content, err := os.ReadFile(filepath.Join(folder(), s.template))
+		must(t, err)
+		units = append(units, filepath.Join(dir, s.file))
+		moved := strings.ReplaceAll(string(content), programs, binaries) // it checks that the program exists
+		must(t, os.WriteFile(filepath.Join(dir, s.file), []byte(moved), 0o600))
+	}
+	out, err := exec.CommandContext(t.Context(), program, append([]string{
+		"verify", "--man=no", "--recursive-errors=no",
+	}, units...)...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), dir) { // it may report other units of this machine
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+	for _, path := range units {
+		security := exec.CommandContext(t.Context(), program, "security", "--offline=true", "--no-pager",
+			"--threshold="+exposed, path)
+		out, err := security.CombinedOutput()
+		if err != nil {
+			t.Errorf("security of %s: %v\n%s", filepath.Base(path), err, out)
+		}
+	}
 }

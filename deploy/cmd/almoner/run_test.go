@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,11 +42,14 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// built builds the program, and the services as it does, so that no start has to compile them within its time limit.
+// built builds the program, and the services as it does, so that no start has to compile them within its time limit. If
+// `make test` has built the services, they need not be linked again.
 var built = sync.OnceValues(func() ([]byte, error) {
 	root, err := localstore.RepositoryRoot()
+	bin := filepath.Join(directory, "bin")
+	err = errors.Join(err, copyDir(os.Getenv("ALMONER_TEST_BINARIES"), bin))
 	for _, service := range stack.Services() {
-		err = errors.Join(err, stack.BuildModule(context.Background(), root, directory, service))
+		err = errors.Join(err, stack.BuildModule(context.Background(), root, bin, service))
 	}
 	if err != nil {
 		return nil, err
@@ -67,9 +69,7 @@ func program(t *testing.T) string {
 func newHome(t *testing.T) string {
 	t.Helper()
 	home, err := localstore.TempDir("almoner-run-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	return home
 }
@@ -78,44 +78,45 @@ func newHome(t *testing.T) string {
 func usedHome(t *testing.T) string {
 	t.Helper()
 	home := newHome(t)
-	for from, to := range map[string]string{
-		os.Getenv("ALMONER_TEST_HOME"):     home,
-		os.Getenv("ALMONER_TEST_BINARIES"): filepath.Join(home, "bin"),
-	} {
-		if from == "" {
-			continue
-		}
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	must(t, copyDir(os.Getenv("ALMONER_TEST_HOME"), home))
 	return home
 }
 
-func startRun(t *testing.T, program, home string) *running {
+// copyDir copies the files of a directory, if it has a name.
+func copyDir(from, to string) error {
+	if from == "" {
+		return nil
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+func must(t testing.TB, err error) {
 	t.Helper()
-	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
-	r.command = exec.Command(program, "run")
-	r.command.Env = append(
-		os.Environ(),
-		"ALMONER_HOME="+home,
-		fmt.Sprint("PORT=", r.port),
-		"MAKELEVEL=",
-		"ALMONER_DATABASE_URL=",
-		"ALMONER_REDIS_URL=",
-	)
-	r.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	output, err := r.command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// startRun starts the program in a home, in which the services are built.
+func startRun(t *testing.T, home string) *running {
+	t.Helper()
+	almoner := program(t)
+	must(t, copyDir(filepath.Join(directory, "bin"), filepath.Join(home, "bin")))
+	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
+	r.command = exec.Command(almoner, "run")
+	r.command.Env = append(os.Environ(), "ALMONER_HOME="+home, fmt.Sprint("PORT=", r.port), "MAKELEVEL=",
+		"ALMONER_DATABASE_URL=", "ALMONER_REDIS_URL=")
+	r.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	output, err := r.command.StdoutPipe()
+	must(t, err)
 	r.command.Stderr = r.command.Stdout
-	if err := r.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.command.Start())
 	go func() {
 		for scanner := bufio.NewScanner(output); scanner.Scan(); {
 			r.lines <- scanner.Text()
@@ -174,26 +175,9 @@ func (r *running) end(t *testing.T) (string, int) {
 
 func threePorts(t *testing.T) int {
 	t.Helper()
-	for range 100 {
-		first, err := localstore.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		free := true
-		for port := first + 1; port < first+3; port++ {
-			listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
-			if err != nil {
-				free = false
-				break
-			}
-			_ = listener.Close()
-		}
-		if free {
-			return first
-		}
-	}
-	t.Fatal("no three free ports in a row")
-	return 0
+	first, err := localstore.FreePorts(3)
+	must(t, err)
+	return first
 }
 
 // expectNothingLeft waits until no process is left, and reports those that remain.
@@ -221,7 +205,7 @@ func (r *running) processes() []string {
 }
 
 func TestRun_CtrlCStopsEverything(t *testing.T) {
-	r := startRun(t, program(t), newHome(t))
+	r := startRun(t, newHome(t))
 	for _, text := range []string{"/v1/docs", "Tideway Community Trust is the workspace to try", "/v1/me -H"} {
 		r.waitFor(t, text)
 	}
@@ -229,9 +213,7 @@ func TestRun_CtrlCStopsEverything(t *testing.T) {
 		t.Fatalf("only %q run", r.processes())
 	}
 	// A terminal sends the signal to the whole foreground group.
-	if err := syscall.Kill(-r.command.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(-r.command.Process.Pid, syscall.SIGINT))
 	if last, code := r.end(t); code != 0 || !strings.Contains(last, "stopped") {
 		t.Errorf("exit code %d, %q", code, last)
 	}
@@ -246,16 +228,14 @@ func TestRun_CtrlCStopsEverything(t *testing.T) {
 }
 
 func TestRun_KillLeavesNoProcess(t *testing.T) {
-	r := startRun(t, program(t), usedHome(t))
-	if err := r.command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	r := startRun(t, usedHome(t))
+	must(t, r.command.Process.Kill())
 	r.end(t)
 	r.expectNothingLeft(t)
 }
 
 func TestRun_DeadServiceStopsTheRest(t *testing.T) {
-	r := startRun(t, program(t), usedHome(t))
+	r := startRun(t, usedHome(t))
 	for _, process := range r.processes() {
 		if pid, command, _ := strings.Cut(process, " "); strings.Contains(command, "bin/resourceapi") {
 			kill(t, pid)
@@ -277,9 +257,7 @@ func kill(t *testing.T, pid string) {
 // The program and the services are built with the same flags, so that what they have in common is compiled once.
 func TestRun_MakefileHasFlagsOfServices(t *testing.T) {
 	content, err := os.ReadFile("../../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	build := "CGO_ENABLED=0 go build " + strings.Join(stack.Flags(), " ") + " "
 	if !strings.Contains(string(content), build) {
 		t.Errorf("the Makefile does not build the program with %s", build)

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -101,12 +106,104 @@ func TestStart_NamesMissingDatabaseRight(t *testing.T) {
 	}
 }
 
-func TestStart_UnreachableDatabaseHidesPassword(t *testing.T) {
+// blocks returns the lines of a page that can be pasted.
+func blocks(t *testing.T, page string) []string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("../../..", page))
+	must(t, err)
+	var all []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(content), -1) {
+		all = append(all, block[1])
+	}
+	return all
+}
+
+// The lines of webhooks.md work as they are when pasted: the receiver gets a test event and an event.
+func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
 	t.Parallel()
-	options := optionsFor(t, newHome(t))
-	options.DatabaseURL, options.RedisURL = "postgres://u:verysecret@127.0.0.1:1/x", "redis://127.0.0.1:1/0"
-	_, err := Start(t.Context(), options)
-	if err == nil || !strings.Contains(err.Error(), "cannot connect") || strings.Contains(err.Error(), "verysecret") {
-		t.Errorf("got %v", err)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("the lines need python3")
+	}
+	options := optionsFor(t, usedHome(t))
+	options.LocalReceivers = true
+	s := start(t, options)
+	port, err := localstore.FreePort()
+	must(t, err)
+	dir := t.TempDir()
+	must(t, os.Symlink(options.Home, filepath.Join(dir, ".almoner")))
+	variables, receive := blocks(t, "README.md")[0], blocks(t, "deploy/docs/webhooks.md")[0]
+	const event = `"type":"programme.created"`
+	const arrived = "n=0; until grep -q '" + event + "' printed || [ $n = 60 ]; do sleep 1; n=$((n+1)); done"
+	script := "set -eu\n" + variables +
+		strings.NewReplacer("8443", fmt.Sprint(port), "sleep 3", arrived).Replace(receive)
+	command := exec.CommandContext(t.Context(), "sh", "-c", script)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(python)+":"+os.Getenv("PATH"))
+	printed, err := os.Create(filepath.Join(dir, "printed"))
+	must(t, err)
+	command.Stdout, command.Stderr = printed, printed
+	err = errors.Join(command.Run(), printed.Close())
+	out, readErr := os.ReadFile(printed.Name())
+	if err := errors.Join(err, readErr); err != nil {
+		t.Fatalf("%v (%d bytes of output)", err, len(out))
+	}
+	for _, want := range []string{`"type":"webhook.test"`, `evt_` + s.Demo.Workspaces.Main.ID, event} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the receiver did not print %s", want)
+		}
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		if info, err := os.Stat(filepath.Join(options.Home, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// addReceiver adds a webhook endpoint on this machine and returns the status.
+func addReceiver(t *testing.T, s *Stack) int {
+	t.Helper()
+	body := strings.NewReader(`{"url":"https://localhost:8443/","types":["programme.created"]}`)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL+"/v1/webhooks", body)
+	must(t, err)
+	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Owner)
+	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// Without the option, as in a deployment, this machine is refused. The commands of both programs work with the settings
+// that the start writes, and say what to do if the database refuses the role.
+func TestStart_WritesSettingsForCommands(t *testing.T) {
+	t.Parallel()
+	s := start(t, optionsFor(t, usedHome(t)))
+	if status := addReceiver(t, s); status != http.StatusBadRequest {
+		t.Errorf("a receiver on this machine: status %d, want 400", status)
+	}
+	list := []string{"admin", "users", "list"}
+	show := []string{"retention", "show"}
+	for _, c := range []struct {
+		program, file string
+		args          []string
+		want          string // in the error, or "" if the command works
+	}{
+		{authserver, s.AdminFile(), list, ""},
+		{resourceapi, s.ResourceapiFile(), show, ""},
+		{authserver, s.ResourceapiFile(), list, "member of almoner_authserver"},
+		{resourceapi, s.AdminFile(), show, "member of almoner_resourceapi"},
+	} {
+		args := append([]string{"--config", c.file}, c.args...)
+		command := exec.CommandContext(t.Context(), filepath.Join(s.options.Binaries, c.program), args...)
+		command.Env = []string{}
+		out, err := command.CombinedOutput()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s %v: %v (%d bytes of output)", c.program, c.args, err, len(out))
+		}
+		if info, err := os.Stat(c.file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", c.file, err)
+		}
 	}
 }

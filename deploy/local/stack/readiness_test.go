@@ -68,8 +68,8 @@ func TestLook_SaysEachChangeOnce(t *testing.T) {
 	}
 }
 
-// TestStart_DeadStoreIsNamed checks that nothing starts with a store that does not respond. The message names the
-// setting and contains no password.
+// TestStart_DeadStoreIsNamed checks that nothing starts with a store that does not respond, and that Check reports it
+// before anything is built. The message names the setting and contains no password.
 func TestStart_DeadStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	for setting, options := range map[string]Options{
@@ -78,17 +78,21 @@ func TestStart_DeadStoreIsNamed(t *testing.T) {
 	} {
 		with := optionsFor(t, newHome(t))
 		with.RedisURL, with.DatabaseURL = options.RedisURL, options.DatabaseURL
-		s, err := Start(t.Context(), with)
-		if err == nil {
-			s.Stop()
-			t.Errorf("%s names a dead store, but Start succeeded", setting)
-			continue
-		}
-		message := err.Error()
-		if !strings.Contains(message, setting) || !strings.Contains(message, "127.0.0.1:1") ||
-			!strings.Contains(message, "refused") || !strings.Contains(message, "unset") ||
-			strings.Contains(message, "hidden") {
-			t.Errorf("%s", message)
+		checked := Check(t.Context(), with)
+		_, started := Start(t.Context(), with)
+		for what, err := range map[string]error{"Check": checked, "Start": started} {
+			if err == nil {
+				t.Errorf("%s: %s names a dead store", what, setting)
+				continue
+			}
+			for _, want := range []string{setting, "cannot connect", "127.0.0.1:1", "refused", "unset"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: the message lacks %q: %v", what, want, err)
+				}
+			}
+			if strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 	}
 }
