@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -168,6 +169,9 @@ func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 	if token, err := source.Token(); err != nil || token.AccessToken != "a2" {
 		t.Errorf("%v", err)
 	}
+	if keys := slices.Compact(slices.Clone(endpoint.keys)); len(endpoint.keys) != 3 || len(keys) != 1 {
+		t.Errorf("the next calls do not repeat the key: %q", endpoint.keys)
+	}
 }
 
 // A request whose response was lost is repeated with the same key, immediately and again at the next call.
@@ -183,20 +187,6 @@ func TestSource_RepeatsRequestAfterLostResponse(t *testing.T) {
 		if len(key) < 16 || key != endpoint.keys[0] {
 			t.Errorf("keys %q", endpoint.keys)
 		}
-	}
-}
-
-func TestSource_NextCallRepeatsKey(t *testing.T) {
-	endpoint, connector := rotating(t)
-	fails := true
-	endpoint.refuse = func() (int, string, bool) { return 503, `<html>`, fails }
-	source := connector.Source(t.Context(), expired(), nil)
-	if _, err := source.Token(); err == nil {
-		t.Fatal("no error")
-	}
-	fails = false
-	if _, err := source.Token(); err != nil || len(endpoint.keys) != 2 || endpoint.keys[0] != endpoint.keys[1] {
-		t.Errorf("%v, keys %q", err, endpoint.keys)
 	}
 }
 

@@ -116,15 +116,6 @@ func TestPostgres_ReplicaFollowsAndTakesOver(t *testing.T) {
 	expect(t, primary.URL, "select pg_is_in_recovery()::text", "true")
 }
 
-func TestPostgres_RequiresPassword(t *testing.T) {
-	t.Parallel()
-	server := startPostgres(t, tempDir(t))
-	_, err := query(t, strings.Replace(server.URL, superuser+":", superuser+":not", 1), "select 'x'")
-	if err == nil || !strings.Contains(err.Error(), "password") {
-		t.Errorf("wrong password: %v", err)
-	}
-}
-
 func TestPostgres_PauseAndResume(t *testing.T) {
 	t.Parallel()
 	server := startPostgres(t, tempDir(t))
@@ -188,13 +179,17 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return connection
 }
 
-func TestStartPostgres_RefusesDirectoryInUse(t *testing.T) {
+func TestPostgres_RefusesWrongPasswordAndDirectoryInUse(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
-	startPostgres(t, dir)
+	server := startPostgres(t, dir)
+	_, err := query(t, strings.Replace(server.URL, superuser+":", superuser+":not", 1), "select 'x'")
+	if err == nil || !strings.Contains(err.Error(), "password") {
+		t.Errorf("wrong password: %v", err)
+	}
 	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond) // in place of a minute
 	defer cancel()
-	_, err := StartPostgres(soon, Options{Dir: dir})
+	_, err = StartPostgres(soon, Options{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "another PostgreSQL") {
 		t.Errorf("got %v", err)
 	}
